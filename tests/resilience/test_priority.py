@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,17 +120,20 @@ def test_one_that_has_ended_is_nobody(process: subprocess.Popen[bytes]) -> None:
 def test_a_spare_starts_low_in_a_session_of_its_own(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(
-        "import os\n"
-        "found = os.sched_getscheduler(0), os.getsid(0), open('/proc/self/autogroup').read()\n"
+        "import os, time\n"
+        "group = open('/proc/self/autogroup').read()\n"
+        "found = os.sched_getscheduler(0), os.getsid(0), group, time.monotonic()\n"
         f"open({str(tmp_path / 'found')!r}, 'w').write(repr(found))\n"
     )
     start = {"python": sys.executable, "argv": [str(program)], "directory": str(tmp_path)}
+    began_s = time.monotonic()
     keeper = start_spare(start, os.environ | {VARIABLE: "127.0.0.1:1:nobody"})
     assert keeper.wait(60) == 0
-    kind, session, group = ast.literal_eval((tmp_path / "found").read_text())
-    assert kind == (os.SCHED_IDLE if can_return() else os.SCHED_OTHER)
+    kind, session, group, found_s = ast.literal_eval((tmp_path / "found").read_text())
     assert session == keeper.pid
-    assert group.split()[-1] == "19"
+    if found_s - began_s < priority.LOW_S:  # on a starved machine its time may be over by then
+        assert kind == (os.SCHED_IDLE if can_return() else os.SCHED_OTHER)
+        assert group.split()[-1] == "19"
 
 
 def test_an_interrupt_of_a_host_that_lends_spares_reaches_them(tmp_path: Path) -> None:

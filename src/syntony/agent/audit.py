@@ -1,6 +1,6 @@
-"""Audits that the controller orders: checked, then run in a process of their own.
+"""Runs audits that the controller orders: checked, then run in a separate process.
 
-The process keeps the agent light, and whatever hangs in it is not the agent.
+The separate process keeps the agent small, and a check that hangs does not stop the agent.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from syntony.wire.audit import AuditOrder, AuditReport
 
 _log = logging.getLogger(__name__)
 REMEMBERED = 1024
-"""Orders that are known to have been obeyed: none is twice."""
+"""Number of obeyed orders that are remembered: no order is obeyed twice."""
 MAX_LIFE_NS = 600 * S
-"""An order that claims to live longer is not of our controller."""
+"""An order with a longer validity is not from our controller."""
 GRACE_S = 10.0
-"""Beyond the deadline, for the process to start and to end."""
+"""Time beyond the deadline, for the process to start and to end."""
 
 
 class AuditService:
     """One per agent. `take` returns at once; reports come from a thread.
 
     Args:
-        host: who we are.
-        mode: what may be run.
+        host: this one.
+        mode: which checks may run.
         clock_dir: where fleet time is served, for the check of time.
-        send: takes a report.
+        send: accepts a report.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class AuditService:
         self._busy = threading.Lock()
 
     def take(self, order: AuditOrder, now_ns: int) -> None:
-        """Obey an order, or say why not.
+        """Obey an order, or report why not.
 
         Args:
-            now_ns: fleet time, or this host's before there is any.
+            now_ns: fleet time, or this host's time if that is unknown.
         """
         why = self._wrong(order, now_ns)
         if not why and not self._busy.acquire(blocking=False):
@@ -102,7 +102,7 @@ class AuditService:
         return AuditReport(order=order.order, report=done.stdout.strip())
 
     def _command(self, order: AuditOrder) -> list[str]:
-        # Every value is one word after an `=`: nothing of the order can become an option.
+        # Every value is one word after an `=`: nothing in the order can become an option.
         words = [sys.executable, "-m", "syntony", "audit", "run", "--local", "--report",
                  "--spec=/dev/stdin", f"--name={self._host}",
                  f"--deadline={max(1, order.deadline_ns // S)}s"]  # fmt: skip
@@ -115,5 +115,5 @@ class AuditService:
 
 
 def _spec(order: AuditOrder) -> dict[str, Any]:
-    """What `syntony.audit.spec` reads, with one role: this host's."""
+    """The format that `syntony.audit.spec` reads, with one role: this host's."""
     return {"checks": order.limits, "roles": {"here": {"backend": order.backend}}}

@@ -1,4 +1,4 @@
-"""Serves fleet time to every process of the host: keeps the clock pages up to date."""
+"""Serves fleet time to every process of the host by updating the clock pages."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 VOID_NS = 10 * S
-"""A page not touched for this long has lost its writer: an agent restarts within two seconds."""
+"""A page not updated for this long has lost its writer: an agent restarts within two seconds."""
 REFRESH_NS = 1 * S
-"""How often ClockBound's segments are written; between, their bound grows at max_drift."""
+"""Interval of writing ClockBound's segments; in between, their bound grows at max_drift."""
 SYNTHETIC_RATE_PPB = 250_000.0
-"""A synthetic clock runs no further than this from CLOCK_REALTIME: the lab draws ±40 ppm, a servo
-adds its limit."""
+"""Maximum rate of a synthetic clock relative to CLOCK_REALTIME: the lab draws ±40 ppm, a servo adds
+its limit."""
 UNDER_WAY_NS = 1 * S
-"""A probe that is answered at all is answered within this."""
+"""A probe that is answered at all is answered within this time."""
 SEEN_NS = 1 * S
-"""The kernel's word that the clock was set is of a step that was seen this shortly before."""
+"""A notification that the clock was set refers to a step detected at most this long before."""
 MARGIN_NS = 100
-"""What a reader of CLOCK_REALTIME may see later than the agent did, rounding included."""
+"""Maximum difference between a later reading of CLOCK_REALTIME and the agent's, including
+rounding."""
 
 
 class ClockServer:
-    """One host clock's served timeline and the pages that carry it. Not thread-safe.
+    """One host clock's served timeline and the pages that contain it. Not thread-safe.
 
-    Without a directory to write to it goes on until `open` succeeds: probing does not depend on it.
+    Without a writable directory it continues until `open` succeeds: probing does not depend on it.
     """
 
     def __init__(self, config: ClockConfig, clock: ClockSource) -> None:
@@ -58,9 +59,9 @@ class ClockServer:
         self.fault: MissingError | None = None
         """Why a file could not be written; `open` tries again."""
         self.disruptions = 0
-        """Steps of the local clock noticed since this began."""
+        """Steps of the local clock detected since this began."""
         self.slews = 0
-        """Changes of its rate noticed."""
+        """Changes of its rate detected."""
         self._torn_ns: int | None = None
         self._disrupted_ns: int | None = None
         self._step = 0
@@ -72,14 +73,14 @@ class ClockServer:
             self.open()
 
     def tick(self, *, was_set: bool = False) -> int | None:
-        """Several times a second: look for steps and slews, keep the pages alive.
+        """Detect steps and slews and update the pages; call it several times a second.
 
         Args:
-            was_set: the kernel says that the clock was set.
+            was_set: the kernel reports that the clock was set.
 
         Returns:
-            Where the clock was disrupted, or its rate changed: a local instant before which nothing
-            that was measured with it says anything of it as it is now.
+            If the clock was disrupted or its rate changed, a local instant: earlier measurements
+                are invalid for the clock as it is now.
         """
         now = self._look(was_set=was_set)
         self._publish(self._served.tick(now.local_ns), now)
@@ -88,12 +89,12 @@ class ClockServer:
 
     @property
     def epoch(self) -> int:
-        """Names the clock's last disruption or change of rate."""
+        """Identifies the clock's last disruption or change of rate."""
         return self._served.epoch
 
     def take(self, timelines: Sequence[Timeline], step: int = 0) -> None:
-        """What the controller says of this host's clocks and its peers'; `step` names the fleet
-        timeline's last step."""
+        """Take the controller's timelines of this host's clocks and its peers'; `step` identifies
+        the fleet timeline's last step."""
         line = next((line for line in timelines if line.node == self._clock.node), None)
         if line is None:
             return
@@ -132,7 +133,7 @@ class ClockServer:
         return self._served.newest
 
     def _look(self, *, was_set: bool = False) -> Moment:
-        """The present moment; nothing is published before it was checked for a step."""
+        """Read the clocks; nothing is published before the reading was checked for a step."""
         now, last = read_moment(self._clock), self._watch.last
         if was_set and self._disrupted_ns is not None:
             was_set = now.mono_ns - self._disrupted_ns > SEEN_NS
@@ -154,7 +155,7 @@ class ClockServer:
 
     def _disrupt(self, from_ns: int, step_ns: int, now: Moment) -> None:
         self._publish(self._served.disrupt(from_ns, self._new_epoch(now)), now)
-        # Probes under way at a step backwards were sent at readings that are still to come.
+        # Probes in flight at a step backwards were sent at readings that are in the future.
         self._torn_ns = now.local_ns + min(max(0, -step_ns), UNDER_WAY_NS)
 
     def _leave_pace(self, now: Moment) -> None:
@@ -175,12 +176,12 @@ class ClockServer:
 
     @property
     def synchronized(self) -> bool:
-        """Whether the host has fleet time, and nothing is wrong with it."""
+        """Whether the host has valid fleet time."""
         piece = self._served.newest
         return piece is not None and piece.state is ClockState.SYNCHRONIZED
 
     def close(self) -> None:
-        """The pages stay, for readers and for the next agent."""
+        """Close the files. The pages stay, for readers and for the next agent."""
         for page in (self._page, *self._bounds):
             if page is not None:
                 page.close()
@@ -213,7 +214,7 @@ class ClockServer:
         )
 
     def _go_on(self, left: Left, config: ClockConfig) -> None:
-        """Where the agent before this one left off, unless the clock stepped since."""
+        """Continue from the previous agent's page, unless the clock has stepped since."""
         now = read_moment(self._clock)
         boot_ns = now.boot_ns - now.mono_ns + left.seen.mono_ns
         seen = left.seen._replace(boot_ns=boot_ns, marker=now.marker)
@@ -239,8 +240,8 @@ class ClockServer:
                 segment.write(bound)
 
     def _clock_bound(self) -> Bound:
-        """What holds of CLOCK_REALTIME, which nobody may have set right: its distance from fleet
-        time is part of the bound, and grows at the clock's drift."""
+        """Bounds of CLOCK_REALTIME, which may be undisciplined: its distance from fleet time is
+        part of the bound, and grows at the clock's drift."""
         as_of_ns = coarse_monotonic_ns()
         before_ns = realtime_ns()
         local_ns = self._clock.now_ns()

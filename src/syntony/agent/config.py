@@ -1,4 +1,4 @@
-"""What an agent must be reported; everything else it learns from the host and the controller."""
+"""The agent's configuration; everything else it learns from the host and the controller."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """PEM files for mutual TLS."""
 
     ca: str
+    """CA that has signed the certificates of agents and controllers."""
     cert: str
+    """This agent's certificate; its common name is `host`."""
     key: str
+    """Its private key."""
 
 
 class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,18 +29,19 @@ class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: str
     """Interface name."""
     rail: int
+    """Number of its rail; NICs of one rail have the same number on all hosts."""
     stamping: str = "auto"
     """``auto`` (hardware if the NIC can, else kernel), ``hardware`` or ``kernel``."""
 
 
 class ClockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the host's processes learn fleet time (docs/reference/clock-page.md)."""
+    """How the host's processes get fleet time (docs/reference/clock-page.md)."""
 
     dir: str = "/run/syntony"
     """Directory of the page ``clock`` and of ``clock.json``."""
     clockbound_dir: str = ""
-    """Where to write ``shm0`` and ``shm`` for ClockBound's clients, ``/var/run/clockbound`` is
-    their default; empty: nowhere, since ClockBound's own daemon may run here."""
+    """Where to write ``shm0`` and ``shm`` for ClockBound's clients, whose default is
+    ``/var/run/clockbound``; empty: nowhere, because ClockBound's own daemon may run here."""
     step_ns: int = 0
     """Served time steps to a new timeline further away than this; 0: it always slews."""
 
@@ -48,13 +52,13 @@ class DisciplineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     chrony_sock: str = ""
     """Socket of `refclock SOCK PATH` in chrony.conf, fed once a second."""
     host_clock: bool = False
-    """Steer CLOCK_REALTIME (no other daemon may: stop chronyd, ntpd, ptp4l's phc2sys)."""
+    """Steer CLOCK_REALTIME. Stop other daemons that do so: chronyd, ntpd, phc2sys of ptp4l."""
     nic_clocks: bool = False
     """Steer the clocks of NICs with hardware stamps."""
     max_ppb: float = 200_000.0
     """Largest frequency correction; the kernel allows 500 ppm."""
     step_ns: int = 0
-    """Step a clock further off than this; 0: always slew, at most 20 µs a second."""
+    """Step a clock that is off by more than this; 0: always slew, at most 20 µs a second."""
 
 
 class VerbsMode(enum.StrEnum):
@@ -71,54 +75,58 @@ class VerbsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """``[verbs]``: probes over queue pairs (docs/reference/verbs-probes.md)."""
 
     mode: VerbsMode = VerbsMode.AUTO
+    """``auto`` (NICs with an RDMA port), ``on`` or ``off``."""
 
 
 class AuditMode(enum.StrEnum):
-    """Which audits the controller may order here."""
+    """Which audits the controller may order on this host."""
 
     OFF = "off"
     PASSIVE = "passive"
     """Checks that only read."""
     ACTIVE = "active"
-    """Those that load the host too."""
+    """Also checks that load the host."""
 
 
 class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Audits through the agent (docs/reference/audit.md)."""
 
     mode: AuditMode = AuditMode.PASSIVE
+    """``off``, ``passive`` or ``active``: which checks the controller may order."""
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/agent.toml`."""
 
     host: str
+    """This host's name in the fleet, as in its certificate."""
     controller: str | tuple[str, ...]
-    """``HOST:PORT`` of the controller; several if it has standbys: the one that answers counts."""
+    """``HOST:PORT`` of the controller; several if it has standbys: the one that answers is used."""
     tls: TlsFiles
     nics: tuple[NicConfig, ...]
     spool_dir: str
+    """Directory of the rows that the controller has not stored yet."""
     spool_bytes: int = 64 << 20
-    """Bound of the disk spool; oldest rows are shed (and counted) beyond it."""
+    """Limit of the disk spool; beyond it the oldest rows are dropped (and counted)."""
     probe_port: int = 8620
     """UDP port of the reflector."""
     family: str = "ipv4"
     """``ipv4`` or ``ipv6``: which address of each NIC is probed."""
     clock: ClockConfig = ClockConfig()
     reactor_dir: str = ""
-    """Of the socket at which the agent's two processes meet, and of what the reactor keeps; empty:
-    ``[clock] dir``. There are file systems that hold no sockets."""
+    """Directory of the socket between the agent's two processes, and of the reactor's state; empty:
+    ``[clock] dir``. Some file systems do not support sockets."""
     discipline: DisciplineConfig = DisciplineConfig()
     utc: str = "off"
-    """``kernel``: report this host's CLOCK_REALTIME as UTC, with the error that the daemon which
-    disciplines it (chrony, ptp4l with phc2sys) reports to the kernel. ``off``: report nothing."""
+    """``kernel`` or ``off``: whether to report this host's CLOCK_REALTIME as UTC. Its error is the
+    one that the disciplining daemon (chrony, ptp4l with phc2sys) reports to the kernel."""
     metrics: MetricsConfig = MetricsConfig()
     traffic: Policy = Policy()
     """``[traffic]``: what may be done to the paths of jobs."""
     sample_segments: bool = True
     """Sample TCP segments of jobs, for one-way delays in band (docs/reference/jobs.md)."""
     read_gpus: bool = True
-    """Ask GPUs' drivers every 2 s, where there are any (docs/reference/gpus.md)."""
+    """Query GPUs' drivers every 2 s, if there are any (docs/reference/gpus.md)."""
     audit: AuditConfig = AuditConfig()
     verbs: VerbsConfig = VerbsConfig()
     synthetic_clock: SyntheticClockSpec | None = None

@@ -49,29 +49,29 @@ from syntony.wire.traffic import Paces, ProbeDelay
 _log = logging.getLogger(__name__)
 
 TURN_NS = 200 * MS
-"""Longest rest of the loop: a step of the local clock is seen within it."""
+"""Longest pause of the loop: a step of the local clock is detected within it."""
 SET_WAIT_S = 5.0
-"""Between two looks of the clock's thread whether the agent goes down."""
+"""Interval at which the clock's thread checks whether the agent stops."""
 ESTIMATE_SECONDS = 2
-"""Pairs are estimated every so many seconds, half a window: more often costs CPU, adds little."""
+"""Interval of estimates of pairs, half a window: shorter ones cost CPU and add little."""
 COLD_ESTIMATE_NS = 500 * MS
-"""… and this often while the host has no fleet time: a first, coarse one is worth a lot."""
+"""… and while the host has no fleet time, when a first, coarse estimate is valuable."""
 PATHS_SECONDS = 2
-"""Connections are reported every so many seconds."""
+"""Interval of reports of connections, in seconds."""
 DRAIN_RECORDS = 1 << 10
 """Records are taken from the reactor when they are needed, or when there are so many: an eighth of
 what its ring holds."""
 PARTS_NS = 10 * S
-"""How the parts are is reported so often, and whenever one changes."""
+"""Interval of reports of parts; also sent whenever one changes."""
 CHECK_NS = 1 * S
-"""Between two looks at the parts."""
+"""Interval of checks of the parts."""
 
 
 def run_agent(config: AgentConfig, stop: threading.Event) -> None:
     """Measure and report until `stop` is set.
 
     Raises:
-        ConfigError: an address or a number is not as it must be, or another agent uses the spool.
+        ConfigError: an address or a number is invalid, or another agent uses the spool.
     """
     spool = Spool(Path(config.spool_dir), config.spool_bytes)
     agent = Agent(config, spool)
@@ -89,7 +89,7 @@ def run_agent(config: AgentConfig, stop: threading.Event) -> None:
 
 
 class ClockSet(NamedTuple):
-    """Somebody has set the host's clock."""
+    """The host's clock was set."""
 
 
 class Agent:
@@ -112,16 +112,16 @@ class Agent:
         self._links, self._tracer = machine.links, machine.tracer
         self._jobs = JobPaths(config, partial(self._reactor.obey, fleet_minus_monotonic_ns=None))
         self._stopped = False
-        """By the stop switch, as far as is known."""
+        """By the stop switch, as last known."""
         self._seen = NOTHING_SEEN
         self._connections = 0
-        """With the reactor, of which this one is the newest."""
+        """Connections to the reactor so far, including the current one."""
         self._probing = 0
-        """Number of what is probed, as far as it was taken."""
+        """Number of the last probing state that was taken over."""
         self._uplink: Uplink | None = None
         self._next_second_ns = 0
         self._next_probes_ns = 0
-        """Fleet time at which a second of probing is closed next, everywhere at once."""
+        """Fleet time at which the next second of probing ends, the same on all hosts."""
         self._next_check_ns = self._next_estimate_ns = 0
         self._was_set = False
         self._audits: AuditService | None = None
@@ -139,17 +139,16 @@ class Agent:
         )
 
     def start(self) -> None:
-        """Start every part that can be; the others are tried again in `run`.
+        """Start every part that can start; the others are retried in `run`.
 
         Raises:
-            ConfigError: an address or a number is not as it must be, or another agent uses the
-                spool.
+            ConfigError: an address or a number is invalid, or another agent uses the spool.
         """
         self._machine.start()
         self._pipeline.begin_epoch(self._clock_server.epoch)
 
     def receive(self, message: ControllerMessage) -> None:
-        """From the uplink's threads."""
+        """Take a message from the uplink's threads."""
         if isinstance(message, Revocations):
             self._machine.revocations = message
         else:
@@ -182,7 +181,7 @@ class Agent:
             uplink.send(PartsReport(parts=parts))
 
     def _watch_clock(self, stop: threading.Event) -> None:
-        """A thread of its own: the loop's rest ends where the clock is set."""
+        """Runs in a thread: ends the loop's pause when the clock is set."""
         name_thread("clock")
         try:
             while not stop.is_set():
@@ -192,7 +191,7 @@ class Agent:
             _log.warning("clock steps will be detected late: %s", error)
 
     def _check_clock(self, uplink: Uplink) -> None:
-        """Where the host's clock stepped or changed its rate, everybody starts again with it."""
+        """If the host's clock stepped or changed its rate, restart all measurements with it."""
         was_set, self._was_set = self._was_set, False
         torn_ns = self._clock_server.tick(was_set=was_set)
         if torn_ns is None:
@@ -251,7 +250,7 @@ class Agent:
             self._report_probes(uplink, fleet_ns)
 
     def _look(self) -> None:
-        """What the reactor has that is new."""
+        """Fetch news from the reactor."""
         self._seen = self._reactor.look(flows=False)
         held, self._reactor.held = self._reactor.held, None
         if held is not None and self._uplink is not None:
@@ -295,15 +294,15 @@ class Agent:
         return sheet
 
     def close(self) -> None:
-        """Stop watching and telling; the reactor goes on."""
+        """Stop watching and reporting; the reactor continues."""
         self._jobs.close()
         self._machine.close()
 
     def _report_flows(self, uplink: Uplink) -> None:
-        """Jobs' flows as they are now; their paths are learnt first."""
+        """Report jobs' current flows; their paths are learnt first."""
         self._seen = self._reactor.look(flows=True)
         if not self._reactor.up:
-            return  # silence: an empty report would say that no job has a flow here
+            return  # no report: an empty one would say that no job has a flow here
         self._jobs.take(self._seen)
         self._tracer.follow(self._jobs.in_use(), time.monotonic_ns())
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
@@ -325,7 +324,7 @@ class Agent:
             self._submit(uplink, table, columns)
 
     def _fleet_offset(self) -> FleetOffset | None:
-        """Of now. Two clocks, read together as close as can be."""
+        """Current offset, from two clocks read as close together as possible."""
         local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
         return fleet_offset(self._pipeline.timeline, local_ns, now_ns)
 
@@ -339,7 +338,7 @@ class Agent:
         return state.report
 
     def _newest_delays(self, fleet_ns: int) -> tuple[ProbeDelay, ...]:
-        """Of probes to peers that jobs talk to, over the last second as far as it is known."""
+        """Delays of probes to peers that jobs use, over the last second as far as it is known."""
         peers = self._tracer.peers(flow.remote for _, flow in self._jobs.in_use())
         if not peers:
             return ()
@@ -348,7 +347,7 @@ class Agent:
         return () if rows is None else recent_delays(rows, self._config.host, peers, fleet_ns)
 
     def _drain(self, at_least: int = 0) -> None:
-        """Take the probe records, if there are so many."""
+        """Take the probe records, if there are enough."""
         if self._seen.pending >= at_least:
             self._pipeline.add(self._reactor.drain())
             self._pipeline.add_verbs(self._reactor.drained_verbs())
@@ -358,12 +357,12 @@ class Agent:
         self._next_estimate_ns = local_ns + COLD_ESTIMATE_NS
         own = map(self._pipeline.in_epochs, self._nic_clocks.edges())
         edges = (*self._pipeline.edges(local_ns), *own)
-        # Also without any: peers may have measured this clock, whose epoch must be known.
+        # Also without records: peers may have measured this clock, whose epoch must be known.
         uplink.send_edges(edges, self._utc_readings(), self._epochs())
 
     def _pause_ns(self) -> int:
         if not self.parts.is_running("reports"):
-            return TURN_NS  # nothing is due, and the last instant when something was has passed
+            return TURN_NS  # nothing is due, and the last due time has passed
         local_ns = self._clock.now_ns()
         now_ns = self._pipeline.fleet_ns(local_ns) or time.monotonic_ns()
         next_ns = min(self._next_second_ns, self._next_probes_ns or self._next_second_ns)
@@ -409,7 +408,7 @@ class Agent:
             self._was_set = True
 
     def _hand_on(self, said: Reported) -> None:
-        """What the reactor obeys."""
+        """Forward orders to the reactor."""
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         offset_ns = None if fleet_ns is None else fleet_ns - time.monotonic_ns()
         reason = self._reactor.obey(said, offset_ns)
@@ -425,8 +424,8 @@ class Agent:
             self._audits.take(order, self._pipeline.fleet_ns(local_ns) or local_ns)
 
     def _steer(self, timelines: Sequence[Timeline]) -> None:
-        """Only the host's own clocks are ever steered: the rest are not in `Discipline`. And only
-        by timelines that served time believes: not by those that miss our last adjustment."""
+        """Steer the host's own clocks; others are not in `Discipline`. Only timelines that served
+        time accepts are used, not those that miss our last adjustment."""
         discipline = self._machine.discipline
         if discipline is None or not self._clock_server.synchronized:
             return
@@ -471,13 +470,13 @@ class Agent:
         submit(PATH_EVENTS, path_rows.columns(done, self._config.host, offset_ns) if done else None)
 
     def _offset(self, fleet_ns: int) -> tuple[int, int]:
-        """CLOCK_MONOTONIC now, and what fleet time is ahead of it."""
-        # Two clocks, read together as close as can be.
+        """CLOCK_MONOTONIC now, and the offset of fleet time from it."""
+        # Two clocks, read as close together as possible.
         local_ns, now_ns = self._clock.now_ns(), time.monotonic_ns()
         return now_ns, (self._pipeline.fleet_ns(local_ns) or fleet_ns) - now_ns
 
     def _report_early(self, uplink: Uplink, fleet_ns: int) -> None:
-        """Report what has waited for fleet time. The next report begins with the second after
+        """Report rows that have waited for fleet time. The next report begins with the second after
         these, whole: no second is reported twice."""
         for table, columns in self._early.release(self._offset(fleet_ns)[1]):
             self._submit(uplink, table, columns)
@@ -485,7 +484,7 @@ class Agent:
                 self._next_second_ns = int(columns["ts_ns"][-1]) + 2 * S
 
     def _shed(self) -> dict[str, int]:
-        """Rows that never reached the spool, by where they were shed."""
+        """Rows that never reached the spool, by where they were dropped."""
         return {
             "pipeline": self._pipeline.dropped,
             "ring": self._reactor.counters.ring_dropped,

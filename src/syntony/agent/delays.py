@@ -1,4 +1,4 @@
-"""The newest one-way delays of what this host sends, for peers that jobs talk to. Pure."""
+"""The newest one-way delays of this host's probes to peers that jobs use. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from syntony.mesh.stats import Columns
 from syntony.wire.traffic import ProbeDelay
 
 MAX_DELAYS = 4_096
-"""In one report: 200 peers with twenty source ports."""
+"""Maximum number in one report: 200 peers with twenty source ports."""
 
 
 def recent_delays(
@@ -19,10 +19,10 @@ def recent_delays(
     """Delays of our own probes' requests.
 
     Args:
-        rows: as `PathSeconds.recent` has just made them.
-        host: this host.
-        peers: NICs (``host/nic``) that count.
-        at_ns: when that was, fleet time: the end of the second that the rows sum up.
+        rows: output of `PathSeconds.recent`.
+        host: this one.
+        peers: NICs (``host/nic``) to include.
+        at_ns: end of the second that the rows summarise, fleet time.
     """
     chosen = np.flatnonzero(np.asarray(rows["count"]) > 0).tolist()
     sports, least = np.asarray(rows["sport"]), np.asarray(rows["owd_min_ns"])

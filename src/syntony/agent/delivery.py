@@ -1,8 +1,8 @@
-"""What one connection delivers of the spool: batches of one stream, in their order, acknowledged.
+"""What one connection delivers from the spool: batches of one stream, in order, acknowledged.
 
-The newest stream has no end. One that an earlier process left is delivered to its end first; then
-the agent connects anew for the next. Acknowledgements may be repeated, come late, and name numbers
-that this host no longer has.
+The newest stream has no end. A stream that an earlier process left is delivered to its end first;
+then the agent reconnects for the next. Acknowledgements may be repeated, come late, and name
+numbers that this host no longer has.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from syntony.wire.messages import MAX_UNACKED, Batch
 
 
 class Delivery:
-    """Of the spool's oldest stream. Used by one sending and one receiving thread.
+    """Delivers the spool's oldest stream. Used by one sending and one receiving thread.
 
     Args:
         spool: where batches wait until they are acknowledged.
@@ -22,13 +22,13 @@ class Delivery:
         self._spool = spool
         self.stream, self._last_seq = spool.oldest_stream()
         self._sent = 0
-        """As far as the spool was looked through."""
+        """Number up to which the spool was searched."""
         self._given = 0
         """The newest number that was sent."""
         self._ended = False
         self._unread = -1
-        """The newest batch when one could not be read for want of descriptors: tried again when
-        there is another."""
+        """The newest batch at a time when one could not be read for lack of descriptors: tried
+        again when there is another."""
         """Nothing of an earlier stream is left to be sent."""
 
     @property
@@ -38,7 +38,7 @@ class Delivery:
 
     @property
     def over(self) -> bool:
-        """Whether another stream is to be delivered now, on another connection."""
+        """Whether another stream must be delivered now, on another connection."""
         if self._last_seq is None:
             return self.stream != self._spool.stream
         acknowledged = self._spool.acknowledged
@@ -46,7 +46,7 @@ class Delivery:
 
     @property
     def window_full(self) -> bool:
-        """Whether nothing more may be sent before an acknowledgement."""
+        """Whether an acknowledgement is needed before anything more may be sent."""
         return self._sent - self._spool.acknowledged >= MAX_UNACKED
 
     @property
@@ -57,12 +57,12 @@ class Delivery:
         return max(looked, self._unread) < last and not self._ended and not self.window_full
 
     def next_batch(self) -> Batch | None:
-        """The next batch to send; None where there is none, or too many are under way."""
+        """The next batch to send; None if there is none, or too many are in flight."""
         if not self.ready:
             return None
         self._sent, frame = self._spool.read_after(self._sent, self.stream)
         if frame is None:
-            self._ended = self.backlog  # what was left is unreadable, or has been shed
+            self._ended = self.backlog  # the rest is unreadable, or was dropped
             self._unread = self._spool.last_seq
             return None
         self._given = frame.seq

@@ -1,4 +1,4 @@
-"""Lets the host's clocks follow fleet time, where `[discipline]` asks for it. Off by default."""
+"""Makes the host's clocks follow fleet time, if `[discipline]` enables it. Off by default."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _log = logging.getLogger(__name__)
 
 
 class ClockAdjustment(NamedTuple):
-    """What was just done to a clock."""
+    """The adjustment just made to a clock."""
 
     rate_ppb: float
     coarse: bool
-    """By more than a quartz does, or it jumped."""
+    """By more than a quartz oscillator changes, or a jump."""
 
 
 class Discipline:
-    """What is steered on one host, and the servo of each.
+    """The steered clocks of one host, and the servo of each.
 
     Raises:
-        MissingError: a clock that was asked for may not be set by this process.
+        MissingError: this process may not set one of the configured clocks.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Discipline:
                 self._steered[node] = (SystemClock(path), servo)
 
     def feed_chrony(self, piece: TimelinePiece | None, local_ns: int) -> None:
-        """Once a second: what chronyd should know of the host's clock."""
+        """Once a second: send chronyd a sample of the host's clock."""
         if self._chrony is None or piece is None or piece.state is not ClockState.SYNCHRONIZED:
             return
         at_ns = local_ns // 1000 * 1000
         self._chrony.send(at_ns, piece.shift_ns(at_ns))
 
     def steer(self, line: Timeline, local_ns: int) -> ClockAdjustment | None:
-        """Adjusts the clock of `line` if it is to be steered and something is to be done."""
+        """Adjust the clock of `line` if it is steered and an adjustment is due."""
         found = self._steered.get(line.node)
         if found is None:
             return None
@@ -82,7 +82,7 @@ class Discipline:
         return change
 
     def close(self) -> None:
-        """Clocks keep the last correction."""
+        """Stop steering. Clocks keep the last correction."""
         if self._chrony is not None:
             self._chrony.close()
         for clock, _ in self._steered.values():

@@ -1,7 +1,7 @@
-"""Rows measured before this host knows fleet time: after a start without a controller.
+"""Rows measured before this host knows fleet time, for example after a start without a controller.
 
-They wait in CLOCK_MONOTONIC, which no step of the host's clock moves, and are converted and sent as
-soon as fleet time is known. Pure.
+They wait in CLOCK_MONOTONIC, which no step of the host's clock affects, and are converted and sent
+as soon as fleet time is known. Pure.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from syntony.model import S
 from syntony.wire.tables import AGENT, HEARD, VERBS_HEARD, Table
 
 MAX_WAITING = 600
-"""Rounds of each table, one a second at most: ten minutes. Older ones are dropped and counted."""
+"""Batches of each table, one a second at most: ten minutes. Older ones are dropped and counted."""
 _OF_SECONDS = (AGENT, HEARD, VERBS_HEARD)
 """Tables whose instants are starts of seconds."""
 
 
 class EarlyRows:
-    """What waits for fleet time."""
+    """Rows that wait for fleet time."""
 
     def __init__(self) -> None:
         self._waiting: dict[Table, deque[Columns]] = {}
@@ -31,7 +31,7 @@ class EarlyRows:
         """Rows that waited for too long."""
 
     def keep(self, table: Table, columns: Columns | None) -> None:
-        """Take rows whose `ts_ns` is CLOCK_MONOTONIC."""
+        """Store rows whose `ts_ns` is CLOCK_MONOTONIC."""
         if columns is None:
             return
         waiting = self._waiting.setdefault(table, deque())
@@ -40,7 +40,7 @@ class EarlyRows:
             self.dropped += len(waiting.popleft()["ts_ns"])
 
     def release(self, fleet_minus_monotonic_ns: int) -> Iterator[tuple[Table, Columns]]:
-        """Everything that waits in fleet time, table by table; nothing waits afterwards."""
+        """Return all waiting rows in fleet time, table by table; nothing waits afterwards."""
         waiting, self._waiting = self._waiting, {}
         for table, parts in waiting.items():
             columns = {name: _joined([part[name] for part in parts]) for name in parts[0]}

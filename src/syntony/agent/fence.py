@@ -1,7 +1,7 @@
 """Refuses decisions of a controller that another one has replaced.
 
-Each start of a controller has a higher epoch. The agent obeys the highest it has seen and no lower
-one: a controller that was paused, cut off or started from an old backup decides nothing here.
+Each start of a controller has a higher epoch. The agent obeys the highest that it has seen and no
+lower one: a controller that was paused, cut off or started from an old backup has no effect here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Fence:
         """0: no controller with an epoch has been obeyed."""
 
     def admit(self, message: ControllerMessage | Unknown) -> ControllerMessage | Unknown:
-        """What a decision says; other messages as they are.
+        """The content of a decision; other messages unchanged.
 
         Raises:
             WireError: a decision of an earlier controller, or without an epoch.

@@ -1,4 +1,4 @@
-"""What the GPUs of a host do, as rows on fleet time, and to whose ranks they belong."""
+"""The activity of a host's GPUs, as rows on fleet time, with the ranks that use them."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ class JobMember(NamedTuple):
 
 
 class GpuTelemetry:
-    """One per agent, of its loop.
+    """One per agent, used by its loop.
 
     Args:
         host: this one.
-        process: asks the drivers.
+        process: queries the drivers.
     """
 
     def __init__(self, host: str, process: GpuProcess) -> None:
         self._host = host
         self.process = process
         self._before: dict[str, tuple[int, GpuReading]] = {}
-        """When each GPU was read last, CLOCK_MONOTONIC, and what was read."""
+        """When each GPU was last read, CLOCK_MONOTONIC, and the values."""
 
     def rows(self, offset: FleetOffset | None, members: Mapping[int, JobMember]) -> Columns | None:
-        """Rows of what has been read since the last call; None: nothing, or no fleet time.
+        """Rows of readings since the last call; None: nothing, or no fleet time.
 
         Args:
-            offset: of now.
+            offset: the current one.
             members: processes of jobs.
 
         Raises:
-            MissingError, WireError: the drivers are not read any more.
+            MissingError, WireError: the drivers are no longer read.
         """
         looks = self.process.read()
         found = [row for look in looks for row in self._rows(look, members)]
@@ -62,12 +62,12 @@ class GpuTelemetry:
         return columns
 
     def _rows(self, look: GpuLook, members: Mapping[int, JobMember]) -> Iterator[dict[str, Any]]:
-        """One for each process of a job on each GPU, or one for the GPU."""
+        """One row for each process of a job on each GPU, or one for the GPU."""
         for each in look.gpus:
             at_ns, before = self._before.get(each.gpu, (look.at_ns, None))
             self._before[each.gpu] = look.at_ns, each
             if before is None:
-                continue  # counters say nothing yet
+                continue  # no rates can be computed yet
             row = self._row(each, before, at_ns, look.at_ns - at_ns)
             owners = [(pid, members[pid]) for pid in each.pids if pid in members]
             for pid, member in owners or [(0, JobMember("", -1))]:
@@ -108,7 +108,7 @@ def _known(value: float | None) -> float:
 
 
 def _increase(now: int | None, before: int | None) -> float:
-    """Of a counter; one that was set back has counted from 0 since. NaN: not known."""
+    """Increase of a counter; one that was reset has counted from 0 since. NaN: unknown."""
     if now is None or before is None:
         return math.nan
     return float(now - before if now >= before else now)

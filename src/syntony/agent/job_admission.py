@@ -1,4 +1,4 @@
-"""Bounds the connections of jobs' processes: for each process, user and host. Pure."""
+"""Limits the connections of jobs' processes: for each process, user and host. Pure."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import NamedTuple
 from syntony.model import S
 
 MAX_CONNECTIONS = 256
-"""Each costs the agent two descriptors and up to 74 KB: 19 MB in all, of the 128 that it has."""
+"""Each costs the agent two descriptors and up to 74 KB: 19 MB in all, of its 128 MB."""
 BURST = 128
 """Connections that a user may make at once."""
 MAX_PER_PROCESS = 4
 """A plug-in, a hook, an interposer, and one that is being replaced."""
 REFILL_NS = S // 16
-"""A user who has used up `BURST` may make another one every so often."""
+"""A user who has used up `BURST` may make another connection at this interval."""
 
 
 class AdmissionRefusal(enum.StrEnum):
     """Why a process may not connect."""
 
     USER_FULL = "user-full"
-    """The user has as many as are free: half of all that other users leave."""
+    """The user has half of all connections that other users leave."""
     PROCESS_FULL = "process-full"
     TOO_OFTEN = "too-often"
     NO_JOB = "no-job"
@@ -52,15 +52,15 @@ class Admission:
         self.refused: Counter[AdmissionRefusal] = Counter()
 
     def refuse(self, reason: AdmissionRefusal) -> AdmissionRefusal:
-        """Count it."""
+        """Count a refusal."""
         self.refused[reason] += 1
         return reason
 
     def try_enter(self, uid: int, pid: int, now_ns: int) -> AdmissionRefusal | None:
-        """A new connection; None: it may stay, and `leave` is to be called once when it ends.
+        """Admit a new connection; None: admitted, and `leave` must be called once when it ends.
 
         Args:
-            uid: of the process, as the kernel says.
+            uid: of the process, from the kernel.
             pid: likewise.
             now_ns: CLOCK_MONOTONIC.
         """
@@ -75,14 +75,15 @@ class Admission:
         return None
 
     def leave(self, uid: int, pid: int) -> None:
-        """A connection that entered has ended."""
+        """An admitted connection has ended."""
         for counter, key in ((self._users, uid), (self._processes, pid)):
             counter[key] -= 1
             if counter[key] <= 0:
                 del counter[key]
 
     def _spend(self, uid: int, now_ns: int) -> bool:
-        """Users whose allowance is whole again are forgotten: there are few at any time."""
+        """Use up one connection. Users whose allowance is full again are dropped: there are few at
+        any time."""
         self._allowances = {
             user: allowance
             for user, each in self._allowances.items()

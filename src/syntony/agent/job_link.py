@@ -1,7 +1,7 @@
 """Serves processes of jobs on this host: they report their flows' progress, and receive notices.
 
-A thread of its own lets them in and out; `report` and `notify` are for the agent's other threads.
-Nothing that a process does after it was let in costs the agent anything until it is read.
+A separate thread handles connections; `report` and `notify` are for the agent's other threads.
+After its admission nothing that a process does costs the agent anything until it is read.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from syntony.traffic.process_rates import PacedPath, ProcessRates, SentBy
 from syntony.wire.failover import ProcessFlowView, ProcessView
 
 MAX_FLOWS = 64
-"""Of one process in one report; the rest is only counted."""
+"""Of one process in one report; further ones are only counted."""
 MAX_ALL_FLOWS = 1_024
 """Of all processes in one report."""
 MAX_STANDING = 48
-"""Dead paths that a process is informed of when it connects; its page has room for 64 notices."""
+"""Dead paths that a process receives when it connects; its page has room for 64 notices."""
 
 
 class JobLink(JobPeers[JobPage]):
@@ -41,21 +41,21 @@ class JobLink(JobPeers[JobPage]):
     def __init__(self, path: Path, clock: Callable[[], int] = time.monotonic_ns) -> None:
         super().__init__(path, clock)
         self.malformed: Counter[Malformed] = Counter()
-        """Records that were read and not used."""
+        """Records that were read and rejected."""
         self.torn = 0
-        """Records that could not be read whole."""
+        """Records that could not be read completely."""
         self.paths: frozenset[ProcessPath] = frozenset()
-        """Between which addresses their flows go, as of the last report."""
+        """Addresses between which their flows go, from the last report."""
         self.rates = ProcessRates()
-        """How fast they send by queue pairs, likewise."""
+        """Their send rates by queue pairs, from the last report."""
         self._stopped = False
         self._paced: dict[PacedPath, int] = {}
-        """What is held back by the last order."""
+        """Rates of the last order."""
         self._dead: dict[ProcessPath, Notice] = {}
         """Paths that are dead now: for processes that connect later."""
 
     def do(self, instruction: Notice | Avoid) -> None:
-        """Give notice of a path to every process, or order one of them off it."""
+        """Send notice of a path to every process, or order one of them off it."""
         with self._lock:
             if isinstance(instruction, Avoid):
                 self._order(instruction)
@@ -67,7 +67,7 @@ class JobLink(JobPeers[JobPage]):
                 _tell(peer.page, instruction)
 
     def _order(self, hold: Avoid) -> None:
-        """Holding the lock."""
+        """Call it holding the lock."""
         for peer in self._peers.values():
             if peer.process.pid == hold.process and not self._stopped:
                 peer.page.notify(
@@ -78,12 +78,12 @@ class JobLink(JobPeers[JobPage]):
                 )
 
     def pace(self, rates: Mapping[PacedPath, int], expires_ns: int) -> None:
-        """Order processes to keep these rates, and all others none. Of a process that has gone, or
-        after the stop switch was thrown, nothing is ordered.
+        """Order processes to keep these rates, and all others none. Nothing is ordered of a process
+        that has ended, or after the stop switch was thrown.
 
         Args:
             rates: payload bits per second.
-            expires_ns: CLOCK_MONOTONIC until when, unless it is said again.
+            expires_ns: CLOCK_MONOTONIC until which they are valid, unless repeated.
         """
         with self._lock:
             if self._stopped:
@@ -102,8 +102,8 @@ class JobLink(JobPeers[JobPage]):
                         )
 
     def stop(self, *, stopped: bool) -> None:
-        """Give notice of the stop switch, if it was thrown. Notices and orders of paths are over
-        with it."""
+        """Send notice of the stop switch, if it was thrown. It cancels notices and orders of
+        paths."""
         with self._lock:
             if stopped is self._stopped:
                 return
@@ -116,7 +116,7 @@ class JobLink(JobPeers[JobPage]):
                 peer.page.notify(subject, at_ns=self._clock())
 
     def report(self) -> tuple[ProcessView, ...]:
-        """The processes that are connected, and what they report now."""
+        """The connected processes, and their current reports."""
         now_ns, left = self._clock(), MAX_ALL_FLOWS
         paths: set[ProcessPath] = set()
         rates: list[SentBy] = []
@@ -147,7 +147,7 @@ class JobLink(JobPeers[JobPage]):
         return flows
 
     def _greet(self, page: JobPage) -> None:
-        """What a process that has just connected must know. Holding the lock."""
+        """Send a process that has just connected the current state. Call it holding the lock."""
         if self._stopped:
             page.notify(Subject.STOPPED, at_ns=self._clock())
         for notice in self._dead.values():

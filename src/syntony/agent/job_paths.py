@@ -1,4 +1,4 @@
-"""Jobs' flows in the telemetry process: it reports them to the controller, and limits the rate of
+"""Jobs' flows in the telemetry process: reports them to the controller, and limits the rates of
 those that the controller names. It knows them only from the reactor's last report."""
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import FlowsReport, Paces, ProbeDelay
 
 FLOWS_NS = 400 * MS
-"""Jobs' flows are reported so often: of windows of half a second, each is seen within one."""
+"""Interval of reports of jobs' flows: each is seen within one window of half a second."""
 
 
 class JobPaths:
-    """Of the agent's loop.
+    """Used by the agent's loop.
 
     Args:
         config: of the agent.
-        obey: hands orders for processes to the reactor; returns why it does not obey, or nothing.
+        obey: forwards orders for processes to the reactor; returns why it does not obey, or an
+            empty string.
     """
 
     def __init__(self, config: AgentConfig, obey: Callable[[ProcessPaces], str]) -> None:
@@ -46,11 +47,11 @@ class JobPaths:
         self._flows: tuple[ReportedFlow, ...] = ()
         self._outcomes: tuple[Outcome, ...] = ()
         self._reported = ""
-        """The newest outcome that was reported."""
+        """The newest result that was reported."""
         self._reported_ns = 0
 
     def close(self) -> None:
-        """None is held back."""
+        """Remove all rate limits."""
         for keeper in self._keepers:
             keeper.close()
 
@@ -59,19 +60,19 @@ class JobPaths:
         return self._sockets, self._queue_pairs
 
     def are_due(self, seen: ReactorUpdate) -> bool:
-        """Whether to send a report now, between two whole seconds. Where no job's flow is managed,
-        the report goes out with the rows of a second: a third of its lease."""
+        """Whether to send a report now, between two whole seconds. If no job's flow is managed, the
+        report is sent with the rows of a second: a third of its lease."""
         if seen.outcome and seen.outcome != self._reported:
             return True
         return seen.has_flows and time.monotonic_ns() - self._reported_ns >= FLOWS_NS
 
     def take(self, seen: ReactorUpdate) -> None:
-        """Flows as they are now."""
+        """The current flows."""
         self._flows, self._outcomes = seen.flows, seen.outcomes
         self._reported, self._reported_ns = seen.outcome, time.monotonic_ns()
 
     def lost(self) -> None:
-        """The reactor does not answer: nobody knows what flows there are."""
+        """The reactor does not answer: the flows are unknown."""
         self._flows = self._outcomes = ()
 
     @property
@@ -80,13 +81,13 @@ class JobPaths:
         return self._flows
 
     def in_use(self) -> list[tuple[str, FourTuple]]:
-        """NIC and flow of everything managed whose way matters."""
+        """NIC and flow of all managed flows whose path matters."""
         return [(each.nic, each.flow) for each in self._flows if each.traced]
 
     def report(
         self, hops: Hops, fleet_ns: int, delays: tuple[ProbeDelay, ...], *, stopped: bool
     ) -> FlowsReport:
-        """Managed subflows now, and what became of the newest orders."""
+        """Managed subflows now, and the results of the newest orders."""
 
         def pace_of(flow: ReportedFlow) -> tuple[bool, int]:
             may = self._sockets.may(flow, stopped=stopped)
@@ -109,6 +110,6 @@ class JobPaths:
         self.pace(stopped=stopped)
 
     def pace(self, *, stopped: bool) -> None:
-        """Hold back what is to be held back now, let go what is not."""
+        """Apply the current rate limits, and remove outdated ones."""
         for keeper in self._keepers:
             keeper.tick(self._flows, time.monotonic_ns(), stopped=stopped)

@@ -1,7 +1,7 @@
-"""Lets processes of jobs in and out at a socket, and keeps what each has there.
+"""Accepts processes of jobs at a socket, and keeps the resources of each.
 
-A thread of its own does so. Nothing that a process does after it was let in costs the agent
-anything until it is read.
+A separate thread does so. After its admission nothing that a process does costs the agent anything
+until it is read.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from syntony.model import MS, S
 _log = logging.getLogger(__name__)
 
 TURN_NS = 10 * MS
-"""Between two rounds of letting processes in and out: anyone who floods the socket waits."""
+"""Interval of rounds of accepting and removing processes: a process that floods the socket
+waits."""
 ACCEPTS = 16
-"""Connections accepted in one round at most."""
+"""Maximum connections accepted in one round."""
 _ENDS = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
@@ -43,7 +44,7 @@ _R = TypeVar("_R")
 
 
 class Peer(NamedTuple, Generic[_P]):
-    """A process that was let in."""
+    """An admitted process."""
 
     process: Process
     connection: socket.socket
@@ -64,13 +65,13 @@ class JobPeers(abc.ABC, Generic[_P]):
         self._path = path
         self._clock = clock
         self._lock = threading.Lock()
-        """Of the peers, their pages, admission and counters."""
+        """Protects the peers, their pages, admission and counters."""
         self._peers: dict[int, Peer[_P]] = {}
         """By descriptor of their connection."""
         self._by_pidfd: dict[int, int] = {}
         self._admission = Admission()
         self.connected = 0
-        """Processes ever let in."""
+        """Number of processes ever admitted."""
         self._ended_by: Exception | None = None
         self._stop = threading.Event()
         self._wake = -1
@@ -79,7 +80,7 @@ class JobPeers(abc.ABC, Generic[_P]):
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to serve, or again. Raises `MissingError`: the socket cannot be made."""
+        """Begin to serve, or restart. Raises `MissingError`: the socket cannot be made."""
         self.close()
         self._listener = job_socket.listen(self._path)
         self._bound = job_socket.file_of(self._path)
@@ -90,7 +91,7 @@ class JobPeers(abc.ABC, Generic[_P]):
         self._thread.start()
 
     def close(self) -> None:
-        """Every process sees that the agent has gone. Idempotent."""
+        """Close all connections, which processes notice. Idempotent."""
         self._stop.set()
         if self._thread is not None:
             os.eventfd_write(self._wake, 1)
@@ -106,14 +107,14 @@ class JobPeers(abc.ABC, Generic[_P]):
 
     @property
     def fault(self) -> Exception | None:
-        """Why nobody can connect any more: what ended the thread, or that the socket's file is
-        gone, or another one."""
+        """Why no process can connect any more: the error that ended the thread, or that the
+        socket's file is missing or replaced."""
         if self._listener is None:
             return self._ended_by
         return self._ended_by or job_socket.missing(self._path, self._bound)
 
     def refused(self) -> dict[str, int]:
-        """Processes that were not let in, by reason."""
+        """Processes that were refused, by reason."""
         with self._lock:
             return {reason.value: count for reason, count in self._admission.refused.items()}
 
@@ -124,19 +125,19 @@ class JobPeers(abc.ABC, Generic[_P]):
 
     @abc.abstractmethod
     def _make(self, connection: socket.socket, process: Process) -> _P:
-        """What a process that is let in has here. Raises `OSError` or `MissingError`: it cannot
-        have it."""
+        """Make the resources of an admitted process. Raises `OSError` or `MissingError`: that
+        failed."""
 
     def _greet(self, page: _P) -> None:
-        """A process is let in now. Called holding the lock."""
+        """A process was admitted. Called holding the lock."""
 
     def _leave(self, peer: Peer[_P]) -> None:
-        """A process has ended, or let go of its connection; its page is there for the last time.
+        """A process has ended, or closed its connection; its page can be read for the last time.
         Called holding the lock."""
 
     def _of_each(self, read: Callable[[Peer[_P]], _R]) -> list[_R]:
-        """What `read` returns for every process that is still there. The lock is let go of between
-        two: letting processes in and out waits for one page at most."""
+        """Results of `read` for every connected process. The lock is released after each: accepting
+        and removing processes waits for one page at most."""
         with self._lock:
             peers = list(self._peers.items())
         found = []
@@ -194,13 +195,13 @@ class JobPeers(abc.ABC, Generic[_P]):
             self._greet(peer.page)
             self._by_pidfd[peer.pidfd] = connection.fileno()
             self.connected += 1
-        # Only its end matters: what it sends stays in its own buffer, unread.
+        # Only its end matters: data that it sends stays unread in its own buffer.
         epoll.register(connection, _ENDS)
         epoll.register(peer.pidfd, select.EPOLLIN)
         return True
 
     def _admit(self, connection: socket.socket) -> Peer[_P] | None:
-        """Let a process in, or count why not. Raises `OSError`: nothing is left for it."""
+        """Admit a process, or count why not. Raises `OSError`: out of resources."""
         who = job_socket.credentials(connection)
         if who.pid <= 0:
             self._refuse(AdmissionRefusal.UNSEEN, f"uid={who.uid}")
@@ -231,7 +232,7 @@ class JobPeers(abc.ABC, Generic[_P]):
             _log.warning("process of a job refused %s reason=%s", whom, reason)
 
     def _drop(self, fd: int) -> None:
-        """Closing a descriptor takes it out of epoll, too."""
+        """Closing a descriptor also removes it from epoll."""
         with self._lock:
             peer = self._peers.pop(fd)
             del self._by_pidfd[peer.pidfd]

@@ -1,4 +1,4 @@
-"""The probe keys of one host: one for each host it speaks with. Pure."""
+"""The probe keys of one host: one for each host with which it exchanges probes. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _U32 = (1 << 32) - 1
 
 
 class Keyring:
-    """Keys as the controller last sent them, and of peers that it names no more."""
+    """Keys as the controller last sent them, and those of peers that it no longer names."""
 
     def __init__(self) -> None:
         self._keys: dict[int, dict[int, bytes]] = {}
         """NIC → epoch → key."""
         self.epochs: tuple[int, ...] = ()
-        """Accepted; empty before any are known."""
+        """Accepted epochs; empty before any are known."""
         self.sending = 0
 
     def take(self, sent: ProbeKeys) -> dict[int, PeerKeys] | None:
-        """The keys of each remote NIC from now on; None where they cannot be such: nothing has
-        changed then. A peer that the plan names no more may not know yet: its keys stay as long as
-        one of them is of the epoch to send with."""
+        """Set the keys of each remote NIC; None if they are invalid: then nothing has changed. A
+        peer that the plan no longer names may not have received that plan yet: its keys stay as
+        long as one of them has the sending epoch."""
         if not _makes_sense(sent):
             return None
         fresh = {

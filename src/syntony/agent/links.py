@@ -1,7 +1,7 @@
-"""One host's links: the kernel's events on a thread of their own, counters at each sweep.
+"""One host's links: the kernel's events in a separate thread, counters at each sweep.
 
-Events must be noticed within milliseconds, so the watching thread does nothing else. Modules answer
-over a slow bus, tens of milliseconds a page, so they have their own as well.
+Events must be noticed within milliseconds, so that thread does nothing else. Modules answer over a
+slow bus, tens of milliseconds a page, so they have a thread as well.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _log = logging.getLogger(__name__)
 _Event = LinkEvent | KernelMessage | LinkNote
 
 SWEEP_NS = 10 * S
-"""Between two looks at all counters: a look costs tens of milliseconds on NICs whose firmware is
-asked for each."""
+"""Interval of sweeps over all counters: a sweep takes tens of milliseconds on NICs whose firmware
+is queried for each."""
 POLL_NS = 100 * MS
-"""Between two reads of a carrier's counter where the kernel throttles its events: here they
-are reported, while the reactor acts on them and reads ten times as often."""
+"""Interval of reading a carrier's counter while the kernel throttles its events. Here they are only
+reported; the reactor acts on them and reads ten times as often."""
 SETTLE_NS = 1 * S
 PORTS_NS = 60 * S
-"""A port's row is stored so often, and whenever a sweep finds its state changed."""
+"""Interval of storing a port's row; also whenever a sweep finds its state changed."""
 MODULES_S = 60.0
 _ETHTOOL = of_source(Source.ETHTOOL)
 _NEVER = frozenset({errno.EOPNOTSUPP, errno.EPERM})
@@ -62,13 +62,13 @@ class LinkReport(NamedTuple):
 
 
 class Optics(NamedTuple):
-    """What a module measures; NaN for what is not known."""
+    """Measurements of a module; NaN where unknown."""
 
     temperature_c: float
     rx_dbm: float
-    """Of the darkest lane."""
+    """Of the lane with the lowest power."""
     bias_ma: float
-    """Of the lane with most."""
+    """Of the lane with the highest bias."""
 
 
 _NO_SLOT = Slot(math.nan, math.nan, math.nan, math.nan)
@@ -76,22 +76,22 @@ _UNKNOWN_MODULE = Optics(math.nan, math.nan, math.nan)
 
 
 class PortTotals(NamedTuple):
-    """One port as the last sweep saw it, and what its counters did since this began to watch."""
+    """One port at the last sweep, and the increase of its counters since this began to watch."""
 
     snapshot: PortSnapshot
     flaps: int
     counters: dict[str, int]
-    """Counter key → increase; only what can be read."""
+    """Counter key → increase; only readable counters."""
     unreadable: int
     optics: Optics
 
 
 class LinkWatch:
-    """Watches the links of the network namespace it is made in.
+    """Watches the links of the network namespace in which it is created.
 
     Args:
-        host: names the rows.
-        configured: interfaces that the operator lists: compute NICs, whatever they look like.
+        host: name for the rows.
+        configured: interfaces that the operator lists, which count as compute NICs.
         root: where /sys and /proc are.
     """
 
@@ -100,7 +100,7 @@ class LinkWatch:
         self._ledger = LinkLedger()
         self._files = LinkFiles(root, configured)
         self._statistics: dict[str, tuple[str, NicStatistics | None]] = {}
-        """Per interface: the epoch they were opened in, and None where the driver has none."""
+        """Per interface: the epoch in which they were opened, and None if the driver has none."""
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._modules = _Modules(self._events.put)
         self._real: frozenset[str] = frozenset()
@@ -111,13 +111,14 @@ class LinkWatch:
         self._wake_read = self._wake_write = -1
         self._thread: threading.Thread | None = None
         self.fault: Exception | None = None
-        """What ended the listening thread."""
+        """The error that ended the listening thread."""
 
     def start(self) -> None:
-        """Begin to listen, or again.
+        """Begin to listen, or restart.
 
         Raises:
-            MissingError, OSError: the kernel does not answer or refuses; counters can be read.
+            MissingError, OSError: the kernel does not answer or refuses; counters can still be
+                read.
         """
         self._stop_listening()
         self._carrier = CarrierWatch(poll_ns=POLL_NS)
@@ -148,17 +149,17 @@ class LinkWatch:
         self._files.close()
 
     def report(self, now_ns: int, fleet_ns: int) -> LinkReport:
-        """What happened since the last call; every `SWEEP_NS` with a look at all counters.
+        """Events since the last call; every `SWEEP_NS` with all counters.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            fleet_ns: the same moment in fleet time.
+            fleet_ns: the same instant in fleet time.
         """
         notes: list[LinkNote] = []
         counters: list[CounterRow] = []
         while not self._events.empty():
             notes += self._take(self._events.get(), now_ns)
-            # Something moved: what became of it is looked at when it has had time to settle.
+            # A link changed: its state is read again when it has had time to settle.
             self._next_sweep_ns = min(self._next_sweep_ns, now_ns + SETTLE_NS)
         ports: tuple[PortSnapshot, ...] = ()
         if now_ns >= self._next_sweep_ns:
@@ -179,7 +180,7 @@ class LinkWatch:
         return LinkReport(tuple((table, rows) for table, rows in tables if rows is not None))
 
     def ports(self) -> tuple[PortTotals, ...]:
-        """Every real port as the last sweep saw it."""
+        """Every physical port at the last sweep."""
         ledger = self._ledger
         return tuple(
             PortTotals(
@@ -198,7 +199,7 @@ class LinkWatch:
         if isinstance(event, KernelMessage):
             finding = classify(event.text)
             return [self._ledger.kernel(now_ns, finding)] if finding else []
-        if event.nic not in self._real:  # a container's link, or one that no sweep has seen yet
+        if event.nic not in self._real:  # a container's link, or one that no sweep has read yet
             return []
         return self._ledger.carrier(
             event.at_ns, event.nic, event.carrier_down_count, carrier=event.carrier
@@ -213,7 +214,7 @@ class LinkWatch:
         ]
 
     def _driver_counters(self, port: PortSnapshot) -> dict[str, int | None]:
-        """``ethtool -S``: names are asked for once per life of the driver."""
+        """``ethtool -S``: names are requested once per load of the driver."""
         if not port.netdev:
             return {}
         epoch, statistics = self._statistics.get(port.netdev, ("", None))
@@ -269,7 +270,7 @@ def _pause_ms(carrier: CarrierWatch) -> float | None:
 
 
 class _Modules:
-    """What plugged modules measure, on a thread that lives while there is one to ask."""
+    """Measurements of plugged modules, in a thread that runs while there is one to query."""
 
     def __init__(self, tell: Callable[[LinkNote], None]) -> None:
         self._tell = tell
@@ -277,12 +278,12 @@ class _Modules:
         self._nics: frozenset[str] = frozenset()
         self._known: dict[str, Module] = {}
         self._mute: set[str] = set()
-        """NICs whose driver reads no modules, or not for us."""
+        """NICs whose driver cannot read modules, or not for this process."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
     def watch(self, nics: frozenset[str]) -> None:
-        """These interfaces may have modules."""
+        """Set the interfaces that may have modules."""
         self._nics = nics
         self._mute &= nics
         if self._thread is None and nics - self._mute:
@@ -290,7 +291,7 @@ class _Modules:
             self._thread.start()
 
     def of(self, nic: str) -> Optics:
-        """What the module of an interface measured last."""
+        """The last measurements of the module of an interface."""
         module = self._known.get(nic)
         if module is None:
             return _UNKNOWN_MODULE
@@ -358,7 +359,7 @@ def _counter_columns(host: str, counters: Iterable[CounterRow], behind_ns: int) 
 
 
 def _columns(table: Table, rows: list[tuple[Any, ...]]) -> Columns | None:
-    """Rows in the order of the table's columns, turned on their side."""
+    """Rows transposed to the table's columns."""
     if not rows:
         return None
     columns: dict[str, Any] = {}

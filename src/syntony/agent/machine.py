@@ -1,4 +1,4 @@
-"""What the telemetry process works with on its host: files, clocks, sockets, the reactor, each a
+"""The telemetry process's resources on its host: files, clocks, sockets, the reactor, each a
 supervised part."""
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from syntony.wire.tables import GPU, Table
 
 
 class Machine:
-    """One per agent, of its loop. What cannot be had now is had later: see `parts`.
+    """One per agent, used by its loop. What is unavailable now is retried: see `parts`.
 
     Args:
-        config: what there should be.
+        config: of the agent.
         spool: of measurements, not open yet.
         clock: of the host.
-        answer_scrape: takes a scraper's question, from its thread.
+        answer_scrape: handles a scraper's request, in its thread.
     """
 
     def __init__(
@@ -77,18 +77,17 @@ class Machine:
         self.discipline: Discipline | None = None
         self._scraping: ScrapeServer | None = None
         self.revocations = Revocations()
-        """Certificates that ``/metrics`` is not served to; replaced as a whole."""
+        """Certificates to which ``/metrics`` is not served; replaced as a whole."""
         self.described: tuple[NicInfo, ...] = ()
-        """The NICs as the controller should know them."""
+        """Description of the NICs for the controller."""
         self.stream_changed: Callable[[], None] = _nothing
-        """Called where the hello would not be what it was."""
+        """Called when the contents of the hello change."""
 
     def start(self) -> None:
-        """Start every part that can be.
+        """Start every part that can start.
 
         Raises:
-            ConfigError: an address or a number is not as it must be, or another agent uses the
-                spool.
+            ConfigError: an address or a number is invalid, or another agent uses the spool.
         """
         config = self._config
         self.reactor.await_socket()
@@ -117,7 +116,7 @@ class Machine:
         self.describe()
 
     def check(self, now_ns: int) -> None:
-        """Once a second: find what has failed, try again what is due."""
+        """Once a second: detect failed parts, retry those that are due."""
         spool = MissingError(self.spool.fault) if self.spool.fault else None
         for name, fault in (
             ("link-events", self.links.fault),
@@ -143,8 +142,8 @@ class Machine:
     def reported_by_jobs(
         self, offset: Callable[[], FleetOffset | None], now_ns: int
     ) -> tuple[QueuePairsReport | None, list[tuple[Table, Columns]]]:
-        """What jobs' processes and GPUs report in addition to flows: queue pairs, and rows; once
-        a second.
+        """Reports of jobs' processes and GPUs other than flows: queue pairs, and rows; once a
+        second.
 
         Args:
             offset: reads the clocks; None: there is no fleet time.
@@ -177,7 +176,7 @@ class Machine:
         return self.parts.run("segment-sampling", make, time.monotonic_ns())
 
     def close(self) -> None:
-        """Stop watching, tracing and serving; the reactor goes on."""
+        """Stop watching, tracing and serving; the reactor continues."""
         if self._scraping is not None:
             self._scraping.close()
         self.tracer.close()
@@ -193,12 +192,12 @@ class Machine:
             self.discipline.close()
 
     def statuses(self, now_ns: int) -> tuple[PartStatus, ...]:
-        """Of all parts of the agent; those of a reactor that does not answer are not known."""
+        """State of all parts of the agent; unknown for a reactor that does not answer."""
         state = self.reactor.state
         return (*(state.parts if state is not None else ()), *self.parts.statuses(now_ns))
 
     def describe(self) -> None:
-        """The NICs as the reactor has them, or last had them; and their clocks."""
+        """The NICs as last reported by the reactor; and their clocks."""
         state, now_ns = self.reactor.state, time.monotonic_ns()
         if state is not None:
             described = state.nics
@@ -259,17 +258,17 @@ class Machine:
 
 
 def _nothing() -> None:
-    """For parts that are but steps of the loop: there is nothing to start."""
+    """For parts that are only steps of the loop: there is nothing to start."""
 
 
 def _addresses(nic: str) -> tuple[str, ...]:
-    """None: it is not there."""
+    """None: the interface is missing."""
     with suppress(MissingError):
         return tuple(addresses(nic))
     return ()
 
 
 def _spare_ports(policy: Policy) -> range:
-    """None where no job may be moved: then nobody needs to know."""
+    """None if no job may be moved: then they are not needed."""
     count = policy.spare_ports if policy.place and policy.mode is not FailoverMode.OFF else 0
     return range(policy.port_low, min(policy.port_low + count, policy.port_high + 1))

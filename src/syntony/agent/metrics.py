@@ -1,4 +1,4 @@
-"""An agent's metrics for Prometheus: what it already knows, by the names of the metrics table."""
+"""An agent's metrics for Prometheus, from its existing state, by the names in the metrics table."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from syntony.wire.failover import PathsReport
 from syntony.wire.parts import PartState, PartStatus
 
 PATIENCE_S = 2.0
-"""A loop that does not answer for so long has other worries."""
+"""Time that a scrape waits for the loop."""
 _STATES = {PortState.ACTIVE: 1.0, PortState.UNKNOWN: None}
 
 
 class Scrape(NamedTuple):
-    """A scraper's thread asks the agent's loop, which alone may read its state."""
+    """Lets a scraper's thread query the agent's loop, which alone may read its state."""
 
     answer: queue.SimpleQueue[Sheet]
 
 
 def page(ask: Callable[[Scrape], None], accept: str) -> tuple[str, str] | None:
-    """The answer to one scrape; None if the loop does not give one in time."""
+    """The answer to one scrape; None if the loop does not answer in time."""
     scrape = Scrape(queue.SimpleQueue())
     ask(scrape)
     try:
@@ -55,7 +55,7 @@ def page(ask: Callable[[Scrape], None], accept: str) -> tuple[str, str] | None:
 
 
 def new_sheet(host: str) -> Sheet:
-    """With what every process says of itself."""
+    """A sheet with the metrics that every process has."""
     sheet = Sheet({HOST: host, "role": "agent"})
     usage = own_usage()
     sheet.put("build_info", 1, version=__version__)
@@ -66,7 +66,7 @@ def new_sheet(host: str) -> Sheet:
 
 
 def put_clock(sheet: Sheet, server: ClockServer, pipeline: Pipeline, local_ns: int) -> None:
-    """Served time and what it rests on."""
+    """Served time and its inputs."""
     piece = server.served()
     state = ClockState.UNKNOWN if piece is None else piece.state
     sheet.state("clock_state", (each.value for each in ClockState), state.value)
@@ -87,7 +87,7 @@ def put_clock(sheet: Sheet, server: ClockServer, pipeline: Pipeline, local_ns: i
 
 
 def put_reactor(sheet: Sheet, state: ReactorState) -> None:
-    """The reactor, and what it says of probes, jobs' processes and paths."""
+    """The reactor, and its counters of probes, jobs' processes and paths."""
     sheet.put("reactor_cpu_seconds_total", state.cpu_ns / S)
     sheet.put("reactor_resident_memory_bytes", state.rss_bytes)
     sheet.put("reactor_connections_total", state.connections)
@@ -175,7 +175,7 @@ def put_segments(sheet: Sheet, sampler: SegmentSampler) -> None:
 def _put_admissions(
     sheet: Sheet, name: str, now: int, ever: int, refused: Mapping[str, int]
 ) -> None:
-    """Who is, was and was not let in at a socket of the agent."""
+    """Processes connected, accepted and refused at a socket of the agent."""
     sheet.put(name, now)
     sheet.put(f"{name}_connected_total", ever)
     for reason in AdmissionRefusal:
@@ -183,7 +183,7 @@ def _put_admissions(
 
 
 def put_nics(sheet: Sheet, totals: Iterable[tuple[str, str, Totals]]) -> None:
-    """Loss and delay, one set a NIC and direction whatever the number of peers."""
+    """Loss and delay, one set per NIC and direction, independent of the number of peers."""
     for ref, direction, reported in totals:
         labels = {"nic": ref.partition("/")[2], "direction": direction}
         sheet.put("probe_sent_total", reported.sent, **labels)
@@ -202,7 +202,7 @@ def _histogram(reported: Totals) -> Histogram:
 
 
 def _put_paths(sheet: Sheet, state: ReactorState) -> None:
-    """Paths of jobs: what stands and what was done."""
+    """Paths of jobs: current state and actions."""
     counters, report = state.counters, state.report
     sheet.put("paths_mode", 1, mode=report.mode)
     sheet.put("paths_stopped", report.stopped)
@@ -265,7 +265,7 @@ def _known(value: float) -> float | None:
 
 
 def put_uplink(sheet: Sheet, uplink: Uplink, spool: Spool, records_dropped: dict[str, int]) -> None:
-    """The way to the controller, and what waits or was lost on it."""
+    """The connection to the controller, and rows that wait or were dropped."""
     sheet.put("uplink_connected", uplink.connected)
     sheet.put("uplink_connections_total", uplink.connections)
     sheet.put("spool_bytes", spool.kept_bytes)

@@ -1,4 +1,5 @@
-"""Where jobs hand over the pages of the NCCL profiler plug-in, and the agent reads them."""
+"""The socket at which jobs hand over the pages of the NCCL profiler plug-in, which the agent
+reads."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from syntony.workload.nccl_operations import NcclOperation, PageProgress
 _log = logging.getLogger(__name__)
 
 MAX_ENDED = 65_536
-"""Operations of processes that ended between two calls of `read` that are kept."""
+"""Operations of processes that ended between two calls of `read`: maximum number kept."""
 
 
 class ProcessOperations(NamedTuple):
@@ -39,7 +40,7 @@ class NcclSocket(JobPeers[NcclPage]):
         self._file = path.with_name(f"{path.name}.read")
         self._known = load_progress(self._file)
         self._read: dict[str, PageProgress] = {}
-        """Page to how far it was read; operations up to there are handed on before the next call of
+        """Page → how far it was read; operations up to there are handed on before the next call of
         `read`, and in the file from then on."""
         self._ended: list[ProcessOperations] = []
         """Last operations of processes that ended."""
@@ -50,7 +51,7 @@ class NcclSocket(JobPeers[NcclPage]):
         return NcclPage(connection, process.pid, self._known)
 
     def close(self) -> None:
-        """Processes see that the agent has gone. Idempotent."""
+        """Close all connections, which processes notice. Idempotent."""
         super().close()
         self._save()
 
@@ -70,9 +71,8 @@ class NcclSocket(JobPeers[NcclPage]):
         self._losses.update(peer.page.losses())
 
     def read(self) -> list[ProcessOperations]:
-        """Operations that ended, or hang, since the last call, of every process; all that are left
-        of a process that ended. To be called every second: a process has room for 8,192
-        operations."""
+        """Operations that ended, or hang, since the last call, of every process; all remaining ones
+        of a process that ended. Call it every second: a process has room for 8,192 operations."""
         self._save()
         present = self._of_each(
             lambda peer: (ProcessOperations(peer.process, peer.page.read()), peer.page.progress)
@@ -83,9 +83,9 @@ class NcclSocket(JobPeers[NcclPage]):
         return found + [each for each, _ in present if each.operations]
 
     def losses(self) -> dict[str, int]:
-        """Of all processes ever: operations that were overwritten unread (`lost`), pages and
-        operations that cannot be used (`malformed`), parts and steps for which a process had no
-        room (`left_out`)."""
+        """Totals over all processes: operations overwritten before they were read (`lost`), invalid
+        pages and operations (`malformed`), parts and steps for which a process had no room
+        (`left_out`)."""
         with self._lock:
             total = Counter(lost=0, malformed=0, left_out=0)
             total.update(self._losses)

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class NicClocks:
-    """Of the agent's loop."""
+    """Used by the agent's loop."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -24,16 +24,17 @@ class NicClocks:
         self._clocks: dict[str, tuple[Phc, CrossStamps]] = {}
         """By NIC."""
         self._devices: dict[str, CrossStamps] = {}
-        """Of RDMA devices' clocks, by node."""
+        """RDMA devices' clocks, by node."""
         self.epochs: dict[str, int] = {}
-        """Of these, by node."""
+        """Their epochs, by node."""
         self._known_epochs: dict[str, int] = {}
-        """The same, also of those that are not there now."""
+        """The same, including devices that are not present now."""
         self._stale: Mapping[str, DeviceClockReading] | None = {}
-        """Readings that may be of before the host's clock was set; None: the next ones."""
+        """Readings that may be older than the last setting of the host's clock; None: the next
+        ones."""
 
     def keep(self, numbers: Mapping[str, tuple[int, int]]) -> bool:
-        """Read these from now on. Whether they are others than before.
+        """Read these from now on. Returns whether they differ from before.
 
         Args:
             numbers: NIC → N of ``/dev/ptpN``, and of its attachment.
@@ -52,7 +53,7 @@ class NicClocks:
         return True
 
     def close(self) -> None:
-        """Give the devices back."""
+        """Close the devices."""
         for clock, _ in self._clocks.values():
             clock.close()
         self._clocks = {}
@@ -62,11 +63,11 @@ class NicClocks:
         return {stamps.nic: clock.path for clock, stamps in self._clocks.values()}
 
     def get(self, node: str) -> Phc | None:
-        """The clock of this node, if it is one of ours."""
+        """The clock of this node, if it is one of this host's."""
         return next((clock for clock, stamps in self._clocks.values() if stamps.nic == node), None)
 
     def take_crossings(self, devices: Mapping[str, DeviceClockReading]) -> bool:
-        """Once a second: a window then holds enough of them for an edge.
+        """Call it once a second: a window then holds enough readings for an edge.
 
         Args:
             devices: NIC → its RDMA device's clock, as the reactor last read it.
@@ -91,13 +92,13 @@ class NicClocks:
         return any(ever.get(node, epoch) != epoch for node, epoch in self.epochs.items())
 
     def forget(self) -> None:
-        """The host's clock was set or changed its rate."""
+        """Discard readings: the host's clock was set or changed its rate."""
         self._stale = None
         for stamps in self._all():
             stamps.forget()
 
     def edges(self) -> Iterator[Edge]:
-        """NIC clock ↔ host clock, of every NIC and RDMA device that stamps in its own."""
+        """NIC clock ↔ host clock, for every NIC and RDMA device that stamps with its own clock."""
         for stamps in self._all():
             edge = stamps.edge()
             if edge is not None:

@@ -1,4 +1,4 @@
-"""The NICs a host is probed from: each is attached to the probe engine while it is there."""
+"""The NICs that a host probes from: each is attached to the probe engine while it is present."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from syntony.wire.messages import NicInfo
 RING_RECORDS = 1 << 13
 """Two seconds of a mesh of 4,000 probes a second, 0.6 MB."""
 MAX_TEXT = 119
-"""Of a reason, as the probe engine's own."""
+"""Maximum length of a reason, as in the probe engine."""
 
 
 class _Attached(NamedTuple):
     ifindex: int
-    """The kernel's: another one where the driver was loaded again."""
+    """The kernel's interface index, which changes when the driver is reloaded."""
     address: str
     others: tuple[str, ...]
     stamping: str
-    """How its packets are stamped, and why so."""
+    """How its packets are timestamped, and the reason."""
 
 
 class ProbedNics:
-    """The probe engine and the configured NICs on it. Of one thread."""
+    """The probe engine with the configured NICs. Used by one thread."""
 
     def __init__(self, config: AgentConfig, clock: ClockSource) -> None:
         self._host = config.host
@@ -42,13 +42,13 @@ class ProbedNics:
         self._port = config.probe_port
         self._configs = {nic.name: nic for nic in config.nics}
         self.numbers = {name: nic_number(NicRef(config.host, name)) for name in self._configs}
-        """Of each NIC on the wire."""
+        """Number of each NIC on the wire."""
         self._attached: dict[str, _Attached] = {}
         self.seen: set[str] = set()
         """NICs that have been attached since the start."""
         self.clocks: dict[str, tuple[int, int]] = {}
-        """NICs that stamp in a clock of their own: the clock's number N in ``/dev/ptpN``, and that
-        of the attachment, since another device may get the same N."""
+        """NICs that stamp with their own clock: the clock's number N in ``/dev/ptpN``, and that of
+        the attachment, since another device may get the same N."""
         self._attachments = 0
         self.engine = ProbeEngine(
             [self._probe_nic(nic) for nic in config.nics], clock, ring_records=RING_RECORDS
@@ -60,8 +60,8 @@ class ProbedNics:
         self.engine.close()
 
     def attach(self, name: str) -> None:
-        """Probe from a NIC and reflect on it. Raises `MissingError`: it is not there, has no
-        address, or another program has the reflector's port."""
+        """Probe from a NIC and reflect on it. Raises `MissingError`: it is missing, has no address,
+        or another program has the reflector's port."""
         self._forget(name)
         probed = address(name, self._family)
         self.engine.attach(name, probed, self.numbers[name])
@@ -71,7 +71,7 @@ class ProbedNics:
         self._attached[name] = _Attached(_index(name), probed, others, stamping)
 
     def _open_clock(self, name: str, probed: str) -> str:
-        """How the NIC is stamped: where its clock cannot be read, by the kernel."""
+        """How the NIC's packets are timestamped: by the kernel if its clock cannot be read."""
         status = next(each for each in self.engine.nic_status() if each.name == name)
         if status.stamping != "hardware" or status.phc_index is None:
             return status.reason
@@ -90,8 +90,8 @@ class ProbedNics:
         self.engine.detach(name)
 
     def gone(self) -> dict[str, MissingError]:
-        """Attached NICs that are no longer what they were, and why. A NIC that is down keeps its
-        sockets, and so does one whose address went: it comes back with the carrier."""
+        """Attached NICs that are no longer the same, with the reason. A NIC that is down keeps its
+        sockets, and so does one that lost its address: it returns with the carrier."""
         found = {}
         for name, known in self._attached.items():
             index = _index(name)
@@ -107,7 +107,8 @@ class ProbedNics:
         return found
 
     def renumber(self, numbers: Mapping[str, int]) -> bool:
-        """Take the controller's numbers; whether any is new. Flows must be set again then."""
+        """Take the controller's numbers; returns whether any is new. Flows must then be set
+        again."""
         fresh = {
             name: number
             for name, number in numbers.items()
@@ -122,7 +123,7 @@ class ProbedNics:
         return True
 
     def addresses(self) -> dict[str, str]:
-        """NIC → its probed address, of those that are attached."""
+        """NIC → its probed address, for attached NICs."""
         return {name: each.address for name, each in self._attached.items()}
 
     def describe(self) -> tuple[NicInfo, ...]:

@@ -1,4 +1,5 @@
-"""What jobs on this host do: their processes, collectives and steps, as rows on fleet time."""
+"""The activity of jobs on this host: their processes, collectives and steps, as rows on fleet
+time."""
 
 from __future__ import annotations
 
@@ -31,13 +32,14 @@ from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
 from syntony.workload.nccl_operations import NcclOperation
 
 PROCESSES_NS = 2 * S
-"""Between two looks at the processes."""
+"""Interval of searches for processes."""
 MAX_OPERATIONS = 50_000
-"""Collectives, and steps, in the rows of one second; the rest is counted as dropped."""
+"""Maximum collectives, and steps, in the rows of one second; further ones are counted as
+dropped."""
 
 
 MAX_ENDED = 256
-"""Processes that ended between two calls whose last words are kept."""
+"""Processes that ended between two calls: maximum number whose last reports are kept."""
 
 
 class _Source(NamedTuple):
@@ -46,7 +48,7 @@ class _Source(NamedTuple):
 
 
 class OperationsSocket(JobPeers[OperationsPage]):
-    """Where processes hand over what they do; `take` is for one thread."""
+    """The socket at which processes report their operations; `take` is for one thread."""
 
     def _make(self, connection: socket.socket, process: Process) -> OperationsPage:  # noqa: ARG002
         return OperationsPage(connection)
@@ -54,7 +56,7 @@ class OperationsSocket(JobPeers[OperationsPage]):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._ended: deque[_Source] = deque(maxlen=MAX_ENDED)
-        """What processes reported last."""
+        """The last reports of processes."""
 
     def _leave(self, peer: Peer[OperationsPage]) -> None:
         reported = peer.page.read()
@@ -62,7 +64,7 @@ class OperationsSocket(JobPeers[OperationsPage]):
             self._ended.append(_Source(peer.process, reported))
 
     def take(self) -> list[_Source]:
-        """What every process has reported since the last call."""
+        """Reports of all processes since the last call."""
         present = self._of_each(lambda peer: (peer.process, peer.page.read()))
         with self._lock:
             found = list(self._ended)
@@ -71,7 +73,7 @@ class OperationsSocket(JobPeers[OperationsPage]):
 
     @property
     def malformed(self) -> int:
-        """Records that could not be used, of processes that are there."""
+        """Invalid records of connected processes."""
         with self._lock:
             return sum(peer.page.malformed for peer in self._peers.values())
 
@@ -93,25 +95,25 @@ class JobTelemetry:
         self._before: FleetOffset | None = None
         self._looked_ns = 0
         self._dropped = 0
-        """Records that were lost and that no row has counted yet."""
+        """Records that were lost and are not counted in a row yet."""
         self._ranks: dict[int, tuple[int, int]] = {}
-        """Process to its rank and the number of ranks, by its framework's word."""
+        """Process → its rank and the number of ranks, as its framework reports them."""
         self._launched: dict[int, tuple[int, int]] = {}
-        """… by its launcher's, in the last look."""
+        """… as its launcher set them, at the last search."""
         self.members: dict[int, JobMember] = {}
-        """Processes of jobs by number, in the last look."""
+        """Processes of jobs by number, at the last search."""
         self._sought = set[int]()
-        """Processes with operations that the last look did not find."""
+        """Processes with operations that the last search did not find."""
 
     def close(self) -> None:
-        """Processes see that the agent has gone. Idempotent."""
+        """Close all connections, which processes notice. Idempotent."""
         self.socket.close()
         self.nccl.close()
         self.takeovers.close()
 
     def rows(self, offset: Callable[[], FleetOffset | None]) -> list[tuple[Table, Columns]]:
-        """Rows of what has happened since the last call. Without fleet time none: processes keep
-        what they tell for as long as they have room.
+        """Rows of events since the last call. None without fleet time: processes keep their reports
+        as long as they have room.
 
         Args:
             offset: reads the clocks; None: there is no fleet time.
@@ -147,14 +149,15 @@ class JobTelemetry:
         return takeovers + [(table, columns) for table, columns in found if columns is not None]
 
     def _are_strangers(self, nccl: Sequence[ProcessOperations]) -> bool:
-        """Whether a process has operations whose place in a job is not known or looked for yet."""
+        """Whether a process has operations but its place in a job is unknown and was not searched
+        yet."""
         pids = {each.process.pid for each in nccl} - self._launched.keys() - self._ranks.keys()
         sought, self._sought = self._sought, pids
         return bool(pids - sought)
 
     def _of_nccl(self, nccl: Sequence[ProcessOperations]) -> list[_Source]:
-        """Collectives that NCCL's profiler plug-in saw, by the job's ranks, not the communicator's.
-        Those whose end cannot be known are left out: they would look as if they hung."""
+        """Collectives from NCCL's profiler plug-in, with the job's ranks, not the communicator's.
+        Those whose end cannot be known are left out: they would seem to hang."""
         found = []
         for each in nccl:
             pid = each.process.pid

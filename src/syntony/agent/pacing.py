@@ -1,4 +1,4 @@
-"""What this host holds back: the controller's rates, for as long as they are good."""
+"""Rate limits on this host: the controller's rates, while they are valid."""
 
 from __future__ import annotations
 
@@ -22,48 +22,50 @@ from syntony.wire.traffic import Paces
 _log = logging.getLogger(__name__)
 
 LONGEST_NS = 10 * S
-"""No order is good for longer, whatever it says."""
+"""Maximum validity of an order."""
 RETRY_NS = 30 * S
-"""After the kernel refused, it is not asked again for so long."""
+"""Pause after the kernel refused."""
 PROCESS_RENEW_NS, PROCESS_HOLD_NS = 1 * S, 4 * S
-"""Orders to processes are repeated so often, and void after so long."""
+"""Interval at which orders to processes are repeated, and their validity."""
 LINGER_NS = 30 * S
-"""Queues in which nothing waits stay for so long after the last flow that was held back."""
+"""Empty queues are kept for this long after the last limited flow."""
 
 
 _K = TypeVar("_K")
 
 
 class PaceActuator(Protocol[_K]):
-    """One way of holding flows back, with its own names for them: the kernel's for sockets
+    """A mechanism of rate limits, with its own names of flows: the kernel's for sockets
     (`syntony.io.pacing.KernelPacing`), orders for processes that have queue pairs."""
 
     def set(self, rates: Mapping[_K, int]) -> None:
-        """All that is held back from now on, to so many bits per second of frames. Raises
-        `MissingError`: nothing is."""
+        """Set all limits, in bits per second of frames; others end. Raises `MissingError`: no limit
+        is in force."""
         ...
 
     def close(self) -> None: ...
 
 
 def socket_key(flow: ReportedFlow) -> Paced | None:
-    """What the kernel paces it by; None: it is no socket's, or its packets have other ports."""
+    """The kernel's key for pacing it; None: it is not a socket's, or its packets have other
+    ports."""
     return None if flow.process or flow.redrawn else (flow.nic, flow.flow)
 
 
 def process_key(flow: ReportedFlow) -> PacedPath | None:
-    """What its process paces it by; None: it is a socket's."""
+    """The process's key for pacing it; None: it is a socket's."""
     return (flow.process, flow.flow.local, flow.flow.remote) if flow.process else None
 
 
 class PaceKeeper(Generic[_K]):
-    """One per agent and mechanism. Instants are CLOCK_MONOTONIC unless they say otherwise.
+    """One per agent and mechanism. Instants are CLOCK_MONOTONIC unless stated otherwise.
 
     Args:
-        policy: which jobs may be held back.
-        actuator: how.
-        key: what a flow is there; None: nothing.
-        renew_ns: rates are set again so often, for who forgets them; they are not: infinite.
+        policy: which jobs may be limited.
+        actuator: the mechanism.
+        key: the mechanism's name of a flow; None: it has none.
+        renew_ns: interval at which rates are repeated, if the mechanism forgets them; otherwise
+            infinite.
     """
 
     def __init__(
@@ -87,17 +89,17 @@ class PaceKeeper(Generic[_K]):
         self.in_force: Mapping[_K, int] = {}
 
     def may(self, flow: ReportedFlow, *, stopped: bool) -> bool:
-        """Whether this flow would be held back."""
+        """Whether this flow could be limited."""
         allowed = self._policy.mode is FailoverMode.ACT and not stopped
         return allowed and is_named(flow.job, self._policy.pace)
 
     def rate(self, flow: ReportedFlow) -> int:
-        """What it is held back to; 0: it is not."""
+        """Its current limit; 0: none."""
         key = self._key(flow)
         return 0 if key is None else self.in_force.get(key, 0)
 
     def take(self, message: Paces, fleet_now_ns: int | None, now_ns: int) -> None:
-        """Orders of the controller; without fleet time nobody can say how old they are."""
+        """Take orders of the controller; without fleet time their age is unknown."""
         if fleet_now_ns is None:
             return
         left_ns = min(message.expires_ns - fleet_now_ns, LONGEST_NS)
@@ -141,22 +143,22 @@ class PaceKeeper(Generic[_K]):
         self.in_force = wanted
 
     def _let_go(self, now_ns: int) -> None:
-        """Queues are taken away once they are empty, and not for a short while."""
+        """Remove queues once they are empty, after a short delay."""
         if now_ns - self._used_ns >= LINGER_NS:
             self._actuator.close()
             self._waits = False
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Remove all limits."""
         self._actuator.close()
         self.in_force = {}
 
 
 class ProcessPacing:
-    """Orders processes to keep a rate, through the reactor, where their pages are.
+    """Orders processes to keep a rate, through the reactor, which has their pages.
 
     Args:
-        obey: hands them to the reactor; returns why it does not obey, or nothing.
+        obey: forwards orders to the reactor; returns why it does not obey, or an empty string.
     """
 
     def __init__(self, obey: Callable[[ProcessPaces], str]) -> None:
@@ -173,7 +175,7 @@ class ProcessPacing:
             raise MissingError(fault)
 
     def close(self) -> None:
-        """As `PaceActuator.close`. Of a reactor that does not answer the orders expire."""
+        """As `PaceActuator.close`. If the reactor does not answer, the orders expire."""
         if self._ordered:
             self._ordered = False
             self._send({})

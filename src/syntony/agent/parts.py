@@ -1,6 +1,6 @@
-"""Supervises the parts of an agent: each has a state and a reason, and is started until it runs.
+"""Supervises the parts of an agent: each has a state and a reason, and is restarted until it runs.
 
-A part that cannot start, or that breaks, costs that part and no other. Pure: time is an argument.
+A part that cannot start, or that fails, does not affect the others. Pure: time is an argument.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MIN_BACKOFF_NS, MAX_BACKOFF_NS = 1 * S, 30 * S
-"""Between two attempts to start a part: the pause doubles with each failed one."""
+"""Pause between two attempts to start a part: it doubles after each failed one."""
 MAX_REASON = 300
 
 
@@ -36,7 +36,7 @@ class _Part:
 
 
 class Parts:
-    """Not thread-safe: of the agent's loop."""
+    """Not thread-safe: used by the agent's loop."""
 
     def __init__(self) -> None:
         self._parts: dict[str, _Part] = {}
@@ -52,30 +52,30 @@ class Parts:
 
         Args:
             name: of the part, unique.
-            start: brings it up, also after it ran before; raises where it cannot.
+            start: starts it, also after it ran before; raises if it cannot.
             now_ns: CLOCK_MONOTONIC.
-            max_backoff_ns: between two attempts, at most.
+            max_backoff_ns: maximum pause between two attempts.
 
         Raises:
-            ConfigError: of `start`: no retry would help.
+            ConfigError: from `start`: no retry would help.
         """
         self._parts[name] = _Part(name, start, now_ns, max_backoff_ns)
         self.retry(now_ns)
 
     def retry(self, now_ns: int) -> None:
-        """Start what is due. Raises `ConfigError`, as `add` does."""
+        """Start parts that are due. Raises `ConfigError`, as `add` does."""
         for part in list(self._parts.values()):
             if part.state is not PartState.RUNNING and now_ns >= part.due_ns:
                 self._start(part, now_ns)
 
     def restart(self, name: str, now_ns: int) -> None:
-        """Start a part again, if there is such a part: what it rests on has changed."""
+        """Restart a part, if it exists: something that it depends on has changed."""
         part = self._parts.get(name)
         if part is not None:
             self._start(part, now_ns)
 
     def fail(self, name: str, error: Exception, now_ns: int) -> None:
-        """A running part has failed, or has been found failed."""
+        """A running part has failed, or was found failed."""
         part = self._parts[name]
         if part.state is PartState.RUNNING and now_ns - part.since_ns >= MAX_BACKOFF_NS:
             part.backoff_ns = 0
@@ -84,7 +84,8 @@ class Parts:
     def run(
         self, name: str, step: Callable[[], _T], now_ns: int, *, always: bool = False
     ) -> _T | None:
-        """One step of a part; None where it fails in this step, or does not run (but `always`)."""
+        """Run one step of a part; None if it fails in this step, or does not run (unless
+        `always`)."""
         if not (always or self.is_running(name)):
             return None
         try:
@@ -145,7 +146,7 @@ class Parts:
 
     @staticmethod
     def _log_traceback(name: str, error: Exception) -> None:
-        """Of errors that nobody foresaw."""
+        """For unexpected errors."""
         if not isinstance(error, MissingError | OSError):
             _log.error("part=%s broke", name, exc_info=error)
 

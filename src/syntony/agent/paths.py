@@ -1,7 +1,7 @@
-"""Learns which way this host's flows and its replies go, on a thread of its own.
+"""Learns the paths of this host's flows and of its replies, in a separate thread.
 
-Probe flows by the plan; and, where jobs may be moved between paths, TCP: what jobs use now, and
-from which source ports which paths can be had.
+These are probe flows by the plan and, if jobs may be moved between paths, TCP: flows that jobs use
+now, and the paths available from which source ports.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from syntony.wire.probes import ProbeFlow
 SILENT = "*"
 _IDLE_S = 0.5
 _TURN_S = BURST * INTERVAL_NS / S
-"""Between two looks while anything is asked: to wake costs more than to ask, so as many packets go
-at a time as may."""
+"""Interval of turns while traces are in progress: waking up costs more than sending, so many
+packets are sent at a time."""
 _HURRY_NS = 2 * S
-"""Paths that jobs have just begun to use are learnt packet by packet for so long."""
+"""For this long, paths that jobs have just begun to use are learnt packet by packet."""
 CONFIRMED_NS = 5 * S
-"""Paths that are as they were are reported together, this often; what has changed, at once."""
+"""Interval of reporting unchanged paths together; changes are reported at once."""
 PAIR_NS = 600 * S
-"""Spare ways of a pair are kept in mind for so long after a job has used it: jobs come again."""
+"""Spare paths of a pair are kept for this long after a job has used it: jobs return."""
 MAX_WAITING = 20_000
-"""Learnt paths that wait to be reported; a plan's worth of the largest host."""
+"""Learnt paths that wait to be reported: as many as the largest host's plan has."""
 
 
 class PathTracer:
     """`plan` and `rows` serve the agent's loop; the thread does the rest. Until `start` paths stay
-    unknown, and blame stays at the level of groups.
+    unknown, and localisation names groups.
 
     Args:
-        host: this host.
+        host: this one.
         spare_ports: TCP source ports whose paths to the `join_port` of jobs' peers are learnt.
-        join_port: where peers are joined.
+        join_port: the port for joins at peers.
     """
 
     def __init__(
@@ -61,23 +61,23 @@ class PathTracer:
         self._learner = PathLearner()
         self._peers: dict[str, str] = {}
         self._probed: dict[tuple[str, str, int], FlowKey] = {}
-        """(NIC, peer, source port), NICs as ``host/nic``, to the flow."""
+        """(NIC, peer, source port), NICs as ``host/nic`` → the flow."""
         self._learnt: list[Learnt] = []
         self._confirm_ns = self._hurry_until_ns = 0
         self._followed: frozenset[FlowKey] = frozenset()
         self._pairs: dict[tuple[str, str, str], int] = {}
-        """(NIC, its address, peer's) to when a job last used it."""
+        """(NIC, its address, peer's) → when a job last used it."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._traceroute: Traceroute | None = None
         self.fault: Exception | None = None
-        """What ended the thread."""
+        """The error that ended the thread."""
 
     def start(self, addresses: dict[str, str]) -> None:
-        """Begin to ask, or again, from these addresses.
+        """Begin to trace, or restart, from these addresses.
 
         Args:
-            addresses: NIC to its probed address; none: nothing is asked.
+            addresses: NIC → its probed address; empty: nothing is traced.
 
         Raises:
             MissingError: raw sockets are not allowed, or an address is not this host's.
@@ -113,7 +113,7 @@ class PathTracer:
             self._learner.plan(keys)
 
     def doubt(self, probes: Columns, now_ns: int) -> None:
-        """Ask again for the paths of flows that lost probes on the way out, or nobody knows where.
+        """Trace again flows that lost probes on the way out, or in an unknown direction.
 
         Args:
             probes: `probe_1s` rows of this host's own flows.
@@ -129,14 +129,15 @@ class PathTracer:
             self._learner.doubt(known, now_ns)
 
     def follow(self, flows: Iterable[tuple[str, FourTuple]], now_ns: int) -> None:
-        """What jobs use now, by NIC: learnt first, and then where else the same pairs could go.
+        """Set the flows that jobs use now, by NIC: learnt first, and then alternatives for the same
+        pairs.
 
         Args:
             flows: NIC and flow.
             now_ns: CLOCK_MONOTONIC.
         """
         keys = [_key(nic, flow) for nic, flow in flows if nic in self._addresses]
-        # A NIC asks by the family that it is probed by.
+        # A NIC traces in the address family in which it is probed.
         keys = [key for key in keys if is_ipv6(key.src) == is_ipv6(self._addresses[key.nic])]
         if not self._followed.issuperset(keys):
             self._hurry_until_ns = now_ns + _HURRY_NS
@@ -147,7 +148,7 @@ class PathTracer:
             self._learner.follow(keys, self._spare())
 
     def _spare(self) -> list[FlowKey]:
-        """Both ways: what we would send from a spare port, and what we would answer to one."""
+        """Both directions: what we would send from a spare port, and how we would answer to one."""
         return [
             FlowKey(*pair, *ports, "tcp")
             for port in self._spare_ports
@@ -156,12 +157,12 @@ class PathTracer:
         ]
 
     def peers(self, addresses: Iterable[str]) -> frozenset[str]:
-        """NICs (``host/nic``) of the plan by their addresses."""
+        """NICs (``host/nic``) of the plan by address."""
         with self._lock:
             return frozenset(self._peers[each] for each in addresses if each in self._peers)
 
     def hops(self, nic: str, flow: FourTuple) -> tuple[str, ...]:
-        """Who forwards what we send on a TCP flow, by address; empty: not known (yet)."""
+        """Addresses of the hops of a TCP flow from here; empty: unknown (yet)."""
         with self._lock:
             return self._learner.hops(_key(nic, flow)) or ()
 
@@ -177,10 +178,10 @@ class PathTracer:
             if not self._learnt or (fleet_ns < self._confirm_ns and not changed):
                 return None
             self._confirm_ns = fleet_ns + CONFIRMED_NS
-            # Of one path the newest word only.
+            # Only the newest report of one path.
             learnt = {each.flow: each for each in self._learnt}.values()
             self._learnt = []
-            # Jobs talk to peers that nobody probes: those go by their addresses.
+            # Jobs' peers that are not probed are named by their addresses.
             known = [e for e in learnt if e.flow.proto == "tcp" or e.flow.dst in self._peers]
             peers = [self._peers.get(each.flow.dst, each.flow.dst) for each in known]
         if not known:
@@ -196,7 +197,7 @@ class PathTracer:
         }
 
     def close(self) -> None:
-        """Stop asking."""
+        """Stop tracing."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -222,11 +223,11 @@ class PathTracer:
                 wait_s = INTERVAL_NS / S
 
     def _turn(self, now_ns: int) -> bool:
-        """Send what is due, take what has come; whether anything is under way."""
+        """Send what is due, read answers; returns whether any are pending."""
         assert self._traceroute is not None  # noqa: S101 - the thread runs only then
         with self._lock:
             learnt = []
-            # First what has come, then what has not: a host short of CPU comes late itself.
+            # First read answers, then time out: a host short of CPU reads late.
             for answer in self._traceroute.receive(now_ns):
                 done = self._learner.answer(answer.ask.flow, answer.ask.ttl, answer.address, now_ns)
                 learnt += [done] if done is not None else []
@@ -241,7 +242,7 @@ class PathTracer:
 
 
 def _probe_key(flow: ProbeFlow, src_addr: str, sport: int, dport: int) -> FlowKey:
-    """A probe's way, or its reply's, which has the same label."""
+    """A probe's direction, or that of its reply, which has the same label."""
     label = flow.flow_label if is_ipv6(src_addr) else 0
     return FlowKey(flow.src, src_addr, flow.dst_addr, sport, dport, label=label)
 

@@ -1,4 +1,4 @@
-"""From probe records to rows and edges. No IO: the daemon feeds it and sends what it returns."""
+"""Converts probe records to rows and edges. No IO: the daemon feeds it and sends its output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from syntony.wire.probes import Plan, Plane, ProbeFlow
 class Pipeline:
     """One agent's state between the engine and the uplink. Not thread-safe.
 
-    The host's own clock node is the host's name; nothing can be placed in fleet time before the
+    The host's own clock node has the host's name; nothing can be placed in fleet time before the
     controller has sent that clock's timeline.
     """
 
@@ -30,32 +30,33 @@ class Pipeline:
         self._names: dict[int, str] = {}
         self._timelines: dict[str, Timeline] = {}
         self.utc: Utc | None = None
-        """Where UTC is on the fleet timeline, as last heard; None without anchors."""
+        """The offset of UTC from the fleet timeline, as last received; None without anchors."""
         self._seconds = PathSeconds()
         self._verbs = PathSeconds()
-        """Over verbs."""
+        """For probes over verbs."""
         self._windows = PairWindows(fit=fit)
         self._verbs_windows = PairWindows(fit=fit)
-        """Of devices' clocks; an engine's stamps say too little of its host's."""
+        """Windows of devices' clocks; an engine's timestamps contain too little about its
+        host's."""
         self._devices = np.zeros((0, 3), dtype=np.uint32)
-        """Flow over verbs, whether its own and whether the remote NIC's device stamps: (n, 3)."""
+        """Flow over verbs → whether its own and whether the remote NIC's device stamps: (n, 3)."""
         self._epochs: dict[str, int] = {}
-        """Of every clock, as last reported."""
+        """Epoch of every clock, as last reported."""
         self._heard: dict[Plane, dict[tuple[int, int], int]] = {each: {} for each in Plane}
         self._tell_from_ns = 0
 
     @property
     def dropped(self) -> int:
-        """Records shed before they became rows."""
+        """Records dropped before they became rows."""
         return self._seconds.dropped + self._verbs.dropped
 
     @property
     def totals(self) -> NicTotals:
-        """What the host's NICs have sent, lost and measured."""
+        """Totals sent, lost and measured by the host's NICs."""
         return self._seconds.totals
 
     def plan(self, plan: Plan) -> None:
-        """Take a new plan; what is known of paths that stay is kept."""
+        """Take a new plan; state of paths that stay is kept."""
         own = {f"{self._host}/{nic}": nic_id for nic, nic_id in plan.nic_ids.items()}
         self._names = plan.nic_names | {nic_id: ref for ref, nic_id in own.items()}
         flows = self._infos(plan.flows, lambda nic: plan.clocks.get(nic, ""))
@@ -85,11 +86,11 @@ class Pipeline:
     def timelines(
         self, timelines: Sequence[Timeline], utc: Utc | None = None, local_ns: int = 0
     ) -> None:
-        """Take what the network solve says of this agent's clocks and its peers', and of UTC.
+        """Take the solved timelines of this agent's clocks and its peers', and of UTC.
 
         Args:
             timelines: of the clocks that this agent measures.
-            utc: where UTC is.
+            utc: the offset of UTC.
             local_ns: now, on the host's clock: probes sent before are not used with the new epoch
                 of a peer's clock. All records up to now must have been added.
         """
@@ -109,11 +110,11 @@ class Pipeline:
         return self._timelines.get(self._host)
 
     def tell_from(self, local_ns: int) -> None:
-        """Probes sent before this instant serve the clocks only, and become no rows."""
+        """Probes sent before this instant are used for the clocks only, and do not become rows."""
         self._tell_from_ns = local_ns
 
     def add(self, records: Records) -> None:
-        """Take what the engine finished."""
+        """Add records of finished probes from the engine."""
         if not len(records):
             return
         reported = records["sent_ns"] >= self._tell_from_ns
@@ -121,8 +122,8 @@ class Pipeline:
         self._windows.add(records)
 
     def add_verbs(self, records: Records) -> None:
-        """The same, of probes over verbs. Stamps of another clock than the plan's are left out: a
-        device's clock comes and goes before the plan says so."""
+        """Add records of probes over verbs. Stamps of another clock than the plan's are left out: a
+        device's clock may change before the plan does."""
         if not len(records):
             return
         records = records[records["sent_ns"] >= self._tell_from_ns]
@@ -145,7 +146,7 @@ class Pipeline:
 
         Args:
             epoch: its new name.
-            local_ns: probes sent before this are of no use.
+            local_ns: probes sent before this are not used.
             node: which clock; empty: the host's own.
         """
         self._begin_epoch(node or self._host, epoch, local_ns)
@@ -160,17 +161,17 @@ class Pipeline:
                 windows.forget(node, local_ns)
 
     def edges(self, local_ns: int) -> tuple[Edge, ...]:
-        """What the pairs say of the clocks now."""
+        """Current edges of the clocks, from the pairs."""
         edges = (*self._windows.edges(local_ns), *self._verbs_windows.edges(local_ns))
         return tuple(map(self.in_epochs, edges))
 
     def in_epochs(self, edge: Edge) -> Edge:
-        """An edge of now, with the epochs it speaks of."""
+        """A current edge, with the epochs of its clocks."""
         epochs = self._epochs
         return structs.replace(edge, a_epoch=epochs.get(edge.a, 0), b_epoch=epochs.get(edge.b, 0))
 
     def probe_rows(self, fleet_now_ns: int) -> Columns | None:
-        """`probe_1s` rows of the seconds that are over and settled."""
+        """`probe_1s` rows of the seconds that are complete."""
         host = self.timeline
         if host is None:
             return None
@@ -184,17 +185,17 @@ class Pipeline:
         return self._verbs.close(self._timelines, host, fleet_now_ns)
 
     def recent_rows(self, fleet_now_ns: int) -> Columns | None:
-        """What is known already of the last second, as `probe_1s` columns."""
+        """Values of the last second as far as known, as `probe_1s` columns."""
         host = self.timeline
         if host is None:
             return None
         return self._seconds.recent(self._timelines, host, fleet_now_ns)
 
     def hear_from(self, heard: NDArray[np.void], over: Plane = Plane.UDP) -> None:
-        """Requests count from here on: the engine, or this process, has started again.
+        """Requests count from here on: the engine, or this process, has restarted.
 
         Args:
-            heard: as `heard_rows` takes it.
+            heard: as for `heard_rows`.
         """
         counts = heard[["src_nic_id", "dst_nic_id", "requests"]].tolist()
         self._heard[over] = {(src, dst): total for src, dst, total in counts}
@@ -225,7 +226,7 @@ class Pipeline:
 
 
 def _pairs(flows: Iterable[FlowInfo]) -> dict[int, PairKey]:
-    """Flow → its pair, where the pair has two different clocks."""
+    """Flow → its pair, if the pair has two different clocks."""
     return {
         info.flow.flow_id: PairKey(info.src, info.flow.dst, info.src_clock, info.dst_clock)
         for info in flows
@@ -234,7 +235,7 @@ def _pairs(flows: Iterable[FlowInfo]) -> dict[int, PairKey]:
 
 
 def agent_row(host: str, second_ns: int, values: Mapping[str, int]) -> Columns:
-    """One `agent_1s` row; `values` names its counter columns."""
+    """One `agent_1s` row; `values` contains its counter columns."""
     row: dict[str, Any] = {"ts_ns": np.array([second_ns], dtype=np.int64), "host": [host]}
     row.update({name: np.array([value], dtype=np.uint64) for name, value in values.items()})
     return row

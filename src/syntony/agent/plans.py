@@ -1,7 +1,7 @@
-"""A probe plan as it arrives: what of it this agent can carry out. Pure.
+"""Checks which part of a received probe plan this agent can carry out. Pure.
 
-A plan that is wrong in one flow costs that flow; a plan that is wrong as a whole is not taken, and
-the last good one stays in force.
+An invalid flow is left out; a plan that is invalid as a whole is rejected, and the last valid one
+stays in force.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from syntony.model import US, S
 from syntony.wire.probes import Plan, ProbeFlow
 
 MIN_INTERVAL_NS, MAX_INTERVAL_NS = 100 * US, 3600 * S
-"""The shorter is the probe engine's."""
+"""The minimum is the probe engine's."""
 _U32 = (1 << 32) - 1
 _MAX_LABEL = (1 << 20) - 1
 _MAX_DSCP = 63
@@ -26,19 +26,19 @@ _MAX_SL = 15
 
 
 class Usable(NamedTuple):
-    """A plan without its unusable flows, and why each was left out."""
+    """A plan without its unusable flows, and the reason for each."""
 
     plan: Plan
     faults: tuple[str, ...]
 
 
 def usable(plan: Plan, nics: Collection[str], family: str) -> Usable | None:
-    """What of a plan can be carried out; None for nothing: its numbers are wrong.
+    """The usable part of a plan; None if its numbers are invalid.
 
     Args:
         plan: as the controller sent it.
         nics: names of this agent's NICs.
-        family: ``ipv4`` or ``ipv6``: what its probe sockets speak.
+        family: ``ipv4`` or ``ipv6``: the family of its probe sockets.
     """
     if not all(0 < number <= _U32 for number in plan.nic_ids.values()):
         return None
@@ -64,8 +64,8 @@ def usable(plan: Plan, nics: Collection[str], family: str) -> Usable | None:
 def start_flows(
     flows: Sequence[ProbeFlow], set_flows: Callable[[Sequence[ProbeFlow]], None]
 ) -> tuple[tuple[ProbeFlow, ...], tuple[str, ...]]:
-    """Start as many flows as the host allows: a source port that another program holds costs the
-    flows that need it, not the others.
+    """Start as many flows as the host allows: a source port that another program holds affects only
+    the flows that need it.
 
     Args:
         flows: of a plan.

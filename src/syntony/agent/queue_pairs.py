@@ -1,4 +1,4 @@
-"""Reports of jobs' processes on their queue pairs, converted to fleet time."""
+"""Reports of jobs' processes about their queue pairs, converted to fleet time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from syntony.wire.queue_pairs import (
 )
 
 STEP_NS = 1 * MS
-"""Fleet time that moves by more between two reports was stepped."""
+"""If fleet time moves by more between two reports, it was stepped."""
 
 
 _Instants = TypeVar("_Instants", np.int64, NDArray[np.int64])
@@ -39,11 +39,11 @@ class FleetOffset(NamedTuple):
     """CLOCK_MONOTONIC."""
     offset_ns: int
     bound_ns: int
-    """How far fleet time may be off."""
+    """Bound of the error of fleet time."""
 
 
 def fleet_offset(line: Timeline | None, local_ns: int, now_ns: int) -> FleetOffset | None:
-    """At one instant; None: nobody knows fleet time well enough.
+    """The offset at one instant; None: fleet time is not known well enough.
 
     Args:
         line: of the host's clock; None: there is none yet.
@@ -63,18 +63,19 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
         super().__init__(path)
         self._before: FleetOffset | None = None
         self.malformed = 0
-        """Records that could not be used, ever."""
+        """Total of invalid records."""
         self.queue_pairs = 0
-        """Reported by processes at the last reading."""
+        """Number reported by processes at the last reading."""
         self.left_out = 0
-        """Not reported then: beyond what one report holds, or for which a process had no place."""
+        """Number not reported then: beyond the limit of one report, or for which a process had no
+        place."""
 
     def _make(self, connection: socket.socket, process: Process) -> QueuePairPage:
         owner = Owner(process.job, process.program, process.pid, process.uid)
         return QueuePairPage(connection, owner)
 
     def report(self, offset: Callable[[], FleetOffset | None]) -> QueuePairsReport | None:
-        """What processes report now; None without fleet time, or where there is no process.
+        """Current reports of processes; None without fleet time, or without a process.
 
         Args:
             offset: reads the clocks; None: there is no fleet time.
@@ -115,10 +116,10 @@ class QueuePairSocket(JobPeers[QueuePairPage]):
 
 
 def on_fleet(at_ns: _Instants, before: FleetOffset, now: FleetOffset) -> _Instants:
-    """Instants of CLOCK_MONOTONIC in fleet time.
+    """Convert instants of CLOCK_MONOTONIC to fleet time.
 
-    Between `before` and `now` the offset changed evenly: clocks drift apart by microseconds a
-    second. Where both are the same, it is taken for constant.
+    Between `before` and `now` the offset is assumed to change linearly: clocks drift apart by
+    microseconds a second. If both are the same, it is constant.
     """
     rate = 0.0
     if now.at_ns > before.at_ns:
@@ -129,7 +130,7 @@ def on_fleet(at_ns: _Instants, before: FleetOffset, now: FleetOffset) -> _Instan
 def on_fleet_time(
     figures: QueuePairFigures, before: FleetOffset, now: FleetOffset
 ) -> QueuePairFigures:
-    """The same with instants in fleet time, and with few stamps."""
+    """The report with instants in fleet time, and with few distinct timestamps."""
 
     def shift(stamps: bytes) -> bytes:
         few = thinned(stamps, MAX_STAMPS)

@@ -1,4 +1,4 @@
-"""Samples segments of jobs' TCP flows at this host's NICs: when did which bytes pass."""
+"""Samples segments of jobs' TCP flows at this host's NICs: when which bytes passed."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ thousands of flows."""
 MIN_SHIFT = 12
 """Bytes are sampled no closer than 2 to this power."""
 SETTLED_NS = 1 * MS
-"""A segment that was stamped so long ago is in the ring: there are microseconds between."""
+"""A segment that was timestamped this long ago is in the ring, which takes microseconds."""
 MAX_BOUND_NS = 1 * MS
-"""Of the clock: beyond it, delays in a fabric cannot be distinguished from its error."""
+"""Bound of the clock's error beyond which delays in a fabric cannot be measured."""
 _STATES = {ClockState.SYNCHRONIZED, ClockState.HOLDOVER}
 
 
 class HostClockState(NamedTuple):
-    """What the host's clock is worth now."""
+    """The current quality of the host's clock."""
 
     line: Timeline | None
     state: ClockState
     continuity: tuple[int, int]
-    """(epoch of the clock, steps of served time): where it differs, what was stamped before does
-    not compare."""
+    """(epoch of the clock, steps of served time): if it changes, earlier timestamps are not
+    comparable."""
     step: int
-    """Names the last step of the fleet timeline."""
+    """Identifies the last step of the fleet timeline."""
 
     def why_not(self, local_ns: int) -> str:
         """Why there is no fleet time; empty: there is."""
@@ -55,17 +55,17 @@ class HostClockState(NamedTuple):
 
 
 class _Sampled:
-    """One flow, since some reading."""
+    """One sampled flow."""
 
     def __init__(self, flow: ReportedFlow, reading: int) -> None:
         self.flow, self.since = flow, reading
         self.shifts = [MAX_SHIFT, MAX_SHIFT]
-        """Powers of two of what leaves and what comes."""
+        """Powers of two for outgoing and incoming bytes."""
         self.coarser = MAX_SHIFT
-        """Of what leaves, in the interval before, if that was more."""
+        """The power of outgoing bytes in the previous interval, if it was larger."""
 
     def adapt(self, flow: ReportedFlow) -> None:
-        """To how fast it goes now."""
+        """Adapt to its current rate."""
         self.flow, self.coarser = flow, self.shifts[0]
         self.shifts = [
             shift_for(bps, before)
@@ -74,7 +74,7 @@ class _Sampled:
 
 
 class _Stamps(NamedTuple):
-    """As in `SegmentFlow`: of every multiple of 2^shift."""
+    """As in `SegmentFlow`: timestamps of every multiple of 2^shift."""
 
     raw: bytes
     shift: int
@@ -87,7 +87,7 @@ class _Nic:
 
 
 class SegmentSampler:
-    """One per agent, of its loop.
+    """One per agent, used by its loop.
 
     Args:
         clock: of the host.
@@ -97,15 +97,15 @@ class SegmentSampler:
         self._clock = clock
         self._nics: dict[str, _Nic] = {}
         self._refused: dict[str, str] = {}
-        """NIC to why it cannot be sampled."""
+        """NIC → why it cannot be sampled."""
         self._reading = 0
         self._from_ns: int | None = None
-        """Fleet time of the reading before; None: there was none, or it does not compare."""
+        """Fleet time of the previous reading; None: there was none, or it is not comparable."""
         self._continuity = (0, 0)
         self.sampled = self.lost = self.flows = self.left_out = 0
 
     def start(self) -> None:
-        """Whether segments can be sampled here. NICs are tapped once jobs have flows there.
+        """Check that segments can be sampled here. NICs are tapped once jobs have flows there.
 
         Raises:
             MissingError: no CAP_NET_RAW.
@@ -119,7 +119,7 @@ class SegmentSampler:
         self._nics.clear()
 
     def report(self, flows: Sequence[ReportedFlow], clock: HostClockState) -> SegmentsReport | None:
-        """What passed since the last call, once a second; None: no flow of a job is sampled.
+        """Segments since the last call, once a second; None: no flow of a job is sampled.
 
         Args:
             flows: of jobs, now; the fastest are sampled.
@@ -135,7 +135,7 @@ class SegmentSampler:
         return report
 
     def _read(self, name: str, nic: _Nic) -> tuple[NDArray[np.void], bool]:
-        """Segments, and whether they are all."""
+        """Segments, and whether they are complete."""
         try:
             rows, lost = nic.tap.read()
         except (MissingError, OSError) as error:
@@ -205,8 +205,8 @@ class SegmentSampler:
         return made
 
     def _stamps(self, rows: NDArray[np.void], shift: int, line: Timeline | None) -> _Stamps | None:
-        """Of sampled bytes, of multiples of a power of two as low as there is room for; None: of
-        none."""
+        """Timestamps of sampled bytes, of multiples of a power of two as low as there is room for;
+        None: there are none."""
         if line is None:
             return _Stamps(b"", shift)
         while len(found := sampled_bytes(rows, shift)) > MAX_STAMPS:
@@ -218,7 +218,7 @@ class SegmentSampler:
         return _Stamps(found.tobytes(), shift)
 
     def _sample(self, flows: Sequence[ReportedFlow]) -> None:
-        """From now on the fastest of these."""
+        """From now on sample the fastest of these."""
         known = [each for each in flows if each.traced and each.windows]
         known.sort(key=lambda each: -(each.tx_bps + each.rx_bps))
         self.flows, self.left_out = len(known[:MAX_FLOWS]), len(known[MAX_FLOWS:])
@@ -251,7 +251,7 @@ class SegmentSampler:
             for word, shift in zip(
                 (ports_word(*ports), ports_word(*reversed(ports))), sampled.shifts, strict=True
             ):
-                # Two flows may have the same ports: the closer sampling of both is thinned later.
+                # Two flows may have the same ports: the denser sampling of both is thinned later.
                 shifts[word] = min(shift, shifts.get(word, MAX_SHIFT))
         nic.tap.sample(shifts)
 
@@ -267,7 +267,7 @@ class SegmentSampler:
 
 
 def shift_for(bps: int, before: int) -> int:
-    """Power of two by which bytes are sampled at this rate; as before while that is about right."""
+    """Power of two by which bytes are sampled at this rate; unchanged while that is about right."""
     ideal = math.log2(max(1.0, bps / 8 / PER_SECOND))
     if abs(ideal - before) <= 1:
         return before
@@ -275,7 +275,7 @@ def shift_for(bps: int, before: int) -> int:
 
 
 def sampled_bytes(rows: NDArray[np.void], shift: int) -> NDArray[np.void]:
-    """The bytes of segments whose numbers are multiples of 2^shift, as `STAMP` in CLOCK_REALTIME.
+    """Bytes of segments whose numbers are multiples of 2^shift, as `STAMP` in CLOCK_REALTIME.
 
     Args:
         rows: (n,) of `SEGMENT`.
@@ -293,7 +293,7 @@ def sampled_bytes(rows: NDArray[np.void], shift: int) -> NDArray[np.void]:
 
 
 def _keys(flow: FourTuple) -> tuple[bytes, bytes]:
-    """Of what leaves and what comes."""
+    """Keys of outgoing and incoming segments."""
     local, remote = packed(flow.local), packed(flow.remote)
     return (
         KEY.pack(local, remote, flow.local_port, flow.remote_port, 1),
@@ -302,7 +302,7 @@ def _keys(flow: FourTuple) -> tuple[bytes, bytes]:
 
 
 def _grouped(rows: NDArray[np.void]) -> dict[bytes, NDArray[np.void]]:
-    """By `KEY`, in their order."""
+    """Grouped by `KEY`, in order."""
     if not len(rows):
         return {}
     raw = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), SEGMENT.itemsize)

@@ -1,14 +1,14 @@
-"""Measurements on disk until the controller has stored them.
+"""Stores measurements on disk until the controller has stored them.
 
 Append-only segment files survive the death of the process at any instant (`kill -9`): a record is
-in the page cache when `append` returns. They are not synced to the medium record by record, so a
-power failure can lose the last seconds. The directory is bounded; what does not fit is shed oldest
-first and counted, and a full disk costs rows, never the measuring process. The state file says how
-many rows must be there: whatever the medium has lost of them is counted to the row.
+in the page cache when `append` returns. They are not synced record by record, so a power failure
+can lose the last seconds. The directory is bounded. Beyond that the oldest rows are dropped and
+counted, and a full disk costs rows, never the measuring process. The state file contains the number
+of waiting rows: rows that the medium has lost are counted exactly.
 
-Each opening begins a new stream: a batch is known by its stream and number, so a directory that
-goes back in time (a restored snapshot, a power failure) never gives a known batch another content.
-Numbers go on over all streams of a directory; what earlier ones left is delivered first.
+Each opening begins a new stream. A batch is identified by its stream and number, so a directory
+that goes back in time (a restored snapshot, a power failure) never reuses a known number for other
+content. Numbers continue over all streams of a directory; earlier streams are delivered first.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from syntony.wire.spoolfile import (
 
 _log = logging.getLogger(__name__)
 _SEGMENTS = 16
-"""Segments a full spool has: the share shed at once is one sixteenth."""
+"""Segments of a full spool: one sixteenth is dropped at once."""
 _SUFFIX = ".spool"
 _OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-"""Errors of reading that say nothing of the medium."""
+"""Errors of reading that are not faults of the medium."""
 _NUMBERED = "00" + 18 * "[0-9]" + _SUFFIX
-"""Names of segments; other files are somebody else's."""
+"""Names of segments; other files are not ours."""
 
 
 class _Segment:
@@ -60,7 +60,7 @@ class _Segment:
         self.starts = array("Q")
         self.rows = array("Q")
         self.last_intact = 0
-        """The newest number that is, as far as is known."""
+        """The newest undamaged number, as far as known."""
         self.size = 0
 
     @property
@@ -78,7 +78,7 @@ class _Segment:
         return self.rows_within(seq, self.last_seq)
 
     def rows_within(self, after: int, last: int) -> array[int]:
-        """Of the numbers beyond `after`, up to `last`."""
+        """Rows with numbers beyond `after`, up to `last`."""
         return self.rows[max(0, after + 1 - self.first_seq) : max(0, last + 1 - self.first_seq)]
 
     def load(self) -> None:
@@ -93,7 +93,7 @@ class _Segment:
 class Spool:
     """A bounded queue of batches in a directory. Thread-safe.
 
-    While it is not open, and while the disk refuses, batches are shed and counted.
+    While it is not open, and while the disk refuses writes, batches are dropped and counted.
     """
 
     def __init__(self, directory: str | Path, max_bytes: int) -> None:
@@ -109,12 +109,12 @@ class Spool:
         self._state = SpoolState(0, 0, 0, secrets.token_bytes(16), 0)
         self._next_seq = 1
         self.stream = _new_stream()
-        """Of what is appended now."""
+        """Stream of new batches."""
         self.fault = "not opened yet"
-        """Why batches are shed now; empty where they are kept."""
+        """Why batches are dropped now; empty if they are stored."""
 
     def open(self) -> None:
-        """Create or recover what is in the directory; nothing to do where it is open already.
+        """Create or recover the directory; does nothing if it is open already.
 
         Raises:
             MissingError: the directory cannot be used.
@@ -163,13 +163,13 @@ class Spool:
         self._next_seq = max(last, self._state.acknowledged) + 1
         self.stream = _new_stream()
         self._count_lost()
-        # Both slots, so that later writes find their disk blocks already there.
+        # Write both slots, so that later writes find their disk blocks allocated.
         self._write_state(self._state)
         self._write_state(self._state)
 
     def _count_lost(self) -> None:
-        """Rows that should wait and no file has any more. Where only numbers are known to be
-        missing, of a row at least each."""
+        """Waiting rows that no file has any more. If only numbers are known to be missing, at least
+        one row each."""
         known = [rows for each in self._segments for rows in each.rows_after(self.acknowledged)]
         kept, should = sum(known), self._state.waiting_rows
         if should is None and self._segments:
@@ -183,7 +183,7 @@ class Spool:
 
     @property
     def dropped_rows(self) -> int:
-        """Rows ever shed: over the bound, or refused by a full disk."""
+        """Total of dropped rows: over the limit, or refused by a full disk."""
         return self._state.dropped_rows
 
     @property
@@ -194,12 +194,12 @@ class Spool:
 
     @property
     def max_bytes(self) -> int:
-        """What the segments may take."""
+        """Limit of the size of the segments."""
         return self._max_bytes
 
     @property
     def last_seq(self) -> int:
-        """The newest number given out."""
+        """The newest number assigned."""
         return self._next_seq - 1
 
     @property
@@ -208,15 +208,16 @@ class Spool:
         return self._state.acknowledged
 
     def append(self, table: str, rows: int, payload: bytes) -> int | None:
-        """Keep one batch.
+        """Store one batch.
 
         Returns:
-            Its number, or None when it was shed at once (counted in `dropped_rows`).
+            Its number, or None if it was dropped at once (counted in `dropped_rows`).
         """
         with self._lock:
             frame = Frame(self._next_seq, table, rows, payload)
             data = pack_frame(frame)
-            # Before they are there: who is killed in between has lost them.
+            # Count them before they are written: if the process is killed in between, they are
+            # lost.
             self._expect(rows)
             if self._state_fd < 0 or SEGMENT_BYTES + len(data) > self._max_bytes:
                 self._drop(rows)
@@ -235,23 +236,23 @@ class Spool:
             return frame.seq
 
     def oldest_stream(self) -> tuple[str, int | None]:
-        """The stream to deliver next, and the number that it ends with; the newest has no end."""
+        """The stream to deliver next, and its last number; the newest has no end."""
         with self._lock:
             while self._segments and (stream := self._segments[0].stream) != self.stream:
-                # Not those after another one's: they are delivered when it is their turn.
+                # Not those after another one's: they are delivered in turn.
                 parts = list(takewhile(lambda each: each.stream == stream, self._segments))
                 last = parts[-1].last_seq
                 if any(each.last_intact > self._state.acknowledged for each in parts):
                     return stream, last
-                if self.read_after(0, stream)[0] < last:  # counts what is damaged
+                if self.read_after(0, stream)[0] < last:  # counts damaged records
                     return stream, last
                 self._release(last)
             return self.stream, None
 
     def read_after(self, seq: int, stream: str) -> tuple[int, Frame | None]:
-        """The first unacknowledged batch of a stream after `seq`, with its number. None at the end
-        of the stream, or where this process lacks descriptors or memory to read on; and how far it
-        was looked for."""
+        """The first unacknowledged batch of a stream after `seq`, with its number, and how far the
+        search went. None at the end of the stream, or if this process lacks descriptors or
+        memory."""
         with self._lock:
             seq = max(seq, self._state.acknowledged)
             for segment in self._segments:
@@ -266,24 +267,25 @@ class Spool:
                     if frame is not None:
                         return frame.seq, frame
                     if rows := segment.rows[place]:
-                        segment.rows[place] = 0  # counted once
+                        segment.rows[place] = 0  # counted only once
                         self._drop(rows)
                 seq = max(seq, segment.last_seq)
             return seq, None
 
     def acknowledge(self, seq: int) -> None:
-        """Everything up to `seq` is in the store: release it. Numbers never given out release
-        nothing."""
+        """Everything up to `seq` is in the store: delete it. Numbers never assigned have no
+        effect."""
         with self._lock:
             if self._state.acknowledged < seq <= self.last_seq:
                 self._release(seq)
 
     def restart_stream(self) -> None:
-        """Number what comes in a new stream: of this one the store has batches that this process
-        does not know, so it went back in time itself (a virtual machine resumed from a snapshot).
+        """Number new batches in a new stream: the store has batches of this stream that this
+        process does not know, so its own state is older (a virtual machine resumed from a
+        snapshot).
 
-        Batches with the numbers of others may be lost: all that wait are counted as dropped, and
-        delivered all the same.
+        Waiting batches may have numbers of other batches and be lost: all are counted as dropped,
+        and delivered nevertheless.
         """
         with self._lock:
             waiting = [segment for segment in self._segments if segment.stream == self.stream]
@@ -292,7 +294,7 @@ class Spool:
             self.stream = _new_stream()
 
     def close(self) -> None:
-        """Let go of the directory; what is pending stays for the next process."""
+        """Close the directory; pending batches stay for the next process."""
         with self._lock:
             self._close_writer()
             self._close_reader()
@@ -342,7 +344,7 @@ class Spool:
             try:
                 os.ftruncate(self._writer, segment.size)
             finally:
-                # A torn tail must not be followed by good frames: go on in a new file.
+                # A torn tail must not be followed by valid frames: continue in a new file.
                 self._close_writer()
                 if not segment.starts:
                     self._segments.pop()
@@ -357,7 +359,7 @@ class Spool:
             self._close_reader()
         try:
             segment.path.unlink(missing_ok=True)
-        except OSError as error:  # read-only: left over until the directory is opened again
+        except OSError as error:  # read-only: left until the directory is opened again
             self._complain(error)
 
     def _drop(self, rows: int) -> None:
@@ -365,7 +367,7 @@ class Spool:
         self._expect(-rows)
 
     def _expect(self, rows: int) -> None:
-        """So many more wait, or less."""
+        """This many more rows wait, or fewer."""
         waiting = max(0, (self._state.waiting_rows or 0) + rows)
         self._write_state(self._state._replace(waiting_rows=waiting))
 
@@ -400,8 +402,8 @@ class Spool:
     # --- reading ---
 
     def _read(self, segment: _Segment, place: int) -> Frame | None:
-        """The record, or None if the medium no longer gives it back as it was written. Raises
-        `OSError`: that is not known, as this process lacks something."""
+        """The record, or None if the medium no longer returns it as it was written. Raises
+        `OSError`: unknown, because this process lacks resources."""
         start = segment.starts[place]
         last = place + 1 == len(segment.starts)
         end = segment.size if last else segment.starts[place + 1]

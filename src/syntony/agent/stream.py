@@ -1,6 +1,7 @@
 """One stream to a controller. Pure: bytes in, bytes and messages out.
 
-`agent.uplink` moves the bytes over gRPC; the simulated world (tests/world) moves them itself.
+`agent.uplink` transports the bytes over gRPC; the simulated world (tests/world) transports them
+itself.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ class ConnectionNumbers:
         self._last = 0
 
     def number(self, hello: Hello) -> Hello:
-        """The same, of a connection that is dialled now."""
+        """The number for a connection that is dialled now."""
         self._last += 1
         return msgspec.structs.replace(hello, life=self._life, attempt=self._last)
 
 
 class Stream:
-    """What goes up and what comes down on one stream. Used by one sending and one receiving thread.
+    """Messages in both directions on one stream. Used by one sending and one receiving thread.
 
     Args:
         spool: whose batches it delivers.
@@ -58,7 +59,7 @@ class Stream:
         self._fence = fence
         self.over = False
         self.renewed = False
-        """Ended by us, for a new one."""
+        """Ended by this side, for a new one."""
         self.established = False
         """Whether the controller has answered."""
         self._generation = 0
@@ -81,11 +82,11 @@ class Stream:
         return bundles(waiting)
 
     def take(self, data: bytes) -> ControllerMessage | Unknown | None:
-        """What came down; None: not a whole message yet, or a plan older than the one in force.
+        """The received message; None: not complete yet, or a plan older than the one in force.
         Acknowledgements have been carried out.
 
         Raises:
-            WireError: no message, or a decision that is not to be obeyed.
+            WireError: not a message, or a decision that must not be obeyed.
         """
         message = decode_controller(data)
         if isinstance(message, Fragment):
@@ -105,7 +106,7 @@ class Stream:
         return message
 
     def _is_newest(self, plan: Plan) -> bool:
-        """Whether no newer one has come. Another connection starts again: a controller without
+        """Whether no newer one has arrived. Each connection starts again: a controller without
         state counts from one after its start."""
         if plan.generation < self._generation:
             _log.error(

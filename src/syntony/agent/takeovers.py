@@ -20,25 +20,25 @@ from syntony.wire.tables import TAKEOVER, Table
 
 MAX_MESSAGE = 4096
 MAX_AT_ONCE = 64
-"""Messages of one process that are read in a second; the rest stays in its own buffer."""
+"""Messages of one process that are read in a second; further ones stay in its own buffer."""
 MAX_WAITING = 4096
 MAX_LEFT = 64
-"""Processes that ended between two looks whose last words are kept; those of more are counted as
-unused."""
+"""Processes that ended between two readings whose last messages are kept; those of further ones are
+counted as unused."""
 OLDEST_NS = 3600 * S
 SPARES = "spares"
-"""How many wait: no event of a lost rank."""
+"""Number of waiting spares: not an event of a lost rank."""
 WHAT = (
     "replaced", "ended", "verified", "differs", "unprotected", "checkpoint", "straggler",
     "no-straggler", SPARES,
 )  # fmt: skip
 REASONS = ("killed", "stopped", "silent", "gone", "hung", "slow", "drained", "failed", "other")
-"""Why ranks were lost, as named in metrics."""
+"""Reasons for which ranks were lost, as named in metrics."""
 _TEXT = re.compile(r"[ -~]*")
 
 
 class TakeoverMessage(msgspec.Struct, forbid_unknown_fields=True):
-    """As `syntony.torch.feed` sends it; instants are CLOCK_MONOTONIC."""
+    """The message of `syntony.torch.feed`; instants are CLOCK_MONOTONIC."""
 
     what: str
     rank: int
@@ -52,10 +52,10 @@ class TakeoverMessage(msgspec.Struct, forbid_unknown_fields=True):
     after: str
     at_ns: int
     spares: int = -1
-    """That wait, of what is `SPARES`."""
+    """Number of waiting spares, if the event is `SPARES`."""
 
     def is_plausible(self, now_ns: int) -> bool:
-        """Whether it can be believed; it is a process's own word all the same."""
+        """Whether its values are possible; it is a process's own report nevertheless."""
         texts = (self.at, self.reason, self.worker, self.before, self.after)
         return (
             self.what in WHAT
@@ -78,7 +78,7 @@ def reason_class(reason: str) -> str:
 
 
 class _Inbox:
-    """Of one coordinator."""
+    """The messages of one coordinator."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -96,7 +96,7 @@ class _Inbox:
         return found
 
     def close(self) -> None:
-        """The connection is its owner's."""
+        """Does nothing: the connection belongs to its owner."""
 
 
 class TakeoverSocket(JobPeers[_Inbox]):
@@ -113,11 +113,11 @@ class TakeoverSocket(JobPeers[_Inbox]):
         self._waiting: deque[tuple[str, TakeoverMessage]] = deque(maxlen=MAX_WAITING)
         self._left: list[tuple[str, list[bytes]]] = []
         self.events: Counter[str] = Counter()
-        """By what happened, since the agent began."""
+        """By event, since the agent began."""
         self.replaced: Counter[str] = Counter()
         """Replaced ranks by `reason_class`."""
         self.stall_ns = 0
-        """Of all takeovers: from the loss until all ranks were connected again."""
+        """Sum over all takeovers: from the loss until all ranks were connected again."""
         self.malformed = 0
 
     def _make(self, connection: socket.socket, process: Process) -> _Inbox:  # noqa: ARG002

@@ -1,8 +1,8 @@
-"""The agent's one connection: batches up until they are acknowledged, decisions down.
+"""The agent's one connection: sends batches until they are acknowledged, receives decisions.
 
-Everything submitted goes to the spool first and is sent from there, so there is one path for the
-live second and for the backlog of an outage. A bounded number of batches is under way
-unacknowledged; beyond it, and beyond HTTP/2's own flow control, rows wait in the spool.
+Everything submitted goes to the spool first and is sent from there, so the live second and the
+backlog of an outage use the same code. A bounded number of unacknowledged batches is in flight;
+beyond it, and beyond HTTP/2's own flow control, rows wait in the spool.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ Report = (
 
 
 class Uplink:
-    """Keeps the stream to the controller alive from its own thread.
+    """Keeps the stream to the controller alive in a separate thread.
 
     Args:
-        config: who we are, whom to dial and with which certificate.
+        config: name, addresses of controllers and certificate.
         hello: makes the first message of a connection from the stream of the spool that it is for.
         on_message: called from the uplink's threads with every plan, timeline and refusal.
-        spool: where batches live until acknowledged; stays open when the uplink closes.
+        spool: stores batches until they are acknowledged; stays open when the uplink closes.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class Uplink:
         self._closing = False
         self._attempts = ConnectionNumbers()
         self.connections = 0
-        """Streams that the controller answered on."""
+        """Streams on which the controller answered."""
         self._reported: set[str] = set()
-        """What was said since the link was last up: each reason once per episode."""
+        """Reasons logged since the link was last up: each once per outage."""
         self._thread = threading.Thread(target=self._run, name="uplink", daemon=True)
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class Uplink:
 
     @property
     def controller(self) -> str:
-        """Whom it speaks to, or dials next."""
+        """The controller that it is connected to, or dials next."""
         return self._dialling.controller
 
     @property
@@ -121,7 +121,7 @@ class Uplink:
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """What is handed in meanwhile leaves when this ends, as one message if it can."""
+        """Messages submitted within this context are sent when it ends, as one if possible."""
         with self._changed:
             self._gathering = True
         try:
@@ -134,13 +134,13 @@ class Uplink:
                     self._changed.notify_all()
 
     def submit(self, table: str, rows: int, arrow: bytes) -> None:
-        """Keep a batch and have it sent. Never waits for the network."""
+        """Store a batch and send it. Never waits for the network."""
         self._spool.append(table, rows, arrow)
         with self._changed:
             self._tell()
 
     def send(self, report: Report) -> None:
-        """Have a report sent, from any thread. Of each kind the newest waits for a connection; of
+        """Send a report, from any thread. Of each kind the newest waits for a connection; of
         audits, the newest few."""
         with self._changed:
             if isinstance(report, AuditReport):
@@ -150,25 +150,25 @@ class Uplink:
             self._tell()
 
     def reconnect(self) -> None:
-        """Begin a new stream: what the hello says has changed."""
+        """Begin a new stream: the contents of the hello have changed."""
         with self._changed:
             link = self._link
         if link is not None:
             link.renew()
 
     def _tell(self) -> None:
-        """Wake the sender, now or when everything is gathered. Holding `_changed`."""
+        """Wake the sender, now or at the end of `together`. Call it holding `_changed`."""
         if self._gathering:
             self._gathered = True
         else:
             self._changed.notify_all()
 
     def ask(self, query: Query[A]) -> A | Failure:
-        """A question over the live connection, waiting for the answer; from any thread.
+        """Send a request over the live connection and wait for the answer; from any thread.
 
         Raises:
             RemoteError: there is no connection, or it ends meanwhile.
-            WireError: the answer is not one.
+            WireError: the answer is invalid.
         """
         link = self._link
         if link is None or not link.stream.established:
@@ -185,13 +185,13 @@ class Uplink:
 
         Args:
             edges: of the agent's own pairs.
-            utc: what the host says of UTC at the same time.
+            utc: the host's report of UTC at the same time.
             epochs: of the host's clocks, by node.
         """
         self.send(Edges(edges=tuple(edges), utc=tuple(utc), epochs=dict(epochs or {})))
 
     def close(self) -> None:
-        """End the stream and the thread; what is unacknowledged stays in the spool."""
+        """End the stream and the thread; unacknowledged batches stay in the spool."""
         with self._changed:
             self._closing = True
             link = self._link
@@ -239,7 +239,8 @@ class Uplink:
             return link.stream.established
 
     def _end(self, link: _Link) -> None:
-        """However a stream ended, another controller may be in charge, unless we ended it."""
+        """After any end of a stream another controller may be in charge, unless this side ended
+        it."""
         with self._changed:
             if not link.stream.renewed:
                 self._dialling.next_controller()
@@ -275,18 +276,18 @@ class Uplink:
         self._on_message(message)
 
     def _messages(self, link: _Link) -> Iterator[bytes]:
-        """What goes up on one stream, until it is over. Runs in gRPC's sending thread."""
+        """Messages to send on one stream, until it is over. Runs in gRPC's sending thread."""
         stream = link.stream
         hello = self._attempts.number(self._hello(stream.delivery.stream))
         yield stream.opening(hello)
         while self._wait_for_work(stream):
-            if stream.delivery.over:  # what was left of it is unreadable, or has been shed
+            if stream.delivery.over:  # the rest of it is unreadable, or was dropped
                 link.renew()
                 return
             yield from stream.outgoing(self._take_reports())
 
     def _wait_for_work(self, stream: Stream) -> bool:
-        """Whether there is something to send, rather than an end to the stream."""
+        """Whether there is something to send; False: the stream ends."""
         with self._changed:
             self._changed.wait_for(lambda: stream.over or self._closing or self._has_work(stream))
             return not (stream.over or self._closing)
@@ -304,7 +305,7 @@ class Uplink:
 
 
 class _Link:
-    """One gRPC stream and what is known of it."""
+    """One gRPC stream and its state."""
 
     def __init__(self, uplink: Uplink, channel: grpc.Channel) -> None:
         self._uplink = uplink
@@ -314,7 +315,7 @@ class _Link:
         self._query = channel.unary_unary(QUERY, _registered_method=False)
 
     def listen(self) -> None:
-        """Hand on every message; raises grpc.RpcError when the stream ends badly."""
+        """Pass on every message; raises grpc.RpcError when the stream ends with an error."""
         for data in self._call:
             self._uplink._take(data, self)
 

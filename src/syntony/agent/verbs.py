@@ -1,7 +1,8 @@
-"""NICs probed over verbs: a second probe engine, over queue pairs, in a thread of its own.
+"""NICs probed over verbs: a second probe engine, over queue pairs, in a separate thread.
 
-Whatever RDMA does to who asks it (a device that hangs, a neighbour that is looked for), probing
-over UDP and failover go on. Peers are asked over UDP where they take probes (docs/decisions/0228).
+Whatever RDMA does to its callers (a device that hangs, a neighbour lookup that takes long), probing
+over UDP and failover continue. Peers are asked over UDP for their addresses for probes
+(docs/decisions/0228).
 """
 
 from __future__ import annotations
@@ -32,27 +33,27 @@ _log = logging.getLogger(__name__)
 
 RING_RECORDS = 1 << 13
 TURN_NS = 1 * S
-"""Between two looks at the NICs and two questions to peers."""
+"""Interval of checks of the NICs and of requests to peers."""
 HASTY_NS = 250 * MS
 """The same while a peer that is to be probed has not answered yet."""
 ABSENT_NS = 10 * S
-"""A driver that is loaded later is found within so long."""
+"""A driver that is loaded later is found within this time."""
 
 
 class VerbsStatus(NamedTuple):
-    """What is known of the plane."""
+    """State of the plane."""
 
     parts: tuple[PartStatus, ...] = ()
     layers: dict[str, str] = {}  # noqa: RUF012 - a default that nobody changes
-    """NIC → ``roce`` or ``infiniband``, of those that are or were attached."""
+    """NIC → ``roce`` or ``infiniband``, for those that are or were attached."""
     clocks: dict[str, DeviceClockReading] = {}  # noqa: RUF012
-    """NIC → its device's clock as last read, of those that are or were stamped by it."""
+    """NIC → its device's clock as last read, for those that are or were stamped by it."""
     counters: dict[str, int] = {}  # noqa: RUF012
     heard: bytes = b""
 
 
 class VerbsPlane:
-    """Methods are of the reactor's loop and do not wait for RDMA.
+    """Methods are for the reactor's loop and do not wait for RDMA.
 
     Args:
         config: of the agent.
@@ -76,30 +77,30 @@ class VerbsPlane:
         self._names = [nic.name for nic in config.nics]
         self._wake, self._stop = threading.Event(), False
         self._thread: threading.Thread | None = None
-        # Set by the loop, replaced as wholes.
+        # Set by the loop, replaced as a whole.
         self._there: Mapping[str, str] = {}
         self._numbers: Mapping[str, int] = {}
         self._planned: tuple[ProbeFlow, ...] = ()
         self.device_stamps = False
-        """Whether devices' own clocks may stamp; the engine does until they may."""
-        # Of the thread.
+        """Whether devices' own clocks may stamp; until then the engine does."""
+        # Used by the thread.
         self._parts = Parts()
         self._attached: dict[str, tuple[str, int]] = {}
         self._attached_for_device_stamps = False
         self._layers: dict[str, str] = {}
         self._clocks: dict[str, DeviceClockReading] = {}
         self._without: dict[str, tuple[tuple[str, int], int]] = {}
-        """NICs that had no RDMA port, as they were, and when they are looked at again."""
+        """NICs without an RDMA port, their state, and when to check them again."""
         self._started_for: tuple[object, ...] = ((), ())
         self._routed_for: tuple[object, ...] = ()
-        # Set by the thread, replaced as wholes.
+        # Set by the thread, replaced as a whole.
         self._part_statuses: tuple[PartStatus, ...] = ()
         self.flows: tuple[ProbeFlow, ...] = ()
-        """That are probed."""
+        """Number of probed flows."""
         self.probing = 0
-        """How many times others have been."""
+        """Number of changes of these so far."""
         self.turns = 0
-        """How many times the NICs have been looked at."""
+        """Number of checks of the NICs so far."""
 
     def start(self) -> None:
         """Begin to look for RDMA ports."""
@@ -109,7 +110,7 @@ class VerbsPlane:
             self._thread.start()
 
     def close(self) -> None:
-        """Stop probing. A device that hangs is left behind."""
+        """Stop probing. The thread of a device that hangs is abandoned."""
         self._stop = True
         self._wake.set()
         if self._thread is not None:
@@ -119,18 +120,18 @@ class VerbsPlane:
             self._engine.close()
 
     def look(self, there: Mapping[str, str], numbers: Mapping[str, int]) -> None:
-        """The NICs that are there, by their addresses, and their numbers on the wire."""
+        """Set the NICs that are present, by address, and their numbers on the wire."""
         if (self._there, self._numbers) != (there, numbers):
             self._there, self._numbers = dict(there), dict(numbers)
             self._wake.set()
 
     def plan(self, flows: Sequence[ProbeFlow]) -> None:
-        """What to probe from now on."""
+        """Set what to probe from now on."""
         self._planned = tuple(flows)
         self._wake.set()
 
     def allow_device_stamps(self, *, allowed: bool) -> None:
-        """From now on; NICs are attached again where that changes."""
+        """Allow it from now on; NICs are attached again if that changes."""
         if self.device_stamps != allowed:
             self.device_stamps = allowed
             self._wake.set()
@@ -141,7 +142,7 @@ class VerbsPlane:
             self._engine.set_peers(peers)
 
     def pending(self) -> int:
-        """Records that `drain` would return now, at least."""
+        """Minimum number of records that `drain` would return now."""
         return self._engine.pending() if self._engine is not None else 0
 
     def drain(self) -> bytes:
@@ -151,7 +152,7 @@ class VerbsPlane:
         return self._engine.drain().tobytes()
 
     def status(self) -> VerbsStatus:
-        """As of now."""
+        """The current state."""
         if self._engine is None or not self._layers:
             return VerbsStatus(parts=self._part_statuses)
         return VerbsStatus(
@@ -176,7 +177,7 @@ class VerbsPlane:
             self._wake.clear()
 
     def _turn(self, engine: ProbeEngine, now_ns: int) -> bool:
-        """One round; whether all peers have answered."""
+        """One round; returns whether all peers have answered."""
         there, numbers = self._there, self._numbers
         if any(numbers.get(name, number) != number for name, (_, number) in self._attached.items()):
             engine.set_flows(())
@@ -202,7 +203,7 @@ class VerbsPlane:
         numbers: Mapping[str, int],
         now_ns: int,
     ) -> None:
-        """Attach a NIC that has come, check one that is attached, detach one that has changed."""
+        """Attach a new NIC, check an attached one, detach one that has changed."""
         wanted = (there[name], numbers[name]) if name in there and name in numbers else None
         fault: MissingError | None = None
         if name in self._attached:
@@ -228,9 +229,9 @@ class VerbsPlane:
                 attach()
             except NoRdmaPortError:
                 self._without[name] = (wanted, now_ns + ABSENT_NS)
-                return  # there is nothing amiss
+                return  # there is no error
             except SyntonyError:
-                pass  # it is reported its part
+                pass  # already reported as its part
         self._parts.add(_part(name), attach, now_ns, MAX_BACKOFF_NS)
 
     def _attach(self, engine: ProbeEngine, name: str) -> None:
@@ -250,7 +251,7 @@ class VerbsPlane:
         self._started_for = ()
 
     def _read_clock(self, engine: ProbeEngine, name: str, now_ns: int) -> None:
-        """A clock that fails is a part of its own; the NIC is attached again without it."""
+        """A clock that fails is a separate part; the NIC is attached again without it."""
         part = f"verbs-clock:{name}"
 
         def check() -> None:
@@ -297,7 +298,8 @@ class VerbsPlane:
             self._parts.restart(name, now_ns)
 
     def _meet(self, engine: ProbeEngine) -> bool:
-        """Ask peers where they are, and make ways there; whether all are known."""
+        """Ask peers for their addresses, and create address handles; returns whether all are
+        known."""
         meetings = {(flow.src, flow.dst_nic_id): flow for flow in self.flows}
         requested = list(meetings.values())
         reported = dict(zip(meetings, self._udp.reported(len(requested)), strict=False))
@@ -326,4 +328,4 @@ def _part(nic: str) -> str:
 
 
 def _nothing() -> None:
-    """For a part that other steps bring up."""
+    """For a part that other steps start."""

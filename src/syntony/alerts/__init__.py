@@ -1,1 +1,2 @@
-"""What is worth a person's attention: rules, incidents, one page per cause. No IO."""
+"""Rules and incidents: which conditions open an incident, which incident explains another, and
+which ones page. No IO; the controller evaluates them."""

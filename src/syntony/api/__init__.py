@@ -1,1 +1,2 @@
-"""The HTTP face of the request registry: routes, sessions, live events, the console's files."""
+"""The HTTP API and the console of a controller or gateway: routes, sessions, live events, files. It
+carries out the requests that `syntony.controller.questions` registers."""

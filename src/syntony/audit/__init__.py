@@ -1,1 +1,2 @@
-"""Fleet audit: is the cluster right before the week-long job starts? Checks, verdicts, reports."""
+"""Fleet audit: checks whether hosts, links and collectives are fit for a long job, and reports
+verdicts. Data is collected by `syntony.io.audit`; everything here is pure."""

@@ -1,4 +1,5 @@
-"""Who makes a request, from the certificate; and who may make which, as a table for the docs."""
+"""Identifies the caller of a request by its certificate; the allow-list of requests as a table for
+the docs."""
 
 from __future__ import annotations
 
@@ -12,25 +13,26 @@ from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import Certificate, read_certificate
 
 LOCAL = "local"
-"""Origin of what came over the local socket: who may open it is the file system's matter."""
+"""Origin of requests over the local socket: the file system decides who may open it."""
 _MAX_ISSUER = 200
 
 
 class Caller(NamedTuple):
-    """The other end of one request."""
+    """The sender of one request."""
 
     identity: Identity
     origin: str
-    """Its address as gRPC words it, or `LOCAL`."""
+    """Its address in gRPC's notation, or `LOCAL`."""
     certificate: Certificate | None = None
-    """None: it came over the local socket."""
+    """None: the request came over the local socket."""
     pem: bytes = b""
-    """The same as it was shown."""
+    """The certificate as it was presented."""
     via: str = ""
-    """The gateway that has passed it on; empty: none."""
+    """The gateway that forwarded it; empty: none."""
 
     def issuer(self, by: str) -> Issuer:
-        """For the audit log. Raises `UsageError`: neither certificate nor command names anybody."""
+        """For the audit log. Raises `UsageError`: neither certificate nor command contains a
+        name."""
         who = " ".join(f"{self.identity.name} {by}".split())[:_MAX_ISSUER]
         if not who:
             raise UsageError("an order needs the name of who gives it: --by NAME")
@@ -38,7 +40,7 @@ class Caller(NamedTuple):
 
 
 def caller(context: Any) -> Caller:
-    """Who asks, from a call's TLS session. Raises `WireError`: an unusable certificate."""
+    """The caller, from a call's TLS session. Raises `WireError`: an invalid certificate."""
     peer = str(context.peer())
     if peer.startswith("unix:"):
         return Caller(Identity(Role.OPERATOR, ""), LOCAL)
@@ -47,7 +49,7 @@ def caller(context: Any) -> Caller:
 
 
 def presented(pem: bytes, peer: str, via: str = "") -> Caller:
-    """Who has shown a certificate. Raises `WireError`: it is unusable."""
+    """The owner of a presented certificate. Raises `WireError`: it is invalid."""
     certificate = read_certificate(pem)
     return Caller(certificate.identity, peer, certificate, pem, via)
 

@@ -30,24 +30,24 @@ TOKEN_BYTES = 32
 ROLES = (Role.VIEWER, Role.OPERATOR)
 MAX_TOKEN_NS = 366 * 86_400 * S
 MAX_LOGIN_NS = 86_400 * S
-"""A token for one session is followed soon."""
+"""Validity of a token for one session, which is used soon."""
 SESSION_NS = 12 * 3600 * S
-"""A working day; a session never outlives a token that is good for several."""
+"""A working day; a session never outlives a token that is valid for several."""
 _TOKEN, _SESSION = "syntony-api-", "syntony-session-"
 
 
 class BrowserSession(NamedTuple):
-    """A browser's session that has just begun."""
+    """A browser's new session."""
 
     secret: str
     access: Access
 
 
 class KnownAccess:
-    """Tokens and sessions by digest, wherever they come from.
+    """Tokens and sessions by digest, from any source.
 
     Args:
-        known: those there are.
+        known: existing ones.
         civil_now: ns since 1970, UTC.
     """
 
@@ -59,7 +59,7 @@ class KnownAccess:
         """The token or session of a secret. Does not block.
 
         Raises:
-            UsageError: unknown, expired, revoked or used; with what to do.
+            UsageError: unknown, expired, revoked or used; the message says what to do.
         """
         access = self._known.get(_digest(secret))
         if access is None:
@@ -76,19 +76,20 @@ class KnownAccess:
         return access
 
     def good(self, access: Access) -> bool:
-        """Whether it is still accepted. Does not block."""
+        """Whether it is still valid. Does not block."""
         known = self._known.get(access.digest)
         return known is not None and not known.revoked_ns and known.expires_ns > self._now()
 
 
 class ToldAccess(KnownAccess):
-    """As a leader tells of it; a gateway without one goes on by what it was told last."""
+    """Tokens and sessions as last received from a leader; a gateway without a leader keeps using
+    them."""
 
     def __init__(self, civil_now: Callable[[], int]) -> None:
         super().__init__({}, civil_now)
 
     def take(self, news: AccessNews) -> None:
-        """On the gateway's event loop; others read meanwhile."""
+        """Called on the gateway's event loop; others read meanwhile."""
         known = {} if news.first else dict(self._known)
         for digest in news.gone:
             known.pop(digest, None)
@@ -116,7 +117,7 @@ class AccessControl(KnownAccess):
         super().__init__(self._store.load(), civil_now)
 
     def live(self) -> dict[str, Access]:
-        """By digest, those that requests are made with and that are good now. Does not block."""
+        """By digest, those that are valid now and used for requests. Does not block."""
         return {
             digest: access
             for digest, access in self._known.items()
@@ -124,10 +125,10 @@ class AccessControl(KnownAccess):
         }
 
     def make(self, command: AccessTokenCommand, issuer: Issuer, at_ns: int) -> AccessTokenMade:
-        """A token. Blocks.
+        """Make a token. Blocks.
 
         Raises:
-            UsageError: the command makes no sense, or there are too many.
+            UsageError: the command is invalid, or there are too many.
             StateError: it is not recorded.
         """
         _check(command)
@@ -141,7 +142,7 @@ class AccessControl(KnownAccess):
         return AccessTokenMade(token=secret, number=kept.number, expires_ns=kept.expires_ns)
 
     def admit_first(self, digest: str, name: str) -> None:
-        """Keep the login token with which a controller was started, unless it is known. Blocks.
+        """Store the login token with which a controller was started, unless it is known. Blocks.
         Raises `StateError`."""
         token = self._new("", SecretKind.LOGIN, Role.OPERATOR, name, MAX_LOGIN_NS)
         issuer = Issuer(name, "configuration")
@@ -154,7 +155,7 @@ class AccessControl(KnownAccess):
         """Exchange a token for a session. Blocks.
 
         Raises:
-            UsageError: the token is not acceptable.
+            UsageError: the token is not valid.
             StateError: it is not recorded.
         """
         token = self.find(secret)
@@ -175,10 +176,10 @@ class AccessControl(KnownAccess):
     def begin_person_session(
         self, who: Identity, origin: str, at_ns: int, comment: str
     ) -> BrowserSession:
-        """A session of a person whom an identity provider vouches for. Blocks.
+        """Begin a session of a person whom an identity provider authenticated. Blocks.
 
         Args:
-            comment: for the audit log: whom the provider named.
+            comment: for the audit log: the name from the provider.
 
         Raises:
             UsageError: there are too many.
@@ -203,13 +204,13 @@ class AccessControl(KnownAccess):
         return AccessRevoked(numbers=numbers)
 
     def listing(self) -> AccessTokens:
-        """All that are kept. Blocks. Raises `StateError`."""
+        """All that are stored. Blocks. Raises `StateError`."""
         self.refresh()
         tokens = tuple(each.view() for each in self._known.values())
         return AccessTokens(now_ns=self._now(), tokens=tokens)
 
     def refresh(self) -> None:
-        """Learn of what another controller with the same control state did. Blocks. Raises
+        """Read changes by other controllers with the same control state. Blocks. Raises
         `StateError`."""
         self._known = self._store.load()
 
@@ -219,8 +220,8 @@ class AccessControl(KnownAccess):
 
 
 def csrf_token(session_secret: str) -> str:
-    """What a session's requests that change something carry in a header. It says nothing of the
-    secret, which scripts of the page never see."""
+    """The header value that a session's modifying requests need. It does not reveal the secret,
+    which scripts of the page never see."""
     return hashlib.sha256(f"csrf {session_secret}".encode()).hexdigest()
 
 

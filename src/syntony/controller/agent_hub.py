@@ -40,8 +40,8 @@ class AgentHub:
         services: the parts of the controller.
         sessions: host → its attached agent; changed here.
         ingest: takes their rows.
-        listening: told who was heard.
-        job_flows, segments: take what agents report of jobs' flows.
+        listening: notified of every agent heard.
+        job_flows, segments: take agents' reports of jobs' flows.
         dispatcher: answers questions.
         fleet_now: fleet time, None while unknown.
     """
@@ -68,26 +68,26 @@ class AgentHub:
         self.seal, self.admit = services.leadership.seal, services.membership.enrolment.admit
         self._carry_out = dispatcher.carry_out
         self.served_api: RelayedApi | None = None
-        """Once it is served."""
+        """The HTTP API, once it is served."""
 
     def refused(self) -> None:
-        """An agent was not served."""
+        """An agent was refused."""
         self._services.fleet.refused += 1
 
     def check(self, hello: Hello) -> None:
-        """Raises `RefusedError`: an agent that is not served."""
+        """Raises `RefusedError`: an agent that is refused."""
         self._services.leadership.check(hello)
         if (attached := self._sessions.get(hello.host)) is not None:
             attached.check_newest(hello)
         self._namesakes.check(hello, attached=attached is not None)
 
     def attached(self, session: AgentSession, hello: Hello, faults: Sequence[str]) -> None:
-        """An agent is there: what it should know goes out at once."""
+        """An agent has attached: send it the current state at once."""
         host = session.host
         self._listening.heard(host)
         if (previous := self._sessions.get(host)) is not None:
             previous.outbox.close()
-            if session.opening.via:  # what waits here is sent again, to a gateway
+            if session.opening.via:  # queued messages are sent again, to a gateway
                 self._ingest.leave(previous.source)
         self._sessions[host] = session
         session.source = self._ingest.greet(host, hello.stream, backlog=hello.backlog)
@@ -104,7 +104,7 @@ class AgentHub:
         _log.info("agent attached host=%s version=%s nics=%d", host, hello.version, len(hello.nics))
 
     async def batch(self, session: AgentSession, batch: Batch) -> None:
-        """Rows of an agent; a stream that has been replaced is no longer listened to."""
+        """Rows of an agent; those of a stream that has been replaced are ignored."""
         if not self._is_current(session):
             return
         self._listening.heard(session.host)
@@ -113,7 +113,7 @@ class AgentHub:
             session.outbox.acknowledge(session.source.stored)
 
     def edges(self, session: AgentSession, edges: Edges) -> None:
-        """An agent's view of the clocks around it."""
+        """An agent's measurements of the clocks around it."""
         self._listening.heard(session.host)
         edges, refused = credible(session.host, edges, self._services.fleet.is_clock)
         self._services.solving.take(session.host, edges.edges, edges.utc, edges.epochs)
@@ -145,7 +145,7 @@ class AgentHub:
             self._job_flows.take(session.host, report)
 
     def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None:
-        """How the parts of an agent are."""
+        """State of the parts of an agent."""
         if (member := self._services.fleet.members.get(session.host)) is not None:
             member.take_parts(parts, time.monotonic_ns())
 
@@ -170,11 +170,11 @@ class AgentHub:
         return self._sessions.get(session.host) is session
 
     def gateways(self) -> GatewayLinks:
-        """Serves the streams of gateways."""
+        """The handler of gateways' streams."""
         return self._services.gateways
 
     def api(self) -> RelayedApi:
-        """For gateways. Raises `BusyError`: it is not served."""
+        """The HTTP API, for gateways. Raises `BusyError`: it is not served."""
         if self.served_api is None:
             raise BusyError("the leader serves no API: set api.listen in its configuration")
         return self.served_api

@@ -100,14 +100,14 @@ if TYPE_CHECKING:
 
 MAX_WINDOW_NS = 7 * DAY_NS
 MAX_HISTORY_NS = 90 * DAY_NS
-"""Events and clocks: everything kept can be queried."""
+"""Events and clocks: everything stored can be queried."""
 MAX_RECORDING_NS = DAY_NS
-"""Of one job; its rows are limited besides (`syntony.store.jobs.MAX_ROWS`)."""
+"""Of one job; its rows are limited in addition (`syntony.store.jobs.MAX_ROWS`)."""
 MAX_REPORT_NS = 600 * S
-"""Of one job, judged here: the rules take seconds for long recordings of large jobs."""
+"""Of one job, evaluated here: the rules take seconds for long recordings of large jobs."""
 MAX_CHANGES_NS = 365 * DAY_NS
 CLOCK_SAMPLES = 60_000
-"""Of one answer."""
+"""Maximum samples in one answer."""
 MAX_LOG_ROWS = 10_000
 MAX_MOVES = 1_000
 
@@ -138,7 +138,7 @@ def series(requested: Requested, query: SeriesQuery) -> Series:
         raise UsageError(f"a step of {query.step_ns} ns; give whole seconds, or 0")
     step = max(query.step_ns // S, 1)
     first_ns, last_ns = requested.window(query.window_ns, query.end_ns)
-    if step * S % MINUTE_NS == 0:  # else an edge of seconds would have to be read for part of one
+    if step * S % MINUTE_NS == 0:  # whole minutes: the edges need no seconds
         first_ns -= first_ns % (step * S)
     points = requested.services.store.series(first_ns, last_ns, query.src, query.dst, step)
     return Series(points=points)

@@ -1,4 +1,4 @@
-"""The interface of the HTTP API, on its own event loop, to a controller or gateway."""
+"""The interface between the HTTP API, on its own event loop, and a controller or gateway."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Respond(Protocol):
 
 
 class Served(Protocol):
-    """A leader or a gateway, as its API knows it."""
+    """A leader or a gateway, as its API uses it."""
 
     @property
     def access(self) -> KnownAccess: ...
@@ -46,14 +46,14 @@ class Served(Protocol):
 
 
 class ApiHub(NamedTuple):
-    """One controller that leads. Implements `Served`."""
+    """A controller that leads. Implements `Served`."""
 
     config: ControllerConfig
     services: Services
     loop: asyncio.AbstractEventLoop
     respond: Respond
     now: Callable[[], int]
-    """Fleet time, or this host's before there is any."""
+    """Fleet time, or this host's time if that is unknown."""
 
     @property
     def access(self) -> AccessControl:
@@ -61,14 +61,14 @@ class ApiHub(NamedTuple):
         return self.services.access
 
     def refusal(self, certificate: Certificate) -> str:
-        """Why a certificate is not accepted; empty: it is."""
+        """Why a certificate is refused; empty: it is accepted."""
         return self.services.membership.enrolment.refusal(certificate)
 
     async def carry_out(
         self, query: Query[Any], who: Caller, render: Callable[[Any], list[bytes]]
     ) -> list[bytes]:
-        """Admit the caller's certificate, if it showed one, and carry out its request; from another
-        event loop. Raises as `Dispatcher.respond` and `Enrolment.admit` do."""
+        """Admit the caller's certificate, if it presented one, and carry out its request; from
+        another event loop. Raises as `Dispatcher.respond` and `Enrolment.admit` do."""
 
         async def admitted() -> list[bytes]:
             self.services.membership.enrolment.admit(who)
@@ -91,11 +91,12 @@ class ApiService(Protocol):
         """End every connection; blocks."""
 
     async def relayed(self, request: ApiRequest, via: str) -> list[bytes]:
-        """Carry out a request that came to a gateway: head and body, in pages. On the controller's
+        """Carry out a request forwarded by a gateway: head and body, in pages. On the controller's
         event loop. Raises `SyntonyError`."""
 
     async def events_after(self, last_id: str) -> list[bytes]:
-        """Live events after one, as soon as there are any. On the controller's event loop."""
+        """Live events after a given one, as soon as there are any. On the controller's event
+        loop."""
 
 
 OpenApi = Callable[[ApiHub], ApiService]

@@ -1,4 +1,4 @@
-"""An audit's verdicts for a screen: the tree with counts, what is wrong, the table of ports."""
+"""An audit's verdicts for a screen: the tree with counts, failed checks, the table of ports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from syntony.controller.audits import AuditRuns
 
 MAX_VERDICTS = 20_000
-"""In one answer."""
+"""Maximum number in one answer."""
 _WRONG = frozenset({Status.FAIL, Status.WARN, Status.UNKNOWN})
 
 
@@ -37,7 +37,7 @@ def audit_view(audits: AuditRuns, query: AuditViewQuery) -> AuditView:
     """One audit, and its differences from another one.
 
     Raises:
-        UsageError: no such audit, or no longer.
+        UsageError: no such audit, or no longer stored.
         StateError: the reports cannot be read.
     """
     runs = audits.views()

@@ -1,6 +1,7 @@
 """Audits through agents: the orders, and the reports until they are fetched.
 
-Runs and reports are control state: a restart in the middle of an audit loses none that has arrived.
+Runs and reports are control state: a restart in the middle of an audit does not lose reports that
+have arrived.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 EXPIRE_NS = 60 * S
-"""An order that has not reached its agent by then is void."""
+"""An order that has not reached its agent within this time is void."""
 MAX_DEADLINE_NS = 3600 * S
 MAX_RUNS = 8
-"""Kept for being fetched; the oldest goes first."""
+"""Number of stored runs; the oldest is removed first."""
 MAX_REPORT_BYTES = 2 << 20
 MAX_ANSWER_BYTES = 8 << 20
 MAX_CHECKS = 500
 GRACE_NS = 15 * S
-"""Beyond an audit's deadline: for processes to start and reports to travel."""
+"""Time beyond an audit's deadline, for processes to start and reports to arrive."""
 MORE = ("…",)
-"""Who has not answered, while reports that have come in are left to be fetched."""
+"""Used as the list of missing hosts while further reports are waiting to be fetched."""
 _MAX_TEXT = 200
 _NAMED = 4
 
@@ -56,14 +57,14 @@ class _Run:
         self.waiting = set(waiting)
         self.by = by
         self.until_ns = until_ns
-        """Fleet time after which missing answers are given up."""
+        """Fleet time after which missing reports are given up."""
 
 
 class AuditRuns:
     """One per controller. Thread-safe; methods wait for the disk.
 
     Args:
-        state: where runs and reports are kept.
+        state: where runs and reports are stored.
 
     Raises:
         StateError: they cannot be read.
@@ -81,11 +82,11 @@ class AuditRuns:
             waiting = [host for host in ordered if (order, host) not in reported]
             self._runs[order] = _Run(len(ordered), waiting, by, until_ns)
         self.ordered = self.reported = 0
-        """Audits, and hosts' reports, since this began."""
+        """Number of audits, and of hosts' reports, since this began."""
 
     @property
     def waiting(self) -> int:
-        """Hosts whose report is not in."""
+        """Number of hosts whose report is missing."""
         return sum(len(run.waiting) for run in self._runs.values())
 
     def start(
@@ -95,13 +96,13 @@ class AuditRuns:
 
         Args:
             issuer: who gives the order.
-            connected: hosts whose agents are there.
+            connected: hosts whose agents are connected.
             fleet_ns: now.
 
         Raises:
-            UsageError: it asks for what cannot be, or another audit is under way
-                on one of the hosts: an order that waits for its agent would be replaced by ours,
-                and an agent audits once at a time.
+            UsageError: the request is invalid, or another audit runs on one of the hosts: an order
+                that waits for its agent would be replaced by ours, and an agent runs one audit at a
+                time.
             StateError: it could not be recorded; nothing is ordered.
         """
         if not 0 < command.deadline_ns <= MAX_DEADLINE_NS:
@@ -154,7 +155,7 @@ class AuditRuns:
                 )
 
     def take(self, host: str, report: AuditReport) -> None:
-        """Take an agent's answer; an unexpected one is dropped. Raises `StateError`."""
+        """Take an agent's report; an unexpected one is dropped. Raises `StateError`."""
         refused = report.refused[: 2 * _MAX_TEXT]
         if len(report.report) > MAX_REPORT_BYTES:
             refused = f"a report of {len(report.report)} bytes is too long"
@@ -172,7 +173,7 @@ class AuditRuns:
         self.reported += 1
 
     def views(self) -> tuple[AuditRunView, ...]:
-        """Audits that are kept, oldest first."""
+        """Stored audits, oldest first."""
         with self._lock:
             return tuple(
                 AuditRunView(
@@ -186,10 +187,10 @@ class AuditRuns:
             )
 
     def all_reports(self, order: str) -> tuple[tuple[HostAudit, ...], tuple[str, ...]]:
-        """What has come in of one audit, and who has not answered.
+        """All reports of one audit, and the hosts without one.
 
         Raises:
-            UsageError: no such audit, or no longer.
+            UsageError: no such audit, or no longer stored.
             StateError: the reports cannot be read.
         """
         found: list[HostAudit] = []
@@ -200,10 +201,10 @@ class AuditRuns:
                 return tuple(found), answer.waiting
 
     def reports(self, query: AuditReportsQuery) -> AuditReports:
-        """What has come in, as much as fits an answer.
+        """As many reports as fit into an answer.
 
         Raises:
-            UsageError: no such audit, or no longer.
+            UsageError: no such audit, or no longer stored.
             StateError: the reports cannot be read.
         """
         with self._lock:

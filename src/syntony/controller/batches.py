@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_SPAN_NS = HOUR_NS
-"""Instants of one batch lie within this: a batch is seconds, and touches two partitions at most."""
+"""Maximum span of instants of one batch: a batch covers seconds, and at most two partitions."""
 MAX_AHEAD_NS = HOUR_NS
-"""Rows this far in the fleet's future are a broken clock's."""
+"""Rows this far in the fleet's future come from a broken clock."""
 
 
 StoredKey = tuple[str, str, int]
@@ -36,10 +36,10 @@ StoredKey = tuple[str, str, int]
 
 
 class BlockPart(NamedTuple):
-    """Rows of a batch within those of many."""
+    """Rows of a batch within the rows of several batches."""
 
     rows: pa.RecordBatch
-    """Of all."""
+    """Numbers of the batch's rows among all."""
     first: int
 
 
@@ -58,7 +58,7 @@ class BatchPiece(NamedTuple):
     probes_per_s: float | None = None
     """Requests per second that it reports; None if it is not of `probe_1s`."""
     block: BlockPart | None = None
-    """What `rows` are a part of, if they were read together with others."""
+    """The block that contains `rows`, if they were read together with others."""
 
     @property
     def key(self) -> StoredKey:
@@ -78,11 +78,11 @@ class Arrival(NamedTuple):
 def open_batches(
     arrivals: Iterable[Arrival], fleet_now_ns: int | None
 ) -> list[BatchPiece | WireError]:
-    """Decode batches and hold each against its table, its sender and the present.
+    """Decode batches and check each against its table, its sender and the present.
 
     Returns:
-        For each in turn what it holds, or why it is refused: it is not rows of an ingested table,
-        speaks for another host, or its instants cannot be.
+        For each in turn its contents, or why it is refused: it is not rows of an ingested table,
+            has rows of another host, or has impossible instants.
     """
     arrivals = list(arrivals)
     found: list[BatchPiece | WireError] = [
@@ -104,7 +104,7 @@ def open_batches(
 
 
 def _read(table: Table, arrivals: Sequence[Arrival]) -> list[BatchPiece | WireError]:
-    """Batches of one table; their values and instants are not looked at yet."""
+    """Decode batches of one table; values and instants are not checked yet."""
     found: list[BatchPiece | WireError | None] = [None] * len(arrivals)
     if (block := read_block(table, [arrival.batch.arrow for arrival in arrivals])) is not None:
         for place, first, count in zip(block.places, block.starts, block.counts, strict=True):
@@ -133,7 +133,7 @@ def _piece(
 
 
 def together(pieces: Iterable[BatchPiece]) -> pa.Table:
-    """The rows of pieces of one table, as few parts as they were read in."""
+    """The rows of pieces of one table, in as few parts as they were read in."""
     import pyarrow as pa
 
     parts = list[tuple[pa.RecordBatch, int, int]]()
@@ -161,7 +161,7 @@ def _all_checked(
 
 
 def _checked(pieces: Sequence[BatchPiece], fleet_now_ns: int | None) -> list[BatchPiece]:
-    """Pieces of one table. Raises `WireError`: something is wrong with one of them."""
+    """Check pieces of one table. Raises `WireError`: one of them is invalid."""
     table = pieces[0].table
     rows = together(pieces)
     check_values(table, rows)
@@ -182,7 +182,7 @@ def _checked(pieces: Sequence[BatchPiece], fleet_now_ns: int | None) -> list[Bat
 
 
 def joined(pieces: Sequence[BatchPiece]) -> pa.Table:
-    """The rows of pieces of one table, with `schema.ORIGIN`'s columns; an own `host` stays."""
+    """The rows of pieces of one table, with `schema.ORIGIN`'s columns; an existing `host` stays."""
     import pyarrow as pa
 
     lengths = [piece.rows.num_rows for piece in pieces]
@@ -204,8 +204,8 @@ def _repeated(names: list[str], lengths: list[int]) -> pa.DictionaryArray:
 
 
 def windows(pieces: Sequence[BatchPiece]) -> list[tuple[int, int]]:
-    """From the first to the last instant of pieces that lie together: between a backlog of
-    yesterday and rows of now there is a day of other rows."""
+    """First and last instant of groups of adjacent pieces: between a backlog of yesterday and
+    current rows there is a day of other rows."""
     found: list[tuple[int, int]] = []
     for first_ns, last_ns in sorted((piece.first_ns, piece.last_ns) for piece in pieces):
         if found and first_ns <= found[-1][1] + HOUR_NS:
@@ -249,14 +249,14 @@ def _probe_rates(
 
 
 def _check_owners(table: Table, rows: pa.Table, hosts: list[str], lengths: list[int]) -> None:
-    """An agent speaks for its own NICs only, and of paths they are an end of.
+    """Check that an agent reports only its own NICs, and paths of which it is an end.
 
     Args:
         hosts: that sent the rows, one after the other …
-        lengths: … and how many are of each.
+        lengths: … and the number of rows of each.
     """
     owners = rows.column(table.owner)
-    # A host has a handful of NICs: each distinct name is looked at once.
+    # A host has few NICs: each distinct name is checked once.
     names = owners.combine_chunks().dictionary_encode()
     numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
     of_name = [numbers.get(name.split("/", 1)[0], -1) for name in names.dictionary.to_pylist()]

@@ -1,4 +1,5 @@
-"""Requests from the command line to a controller. Loads neither the store's engine nor pyarrow."""
+"""Requests from the command line to a controller. Imports neither the store's engine nor
+pyarrow."""
 
 from __future__ import annotations
 
@@ -31,18 +32,18 @@ def ask(
     tls: TlsFiles | None = None,
     timeout_ns: int = DEFAULT_TIMEOUT_NS,
 ) -> A:
-    """One question, one answer.
+    """Send one request and return its answer.
 
     Args:
         target: ``unix:PATH`` of the local socket, or ``HOST:PORT`` with `tls`.
-        query: the question.
+        query: the request.
         tls: certificate files; needed for, and only for, ``HOST:PORT``.
-        timeout_ns: for everything, connecting included.
+        timeout_ns: for everything, including connecting.
 
     Raises:
         RemoteError: no controller there, no answer in time, or it says why it cannot answer.
         MissingError: a certificate file that cannot be read.
-        WireError: our certificate cannot be used, or the answer is not one.
+        WireError: our certificate or the answer is invalid.
     """
     with _channel(target, tls) as channel:
         method = channel.unary_stream(QUERY, _registered_method=False)
@@ -73,16 +74,16 @@ def _page(target: str, data: bytes, kind: type[A]) -> A:
 def join(
     target: str, request: Joining, ca: bytes, *, timeout_ns: int = DEFAULT_TIMEOUT_NS
 ) -> Issued:
-    """Ask the enrolment port for a first certificate.
+    """Request a first certificate from the enrolment port.
 
     Args:
         target: ``HOST:PORT``.
         request: a token and a signing request.
-        ca: PEM of what the port's certificate must be signed by.
-        timeout_ns: for everything, connecting included.
+        ca: PEM of the CA that must have signed the port's certificate.
+        timeout_ns: for everything, including connecting.
 
     Raises:
-        RemoteError: nobody there, or it says why not.
+        RemoteError: nothing answers there, or it refuses.
     """
     credentials = grpc.ssl_channel_credentials(ca)
     with grpc.secure_channel(target, credentials, options=_OPTIONS) as channel:

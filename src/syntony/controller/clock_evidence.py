@@ -22,18 +22,18 @@ MAX_EDGES = 16_384
 MAX_DRIFT_PPB = 10e6
 """One per cent: a hundred times the error of a crystal."""
 MIN_SIGMA, MAX_SIGMA = 1e-6, 1e18
-"""Nothing is known to a femtosecond: a smaller sigma would outvote the fleet, or divide by zero."""
+"""No measurement is exact to a femtosecond: a smaller sigma would outvote the fleet, or divide by
+zero."""
 
 _NUMBERS = attrgetter(*(each.name for each in structs.fields(Edge) if each.type is float))
-"""All that may be no number, of fields that are added later as well."""
+"""All fields that may be NaN, including those added later."""
 
 
 def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[Edges, int]:
-    """What of an agent's message may be solved with, and how many parts were left out.
+    """The usable part of an agent's message, and how many parts were left out.
 
-    Kept are edges from a clock of the host to another clock of the fleet, with numbers that a
-    measurement can have. Several pairs of NICs measure the same two clocks: they share one vote in
-    the solve.
+    Kept are edges from a clock of the host to another clock of the fleet, with possible values.
+    Several pairs of NICs measure the same two clocks: they share one vote in the solve.
 
     Args:
         host: the agent's, from its certificate.

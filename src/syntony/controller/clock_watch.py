@@ -33,10 +33,10 @@ class ClockWatch:
         """One observation for each clock, and one for the fleet.
 
         Args:
-            timelines: of every clock that was solved for.
+            timelines: of all solved clocks.
             expected: clocks of NICs that probe or are probed. One without a timeline is not
                 synchronized either, after `NEW_NS`.
-            silent: hosts whose agents send no reports: nothing is known of their clocks.
+            silent: hosts whose agents send no reports: the state of their clocks is unknown.
             fleet_ns: now.
         """
         reasons = {

@@ -28,14 +28,14 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """``[alerts]``: rules and receivers."""
 
     rules: str = ""
-    """TOML file of rules on top of the default ones."""
+    """TOML file of rules that extend the default ones."""
     cluster: str = "fleet"
     """Names the fleet in every message."""
     receivers: tuple[Receiver, ...] = ()
 
 
 class AnchorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One clock that knows UTC."""
+    """A clock that knows UTC."""
 
     node: str
     """A host, or ``host/nic`` for a NIC's own clock."""
@@ -58,19 +58,22 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """``[placement]``: moves of jobs' flows between paths that work."""
 
     mode: PlacementMode = PlacementMode.OBSERVE
+    """``off``, ``observe`` or ``act``."""
     max_moves: int = 64
-    """Of one step, a quarter of a second: the most that one wrong decision can do."""
+    """Maximum in one step, a quarter of a second: this limits the effect of one wrong decision."""
     max_moves_per_s: int = 64
+    """Maximum in a second."""
     classes: tuple[JobClass, ...] = ()
-    """Quality of service between jobs; the first that names a job counts."""
+    """Quality of service between jobs; the first class that names a job applies."""
     policy: MovePolicy | None = None
-    """When to move, and when a move has helped; None: as `MovePolicy` says."""
+    """When to move, and when a move counts as successful; None: the defaults of `MovePolicy`."""
 
 
 class PacingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[pacing]``: rates for flows that share a congested link; classes are those of placement."""
 
     mode: PlacementMode = PlacementMode.OBSERVE
+    """``off``, ``observe`` or ``act``."""
     policy: PacePolicy | None = None
     """When to pace, and how much; None: the defaults of `PacePolicy`."""
 
@@ -94,31 +97,37 @@ class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """``ADDRESS:PORT``, over TLS with this controller's certificate unless it is loopback;
     ``fd:NUMBER`` for a socket that is listening already; empty: none."""
     login_digest: str = ""
-    """SHA-256 of a token that is good for one operator's session, for whoever starts this
-    controller by a program; empty: none."""
+    """SHA-256 of a token for one operator's session, for programs that start this controller;
+    empty: none."""
     login_name: str = "login"
-    """Whose session that is."""
+    """Name of that operator."""
 
 
 class OidcConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[oidc]``: the console's login by an OpenID Connect provider (docs/how-to/oidc.md)."""
 
     issuer: str
-    """The provider, as it calls itself: ``https://…``, plain ``http://`` only for loopback."""
+    """The provider's issuer name: ``https://…``, plain ``http://`` only for loopback."""
     url: str
-    """This console as browsers reach it; the provider has to know ``URL/api/v1/oidc/callback``."""
+    """URL of this console for browsers; ``URL/api/v1/oidc/callback`` must be registered at the
+    provider."""
     client_id: str
+    """This console's client identifier at the provider."""
     client_secret_file: str = ""
     """A file that holds the client's secret; empty: a public client, by PKCE alone."""
     label: str = "single sign-on"
-    """On the button of the login page, after "Log in with"."""
+    """Text of the button on the login page, after "Log in with"."""
     scopes: tuple[str, ...] = ("openid", "profile")
+    """Scopes requested from the provider."""
     name_claim: str = "preferred_username"
-    """Of the ID token: the name under which a person is in the audit log."""
+    """Claim of the ID token with the person's name for the audit log."""
     role_claim: str = "groups"
-    """Of the ID token: a text or a list of them; matched against the next two."""
+    """Claim of the ID token with the roles: a text or a list of texts; matched against the next
+    two."""
     operators: tuple[str, ...] = ()
+    """Roles at the provider that make a person an operator."""
     viewers: tuple[str, ...] = ()
+    """Roles at the provider that make a person a viewer, who may only read."""
     ca: str = ""
     """PEM file of the CA of the provider's certificate; empty: those of the system."""
 
@@ -129,8 +138,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     listen: str
     """``ADDRESS:PORT`` for agents and remote command lines; mutual TLS always."""
     tls_ca: str
+    """PEM file of the CA that has signed the certificates of the fleet."""
     tls_cert: str
+    """PEM file of this controller's certificate."""
     tls_key: str
+    """PEM file of its private key."""
     local_socket: str = ""
     """Path of a Unix socket for command lines on this machine; empty for none."""
     store: str = "/var/lib/syntony/store"
@@ -138,7 +150,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     mesh_peers: int = 10
     """Peers of each NIC."""
     ecmp_paths: int = 2
-    """Largest number of equal-cost paths of a pair; decides the number of source ports."""
+    """Maximum number of equal-cost paths of a pair; decides the number of source ports."""
     probe_interval_ns: int = 500_000_000
     """Time between two probe pairs on one path."""
     verbs_classes: tuple[VerbsClass, ...] = (VerbsClass(),)
@@ -154,17 +166,17 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     standby: bool = False
     """Wait while another controller holds control state, and take over when it is gone."""
     gateway: bool = False
-    """Take agents in and store their rows, and leave every decision to a leader."""
+    """Attach agents and store their rows, but leave every decision to a leader."""
     leaders: tuple[str, ...] = ()
-    """``ADDRESS:PORT`` of the leader and of its standbys, where a gateway dials them."""
+    """``ADDRESS:PORT`` of the leader and of its standbys, which a gateway dials."""
     nic_prefixes: tuple[str, ...] = ()
-    """Where the fleet's NICs have their addresses, for example ``10.0.0.0/8``: others are neither
-    planned nor probed. Empty: anywhere."""
+    """Address ranges of the fleet's NICs, for example ``10.0.0.0/8``: others are neither planned
+    nor probed. Empty: any."""
     anchors: tuple[AnchorConfig, ...] = ()
-    """Clocks that fleet time is slowly led by, three or more so that one may lie; none to leave
-    fleet time to itself."""
+    """Clocks that fleet time slowly follows, three or more so that one may be wrong; none: fleet
+    time is free-running."""
     utc_step_ns: int = 0
-    """Beyond this, fleet time is stepped to UTC even after the start; 0 for never."""
+    """A larger difference steps fleet time to UTC even after the start; 0 for never."""
     seed: int = 1
     """Of the probe plan."""
     alerts: AlertSettings = AlertSettings()
@@ -180,7 +192,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """TOML file of latency objectives (docs/reference/sla.md); empty: none."""
     topology: str = ""
     """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);
-    empty: hops go by their addresses."""
+    empty: hops are named by their addresses."""
 
     @property
     def tls(self) -> TlsFiles:

@@ -1,10 +1,10 @@
-"""A process that judges jobs for the controller: rows on standard input, verdicts on standard
-output, one after the other.
+"""A process that evaluates jobs for the controller: rows on standard input, verdicts on standard
+output, one job after the other.
 
-    python -m syntony.controller.diagnosis_worker
+python -m syntony.controller.diagnosis_worker
 
-It has a low priority and ends with its input. What rules do to a large job is not done on the
-controller's interpreter, and can be ended by killing it.
+It has a low priority and ends with its input. The evaluation of a large job thus does not use the
+controller's interpreter, and can be ended by killing the process.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from syntony.workload.recorded import recorded
 from syntony.workload.verdict import FaultClass
 
 LENGTH_BYTES = 4
-"""Before each message, most significant first."""
+"""Length of the prefix of each message, most significant byte first."""
 NICE = 10
 MAX_FLOWS = 2_000
-"""Of one job in an answer."""
+"""Maximum of one job in an answer."""
 
 
 def judged(given: JobRows) -> JudgedJob:
-    """Judge a job by the rules of `syntony why`. Never raises: an error is part of the result."""
+    """Evaluate a job by the rules of `syntony why`. Never raises: an error is part of the
+    result."""
     try:
         return _judged(given)
     except SyntonyError as error:
@@ -67,7 +68,7 @@ def _judged(given: JobRows) -> JudgedJob:
 
 
 def _flows(flows: Flows, first: set[str]) -> tuple[JobFlow, ...]:
-    """Those that are named first, then others as far as there is room."""
+    """Flows named in verdicts first, then others as far as there is room."""
     order = sorted(range(len(flows)), key=lambda place: flows.names[place] not in first)
     return tuple(
         JobFlow(
@@ -79,7 +80,7 @@ def _flows(flows: Flows, first: set[str]) -> tuple[JobFlow, ...]:
 
 
 def serve(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Judge until the input ends."""
+    """Evaluate jobs until the input ends."""
     decode = msgspec.msgpack.Decoder(JobRows).decode
     while len(head := source.read(LENGTH_BYTES)) == LENGTH_BYTES:
         data = source.read(int.from_bytes(head, "big"))

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 __all__ = ["QUESTIONS", "Dispatcher", "Instant", "answers", "authorise", "decode_query", "orders"]
 THREADS = 2
 MAX_WAITING = 32
-"""Requests of one kind of thread that are under way or wait for one; more are refused."""
+"""Requests for one kind of thread that run or wait; further ones are refused."""
 _T = TypeVar("_T")
 _decoder: msgspec.msgpack.Decoder[Query[Any]] = msgspec.msgpack.Decoder(reduce(or_, QUESTIONS))
 
 
 def decode_query(data: bytes) -> Query[Any]:
-    """A request. Raises `WireError`: none, or none that is known here."""
+    """Decode a request. Raises `WireError`: it is invalid, or unknown here."""
     return decode(_decoder, data)
 
 
@@ -58,7 +58,7 @@ def authorise(query: Query[Any], who: Caller) -> Question:
 
 
 class Instant(NamedTuple):
-    """When a request is carried out; see `Requested`."""
+    """The time at which a request is carried out; see `Requested`."""
 
     fleet_ns: int | None
     now_ns: int
@@ -68,8 +68,8 @@ class Dispatcher:
     """One per controller or gateway, on its event loop.
 
     Args:
-        services: what requests are about; of a gateway, which asks for `shared` ones only, less.
-        instant: the time now.
+        services: what requests refer to; fewer for a gateway, which handles `shared` ones only.
+        instant: the current time.
     """
 
     def __init__(self, services: Services | StoreAlone, instant: Callable[[], Instant]) -> None:
@@ -87,7 +87,7 @@ class Dispatcher:
         """The answer.
 
         Args:
-            render: makes bytes of it; called where the handler runs, off the event loop for
+            render: converts it to bytes; called where the handler runs, off the event loop for
                 questions.
 
         Raises:
@@ -110,17 +110,17 @@ class Dispatcher:
         return await threads.run(lambda: render(known.handler(requested, query)), query, budget_ns)
 
     def close(self) -> None:
-        """What waits is given up."""
+        """Cancel waiting requests."""
         self._quick.close()
         self._store.close()
 
 
 class _Threads:
-    """A few, with a bounded queue.
+    """A few threads with a bounded queue.
 
     Args:
         name: of the threads.
-        quick: their statements to the store do not wait for those of the others.
+        quick: whether their statements to the store do not wait for those of the others.
     """
 
     def __init__(self, name: str, *, quick: bool) -> None:

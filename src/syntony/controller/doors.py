@@ -1,4 +1,4 @@
-"""Every port a controller listens on: agents and command lines, enrolment, metrics, the API."""
+"""All ports that a controller listens on: agents and command lines, enrolment, metrics, the API."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Doors:
 
     Args:
         config: where to listen.
-        service: what agents and command lines talk to.
+        service: handles agents and command lines.
         certificate: the controller's own.
-        joining: the enrolment port, if there is to be one.
+        joining: the enrolment port, if any.
 
     Raises:
         ConfigError, MissingError: an address that cannot be used.
@@ -43,7 +43,7 @@ class Doors:
             self._servers.append(joining.server)
         self._scraping: ScrapeServer | None = None
         self.api: ApiService | None = None
-        """Once open; None: there is none."""
+        """Set once it is open; None: there is none."""
 
     async def open(self, exporter: Exporter, open_api: OpenApi | None, hub: ApiHub) -> None:
         """Accept connections. Raises `ConfigError`, `MissingError`."""
@@ -58,7 +58,7 @@ class Doors:
             await each.start()
 
     async def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         if self.api is not None:
             await asyncio.to_thread(self.api.stop)
         if self._scraping is not None:

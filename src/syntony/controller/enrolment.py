@@ -1,7 +1,7 @@
-"""Who belongs to the fleet: join tokens, certificates, revocation. Blocks on the disk; thread-safe.
+"""Membership of the fleet: join tokens, certificates, revocation. Blocks on the disk; thread-safe.
 
-The controller that holds the CA's key issues certificates; one without it still refuses revoked
-ones. Certificates and tokens live on civil time, the audit log on fleet time.
+The controller that has the CA's key issues certificates; one without it still refuses revoked ones.
+Certificates and tokens use civil time, the audit log fleet time.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from syntony.wire.x509 import Certificate, read_certificate
 
 TOKEN_BYTES = 32
 MAX_TOKEN_NS = 7 * 86_400 * S
-"""A join token is for work that is under way."""
+"""Maximum validity of a join token, which is used in an ongoing installation."""
 MIN_LIFETIME_NS = 10 * S
 MAX_LIFETIME_NS = 366 * 86_400 * S
 _SEEN_EVERY_NS = 60 * S
-"""A last use is noted this often, not with every request."""
+"""A last use is recorded at this interval, not with every request."""
 
 
 class Enrolment:
     """One per controller.
 
     Args:
-        config: where the CA's key is, how long certificates live.
-        identities: where tokens, certificates and revocations are kept.
+        config: the place of the CA's key, the validity of certificates.
+        identities: stores tokens, certificates and revocations.
         civil_now: ns since 1970, UTC.
 
     Raises:
@@ -71,19 +71,19 @@ class Enrolment:
             load_authority(Path(config.authority)) if config.authority else None
         )
         self.revocations = identities.revocations(civil_now())
-        """In force; replaced as a whole."""
+        """Revocations in force; replaced as a whole."""
         self.removed = identities.removed()
-        """Names that are revoked and have not joined again."""
+        """Names that were revoked and have not joined again."""
         self.refused: dict[str, str] = {}
-        """Name → why its certificate was refused last, unless one was accepted since."""
+        """Name → why its certificate was last refused, unless one was accepted since."""
         self.refusals = 0
-        """Requests at the enrolment port that were not granted."""
+        """Number of refused requests at the enrolment port."""
         self._seen: dict[Record, int] = {}
         self._noted: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def admit(self, who: Caller) -> None:
-        """Note that a certificate is in use. Does not block.
+        """Record that a certificate is in use. Does not block.
 
         Raises:
             UsageError: it has been revoked, or has expired since its connection was made.
@@ -98,7 +98,7 @@ class Enrolment:
         self.note(certificate)
 
     def note(self, certificate: Certificate) -> None:
-        """It is in use now. Does not block."""
+        """Record that it is in use now. Does not block."""
         self.refused.pop(certificate.identity.name, None)
         now_ns = self._now()
         if now_ns - self._noted.get(certificate.serial, 0) >= _SEEN_EVERY_NS:
@@ -107,12 +107,12 @@ class Enrolment:
                 self._seen[_record(certificate, "elsewhere")] = now_ns
 
     def refusal(self, certificate: Certificate) -> str:
-        """Why a certificate is not accepted now; empty: it is. Does not block."""
+        """Why a certificate is refused now; empty: it is accepted. Does not block."""
         return refusal(certificate, self.revocations, self._now())
 
     def refresh(self) -> None:
-        """Write down last uses and learn of revocations, also those through another controller with
-        the same control state. Raises `StateError`: what was not written is written next time."""
+        """Store last uses and read revocations, including those by another controller with the same
+        control state. Raises `StateError`: what was not stored is stored next time."""
         now_ns = self._now()
         self._noted = {k: at for k, at in self._noted.items() if 0 <= now_ns - at < _SEEN_EVERY_NS}
         with self._lock:
@@ -124,7 +124,7 @@ class Enrolment:
             with self._lock:
                 self._seen = seen | self._seen
             raise
-        finally:  # a full database is read all the same
+        finally:  # a full database can still be read
             self._reload(now_ns)
 
     def _reload(self, now_ns: int) -> None:
@@ -132,10 +132,10 @@ class Enrolment:
         self.removed = self._identities.removed()
 
     def make_token(self, command: TokenCommand, issuer: Issuer, at_ns: int) -> TokenMade:
-        """A join token; only its digest is kept.
+        """Make a join token; only its digest is stored.
 
         Raises:
-            UsageError: this controller issues no certificates, or the command makes no sense.
+            UsageError: this controller issues no certificates, or the command is invalid.
             StateError: it is not recorded.
         """
         authority, now_ns = self._issuing(), self._now()
@@ -155,8 +155,8 @@ class Enrolment:
         """Exchange a token for a certificate.
 
         Raises:
-            UsageError: the token or the signing request is not acceptable. The token stays good,
-                unless it has been used.
+            UsageError: the token or the signing request is invalid. The token stays valid, unless
+                it has been used.
             StateError: it is not recorded.
         """
         authority, now_ns = self._issuing(), self._now()
@@ -176,10 +176,10 @@ class Enrolment:
         return Issued(certificate=pem, ca=authority.pem)
 
     def renew(self, query: RenewQuery, who: Caller) -> Issued:
-        """A certificate that follows the one presented: same name, role, addresses, lifetime.
+        """Issue a successor of the presented certificate: same name, role, addresses, lifetime.
 
         Raises:
-            UsageError: there is none to follow, or the signing request is not acceptable.
+            UsageError: there is no certificate to renew, or the signing request is invalid.
             StateError: it is not recorded.
         """
         presented = who.certificate
@@ -218,10 +218,10 @@ class Enrolment:
         return Revoked(serials=serials)
 
     def listing(self, attached: Container[str]) -> Identities:
-        """Certificates and waiting tokens. Raises `StateError`.
+        """Certificates and unused tokens. Raises `StateError`.
 
         Args:
-            attached: serials in use at this moment: those are seen now.
+            attached: serials in use at this moment, which count as used now.
         """
         self.refresh()
         now_ns = self._now()
@@ -248,7 +248,7 @@ class Enrolment:
 
 
 def refusal(certificate: Certificate, revocations: Revocations, civil_ns: int) -> str:
-    """Why a certificate is not accepted; empty: it is. `civil_ns`: ns since 1970, UTC."""
+    """Why a certificate is refused; empty: it is accepted. `civil_ns`: ns since 1970, UTC."""
     name, serial = certificate.identity.name, certificate.serial
     if revocations.covers(serial, name):
         return f"the certificate of {name!r} with serial {serial} has been revoked"

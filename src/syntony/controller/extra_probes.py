@@ -1,4 +1,4 @@
-"""Requests additional probes where suspects cannot be distinguished, limited in time and number.
+"""Requests additional probes if suspects cannot be distinguished, limited in time and number.
 
 Localisation uses their results like those of all other probes.
 """
@@ -17,17 +17,17 @@ from syntony.model.findings import Finding
 _log = logging.getLogger(__name__)
 
 PAIRS = 4
-"""Further pairs for one set of suspects."""
+"""Maximum additional pairs for one set of suspects."""
 AT_ONCE = 3
-"""Limit of extra probes at a time; further ambiguous suspects get none."""
+"""Maximum sets of suspects at a time; further ones get no extra probes."""
 LASTS_NS = 60 * S
 ANSWER_NS = 12 * S
-"""Time that a page waits for the result: a new plan is out within a second, its paths are traced
+"""Time that a page waits for the result: a new plan is made within a second, its paths are traced
 within a few, and a few more seconds of losses decide."""
 AGAIN_NS = 600 * S
 """Interval after which the same suspects may get extra probes again."""
 Separating = Callable[[Collection[str], Collection[Pair], int], ExtraProbe]
-"""Suspects, planned pairs, pairs at most → `syntony.fabric.extra_probes.separating`."""
+"""Suspects, planned pairs, maximum pairs → `syntony.fabric.extra_probes.separating`."""
 
 
 class _Requested(NamedTuple):
@@ -45,16 +45,16 @@ class ExtraProbeService:
     def __init__(self, separating: Separating) -> None:
         self._separating = separating
         self._requested: Mapping[frozenset[str], _Requested] = {}
-        """Replaced whole: `notes` may read it in another thread than `step` runs in."""
+        """Replaced as a whole: another thread than that of `step` may read it in `notes`."""
 
     def step(
         self, findings: Iterable[Finding], planned: Collection[Pair], now_ns: int
     ) -> frozenset[Pair]:
-        """The pairs that are to be probed beside the plan's now.
+        """The pairs to probe now in addition to the plan's.
 
         Args:
-            findings: what localisation blames.
-            planned: pairs that are probed, also by this.
+            findings: of localisation.
+            planned: probed pairs, including those requested here.
         """
         self._requested = {
             names: requested
@@ -70,7 +70,7 @@ class ExtraProbeService:
         )
 
     def notes(self, now_ns: int) -> dict[frozenset[str], Note]:
-        """By suspects: what is being done, or was, to tell them apart."""
+        """By suspects: the current or past attempts to distinguish them."""
         return {names: _note(requested, now_ns) for names, requested in self._requested.items()}
 
     def _running(self, now_ns: int) -> list[_Requested]:
@@ -81,8 +81,8 @@ class ExtraProbeService:
         ]
 
     def _may_ask(self, names: frozenset[str], now_ns: int) -> bool:
-        """Of parts that are not known one by one, no way is known either; hosts that send nothing
-        answer nothing."""
+        """False for groups, whose paths are unknown, and for hosts that send nothing, which answer
+        nothing."""
         known = not any(GROUP in name or name.startswith(HOSTS_AT) for name in names)
         return known and len(self._running(now_ns)) < AT_ONCE
 

@@ -1,4 +1,4 @@
-"""Changes of the fabric: rows for the store, and the map of the fabric, kept over restarts."""
+"""Changes of the fabric: rows for the store, and the map of the fabric, which survives restarts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from syntony.wire.tables import FABRIC_CHANGE
 
 _log = logging.getLogger(__name__)
 FABRIC_MAP = "map of the fabric"
-"""Name of the document of control state that holds a `MapState`."""
+"""Name of the document of control state that contains a `MapState`."""
 
 
 class Misplaced(NamedTuple):
@@ -39,13 +39,13 @@ class Standing(NamedTuple):
 
     cables: int
     lost: Mapping[str, int]
-    """Cable between switches to when it was lost, fleet time."""
+    """Cable between switches → when it was lost, fleet time."""
     misplaced: tuple[Misplaced, ...]
     twins: Mapping[str, tuple[str, ...]]
-    """Lost cable to those that are gone with it and may be why."""
+    """Lost cable → cables that disappeared with it and may be the cause."""
     gone: Mapping[str, int]
-    """Switch that no path takes any more, or it and the cables that it may be instead, to how many
-    of its cables were lost by now."""
+    """Switch that no path takes any more, alone or with the cables that may be the cause instead →
+    how many of its cables are lost now."""
 
 
 class FabricChangeService:
@@ -53,10 +53,11 @@ class FabricChangeService:
 
     Args:
         book: the learnt paths.
-        state: where the map is remembered; None: the first look of every start is no news.
+        state: where the map is stored; None: each start begins with a first discovery, which
+            reports nothing.
 
     Raises:
-        StateError: the remembered map cannot be read.
+        StateError: the stored map cannot be read.
     """
 
     def __init__(self, book: PathBook, state: ControlState | None) -> None:
@@ -64,32 +65,31 @@ class FabricChangeService:
         self._kept = None if state is None else Document(state, FABRIC_MAP, MapState)
         self._map = FabricMap(None if self._kept is None else self._kept.load())
         self._written: tuple[object, ...] = ()
-        """What the map held when it was last written down."""
+        """The map as last stored."""
         self._own_rows = OwnRows(FABRIC_CHANGE)
         self.counts: Counter[tuple[str, str]] = Counter()
-        """(change, what) to how often it was reported since this began."""
+        """(change, what) → how often it was reported since this began."""
         self.homes: Mapping[str, str] = {}
-        """NIC to the switch that it was reported at; replaced whole."""
+        """NIC → the switch that it was reported at; replaced as a whole."""
         self.standing: Standing | None = self._stand() if self._map.cables else None
-        """None: not known yet."""
+        """None: unknown yet."""
 
     def take(self, way: Way, now_ns: int, learnt_ns: int) -> None:
-        """A way is news to the book."""
+        """A path that is new to the book."""
         self._map.take(way, self._book.heard(way), now_ns, learnt_ns)
 
     def confirm(self, way: Way, hops: Sequence[str], learnt_ns: int) -> None:
-        """A way is no news: as it was, or less of it."""
+        """A path that is unchanged, or shorter than known."""
         self._map.confirm((way.src, *map(self._book.device, hops)), learnt_ns)
 
     def forget(self, ways: Iterable[Way], at_ns: int) -> None:
-        """Ways that the book has let go of."""
+        """Paths that the book has dropped."""
         for way in ways:
             self._map.take(way, (), at_ns)
 
     def settle(self, now_ns: int) -> BatchPiece | None:
-        """What has stood for long enough to be reported, as rows. The map is written down first: a
-        crash in between loses rows of the history, and tells nothing twice.
-        """
+        """Changes that have lasted long enough to be reported, as rows. The map is stored first: a
+        crash in between loses rows of the history, but reports nothing twice."""
         changes = self._map.settle(now_ns)
         holds = (
             len(self._map.cables),
@@ -113,7 +113,7 @@ class FabricChangeService:
             [msgspec.to_builtins(change) | {"ts_ns": now_ns} for change in changes]
         )
 
-    # --- within ---
+    # --- internal ---
 
     def _stand(self) -> Standing:
         found = []
@@ -134,8 +134,8 @@ class FabricChangeService:
         return Standing(len(self._map.cables), lost, tuple(found), twins, self._gone(lost))
 
     def _gone(self, lost: Iterable[str]) -> dict[str, int]:
-        """Switches known to be down by the ways that left them, and those that have lost all of
-        their cables; where that is two, all of its ways took both, and it may be either of them."""
+        """Switches known to be down from the paths that left them, and those that have lost all of
+        their cables. If these are two cables, all paths took both, and either may be the cause."""
         there = {end for cable in self._map.cables for end in link_ends(cable) or ()}
         of: dict[str, list[str]] = defaultdict(list)
         for cable in lost:

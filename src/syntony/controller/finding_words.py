@@ -12,9 +12,9 @@ NOWHERE = (
     "in a part that no path lists by name, most likely a switch that answers no path learner: "
     "look at the counters of such switches, or list their addresses in the topology"
 )
-"""Of whatever is not known, anywhere (``*..*``)."""
+"""Text for an unknown component anywhere (``*..*``)."""
 MAX_SUSPECTS = 4
-"""With their probabilities; beyond these, only those that the incident is named by."""
+"""Maximum suspects with their probabilities; beyond these, only those that name the incident."""
 _SUFFERS = {
     "blackhole": ("loses all or nearly all", "lose all or nearly all"),
     "loss": ("loses packets", "lose packets"),
@@ -40,7 +40,7 @@ def how_sure(found: Finding) -> str:
 
 
 def which_part(found: Finding, names: Iterable[str]) -> Iterator[str]:
-    """What names stand for that are not one part: one of parallel cables, and of groups the
+    """Explanation of names that are not one component: one of parallel cables; for groups, the
     narrowest."""
     ends = link_ends(found.component)
     if found.one_of > 1 and ends:

@@ -24,15 +24,16 @@ SETTLE_NS = 500 * MS
 SETTLE_LIMIT_NS = 5 * S
 """… but no longer than this after the first."""
 ABSENCE_NS = 300 * S
-"""A host away for less keeps its place in the plan: a restart must not reshape the mesh."""
+"""A host that is absent for less keeps its place in the plan: a restart must not change the
+mesh."""
 RETURN_NS = 15 * S
-"""A controller's first plan waits so long for its predecessor's hosts, whose agents try again every
-5 s at least: for the same reason. Agents keep their plans meanwhile."""
+"""For the same reason, a controller's first plan waits this long for its predecessor's hosts, whose
+agents retry every 5 s at least. Agents keep their plans meanwhile."""
 MAX_ID = (1 << 32) - 1
 
 
 class AddressOwners(msgspec.Struct, frozen=True):
-    """Address → the host that has it, as a controller leaves it for its successor."""
+    """Address → the host that has it, as stored for the next controller."""
 
     hosts: dict[str, str]
 
@@ -58,7 +59,8 @@ class Member:
     def __init__(self, hello: Hello) -> None:
         self.hello = hello
         self.has_rdma = False
-        """It has had a NIC with RDMA: an agent that starts again finds them only later."""
+        """Whether it ever had a NIC with RDMA: an agent that restarts finds RDMA ports only
+        later."""
         self.connected = True
         self.left_ns = 0
         self.newest_ns = 0
@@ -68,14 +70,14 @@ class Member:
         self.refused_rows = 0
         self.probes_per_s = 0.0
         self.via = ""
-        """The gateway that its agent was attached to last; empty: none."""
+        """The gateway that its agent was last attached to; empty: none."""
         self.faults: tuple[str, ...] = ()
-        """Why NICs that its agent reports are not used."""
+        """Reported NICs that are not used → why."""
         self._parts: tuple[PartStatus, ...] = ()
         self._parts_ns = 0
 
     def count(self, outcome: BatchOutcome) -> None:
-        """What became of one of its batches."""
+        """Count the result of one of its batches."""
         self.batches += 1
         self.dropped = outcome.dropped
         if outcome.refused:
@@ -87,7 +89,7 @@ class Member:
             self.probes_per_s = outcome.probes_per_s
 
     def take_parts(self, parts: tuple[PartStatus, ...], now_ns: int) -> None:
-        """How the parts of its agent are; `now_ns` is monotonic."""
+        """Set the state of the parts of its agent; `now_ns` is monotonic."""
         self._parts, self._parts_ns = parts, now_ns
 
     @property
@@ -96,7 +98,7 @@ class Member:
         return tuple((part.name, str(part.state), part.reason) for part in self._parts)
 
     def parts(self, now_ns: int) -> tuple[PartStatus, ...]:
-        """As its agent last said, older by the time since; `now_ns` is monotonic."""
+        """As its agent last reported, aged by the time since; `now_ns` is monotonic."""
         waited_ns = now_ns - self._parts_ns
         return tuple(
             msgspec.structs.replace(part, age_ns=part.age_ns + waited_ns) for part in self._parts
@@ -104,7 +106,7 @@ class Member:
 
 
 class PlannedMesh(NamedTuple):
-    """One plan and what follows from it; never changed once made."""
+    """One plan and what follows from it; immutable once made."""
 
     generation: int
     nics: dict[NicRef, MeshNic]
@@ -115,7 +117,7 @@ class PlannedMesh(NamedTuple):
     verbs: dict[str, tuple[ProbeFlow, ...]]
     """Flows over verbs."""
     probed: frozenset[str] = frozenset()
-    """Clocks of NICs that probe or are probed: each is expected on the fleet timeline."""
+    """Clocks of NICs that probe or are probed: each must be on the fleet timeline."""
 
 
 class Fleet:
@@ -130,15 +132,15 @@ class Fleet:
         self.members: dict[str, Member] = {}
         self.mesh = PlannedMesh(0, {}, {}, {}, {}, {})
         self.refused = 0
-        """Times that an agent was not served."""
+        """Number of refused agents."""
         self.contested: dict[NicRef, str] = {}
-        """NICs left out of the plan, to an address that another host claims as well."""
+        """NICs left out of the plan, by an address that another host claims as well."""
         self.withheld: dict[NicRef, tuple[str, ...]] = {}
-        """NICs of the plan, to addresses beside the probed one that another host claims as well:
-        nobody takes connections to them for this NIC's."""
+        """NICs of the plan, by addresses other than the probed one that another host claims as
+        well: connections to these are attributed to neither NIC."""
         self.owners: dict[str, str] = {}
-        """Address → the host that has it by the plan in force. Of hosts that were in the plan of
-        the controller before and are not back yet, by that one."""
+        """Address → the host that has it by the plan in force; for hosts of the previous
+        controller's plan that are not back yet, by that plan."""
         self._config = config
         self._planner = planner
         self._nic_ids: dict[NicRef, int] = {}
@@ -151,17 +153,18 @@ class Fleet:
         self._further: frozenset[tuple[str, str]] = frozenset()
 
     def await_return(self, hosts: Iterable[str], now_ns: int) -> None:
-        """These were in the fleet when the controller before ended: no plan without them yet."""
+        """Hosts that were in the fleet when the previous controller ended: no plan without them
+        yet."""
         self._awaited = set(hosts) - self.members.keys()
         self._awaited_until_ns = now_ns + RETURN_NS
 
     def join(self, hello: Hello, now_ns: int, faults: Sequence[str] = ()) -> None:
-        """A host said hello; a new plan becomes due if it brings something new.
+        """A host sent its hello; a new plan becomes due if it contains anything new.
 
         Args:
-            hello: with the NICs that can be used.
+            hello: with the usable NICs.
             now_ns: monotonic.
-            faults: why others cannot.
+            faults: why others are not usable.
         """
         member = self.members.get(hello.host)
         known = member is not None and (
@@ -186,7 +189,7 @@ class Fleet:
             member.left_ns = now_ns
 
     def remove(self, hosts: Iterable[str], now_ns: int) -> tuple[str, ...]:
-        """Take hosts whose streams have ended out of the fleet. Returns those that were in it."""
+        """Remove hosts whose streams have ended. Returns those that were in the fleet."""
         gone = [host for host in hosts if host in self.members and not self.members[host].connected]
         for host in gone:
             del self.members[host]
@@ -196,7 +199,7 @@ class Fleet:
         return tuple(sorted(gone))
 
     def is_clock(self, node: str) -> bool:
-        """Whether a member of the fleet has a clock of that name."""
+        """Whether a member of the fleet has a clock with that name."""
         member = self.members.get(node.partition("/")[0])
         return member is not None and (
             node == member.hello.host
@@ -204,7 +207,7 @@ class Fleet:
         )
 
     def parts(self, now_ns: int) -> dict[str, tuple[PartStatus, ...]]:
-        """Host → the parts of its agent, of those that have told; `now_ns` is monotonic."""
+        """Host → the parts of its agent, for agents that have reported; `now_ns` is monotonic."""
         reported = {host: member.parts(now_ns) for host, member in self.members.items()}
         return {host: parts for host, parts in reported.items() if parts}
 
@@ -225,8 +228,8 @@ class Fleet:
             now_ns: monotonic.
             generation: the plan's number, unless plans in force had higher ones.
 
-        May run in a thread of its own while the other methods are called from another: members
-        that join meanwhile make the next plan due.
+        May run in a separate thread while the other methods are called from another: members that
+        join meanwhile make the next plan due.
         """
         self._due_ns = None
         hosts = [host for host in sorted(self.members) if not self._gone(host, now_ns)]
@@ -257,8 +260,8 @@ class Fleet:
         return self.mesh
 
     def sound(self, pairs: frozenset[tuple[str, str]], now_ns: int) -> None:
-        """Pairs of NICs that are to be probed beside the mesh's from now on; a new plan becomes due
-        if they are others than before. `now_ns` is monotonic."""
+        """Set the pairs of NICs to probe in addition to the mesh's; a new plan becomes due if they
+        changed. `now_ns` is monotonic."""
         if pairs != self._further:
             self._further = pairs
             self._request(now_ns)
@@ -270,20 +273,20 @@ class Fleet:
         )
 
     def verbs_flows(self) -> tuple[tuple[str, ProbeFlow], ...]:
-        """The same of those over verbs."""
+        """The same for flows over verbs."""
         return tuple(
             (f"{host}/{flow.src}", flow) for host, mine in self.mesh.verbs.items() for flow in mine
         )
 
     def probe_ports(self) -> dict[tuple[str, str], int]:
-        """(prober, target) to the target's port; the same object while a plan is in force."""
+        """(prober, target) → the target's port; the same object while a plan is in force."""
         if self._ports[0] != self.mesh.generation:
             ports = {(src, flow.dst): flow.dst_port for src, flow in self.flows()}
             self._ports = (self.mesh.generation, ports)
         return self._ports[1]
 
     def nic_names(self) -> dict[str, str]:
-        """Address to ``host/nic``, of the plan in force."""
+        """Address → ``host/nic``, of the plan in force."""
         return {nic.address: str(ref) for ref, nic in self.mesh.nics.items()}
 
     def _request(self, now_ns: int) -> None:
@@ -301,9 +304,9 @@ class Fleet:
                 yield self._mesh_nic(NicRef(host, info.name), info)
 
     def _without_contested(self, nics: dict[NicRef, MeshNic]) -> dict[NicRef, MeshNic]:
-        """Without addresses that several hosts claim, and NICs that are to be probed at one. Who
-        had it before keeps it: a second claim takes no address away, nor does the controller's
-        restart. Where nobody had it, nobody gets it."""
+        """Remove addresses that several hosts claim, and NICs that would be probed at one. The
+        previous owner keeps an address: neither a second claim nor the controller's restart takes
+        it away. Without a previous owner, none gets it."""
         claims = _by_address(nics)
         lost: dict[NicRef, set[str]] = defaultdict(set)
         for address, refs in claims.items():
@@ -342,7 +345,8 @@ class Fleet:
         )
 
     def _nic_id(self, ref: NicRef) -> int:
-        """A number that depends on the name, so that it survives restarts; the next if taken."""
+        """A number that depends on the name, so that it survives restarts; the next one if
+        taken."""
         if ref not in self._nic_ids:
             number = nic_number(ref)
             while number in self._taken or number == 0:
@@ -391,7 +395,7 @@ class Fleet:
 
 
 def _by_address(nics: dict[NicRef, MeshNic]) -> dict[str, list[NicRef]]:
-    """Every address to the NICs that have it."""
+    """Every address → the NICs that have it."""
     found: dict[str, list[NicRef]] = defaultdict(list)
     for ref, nic in nics.items():
         for address in dict.fromkeys((nic.address, *nic.others)):

@@ -13,23 +13,23 @@ FORGET_NS = 600 * S
 class FleetTime:
     """Extrapolates the newest data with a monotonic clock.
 
-    Every source (a host, a clock) contributes its newest instant; the median of them counts, so a
-    source with a wrong clock does not move the others' now.
+    Every source (a host, a clock) contributes its newest instant, and their median is used, so that
+    a source with a wrong clock does not move the others' now.
     """
 
     def __init__(self) -> None:
         self._offsets: dict[str, tuple[int, int]] = {}
         self._past_ns: int | None = None
         self._median = range(0)
-        """When the median below holds: it is asked for far more often than it changes."""
+        """When the median below was computed: it is needed far more often than it changes."""
         self._median_ns = 0
 
     def remember(self, fleet_ns: int, now_ns: int) -> None:
-        """Fleet time from before a restart: better than nothing, until a source reports."""
+        """Fleet time from before a restart, used until a source reports."""
         self._past_ns = fleet_ns - now_ns
 
     def observe(self, source: str, fleet_ns: int, now_ns: int) -> None:
-        """`source` said `fleet_ns` at the local monotonic instant `now_ns`."""
+        """`source` reported `fleet_ns` at the local monotonic instant `now_ns`."""
         offset_ns = fleet_ns - now_ns
         known = self._offsets.get(source)
         if known is not None and now_ns - known[1] <= FORGET_NS:

@@ -16,12 +16,12 @@ from syntony.traffic.pacing import LinkQueue
 from syntony.traffic.seen import PathDelay
 
 BASE_NS = 120 * S
-"""Window in which the least delay of a path is kept."""
+"""Window over which the minimum delay of a path is taken."""
 FRESH_NS = 5 * S
 """A second is reported 1.2 s after its end (`syntony.mesh.stats.HOLD_NS`), the next one a second
-later, and a busy host is late."""
+later, and later by a busy host."""
 FORGET_NS = 600 * S
-"""A path without probes for this long is forgotten."""
+"""A path without probes for this long is dropped."""
 TOGETHER_NS = 1 * S
 """Delays of one link's paths are compared if they were reported within this time."""
 Links = tuple[str, ...]
@@ -48,7 +48,7 @@ class ProbeSecond(NamedTuple):
 
 
 class PathDelays:
-    """The newest second of every path, and the least delay it has had recently."""
+    """The newest second of every path, and its recent minimum delay."""
 
     def __init__(self) -> None:
         self._now: dict[Key, DelaySecond] = {}
@@ -57,15 +57,16 @@ class PathDelays:
         self._there: set[tuple[str, str]] = set()
         """(flow, link it crosses)."""
         self._changed: dict[str, int] = {}
-        """Link to when a flow last came or left."""
+        """Link → when a flow last joined or left it."""
         self._forgot_ns = 0
 
     def __len__(self) -> int:
-        """Paths and links that something is remembered of."""
+        """Number of known paths and links."""
         return len(self._now) + len(self._base) + len(self._changed)
 
     def add(self, seconds: Iterable[ProbeSecond]) -> None:
-        """Probes of one path in one second: the median of the medians, the worst of the tails."""
+        """Add probes of one path in one second: the median of the medians, the maximum of the
+        tails."""
         by_path: dict[tuple[Key, int], list[ProbeSecond]] = defaultdict(list)
         for each in seconds:
             by_path[(each.src, each.dst, each.links), each.delay.at_ns].append(each)
@@ -85,7 +86,7 @@ class PathDelays:
         return self._now.get((src, dst, links))
 
     def worst(self, row: FlowEntry) -> DelaySecond | None:
-        """The worse of the directions in which a flow sends."""
+        """The larger delay of the directions in which a flow sends."""
         found = [
             delay
             for src, dst, links in _ways(row, row.flow.path_id if row.flow else "")
@@ -94,9 +95,9 @@ class PathDelays:
         return max(found, key=lambda delay: delay.p50_ns, default=None)
 
     def queues(self, now_ns: int) -> dict[str, LinkQueue]:
-        """Queueing on every link that a path probed recently crosses: what a packet waits on one
-        link it waits on every path that crosses it, so that the least of them tells; a second of a
-        path is a handful of probes, so that it is the lower quartile of the paths."""
+        """Queueing delay on every link that a recently probed path crosses. A packet that waits on
+        a link does so on every path across it, so the minimum over the paths is used; because a
+        second of a path has few probes, it is the lower quartile."""
         waits: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         for key, delay in self._now.items():
             base = self._base.get(key)
@@ -113,8 +114,8 @@ class PathDelays:
         return found
 
     def of(self, rows: Sequence[FlowEntry], now_ns: int) -> Mapping[tuple[str, str], PathDelay]:
-        """By (flow, path), of all candidates whose every direction was probed recently, and since
-        flows last came to those links or left them; the worse direction counts."""
+        """By (flow, path), for all candidates whose directions were all probed recently, and since
+        flows last joined or left these links; the larger direction counts."""
         self._note_changes(rows, now_ns)
         self._forget(now_ns)
         queues = self.queues(now_ns) if any(row.view.process for row in rows) else {}
@@ -148,7 +149,7 @@ class PathDelays:
         return PathDelay(now.at_ns, now.p50_ns, base[0])
 
     def _note_changes(self, rows: Sequence[FlowEntry], now_ns: int) -> None:
-        """Links that flows have come to or left: what was measured before says nothing of now."""
+        """Record links that flows have joined or left: earlier measurements are outdated."""
         there = {
             (row.flow_id, link)
             for row in rows
@@ -161,7 +162,8 @@ class PathDelays:
 
 
 def _slowest(links: Links, queues: Mapping[str, LinkQueue]) -> PathDelay | None:
-    """Of queue pairs only the links at both ends are known: all of them have to be probed."""
+    """For queue pairs only the links at both ends are known: all probed paths between them
+    count."""
     known = [queues[link] for link in links if link in queues]
     if not known or len(known) < len(links):
         return None

@@ -1,6 +1,6 @@
-"""Seconds of probing as columns, from ingest to localisation, without the store between.
+"""Passes seconds of probing as columns from ingest to localisation, without the store in between.
 
-Flows are distinguished by numbers: of the plan's NICs, of its pairs, and of source ports.
+Flows are identified by numbers: of the plan's NICs, of its pairs, and of source ports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 Index = NDArray[np.intp]
 Floats = NDArray[np.float64]
 Ports = Mapping[tuple[str, str], int]
-"""(prober, target) to the target's port, of the plan in force."""
+"""(prober, target) → the target's port, of the plan in force."""
 _PORT_BITS = 16
 _NO_FIELDS = np.zeros((2, 0), np.int64)
 
@@ -35,11 +35,12 @@ class _Way(NamedTuple):
 
     rows: Index
     flows: Index
-    """Of each row, the place of its flow."""
+    """The place of the flow of each row."""
     absent: Index
     """Flows without a row."""
     source: Index | None
-    """Of each flow its row, any for one that is absent; None where one has several, or none any."""
+    """The row of each flow, any for an absent one; None if a flow has several, or there are
+    none."""
 
     @classmethod
     def of(cls, chosen: NDArray[np.bool_], place: Ints, size: int) -> _Way:
@@ -53,7 +54,7 @@ class _Way(NamedTuple):
         return cls(rows, flows, np.flatnonzero(times == 0), source)
 
     def sums(self, values: Values, size: int) -> Values:
-        """Of each flow, (size,)."""
+        """Sums per flow, (size,)."""
         if self.source is None:
             return _summed(self.flows, values[self.rows], size)
         found = values[self.source]
@@ -61,7 +62,7 @@ class _Way(NamedTuple):
         return found
 
     def most(self, values: Floats, size: int, least: float) -> Floats:
-        """Of each flow, (size,); `least` where there is none, or none that is a number."""
+        """Maximum per flow, (size,); `least` if there is none, or no number."""
         if self.source is None:
             found = np.full(size, least)
             np.fmax.at(found, self.flows, values[self.rows])
@@ -72,10 +73,10 @@ class _Way(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """Where the rows of a second belong."""
+    """The places of the rows of a second."""
 
     fields: Ints
-    """Of `FlowSeconds._flows_of`."""
+    """Input of `FlowSeconds._flows_of`."""
     there: _Way
     back: _Way
     flows: int
@@ -83,10 +84,10 @@ class _Placed(NamedTuple):
 
 
 class FlowSeconds:
-    """Hands seconds to a `Watch`. Used by one thread at a time.
+    """Passes seconds to a `Watch`. Used by one thread at a time.
 
     Args:
-        watch: what judges them.
+        watch: evaluates them.
     """
 
     def __init__(self, watch: Watch) -> None:
@@ -97,10 +98,10 @@ class FlowSeconds:
         """The same."""
         self._numbering = -1
         self._pair_keys = self._pair_places = np.zeros(0, np.int64)
-        """Of the plan's pairs, sorted; and their places in the watch, -1 for none yet."""
+        """Keys of the plan's pairs, sorted; and their places in the watch, -1 for none yet."""
         self._flow_keys = self._flow_places = np.zeros(0, np.int64)
         self._placed: _Placed | None = None
-        """Of the last second."""
+        """Places of the last second."""
         self._probes = RepeatedColumns(self._flows_of)
         self._received = RepeatedColumns(self._pairs_of)
 
@@ -111,13 +112,13 @@ class FlowSeconds:
         ports: Ports,
         end_ns: int | None = None,
     ) -> None:
-        """The next second; flows that are not planned are left out.
+        """Add the next second; flows that are not planned are left out.
 
         Args:
             probed: rows of `probe_1s`, of requests (`prober` is `src`) and replies.
             heard: rows of `heard_1s`.
-            ports: of the plan in force; the same object until there is another.
-            end_ns: when it ended, fleet time; None: after all that is known of paths.
+            ports: of the plan in force; the same object until it changes.
+            end_ns: when it ended, fleet time; None: after all known path changes.
         """
         if ports is not self._ports:
             self._number_pairs(ports)
@@ -145,7 +146,7 @@ class FlowSeconds:
         self._received.forget()
 
     def _flows_of(self, rows: pa.Table) -> Ints:
-        """Of each row: its flow's key, -1 if it is not planned, and whether it tells of requests;
+        """For each row: its flow's key, -1 if it is not planned, and whether it is about requests;
         (2, rows)."""
         import pyarrow.compute as pc
 
@@ -157,17 +158,17 @@ class FlowSeconds:
         return np.stack((np.where(planned, key, -1), forward & planned))
 
     def _pairs_of(self, rows: pa.Table) -> Ints:
-        """Of each row its pair's number, -1 if it is not planned; (1, rows)."""
+        """For each row its pair's number, -1 if it is not planned; (1, rows)."""
         pair, planned = self._pair(self._ids(rows, "src"), self._ids(rows, "dst"))
         return np.where(planned, pair, -1)[None]
 
     def _pair(self, prober: Ints, target: Ints) -> tuple[Ints, NDArray[np.bool_]]:
-        """Numbers of pairs, and which of them are the plan's."""
+        """Numbers of pairs, and which of them are in the plan."""
         key = np.where((prober < 0) | (target < 0), -1, prober * len(self._nics) + target)
         return _find(self._pair_keys, key)
 
     def _ids(self, rows: pa.Table, name: str) -> Ints:
-        """Numbers of NICs; -1 for one that the plan does not know."""
+        """Numbers of NICs; -1 for one that is not in the plan."""
         import pyarrow.compute as pc
 
         if not self._nics:
@@ -176,7 +177,7 @@ class FlowSeconds:
         return np.asarray(found.fill_null(-1).to_numpy().astype(np.int64))
 
     def _place(self, fields: Ints) -> _Placed:
-        """Where rows of these flows belong: nearly always where those of the last second did."""
+        """Places of rows of these flows: nearly always those of the last second."""
         known = self._placed
         if known is None or not _same(known.fields, fields):
             keys, forward = fields[0], fields[1] > 0
@@ -188,7 +189,7 @@ class FlowSeconds:
         return known
 
     def _places(self, key: Ints, forward: NDArray[np.bool_]) -> Ints:
-        """Of each row: its flow's place in the watch; -1: only its replies are reported."""
+        """For each row: its flow's place in the watch; -1: only its replies are reported."""
         index, known = _find(self._flow_keys, key)
         fresh = np.unique(key[~known & forward])
         if len(fresh):
@@ -224,7 +225,7 @@ class FlowSeconds:
 
 
 def _counted(rows: Probed | None, placed: _Placed) -> SecondCounts:
-    """Rows of requests and of replies put together, flow by flow."""
+    """Combine rows of requests and of replies, flow by flow."""
     flows, there, back = placed.flows, placed.there, placed.back
     counts = np.zeros((FIELDS, flows), np.int64)
     delay_ns, slowest_ns = np.full((2, 2, flows), np.nan)
@@ -242,11 +243,11 @@ def _counted(rows: Probed | None, placed: _Placed) -> SecondCounts:
         delay_ns[number] = way.most(p50_ns, flows, np.nan)
         slowest_ns[number] = way.most(max_ns, flows, np.nan)
     counts[history.UNRESOLVED] = there.sums(values["unresolved"], flows)
-    # Nothing is known of a flow whose requests are not reported.
+    # A flow whose requests are not reported is left out.
     counts[:, there.absent] = 0
     delay_ns[:, there.absent] = slowest_ns[:, there.absent] = np.nan
     errors = values["clk_err_ns"].astype(np.float64)
-    # An error that is not finite: not known.
+    # An error that is not finite means unknown.
     clk_err_ns = there.most(np.where(np.isfinite(errors), errors, 0.0), flows, 0.0)
     return SecondCounts(counts, delay_ns, slowest_ns, clk_err_ns)
 

@@ -1,8 +1,8 @@
 """The fleet's managed flows, for placement: from both ends' reports and the traced paths.
 
-A flow is identified by connection, local NIC and remote address. Its source port changes when it
-is moved; the flow stays the same. The end that opened the connection reports it and can move it;
-the other end's report has the path of the reverse direction. Pure.
+A flow is identified by connection, local NIC and remote address. Its source port changes when it is
+moved; the flow stays the same. The end that opened the connection reports it and can move it; the
+other end's report has the path of the reverse direction. Pure.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from syntony.traffic.seen import MeasuredRate
 from syntony.wire.traffic import FlowsReport, FlowView
 
 WAYS = " | "
-"""Between the way there and the way back, in a path's name."""
+"""Separates the two directions in a path's name."""
 ELEPHANT_BPS = 1_000_000
 ELEPHANT_SHARE = 0.01
 """Share of its NIC's rate below which a flow's direction is ignored by placement."""
 
 FORGET_NS = 1_800 * S
-"""A source port's way is let go of so long after it was last heard: a connection's port is used
-once, and spare ports are asked for again every ten minutes."""
+"""The path of a source port is dropped this long after it was last reported: a connection's port is
+used once, and spare ports are traced again every ten minutes."""
 FORGET_EVERY_NS = 60 * S
 
 
@@ -40,7 +40,7 @@ class Candidate:
     path: CandidatePath
     ports: tuple[int, ...]
     rail: tuple[str, str] | None = None
-    """Of queue pairs instead of ports: the addresses of the rail that they would go by."""
+    """For queue pairs instead of ports: the addresses of the rail that they would use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class FlowEntry:
 
     flow_id: str
     host: str
-    """That made the connection."""
+    """The host that opened the connection."""
     view: FlowView
     src: str
     """NIC, ``host/nic``."""
@@ -58,20 +58,20 @@ class FlowEntry:
     """Links that packets from `src` cross, in order; empty: unknown."""
     back: tuple[str, ...]
     flow: Flow | None
-    """None while its path is unknown: it cannot be placed, and loads unknown links."""
+    """None while its path is unknown: it cannot be placed, and its load is on unknown links."""
     candidates: Mapping[str, Candidate]
     """By path."""
     rate: MeasuredRate
 
     @property
     def reported(self) -> str:
-        """The path as far as it is known, for a person."""
+        """The path as far as known, as text."""
         known = [_called(links) for links in (self.forward, self.back) if links]
         return self.rate.path_id or WAYS.join(known)
 
     @property
     def four(self) -> FourTuple:
-        """As its host sees it now."""
+        """Its 4-tuple as its host sees it now."""
         return FourTuple.of(self.view)
 
 
@@ -79,7 +79,7 @@ class FlowTable:
     """Keeps only the state that makes successive results consistent.
 
     Args:
-        topology: of the fabric; None: hops go by their addresses.
+        topology: of the fabric; None: hops are named by their addresses.
         classes: of jobs.
     """
 
@@ -91,9 +91,9 @@ class FlowTable:
         self._nic_bps = _nic_rates(topology)
         self._cables = _nic_cables(topology)
         self._ports: defaultdict[tuple[str, str, int], set[int]] = defaultdict(set)
-        """Sender, receiver and its port to source ports whose ways are known."""
+        """Sender, receiver and its port → source ports whose paths are known."""
         self._elephants: dict[str, frozenset[str]] = {}
-        """Flow to the directions (``there``, ``back``) in which it ever was one."""
+        """Flow → the directions (``there``, ``back``) in which it ever was an elephant."""
         self._before: dict[str, FourTuple] = {}
         self._forgot_ns = 0
 
@@ -103,7 +103,7 @@ class FlowTable:
         self._ports[way.src, way.dst, way.dport].add(way.sport)
 
     def forget(self, now_ns: int) -> None:
-        """Let go of what has not been heard of for long; `now_ns` is fleet time."""
+        """Drop what was not reported for long; `now_ns` is fleet time."""
         if now_ns - self._forgot_ns < FORGET_EVERY_NS:
             return
         self._forgot_ns = now_ns
@@ -114,11 +114,11 @@ class FlowTable:
                 del self._ports[key]
 
     def nics(self, names: Mapping[str, str]) -> None:
-        """Address to ``host/nic``, of all agents."""
+        """Address → ``host/nic``, from all agents."""
         self._nics = dict(names)
 
     def rows(self, reports: Mapping[str, FlowsReport]) -> tuple[FlowEntry, ...]:
-        """All flows now, by their names.
+        """All current flows, by their names.
 
         Args:
             reports: the newest of every host.
@@ -154,7 +154,7 @@ class FlowTable:
         )
 
     def _better(self, flow_id: str, view: FlowView, than: FlowView) -> bool:
-        """While a flow moves it has two subflows: the one it had counts until it is gone."""
+        """While a flow moves it has two subflows: the old one counts until it is gone."""
         before = self._before.get(flow_id)
         if before in {FourTuple.of(view), FourTuple.of(than)}:
             return FourTuple.of(view) == before
@@ -225,8 +225,9 @@ class FlowTable:
         report: FlowsReport,
         rails: Mapping[tuple[str, int, str], Sequence[FlowView]],
     ) -> FlowEntry | None:
-        """What a process sends by queue pairs of one rail; its paths: its rails to the same host.
-        All of them together are what the job gets: each counts as the mean."""
+        """Row of a process's traffic over queue pairs of one rail; its candidate paths are its
+        rails to the same host. The job's rate depends on all of them together: each counts as the
+        mean."""
         src, dst = self.nic(view.local), self.nic(view.remote)
         if src is None or dst is None:
             return None
@@ -260,22 +261,22 @@ class FlowTable:
         )
 
     def _rail(self, local: str, remote: str) -> CandidatePath | None:
-        """From one NIC to another as far as every packet goes the same way."""
+        """From one NIC to another, as far as all packets take the same path."""
         src, dst = self.nic(local), self.nic(remote)
         links = self.ends(Way(src, dst, 0, 0)) if src and dst else ()
         names = [nic.rpartition("/")[2] for nic in (src, dst) if nic]
         return CandidatePath(path_id=">".join(names), links=links) if links else None
 
     def links(self, way: Way) -> tuple[str, ...]:
-        """The links of a way; empty unless all of them are known."""
+        """The links of a path; empty unless all of them are known."""
         parts = self.book.components(way)
         if any(GROUP in part for part in parts):
             return ()
         return tuple(part for part in parts if ARROW in part)
 
     def ends(self, way: Way) -> tuple[str, ...]:
-        """The links of a way as far as they are known: at least those of its NICs, which no switch
-        can hash otherwise."""
+        """The known links of a path: at least those of its NICs, which no switch can hash
+        differently."""
         return self.links(way) or tuple(
             link
             for link in (
@@ -286,11 +287,12 @@ class FlowTable:
         )
 
     def least_bps(self, nic: str) -> float:
-        """What sends less than that from a NIC is no matter of traffic control."""
+        """Minimum rate, relative to the NIC's, for traffic control."""
         return max(ELEPHANT_BPS, ELEPHANT_SHARE * self._nic_bps.get(nic, 0.0))
 
     def _busy(self, flow_id: str, view: FlowView, src: str) -> frozenset[str]:
-        """The directions that matter; once an elephant, always one: a job that pauses returns."""
+        """The relevant directions; a direction that was ever an elephant stays one, because a job
+        that pauses resumes."""
         least = self.least_bps(src)
         now = {d for d, bps in (("there", view.tx_bps), ("back", view.rx_bps)) if bps >= least}
         known = self._elephants.get(flow_id, frozenset())
@@ -300,7 +302,8 @@ class FlowTable:
     def _candidates(
         self, src: str, dst: str, join_port: int, busy: frozenset[str]
     ) -> dict[str, Candidate]:
-        """Paths that differ where the flow sends something, with the ports that lead there."""
+        """Paths that differ in a direction in which the flow sends, with the ports that lead
+        there."""
         found: dict[str, tuple[CandidatePath, list[int]]] = {}
         for port in sorted(self._ports.get((src, dst, join_port), ())):
             forward = self.links(Way(src, dst, port, join_port))
@@ -313,7 +316,7 @@ class FlowTable:
         }
 
     def nic(self, address: str) -> str | None:
-        """``host/nic`` of an address; None: no NIC's."""
+        """``host/nic`` of an address; None: it is not a NIC's."""
         known = self._nics.get(address)
         if known is None and self._topology is not None:
             known = self._topology.by_address.get(address)
@@ -339,7 +342,7 @@ def _rails(
 def _path(
     busy: frozenset[str], forward: tuple[str, ...], backward: tuple[str, ...]
 ) -> CandidatePath | None:
-    """The path where it matters; None while part of that is unknown."""
+    """The path in the relevant directions; None while part of it is unknown."""
     parts = [links for d, links in (("there", forward), ("back", backward)) if d in busy]
     if not all(parts):
         return None
@@ -348,14 +351,14 @@ def _path(
 
 
 def _called(links: tuple[str, ...]) -> str:
-    """The switches between the first and the last, which the NICs tell anyhow; else the only one:
-    how an operator calls a path."""
+    """An operator's name of the path: the switches between the first and the last, which follow
+    from the NICs; if there is one switch, that one."""
     switches = [link.partition(ARROW)[2] for link in links[:-1]]
     return ">".join(switches[1:-1] or switches[:1])
 
 
 def _nic_rates(topology: Topology | None) -> dict[str, float]:
-    """NIC to bits per second, where the topology tells."""
+    """NIC → bits per second, from the topology."""
     return {
         end: cable.gbps * 1e9
         for cable in (topology.cables if topology is not None else ())
@@ -365,7 +368,7 @@ def _nic_rates(topology: Topology | None) -> dict[str, float]:
 
 
 def _nic_cables(topology: Topology | None) -> dict[str, tuple[str, str]]:
-    """NIC to the links from it and to it."""
+    """NIC → the links from it and to it."""
     return {
         nic: (f"{nic}{ARROW}{far}", f"{far}{ARROW}{nic}")
         for cable in (topology.cables if topology is not None else ())
@@ -375,11 +378,11 @@ def _nic_cables(topology: Topology | None) -> dict[str, tuple[str, str]]:
 
 
 def capacities(topology: Topology | None, dead: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Link to bits per second, both directions of every cable whose rate is known; 0: dead.
+    """Link → bits per second, both directions of every cable whose rate is known; 0: dead.
 
     Args:
         topology: of the fabric.
-        dead: links, cables and devices that lose what crosses them.
+        dead: links, cables and devices that lose packets.
     """
     lost = frozenset(dead)
     for cable in topology.cables if topology is not None else ():

@@ -72,16 +72,17 @@ from syntony.wire.x509 import Certificate
 _log = logging.getLogger(__name__)
 
 REPORT_NS = 1 * S
-"""Between two reports to the leader, and two looks at certificates."""
+"""Interval of reports to the leader, and of checks of certificates."""
 LEADERLESS_NS = 15 * S
-"""After so long without a leader agents try another gateway, in case it is only this one that has
-lost its way: a standby takes over within 5 s."""
+"""After this long without a leader agents try another gateway, in case only this one is
+disconnected: a standby takes over within 5 s."""
 RELEASED_AT_ONCE = 0.1
-"""Share of the agents that are let go in a second: those who come do not come all at once."""
+"""Share of the agents that are released per second, so that they do not all arrive elsewhere at
+once."""
 
 
 class _Relayed:
-    """An agent's stream, as the leader knows it."""
+    """An agent's stream, as relayed to the leader."""
 
     def __init__(self, number: int, session: AgentSession) -> None:
         self.number = number
@@ -94,7 +95,7 @@ class Gateway:
 
     Args:
         leaders: addresses of controllers, one of which leads.
-        store: open; closed by anyone who opened it.
+        store: open; its opener closes it.
         dial: opens a stream to an address.
         civil_now: ns since 1970, UTC.
     """
@@ -108,45 +109,45 @@ class Gateway:
         self._civil_now = civil_now
         self._numbers = count(1)
         self._sessions: dict[str, _Relayed] = {}
-        """Host → its agent, attached here."""
+        """Host → its agent attached here."""
         self._streams: dict[int, _Relayed] = {}
         self.access = ToldAccess(civil_now)
-        """Whom the HTTP API serves, as a leader last said."""
+        """Tokens and sessions of the HTTP API, as last received from a leader."""
         self.revocations: Revocations | None = None
-        """As a leader last said."""
+        """As last received from a leader."""
         self.ready = asyncio.Event()
         """Set once a leader has sent the revoked certificates; no agent is admitted before."""
         self._fleet: tuple[int, int] | None = None
-        """Fleet time as a leader last said it, and when on CLOCK_MONOTONIC."""
+        """Fleet time as last received from a leader, and when on CLOCK_MONOTONIC."""
         self._told: Names = {}
-        """To the leader that is there now."""
+        """State already sent to the current leader."""
         self.refused_agents = 0
         self.rows = 0
         self._led_ns = time.monotonic_ns()
         """When there last was a leader."""
         self._releasing: list[_Relayed] | None = None
-        """Agents that are still to be let go; None: a leader was here since the last were."""
+        """Agents still to be released; None: there was a leader since the last release."""
 
     @property
     def agents(self) -> int:
-        """Attached."""
+        """Number of attached agents."""
         return len(self._sessions)
 
     def fleet_now(self) -> int | None:
-        """As the leader last said, and from then on by this host's clock."""
+        """As the leader last sent it, then advanced by this host's clock."""
         if self._fleet is None:
             return None
         return self._fleet[0] + time.monotonic_ns() - self._fleet[1]
 
     async def run(self) -> None:
-        """Everything but the doors, until cancelled."""
+        """Run everything except the ports, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.ingest.run())
             group.create_task(self.link.run())
             group.create_task(self._report())
 
     def close(self) -> None:
-        """Agents are to dial another gateway; the leader is not to miss this one."""
+        """Agents are asked to dial another gateway; the leader is informed that this one leaves."""
         self.link.send(GatewayLeaving())
         self._dispatcher.close()
         for relayed in self._sessions.values():
@@ -168,8 +169,9 @@ class Gateway:
             await asyncio.sleep(REPORT_NS / S)
 
     def _release(self, now_ns: int) -> None:
-        """Once a second: without a leader for `LEADERLESS_NS`, who is attached now is let go, once.
-        Who comes meanwhile stays: if no gateway has a leader, nobody goes round and round."""
+        """Once a second: after `LEADERLESS_NS` without a leader, release the agents attached now,
+        once. Agents that arrive later stay, so that without any leader agents do not circulate
+        between gateways."""
         if self.link.connected:
             self._led_ns, self._releasing = now_ns, None
             return
@@ -183,38 +185,39 @@ class Gateway:
         for relayed in leaving:
             relayed.session.outbox.close()
 
-    # --- what the service hands on ---
+    # --- called by the service ---
 
     def admit(self, who: Caller) -> None:
-        """Raises `UsageError`: the certificate is revoked or has expired, or nobody knows yet."""
+        """Raises `UsageError`: the certificate is revoked or has expired, or that is unknown
+        yet."""
         if who.certificate is not None:
             self.admit_certificate(who.certificate)
 
     def admit_certificate(self, certificate: Certificate) -> None:
-        """Raises `UsageError`: it is revoked or has expired, or nobody knows yet."""
+        """Raises `UsageError`: it is revoked or has expired, or that is unknown yet."""
         if self.revocations is None:
             raise UsageError("this gateway has not found a leader yet")
         if why := refusal(certificate, self.revocations, self._civil_now()):
             raise UsageError(why)
 
     def refused(self) -> None:
-        """An agent was not served."""
+        """An agent was refused."""
         self.refused_agents += 1
 
     def check(self, hello: Hello) -> None:
-        """The leader says whether it serves the agent. Raises `RefusedError`: the agent is attached
-        here by a later connection."""
+        """The leader decides whether it serves the agent. Raises `RefusedError`: the agent is
+        attached here by a later connection."""
         if (attached := self._sessions.get(hello.host)) is not None:
             attached.session.check_newest(hello)
 
     def seal(self, message: ControllerMessage, stored: int) -> bytes:
-        """Decisions are sealed by the leader; how far rows are stored is said here."""
+        """Decisions are sealed by the leader; the number of stored batches is added here."""
         if isinstance(message, Decision):
             message = msgspec.structs.replace(message, stored=stored)
         return encode(message)
 
     def attached(self, session: AgentSession, hello: Hello, faults: Sequence[str]) -> None:  # noqa: ARG002 — the leader finds them itself
-        """An agent is there."""
+        """An agent has attached."""
         host = session.host
         if (previous := self._sessions.get(host)) is not None:
             self._end(previous)
@@ -234,7 +237,7 @@ class Gateway:
             session.outbox.acknowledge(session.source.stored)
 
     def edges(self, session: AgentSession, edges: Edges) -> None:
-        """An agent's view of the clocks around it."""
+        """An agent's measurements of the clocks around it."""
         self._relay(session, edges)
 
     def paths(self, session: AgentSession, report: PathsReport) -> None:
@@ -250,7 +253,7 @@ class Gateway:
         self._relay(session, report)
 
     def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None:
-        """How the parts of an agent are."""
+        """State of the parts of an agent."""
         self._relay(session, PartsReport(parts=parts))
 
     def keys_held(self, session: AgentSession, report: KeysHeld) -> None:
@@ -272,10 +275,10 @@ class Gateway:
         raise RefusedError("this is a gateway; gateways connect to leaders only")
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
-        """To people, what the store knows; to agents, what the leader says.
+        """Answer operators from the store, and agents through the leader.
 
         Raises:
-            DeniedError: only the leader knows, or may do, that.
+            DeniedError: only the leader can answer, or do, that.
             BusyError: there is no leader now, or too much to do.
             SyntonyError: as `Dispatcher.respond` does.
         """
@@ -294,7 +297,7 @@ class Gateway:
     async def respond(
         self, query: Query[Any], who: Caller, render: Callable[[Any], list[bytes]]
     ) -> list[bytes]:
-        """A question that the store alone answers. Raises as `Dispatcher.respond` does, and
+        """Answer a request that needs only the store. Raises as `Dispatcher.respond` does, and
         `UsageError`: the caller's certificate is refused."""
         self.admit(who)
         return await self._dispatcher.respond(query, who, render)
@@ -304,7 +307,7 @@ class Gateway:
         raise RefusedError("this is a gateway; gateways ask leaders only")
 
     def _instant(self) -> Instant:
-        """Raises `BusyError`: fleet time is not known here."""
+        """The current time. Raises `BusyError`: fleet time is unknown here."""
         if (fleet_ns := self.fleet_now()) is None:
             raise BusyError(
                 "this gateway does not know fleet time yet; ask again, or ask "
@@ -350,7 +353,7 @@ class Gateway:
                 relayed.session.outbox.acknowledge(relayed.session.source.stored)
 
     def _leader_up(self) -> None:
-        """Another leader, or the same again: send it the attached agents."""
+        """A leader is connected, perhaps the same again: send it the attached agents."""
         self._told.clear()
         for relayed in self._sessions.values():
             self._open(relayed)
@@ -374,14 +377,14 @@ class Gateway:
             self._enforce()
 
     def _deliver(self, relayed: _Relayed, data: bytes) -> None:
-        """Hand on what an agent is to be sent. Raises `WireError`: that is nothing of the kind."""
+        """Pass on a message for an agent. Raises `WireError`: it is invalid."""
         message = decode_controller(data)
         if isinstance(message, Fragment):
             whole = relayed.assembler.take(message)
             if whole is None:
                 return
             message = decode_controller(whole)
-        if isinstance(message, (Ack, Unknown)):  # acknowledgements are of what is stored here
+        if isinstance(message, (Ack, Unknown)):  # acknowledgements are for rows stored here
             return
         if isinstance(message, Refuse):
             relayed.session.end(message.reason)

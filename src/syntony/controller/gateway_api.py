@@ -1,4 +1,4 @@
-"""The interface of a gateway's HTTP API: the gateway's store and its leader."""
+"""The interface between a gateway's HTTP API and the gateway's store and leader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GatewayApiHub(NamedTuple):
 
     @property
     def access(self) -> ToldAccess:
-        """Whom it serves."""
+        """Tokens and sessions."""
         return self.gateway.access
 
     @property
@@ -43,11 +43,11 @@ class GatewayApiHub(NamedTuple):
 
     @property
     def whom_to_ask(self) -> str:
-        """For error messages."""
+        """The leader to ask, for error messages."""
         return self.gateway.link.whom_to_ask
 
     def refusal(self, certificate: Certificate) -> str:
-        """Why a certificate is not accepted; empty: it is."""
+        """Why a certificate is refused; empty: it is accepted."""
         try:
             self.gateway.admit_certificate(certificate)
         except UsageError as error:
@@ -57,7 +57,7 @@ class GatewayApiHub(NamedTuple):
     async def carry_out(
         self, query: Query[Any], who: Caller, render: Callable[[Any], list[bytes]]
     ) -> list[bytes]:
-        """From the store. Raises as `Dispatcher.respond` does."""
+        """Answer from the store. Raises as `Dispatcher.respond` does."""
         return await on_loop(self.loop, lambda: self.gateway.respond(query, who, render))
 
     async def ask_leader(self, request: ApiRequest) -> tuple[ApiHead, bytes]:

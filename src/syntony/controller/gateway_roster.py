@@ -1,5 +1,5 @@
-"""The fleet's gateways in control state: a new leader also reports the absence of a gateway that
-it has never seen."""
+"""The fleet's gateways in control state, so that a new leader also reports the absence of a gateway
+that it has never seen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Kept(msgspec.Struct):
 
 
 class GatewayRoster:
-    """One per controller. `keep` runs on a thread of its own, all else on the event loop.
+    """One per controller. `keep` runs on a separate thread, all else on the event loop.
 
     Args:
         state: control state. Raises `StateError`: it cannot be read.
@@ -24,19 +24,19 @@ class GatewayRoster:
         self._document = Document(state, "gateways", _Kept)
         known = self._document.load()
         self.names = frozenset(() if known is None else known.names)
-        """Names of gateways that are expected: connected once, and not stopped on purpose since."""
+        """Names of expected gateways: connected once, and not stopped on purpose since."""
         self._kept = self.names
 
     def add(self, name: str) -> None:
-        """It is there: from now on it is missed."""
+        """It is connected: from now on its absence is reported."""
         self.names |= {name}
 
     def discard(self, name: str) -> None:
-        """It was stopped on purpose, or belongs to the fleet no longer."""
+        """It was stopped on purpose, or no longer belongs to the fleet."""
         self.names -= {name}
 
     def keep(self) -> None:
-        """Write down what has changed. Raises `StateError`: it is tried again at the next call."""
+        """Store changes. Raises `StateError`: retried at the next call."""
         names = self.names
         if names != self._kept:
             self._document.save(_Kept(tuple(sorted(names))))

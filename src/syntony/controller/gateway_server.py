@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 LEARN_S = 60.0
 """Interval at which the leader's aggregated minutes are read."""
 ASK_TIMEOUT_S = 70.0
-"""A leader gives its longest answer within 60 s."""
+"""A leader's slowest answer takes 60 s."""
 
 
 def check_gateway(config: ControllerConfig) -> None:
@@ -75,12 +75,12 @@ class GatewayServer:
     """One gateway.
 
     Args:
-        config: where to listen, whom to follow.
-        store: open; closed by anyone who opened it.
+        config: where to listen, which leaders to follow.
+        store: open; its opener closes it.
         open_api: `syntony.api.serve.gateway_api`; None: no API, whatever is configured.
 
     Raises:
-        ConfigError: what is configured is not a gateway's.
+        ConfigError: the configuration is not a gateway's.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class GatewayServer:
         self._gateway = Gateway(config.leaders, store, dial.open, civil_now)
         self._stop = asyncio.Event()
         self.port = 0
-        """Where agents attach."""
+        """Port to which agents attach."""
 
     async def serve(self, ready: Callable[[], None] | None = None) -> None:
         """Serve until SIGTERM or SIGINT, or until cancelled.
@@ -169,7 +169,7 @@ class GatewayServer:
             await asyncio.sleep(wait_ns / S)
 
     async def _ask_leader(self, query: RenewQuery) -> Issued | Failure:
-        """Its answer to this gateway itself. Raises `SyntonyError`: there is none."""
+        """The leader's answer to this gateway itself. Raises `SyntonyError`: there is none."""
         own = await asyncio.to_thread(load_credentials, self._config.tls)
         request = RelayedRequest(query=encode(query), certificate=own.certificate, peer="itself")
         pages = await self._gateway.link.ask(request)
@@ -202,8 +202,8 @@ class _Dial:
     """Opens streams to leaders.
 
     Args:
-        files: of this gateway's certificate; read anew each time.
-        several: leaders there are several of.
+        files: of this gateway's certificate; read each time.
+        several: whether there are several leaders.
     """
 
     def __init__(self, files: TlsFiles, *, several: bool) -> None:
@@ -212,7 +212,7 @@ class _Dial:
 
     @contextlib.asynccontextmanager
     async def open(self, address: str) -> AsyncIterator[Call]:
-        """A stream. Raises `MissingError`, `WireError`: our certificate cannot be used."""
+        """Open a stream. Raises `MissingError`, `WireError`: our certificate cannot be used."""
         own = load_credentials(self._files)
         check_validity(own.certificate, str(self._files.cert), dt.datetime.now(dt.UTC))
         credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)

@@ -1,7 +1,7 @@
 """The leader's side of gateways: each gateway relays the streams of many agents over one stream.
 
 `FleetService.serve` serves the stream of an agent behind a gateway like that of an agent that is
-attached directly; only this module knows the difference.
+attached directly; only this module handles the difference.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _log = logging.getLogger(__name__)
 
 NO_ACCESS: Mapping[str, Access] = MappingProxyType({})
 MAX_NEWS = 2_000
-"""Tokens and sessions in one message."""
+"""Maximum tokens and sessions in one message."""
 MAX_WAITING = 1_000
-"""Messages of one agent that have not been looked at: more, and its stream ends."""
+"""Maximum unread messages of one agent; with more, its stream ends."""
 STOPPED_NS = 5_000_000_000
 """A gateway that has sent nothing for this long is absent, even if its stream is open."""
 
@@ -70,19 +70,19 @@ class AttachedGateway:
         self.link: _Link | None = None
         """None: it is not connected."""
         self.seen = False
-        """It has been here since this leader began."""
+        """Whether it was connected since this leader began."""
         self.left = False
-        """It said that it was stopped on purpose."""
+        """Whether it reported that it was stopped on purpose."""
         self._subject, self._listening = gateway_subject(name), listening
         self.report = GatewayReport(queued_bytes=0, waited_ns=0, store_up=True, rows=0)
 
     def says_something(self) -> None:
-        """It is there."""
+        """It sent a message."""
         self.seen = True
         self._listening.heard(self._subject)
 
     def status(self) -> GatewayStatus:
-        """As of the last time that the leader came round to listen."""
+        """State at the last time that the leader was reading."""
         (silent_ns,) = self._listening.silent((self._subject,), grace_ns=0).values()
         link, report = self.link, self.report
         connected = link is not None and silent_ns < STOPPED_NS
@@ -104,9 +104,9 @@ class Gateways:
     """One per leader, on its event loop. Implements `service.GatewayLinks`.
 
     Args:
-        roster: those that are expected.
-        listening: knows for how long they have been silent.
-        follow: says who leads; raises `RefusedError`: the gateway has followed a later leader.
+        roster: the expected gateways.
+        listening: measures for how long they have been silent.
+        follow: returns who leads; raises `RefusedError`: the gateway has followed a later leader.
         stored: takes the batches that a gateway has stored.
         revocations: in force now.
     """
@@ -130,22 +130,22 @@ class Gateways:
 
     @property
     def any_connected(self) -> bool:
-        """Whether rows are stored elsewhere too."""
+        """Whether rows are also stored elsewhere."""
         return any(each.link is not None for each in self._known.values())
 
     def statuses(self) -> tuple[GatewayStatus, ...]:
-        """Every gateway that is expected, or has been here since this leader began."""
+        """Every gateway that is expected, or was connected since this leader began."""
         return tuple(each.status() for _, each in sorted(self._known.items()))
 
     @property
     def seen(self) -> frozenset[str]:
-        """Those that have been here since this leader began."""
+        """Those that were connected since this leader began."""
         return frozenset(name for name, each in self._known.items() if each.seen)
 
     async def serve(
         self, who: Caller, requests: AsyncIterator[bytes], serve: Serve, write: Write
     ) -> None:
-        """One gateway's stream, to its end."""
+        """Serve one gateway's stream until it ends."""
         name = who.identity.name
         writer = RelayWriter(write)
         try:
@@ -187,13 +187,13 @@ class Gateways:
         removed: Container[str] = (),
         access: Mapping[str, Access] = NO_ACCESS,
     ) -> None:
-        """Once a second: what all gateways should know.
+        """Once a second: send all gateways the current state.
 
         Args:
             fleet_ns: fleet time; None while unknown.
-            refusal: why a certificate is not accepted any more; empty: it is.
-            removed: names that belong to the fleet no longer.
-            access: tokens and sessions of the HTTP API that are good, by digest.
+            refusal: returns why a certificate is now refused; empty: it is accepted.
+            removed: names that no longer belong to the fleet.
+            access: valid tokens and sessions of the HTTP API, by digest.
         """
         revocations = self._revocations()
         for gateway in self._known.values():
@@ -227,7 +227,7 @@ class Gateways:
         self._absent = absent
 
     def close(self) -> None:
-        """Gateways are to dial the next leader; their agents stay with them."""
+        """Gateways are asked to dial the next leader; their agents stay with them."""
         self._closing = True
         for gateway in self._known.values():
             if gateway.link is not None:
@@ -263,21 +263,21 @@ class _Link:
 
     @property
     def agents(self) -> int:
-        """Attached through it."""
+        """Number of agents attached through it."""
         return len(self._streams)
 
     def post(self, message: FleetNow | Revocations | AccessNews) -> None:
-        """Tell the gateway itself."""
+        """Send a message to the gateway itself."""
         self._writer.post(message)
 
     def tell_revocations(self, revocations: Revocations) -> None:
-        """What it refuses certificates by."""
+        """Send the revocations."""
         if revocations != self._told:
             self._told = revocations
             self._writer.post(revocations)
 
     def tell_access(self, access: Mapping[str, Access]) -> None:
-        """Whom its API serves, as differences."""
+        """Send tokens and sessions of the HTTP API, as differences."""
         before, self._told_access = self._told_access, access
         news = [each for digest, each in access.items() if (before or {}).get(digest) != each]
         gone = tuple(digest for digest in before or {} if digest not in access)
@@ -365,7 +365,7 @@ class _Link:
     def _from_agent(self, message: FromAgent) -> None:
         stream = self._streams.get(message.agent)
         if stream is None:
-            return  # its stream has ended here, of which the gateway has not heard yet
+            return  # its stream has ended here, which the gateway does not know yet
         if stream.qsize() >= MAX_WAITING:
             del self._streams[message.agent]
             stream.put_nowait(None)
@@ -406,7 +406,7 @@ async def _received(stream: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]
 
 
 async def _first(requests: AsyncIterator[bytes]) -> GatewayHello:
-    """Raises `RefusedError`, `WireError`."""
+    """The first message. Raises `RefusedError`, `WireError`."""
     async for data in requests:
         hello, *more = [*from_gateway(data), None]
         if more != [None] or not isinstance(hello, GatewayHello):
@@ -421,7 +421,7 @@ async def _first(requests: AsyncIterator[bytes]) -> GatewayHello:
 
 
 async def _send(writer: RelayWriter, message: Refuse) -> None:
-    """One message, and no more."""
+    """Send one message, and no more."""
     sent, writing = writer.post(message), asyncio.create_task(writer.run())
     await asyncio.wait((sent, writing), return_when=asyncio.FIRST_COMPLETED)
     writing.cancel()

@@ -24,21 +24,21 @@ IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 MAX_NICS = 256
 """Limit per host: above any real machine, below what would make a plan too large."""
 MAX_ADDRESSES = 64
-"""Of one NIC."""
+"""Maximum for one NIC."""
 MAX_RAIL = 1_023
 MAX_PARTS = 2 * MAX_NICS
 MAX_AGE_NS = 1 << 60
 _RDMA = frozenset({"", "roce", "infiniband"})
 MAX_TEXT = 200
-"""Limit of the length of a version or a NIC's stamping, characters."""
+"""Maximum length of a version or of a NIC's stamping, characters."""
 
 
 class RefusedError(SyntonyError):
-    """An agent that will not be served; the message is for its operator."""
+    """An agent that is refused; the message is for its operator."""
 
 
 def prefixes(texts: Iterable[str]) -> tuple[IpNetwork, ...]:
-    """Where NICs of the fleet have their addresses. Raises `ConfigError`."""
+    """Address ranges of the fleet's NICs. Raises `ConfigError`."""
     try:
         return tuple(map(ipaddress.ip_network, texts))
     except ValueError as error:
@@ -48,15 +48,15 @@ def prefixes(texts: Iterable[str]) -> tuple[IpNetwork, ...]:
 def greet(
     message: AgentMessage | None, who: Caller, within: Sequence[IpNetwork] = ()
 ) -> tuple[Hello, tuple[str, ...]]:
-    """The hello with the NICs that can be used, and why the others cannot.
+    """The hello with the usable NICs, and why the others are not usable.
 
     Args:
-        message: the first of a stream; None where it ended before.
-        who: sent it.
-        within: where NICs of the fleet have their addresses; none: anywhere.
+        message: the first of a stream; None if it ended before.
+        who: its sender.
+        within: address ranges of the fleet's NICs; none: any.
 
     Raises:
-        RefusedError: this agent, or this message, cannot be served at all.
+        RefusedError: this agent, or this message, is refused as a whole.
     """
     _check_caller(who)
     if not isinstance(message, Hello):
@@ -94,7 +94,7 @@ def greet(
 
 
 def believable(report: PartsReport) -> tuple[PartStatus, ...]:
-    """An agent's parts, as many and as long as they can be."""
+    """An agent's parts, limited to possible numbers and lengths."""
     return tuple(
         msgspec.structs.replace(
             part,
@@ -115,7 +115,7 @@ def _check_caller(who: Caller) -> None:
 
 
 def _fault(host: str, nic: NicInfo, within: Sequence[IpNetwork]) -> str:
-    """Why a NIC cannot be probed; empty where it can."""
+    """Why a NIC cannot be probed; empty if it can."""
     for clock in (nic.clock, nic.verbs_clock or host):
         owner, slash, device = clock.partition("/")
         if owner != host or (slash and not is_name(device)):
@@ -131,8 +131,8 @@ def _fault(host: str, nic: NicInfo, within: Sequence[IpNetwork]) -> str:
 
 
 def _spelt(nic: NicInfo) -> NicInfo:
-    """A good NIC with each address in the one way that all of the fleet writes it: who else claims
-    it is found by its text. RDMA of a kind that a newer agent knows is not used."""
+    """The NIC with each address in the fleet's canonical notation, because other claims of it are
+    found by its text. An unknown kind of RDMA, of a newer agent, is not used."""
     return msgspec.structs.replace(
         nic,
         addresses=tuple(str(ipaddress.ip_address(each)) for each in nic.addresses),

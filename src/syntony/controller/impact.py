@@ -19,9 +19,9 @@ from syntony.fabric.overflow import Overflow
 from syntony.model.findings import Finding, Queue
 
 MAX_OVERFLOW = 0.05
-"""Senders slow down when queues overflow by more."""
+"""Maximum loss by overflow: senders slow down when queues overflow by more."""
 MAX_BESIDE = 0.005
-"""Largest loss at a part beside a queue that is due to overflowing senders."""
+"""Largest loss at a part, in addition to a queue, that overflowing senders explain."""
 HURTS = 1e-3
 """Share of the packets of all pairs of NICs; a part that loses less and that no known job uses
 sends no page."""
@@ -34,12 +34,12 @@ def with_jobs(
     jobs: Mapping[str, frozenset[tuple[str, str]]],
     crossing: Mapping[str, frozenset[str]],
 ) -> list[Observation]:
-    """The same, each with the jobs that use its subject.
+    """The observations, each with the jobs that use its subject.
 
     Args:
-        found: few observations, of things that are wrong.
-        jobs: job → the pairs of NICs that its connections go between.
-        crossing: ``a->b`` → what the learnt paths between them cross.
+        found: few observations of faults.
+        jobs: job → the pairs of NICs between which it has connections.
+        crossing: ``a->b`` → components that the learnt paths between them cross.
     """
     return [
         each._replace(
@@ -63,7 +63,7 @@ def with_jobs_at(
 
     Args:
         found: observations of NICs and hosts.
-        jobs: job → the pairs of NICs that its connections go between.
+        jobs: job → the pairs of NICs between which it has connections.
     """
     at: dict[str, set[str]] = {}
     for job, pairs in jobs.items():
@@ -80,12 +80,12 @@ def with_jobs_at(
 def with_impact(
     found: Iterable[Observation], crossing: Mapping[str, frozenset[str]], *, jobs_known: bool
 ) -> list[Observation]:
-    """The same losses, each with what it hurts, and whether that is little.
+    """The losses, each with its impact, and whether that is small.
 
     Args:
         found: few observations of loss, with the jobs that use their subjects.
-        crossing: ``a->b`` → what the learnt paths between them cross.
-        jobs_known: whether any job tells of its connections.
+        crossing: ``a->b`` → components that the learnt paths between them cross.
+        jobs_known: whether any job reports its connections.
     """
     return [_with_impact(each, crossing, jobs_known) for each in found]
 
@@ -121,17 +121,18 @@ def under_load(
     crowded: Iterable[str] = (),
     long: Container[str] = (),
 ) -> list[Observation]:
-    """The same; what the traffic of jobs may be all of is pending. A queue that overflows loses
-    packets, and is congestion once it has stood for long enough. Who waits to send into one waits
-    at other places as well. What is lost as much without a queue is no queue's, anyone who waits.
+    """The observations, with those pending that jobs' traffic may explain. A queue that overflows
+    loses packets, and is congestion once it has lasted long enough. Flows that wait for it also
+    wait at other places. A loss that is equally high without a queue does not come from a queue, no
+    matter which flows wait.
 
     Args:
         found: observations of findings, with the jobs that use their subjects.
-        findings: what localisation blames; a queue that grows is a delay first.
+        findings: of localisation; a growing queue is a delay first.
         queues: links at which packets wait.
-        known: what live incidents say of delays and queues: those come and go within the windows
-            that losses are counted over.
-        crowded: jobs that live incidents of congestion name.
+        known: delays and queues of live incidents: those come and go within the windows over which
+            losses are counted.
+        crowded: jobs named by live incidents of congestion.
         long: subjects of losses that have waited long enough for their queue to be known.
     """
     queues = tuple(queues)

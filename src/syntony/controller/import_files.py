@@ -26,14 +26,14 @@ from syntony.state.transfer import import_sqlite
 _log = logging.getLogger(__name__)
 _FILES = ("incidents.json", "timeline.json", "fabric.json", "outbox")
 STANDBY_S = 0.5
-"""Between two looks of a standby whether control state can be had."""
+"""Interval at which a standby checks whether control state is free."""
 DONE = ".imported"
-"""Ending of a file's name after the import."""
+"""Suffix of a file's name after the import."""
 _NAME = "files imported"
 
 
 def open_state(config: ControllerConfig) -> ControlState:
-    """The control state of a configuration, with what there is to import. Raises `ConfigError`,
+    """Open the control state of a configuration, with files to import. Raises `ConfigError`,
     `StateError`."""
     directory = Path(config.state_dir) if config.state_dir else None
     state = _hold(config.state or directory, wait=config.standby)
@@ -45,9 +45,9 @@ def open_state(config: ControllerConfig) -> ControlState:
 
 
 def _hold(place: Path | str | None, *, wait: bool) -> ControlState:
-    """Open control state, once no other controller holds it if told to wait.
+    """Open control state; if configured as standby, once no other controller holds it.
 
-    A standby outlives its database, too: what it has once reached it waits for.
+    A standby also survives outages of its database: once reached, it waits for it.
     """
     reported: set[str] = set()
     while True:
@@ -63,8 +63,8 @@ def _hold(place: Path | str | None, *, wait: bool) -> ControlState:
 
 
 def import_files(state: ControlState, directory: Path) -> None:
-    """Import what is there, in one transaction, and rename it. Does nothing the second time, nor
-    where control state already holds what the files would bring.
+    """Import existing files, in one transaction, and rename them. Does nothing the second time, or
+    if control state already contains their data.
 
     Raises:
         ConfigError: a file cannot be read; nothing has been imported.

@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 def judging_time(fleet_ns: int | None, waited_ns: int, local_now: Callable[[], int]) -> int | None:
-    """Fleet time; this host's where there is none after `WITHOUT_TIME_NS`: a fleet that cannot be
-    timed may still have silent hosts and dead ports."""
+    """Fleet time; this host's if there is none after `WITHOUT_TIME_NS`: a fleet without fleet time
+    may still have silent hosts and dead ports."""
     return local_now() if fleet_ns is None and waited_ns > WITHOUT_TIME_NS else fleet_ns
 
 
@@ -76,13 +76,13 @@ class IncidentEvaluation:
         self._fleet_now, self._local_now = fleet_now, local_now
         self._begun_ns = time.monotonic_ns()
         self._one = asyncio.Lock()
-        """Two evaluations at a time would be two windows in a row of the same."""
+        """Allows one evaluation at a time: two would count as two in a row."""
         self._extra_probes = ExtraProbeService(self._separating)
         self._blamed: set[tuple[str, str]] = set()
-        """(component, fault) of the findings when this was asked last, and what was gone."""
+        """(component, fault) of the findings at the last call, and components that are gone."""
 
     async def listen(self) -> None:
-        """The controller comes round: often, so that it knows when it did not."""
+        """Record that the controller is running: often, so that pauses are detected."""
         away_ns = self._listening.tick(time.monotonic_ns())
         if away_ns:
             _log.warning(
@@ -91,7 +91,7 @@ class IncidentEvaluation:
             )
 
     async def look(self) -> None:
-        """Hold latency against its objectives."""
+        """Evaluate latency against its objectives."""
         if (fleet_now_ns := self._fleet_now()) is None:
             return
         try:
@@ -100,8 +100,8 @@ class IncidentEvaluation:
             _log.error("latency not judged reason=%s", error)
 
     async def judge(self) -> None:
-        """One evaluation; none of what was known before this controller was away. A fleet without
-        time is given a while to find it, then judged by this host's."""
+        """One evaluation; skipped for what was known before this controller paused. A fleet without
+        fleet time is given a while to find it, then evaluated by this host's time."""
         await self.listen()
         waited_ns = time.monotonic_ns() - self._begun_ns
         fleet_now_ns = judging_time(self._fleet_now(), waited_ns, self._local_now)
@@ -141,7 +141,7 @@ class IncidentEvaluation:
         )
 
     async def news(self) -> None:
-        """Localisation has looked again: what it newly blames waits for nothing."""
+        """Localisation has new results: new components at fault are evaluated at once."""
         findings = self._locating.answer.findings
         now_ns = time.monotonic_ns()
         planned = self._fleet.probe_ports().keys()

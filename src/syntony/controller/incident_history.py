@@ -1,7 +1,7 @@
 """History of incidents as rows of the store, kept longer than the 30 days of the incident book.
 
-Rows wait here for the next insert; a crash in between loses history rows, but never an incident
-or a page, which are on disk before.
+Rows wait here for the next insert; a crash in between loses history rows, but never an incident or
+a page, which are on disk before.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from syntony.controller.own_rows import OwnRows
 from syntony.wire.tables import INCIDENT
 
 _TOLD_ELSEWHERE = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR})
-"""Who was notified is not what became of the incident."""
+"""Notifications are not part of an incident's history."""
 
 
 class IncidentHistory:
@@ -28,11 +28,11 @@ class IncidentHistory:
         self._own_rows = OwnRows(INCIDENT)
 
     def add(self, changes: Iterable[IncidentChange]) -> None:
-        """Take changes, as they are now."""
+        """Take changes, in their current state."""
         self._waiting += [_row(change) for change in changes if change.kind not in _TOLD_ELSEWHERE]
 
     def rows(self) -> BatchPiece | None:
-        """Everything that waits; None for nothing."""
+        """All waiting rows; None if there are none."""
         records, self._waiting = self._waiting, []
         return self._own_rows.piece(records)
 

@@ -80,19 +80,19 @@ class Slas(NamedTuple):
     """Latency, and the jobs that depend on it."""
 
     rows: tuple[SlaRow, ...] | None
-    """Verdicts on pairs of NICs; None: not looked yet."""
+    """Verdicts on pairs of NICs; None: not evaluated yet."""
     queues: tuple[Queue, ...] | None
-    """Links at which packets wait; None: not looked yet."""
+    """Links at which packets wait; None: not evaluated yet."""
     crossing: Mapping[str, frozenset[str]]
-    """``a->b`` → parts that its paths cross."""
+    """``a->b`` → components that its paths cross."""
     jobs: Mapping[str, frozenset[tuple[str, str]]]
-    """Job → the pairs of NICs that its connections go between."""
+    """Job → the pairs of NICs between which it has connections."""
     planes: PlanesSeen | None = None
     """Comparison of probes over UDP and verbs; None: not evaluated yet."""
     stalls: StallsSeen | None = None
-    """Jobs' queue pairs without progress; None: not looked yet."""
+    """Jobs' queue pairs without progress; None: not evaluated yet."""
     nics: Mapping[str, str] = {}
-    """Address to ``host/nic``."""
+    """Address → ``host/nic``."""
     judged: tuple[JudgedJob, ...] | None = None
     """Verdicts of `syntony why` on running jobs; None: not evaluated yet."""
     lost_ranks: Sequence[Observation] | None = None
@@ -107,17 +107,16 @@ _NO_SLAS = Slas(None, None, {}, {})
 
 
 class IncidentService:
-    """One per controller. `evaluate` and `deliver` run on a thread of their own, commands on the
-    event loop; a lock keeps them apart.
+    """One per controller. `evaluate` and `deliver` run on a separate thread, commands on the event
+    loop; a lock separates them.
 
     Args:
         settings: rules and receivers.
-        state: where the book and undelivered messages are; in memory only, there can be no
-            receivers.
-        store: what links did.
+        state: stores the book and undelivered messages; without files, there can be no receivers.
+        store: events of links.
 
     Raises:
-        ConfigError: rules or receivers that cannot be used.
+        ConfigError: invalid rules or receivers.
         StateError: the book cannot be read.
     """
 
@@ -133,7 +132,7 @@ class IncidentService:
         self._incidents = IncidentStore(state)
         self._book = Book(self.rules, self._incidents.load())
         self._unsaved = False
-        """A transaction failed: the book is ahead of control state, and is read again."""
+        """A transaction failed: the book is ahead of control state, and must be read again."""
         fleet = FleetName(settings.cluster, fleet_id(state))
         self.notifier = Notifier(settings.receivers, fleet, Outbox(state))
         self.opened: Counter[str] = Counter()
@@ -161,22 +160,22 @@ class IncidentService:
         notes: Mapping[frozenset[str], Note] | None = None,
         gateways: Sequence[Observation] = (),
     ) -> list[IncidentChange]:
-        """Hold everything that is known against the rules.
+        """Evaluate all rules.
 
         Args:
             fleet_ns: now.
             silent_ns: host → for how long its agent has sent no report.
             timelines: of every clock.
-            findings: what localisation blames.
-            slas: what was found of latency.
+            findings: of localisation.
+            slas: findings about latency.
             expected_clocks: those of NICs that probe or are probed.
-            fabric: how the learnt fabric stands; None: not looked yet.
+            fabric: state of the learnt fabric; None: not evaluated yet.
             homes: NIC → the switch that it is at.
-            agent_parts: host → the parts of its agent, of those that reported.
+            agent_parts: host → the parts of its agent, for those that reported.
             answering: hosts whose NICs answer the probes of others.
             refused: hosts that may not report.
-            notes: by suspects that cannot be distinguished: what is being done about it.
-            gateways: those that are expected.
+            notes: by suspects that cannot be distinguished: the attempts to do so.
+            gateways: expected ones.
 
         Raises:
             StoreError, StateError: nothing has changed.
@@ -187,8 +186,8 @@ class IncidentService:
             [
                 *self._observations(fleet_ns, silent, ports, homes=homes or {}),
                 *self._clocks.observe(timelines, expected_clocks, silent, fleet_ns),
-                # Hosts that were silent before: one that is silent still, and was not heard of
-                # since this controller started, is not well because nothing is known of it.
+                # Hosts that were silent before: one that has not reported since this controller
+                # started is still silent, not healthy because nothing is known of it.
                 *silence.of_hosts(
                     silent_ns, self._blamed_for(silence.HOST_METRICS), answering, refused.reasons
                 ),
@@ -256,23 +255,23 @@ class IncidentService:
         return changes
 
     def deliver(self, now_ns: int, fleet_ns: int, wall_ns: int) -> None:
-        """Send what is due; `now_ns` is monotonic, `wall_ns` what this host calls the time.
-        Waits for the network: not for a loop."""
+        """Send due messages; `now_ns` is monotonic, `wall_ns` this host's wall-clock time. Waits
+        for the network: not for an event loop."""
         self.notifier.deliver(now_ns, fleet_ns, self._book, fleet_ns - wall_ns)
 
     # --- questions and commands ---
 
     def rows(self) -> BatchPiece | None:
-        """What happened to incidents since the last call, for the store."""
+        """Changes of incidents since the last call, for the store."""
         with self._lock:
             return self._history.rows()
 
     def incidents(self, query: IncidentsQuery, fleet_ns: int = 0) -> IncidentsReply:
-        """Incidents, newest first; those explained by others under them.
+        """Incidents, newest first; those explained by others are listed under them.
 
         Raises:
-            UsageError: there is none of that number, or a time that nothing is kept for.
-            StoreError: the past was asked for, and the store failed.
+            UsageError: there is no incident with that number, or no data for that time.
+            StoreError: the past was requested, and the store failed.
         """
         if query.since_ns:
             return self._past(query.since_ns, fleet_ns)
@@ -309,7 +308,7 @@ class IncidentService:
         return self.incidents(IncidentsQuery(number=number))
 
     def silence(self, action: SilenceAction, issuer: Issuer, fleet_ns: int) -> IncidentsReply:
-        """Make or end a silence. Raises `UsageError`, `StateError`: nothing has changed."""
+        """Begin or end a silence. Raises `UsageError`, `StateError`: nothing has changed."""
         if not action.end and action.for_ns <= 0:
             raise UsageError("a silence needs a duration, for example 2h")
         first_ns = fleet_ns + max(0, action.in_ns)
@@ -346,7 +345,7 @@ class IncidentService:
         """The rules in force."""
         return RulesReply(rules=tuple(msgspec.to_builtins(rule) for rule in self.rules))
 
-    # --- within ---
+    # --- internal ---
 
     def _observations(
         self,
@@ -378,7 +377,7 @@ class IncidentService:
             for each in self._store.incidents.since(first_ns)
         }
         with self._lock:
-            # What is in the book is the newest word, also on what has not reached the store yet.
+            # The book has the newest state, also of changes that have not reached the store yet.
             for each in self._book.incidents:
                 if each.live or each.updated_ns >= first_ns:
                     found[each.number, each.opened_ns] = render.plain(each)
@@ -389,11 +388,11 @@ class IncidentService:
         )
 
     def _blamed_for(self, metrics: Container[str]) -> frozenset[str]:
-        """Subjects of the live incidents that are about any of these metrics."""
+        """Subjects of the live incidents about any of these metrics."""
         return frozenset(incident.subject for incident in self._live_about(metrics))
 
     def _known_sets(self, removed: Container[str]) -> dict[str, tuple[str, ...]]:
-        """Agents that fell silent together, are one incident, and belong to the fleet still, by
+        """Agents of one incident that fell silent together, and still belong to the fleet, by
         subject."""
         return {
             each.subject: tuple(host for host in each.members if host not in removed)
@@ -416,7 +415,7 @@ class IncidentService:
         """Change the book and commit it with all that follows.
 
         Args:
-            work: changes the book, or raises before it has changed anything.
+            work: changes the book, or raises before any change.
             log: writes an operator's row of the audit log.
         """
         with self._lock:
@@ -436,7 +435,7 @@ class IncidentService:
         return changes
 
     def _tell(self, changes: list[IncidentChange]) -> None:
-        """Count and log what has been recorded."""
+        """Count and log the recorded changes."""
         self._history.add(changes)
         for change in changes:
             if change.kind in {ChangeKind.OPENED, ChangeKind.REOPENED}:
@@ -462,7 +461,7 @@ def _rules(path: str) -> tuple[Rule, ...]:
 
 
 def fleet_id(state: ControlState) -> str:
-    """Tells this fleet from others of the same name; drawn once. Raises `StateError`."""
+    """Identifies this fleet among others of the same name; generated once. Raises `StateError`."""
     kept = Document(state, "fleet id", _FleetId)
     known = kept.load()
     if known is None:

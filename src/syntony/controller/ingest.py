@@ -42,21 +42,23 @@ _log = logging.getLogger(__name__)
 GATHER_NS = 500 * MS
 """Time for which batches are collected: even a small embedded insert costs milliseconds."""
 LOCAL_GATHER_NS = 100 * MS
-"""… where rows of the controller's own wait as well: they were gathered before."""
+"""… while rows of the controller itself wait as well, which were collected before."""
 RETRY_NS = 1 * S
 STALE_NS = 2 * S
-"""What was last known not to be in the store so long ago is looked up again: agents that know
-several controllers leave one that is silent for 4.5 s."""
+"""A lookup that found nothing this long ago is repeated: agents that know several controllers leave
+one that is silent for 4.5 s."""
 MAX_LOOKUPS = 3
-"""Before one insert: a store that takes `STALE_NS` to answer is taken at its word in the end."""
+"""Maximum lookups before one insert: if the store takes `STALE_NS` to answer, the last answer is
+used."""
 MAX_QUEUED_BYTES = 64 << 20
 """Beyond this, streams are no longer read: agents keep the rest in their spools."""
 ITEM_BYTES = 512
-"""Approximate memory of a queued batch besides its payload: empty ones are not free."""
+"""Approximate memory of a queued batch in addition to its payload."""
 MAX_CYCLE_BYTES = 16 << 20
-"""Of one insert cycle; keeps each insert within one block of the engine."""
+"""Maximum of one insert cycle; keeps each insert within one block of the engine."""
 MAX_LOCAL = 64
-"""Waiting tables of the controller's own; more are shed oldest first, and counted."""
+"""Maximum waiting tables of the controller's own rows; beyond it the oldest are dropped, and
+counted."""
 
 
 class _Item(NamedTuple):
@@ -72,7 +74,7 @@ class _Item(NamedTuple):
 
     @property
     def key(self) -> StoredKey:
-        """What no other batch has."""
+        """Unique for each batch."""
         return self.source.host, self.source.stream, self.batch.seq
 
 
@@ -90,9 +92,9 @@ class RowStream:
         self._heard_ns = 0
 
     def accept(self, seq: int, now_ns: int) -> bool:
-        """Whether the store may have this batch, which is the newest now; `now_ns` is monotonic."""
+        """Accept a batch as the newest; returns whether it may be stored. `now_ns` is monotonic."""
         self.accepted = seq
-        if now_ns - self._heard_ns > STALE_NS:  # it was on its way for long, or we were paused
+        if now_ns - self._heard_ns > STALE_NS:  # in flight for long, or we were paused
             self.unchecked = MAX_UNACKED
         self._heard_ns = now_ns
         check = self.backlog or self.unchecked > 0
@@ -130,12 +132,12 @@ class BatchOutcome(NamedTuple):
 
 
 class Ingest:
-    """The one queue into the store.
+    """The only queue into the store.
 
     Args:
-        store: where rows go.
+        store: stores the rows.
         fleet_now: fleet time, None while unknown; called from the inserting thread.
-        on_stored: called on the event loop with what became of the batches of one cycle, and with
+        on_stored: called on the event loop with the results of the batches of one cycle, and with
             their rows, after all of these are in the store.
     """
 
@@ -151,20 +153,20 @@ class Ingest:
         self._items: list[_Item] = []
         self._bytes = 0
         self.local_shed = 0
-        """Tables of the controller's own that were shed while the store took nothing."""
+        """Tables of the controller's own rows that were dropped while the store accepted none."""
         self.inserts = 0
-        """Insert cycles done …"""
+        """Completed insert cycles …"""
         self.insert_ns = 0
         """… and the time spent in them …"""
         self.failures = 0
-        """… and how often one failed, to be tried again."""
+        """… and the number of failed ones, which are retried."""
         self._local: list[BatchPiece] = []
         self._sources: dict[str, RowStream] = {}
         self._arrived, self._local_arrived = asyncio.Event(), asyncio.Event()
         self._drained = asyncio.Condition()
         self._failing = False
         self._under_way_ns: int | None = None
-        """When the oldest batch of the cycle under way arrived."""
+        """When the oldest batch of the current cycle arrived."""
 
     @property
     def queued_bytes(self) -> int:
@@ -184,13 +186,13 @@ class Ingest:
         return 0 if oldest_ns is None else now_ns - oldest_ns
 
     def greet(self, host: str, stream: str, *, backlog: bool = False) -> RowStream:
-        """A host (re)appears with what it delivers now.
+        """A host (re)appears with the stream that it delivers now.
 
         Args:
             host: the name in its certificate.
             stream: that it delivers now.
             backlog: whether an earlier process of the agent began it. Then only the store knows
-                what of it is stored.
+                which batches are stored.
         """
         known = self._sources.get(host)
         if known is None or known.stream != stream or backlog:
@@ -199,7 +201,8 @@ class Ingest:
         return known
 
     def leave(self, source: RowStream) -> None:
-        """Its agent has gone, and sends again what waits here, perhaps to another controller."""
+        """Its agent has disconnected, and sends waiting batches again, perhaps to another
+        controller."""
         if self._sources.get(source.host) is not source:
             return
         dropped = [item for item in self._items if item.source is source]
@@ -212,8 +215,8 @@ class Ingest:
         """Queue a batch, waiting while the queue is full.
 
         Returns:
-            False for a repetition, or when the host has gone on to another stream meanwhile: it
-            is not queued.
+            False for a repetition, or if the host has changed to another stream meanwhile: it is
+                not queued.
         """
         if self._bytes >= MAX_QUEUED_BYTES:
             async with self._drained:
@@ -229,7 +232,7 @@ class Ingest:
         return True
 
     def put_local(self, piece: BatchPiece) -> None:
-        """Queue rows of the controller's own; never waits."""
+        """Queue rows of the controller itself; never waits."""
         self._local.append(piece)
         if len(self._local) > MAX_LOCAL:
             del self._local[0]
@@ -249,12 +252,12 @@ class Ingest:
             await self.flush()
 
     async def flush(self) -> None:
-        """One cycle: everything queued (up to a bound) into the store, then tell."""
+        """One cycle: store everything queued (up to a limit), then report the results."""
         items = self._take()
         self._under_way_ns = items[0].arrived_ns if items else None
         local, self._local = self._local, []
         self._local_arrived.clear()
-        # A backlog that is delivered again while its first delivery waits is here twice.
+        # A backlog that is delivered again while its first delivery waits is in the queue twice.
         single = {item.key: item for item in items}
         outcomes, pieces = await asyncio.to_thread(self._open, single.values())
         waiting, unstorable = _by_table([*pieces, *local]), set[StoredKey]()
@@ -310,13 +313,14 @@ class Ingest:
         return outcomes, pieces
 
     def _insert(self, waiting: dict[str, _Waiting], arrived_ns: int | None) -> set[StoredKey]:
-        """Insert table by table; what is done leaves `waiting`, so a retry takes up the rest.
+        """Insert table by table; inserted rows leave `waiting`, so a retry continues with the rest.
 
         Args:
-            arrived_ns: when the oldest batch did; None: there are rows of our own only.
+            arrived_ns: when the oldest batch arrived; None: there are only rows of this controller.
 
         Returns:
-            Batches of tables that cannot be stored, by a bug: refused, so that it costs no others.
+            Batches of tables that cannot be stored because of a bug: they are refused, so that
+                other batches are not affected.
         """
         unstorable = set[StoredKey]()
         for name, work in list(waiting.items()):

@@ -1,4 +1,4 @@
-"""Judges running jobs by the rules of `syntony why`, one at a time, at a bounded cost."""
+"""Evaluates running jobs by the rules of `syntony why`, one at a time, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 WINDOW_NS, LEAST_NS = 60 * S, 15 * S
-"""Length of the judged window; shorter, down to a second, if it has too many rows."""
+"""Length of the evaluated window; shorter, down to the second value, if it has too many rows."""
 MAX_ROWS = 100_000
 """Of one table of one job."""
 RUNS_NS = 15 * S
-"""A job of which a process was seen so lately runs. After a start, jobs are known by then."""
+"""A job runs if one of its processes was seen this recently. After a start, jobs are known by
+then."""
 LIMIT_NS = 60 * S
-"""Time limit for judging one job; then the judging process is killed."""
+"""Time limit for evaluating one job; then the process is killed."""
 SHARE = 0.2
-"""Of the time, so much may go into reading and judging jobs, on one core."""
+"""Share of time for reading and evaluating jobs, on one core."""
 REFUSED_NS = 600 * S
 """A job with too many rows, or that took too long, is skipped for this long."""
 STALE_NS = 120 * S
@@ -56,7 +57,7 @@ class JobDiagnosis:
     """One per controller; used on its event loop.
 
     Args:
-        store: what is recorded of jobs. It is asked for jobs that run, and of no others.
+        store: recordings of jobs; read for running jobs only.
         fleet_now: fleet time; None while unknown.
     """
 
@@ -65,23 +66,23 @@ class JobDiagnosis:
         self._threads = concurrent.futures.ThreadPoolExecutor(1, "jobs")
         self._worker: asyncio.subprocess.Process | None = None
         self._processes: dict[tuple[str, str, int], int] = {}
-        """(job, host, number) of each process that runs to when it was seen, fleet time."""
+        """(job, host, number) of each running process → when it was seen, fleet time."""
         self._seen: dict[str, _LastVerdict] = {}
         self._tried: dict[str, int] = {}
-        """Running job to when it was judged last, or refused; monotonic."""
+        """Running job → when it was last evaluated, or refused; monotonic."""
         self._refused: dict[str, int] = {}
-        """Job to until when it is left alone; monotonic."""
+        """Job → until when it is skipped; monotonic."""
         self._windows: dict[str, int] = {}
         self._due_ns = 0
         self._since_ns: int | None = None
-        """When fleet time was known first, monotonic."""
+        """When fleet time was first known, monotonic."""
         self.counts: Counter[str] = Counter()
         """By `JOB_RESULTS`."""
         self.spent_ns = 0
 
     def known(self, now_ns: int) -> tuple[JudgedJob, ...] | None:
-        """What holds of the running jobs; of one whose verdicts are old, that it is not known.
-        None: not all jobs may be known yet."""
+        """Verdicts on the running jobs; old ones count as unknown. None: not all jobs may be known
+        yet."""
         since_ns = self._since_ns
         if not self._seen and (since_ns is None or now_ns - since_ns < RUNS_NS):
             return None
@@ -94,16 +95,16 @@ class JobDiagnosis:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Jobs that were running at the last look."""
+        """Jobs that were running at the last evaluation."""
         return tuple(self._tried)
 
     @property
     def running(self) -> int:
-        """Jobs that were running at the last look."""
+        """Number of jobs that were running at the last evaluation."""
         return len(self._tried)
 
     def put(self, pieces: Iterable[BatchPiece]) -> None:
-        """Rows that have been stored: which jobs run."""
+        """Take stored rows: they show which jobs run."""
         for piece in pieces:
             if piece.table is JOB_PROCESS:
                 columns = (piece.rows.column(name).to_pylist() for name in PROCESS_COLUMNS)
@@ -114,7 +115,7 @@ class JobDiagnosis:
                         self._processes[job, host, pid] = ts_ns + window_ns
 
     async def judge_jobs(self) -> None:
-        """Judge the running job that waits longest, if the budget has room."""
+        """Evaluate the running job that has waited longest, if the budget allows."""
         now_ns, fleet_ns = time.monotonic_ns(), self._fleet_now()
         if now_ns < self._due_ns or fleet_ns is None:
             return
@@ -127,7 +128,7 @@ class JobDiagnosis:
         self._due_ns = time.monotonic_ns() + round(spent_ns * (1 / SHARE - 1))
 
     async def close(self) -> None:
-        """End the process that judges."""
+        """End the evaluating process."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         await self._kill()
 
@@ -161,8 +162,8 @@ class JobDiagnosis:
         self._keep(job, found)
 
     def _keep(self, job: str, found: JudgedJob) -> None:
-        """What could not be judged keeps its last verdicts, as not known; what lasts keeps when it
-        began: no look goes back so far."""
+        """A job that could not be evaluated keeps its last verdicts, as unknown; a lasting verdict
+        keeps its onset, because no window goes back so far."""
         before = self._seen.get(job)
         if before is not None and found.error:
             found = msgspec.structs.replace(before.judged, error=found.error)
@@ -195,8 +196,8 @@ class JobDiagnosis:
         return msgspec.msgpack.encode(given)
 
     async def _judged(self, data: bytes) -> JudgedJob | None:
-        """The answer of the process that judges, started if it is not there; None: too late, or it
-        ended."""
+        """The answer of the evaluating process, which is started if necessary; None: too late, or
+        it ended."""
         try:
             async with asyncio.timeout(LIMIT_NS / S):
                 source, sink = await self._pipes()

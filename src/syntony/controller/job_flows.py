@@ -15,13 +15,13 @@ from syntony.wire.tables import JOB_FLOW
 from syntony.wire.traffic import REDRAWN, FlowsReport, FlowView
 
 MAX_FLOWS = 20_000
-"""In one second; the rest is left out."""
+"""Maximum in one second; further ones are left out."""
 MAX_LOOKS = 4 * MAX_FLOWS
 KEEP_S = 60
 """A flow is forgotten this long after its last report."""
 DSCPS = 64
 LATE_NS = 3 * S
-"""A second is stored so long after it began at the latest; before, once all hosts that report flows
+"""A second is stored at most this long after it began; earlier, once all hosts that report flows
 have reported later ones."""
 _Flow = tuple[str, str, int, int]
 """(host, NIC and remote address, ports)."""
@@ -34,7 +34,7 @@ class JobFlowRecorder:
 
     Args:
         fleet_now: fleet time; None while unknown.
-        table: knows NICs and links of flows.
+        table: NICs and links of flows.
         put_local: queues rows for the store.
     """
 
@@ -47,18 +47,18 @@ class JobFlowRecorder:
         self._fleet_now, self._table, self._put_local = fleet_now, table, put_local
         self._looks: dict[_Key, list[FlowView]] = {}
         self._before: dict[_Flow, tuple[int, FlowView]] = {}
-        """Flow to (second, its last view in it)."""
+        """Flow → (second, its last view in it)."""
         self._measured: dict[_Flow, tuple[int, int]] = {}
-        """Flow to (second, windows measured since it began), as last reported."""
+        """Flow → (second, windows measured since it began), as last reported."""
         self._reported: dict[str, int] = {}
-        """Host to the instant of its newest report that had flows, fleet time."""
+        """Host → the instant of its newest report that had flows, fleet time."""
         self._stored = 0
-        """Seconds up to this one are."""
+        """Seconds up to this one are stored."""
         self._own_rows = OwnRows(JOB_FLOW)
 
     def take(self, host: str, report: FlowsReport) -> None:
-        """An agent's newest report. A host short of CPU repeats what it measured before: that is
-        no second measurement."""
+        """Take an agent's newest report. A host short of CPU repeats earlier measurements, which do
+        not count twice."""
         now_ns, second = self._fleet_now(), report.at_ns // S
         if now_ns is None or abs(report.at_ns - now_ns) > 10 * S:
             return
@@ -77,14 +77,14 @@ class JobFlowRecorder:
                 self._looks.setdefault((second, flow), []).append(view)
 
     async def store_flows(self) -> None:
-        """Store what is over."""
+        """Store completed seconds."""
         now_ns = self._fleet_now()
         rows = None if now_ns is None else self.step(now_ns)
         if rows is not None:
             self._put_local(rows)
 
     def step(self, now_ns: int) -> BatchPiece | None:
-        """Rows of seconds that are over; `now_ns` is fleet time."""
+        """Rows of completed seconds; `now_ns` is fleet time."""
         last = max((now_ns - LATE_NS) // S, self._complete(now_ns))
         if last <= self._stored:
             return None

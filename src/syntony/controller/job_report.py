@@ -1,4 +1,4 @@
-"""Why a job is slow, its flows and its course over time, from the store, for a screen."""
+"""Why a job is slow, its flows and their history, from the store, for a screen."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from syntony.workload.flows import Flows
 
 MAX_FLOWS = 1_000
-"""In one answer, those with the longest delays."""
+"""Maximum in one answer: those with the longest delays."""
 MAX_DRAWN = 24
-"""Flows with a course over time."""
+"""Maximum flows with a history."""
 
 
 def job_report(store: Store, query: JobReportQuery, now_ns: int) -> JobReport:
     """The answers of `syntony why` and `syntony job flows` for one job; `now_ns` is fleet time.
 
     Raises:
-        UsageError: nothing is known of the job in that time, or more than can be reported.
+        UsageError: there is no data about the job for that time, or too much.
         InputError: no table can be used.
     """
     found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns, most=MAX_ROWS)
@@ -67,7 +67,7 @@ def _instants(flows: Flows | None) -> tuple[int, ...]:
 
 
 def _total(flows: Flows | None) -> tuple[float | None, ...]:
-    """Bits sent in each window, per second; where bytes were not recorded, rates while sending."""
+    """Bits sent in each window, per second; if bytes were not recorded, rates while sending."""
     if flows is None:
         return ()
     sent = flows.column("bytes", "sum") * 8e9 / flows.grid.width_ns
@@ -77,7 +77,7 @@ def _total(flows: Flows | None) -> tuple[float | None, ...]:
 
 
 def _resent(flows: Flows | None) -> tuple[float | None, ...]:
-    """Segments sent again in each window; None where no flow was recorded."""
+    """Retransmitted segments in each window; None if no flow was recorded."""
     if flows is None:
         return ()
     counts = flows.retransmits
@@ -86,7 +86,7 @@ def _resent(flows: Flows | None) -> tuple[float | None, ...]:
 
 
 def _course(facts: BundleFacts, line: FlowLine) -> FlowDelays:
-    """One flow's delay by window, in band and that of probes between the same NICs."""
+    """One flow's delay by window, in band and of probes between the same NICs."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - it has lines
     place = flows.names.index(line.flow)
@@ -105,7 +105,7 @@ def _course(facts: BundleFacts, line: FlowLine) -> FlowDelays:
 
 
 def _steps(facts: BundleFacts) -> list[tuple[int, float]]:
-    """End and length of each step, of the rank that took longest."""
+    """End and length of each step, of the slowest rank."""
     table: Any = facts.steps
     if not table.rows:
         return []

@@ -1,4 +1,4 @@
-"""Lost and late ranks of protected jobs as observations for the rules: by host, and by job where no
+"""Lost and late ranks of protected jobs as observations for the rules: by host, and by job if no
 spare took the rank's place."""
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ METRICS = frozenset({REPLACED, NOT_REPLACED, LATE})
 MAX_EVIDENCE = 8
 WINDOW_NS = 3600 * S
 MAX_ROWS = 10_000
-"""Of `job_takeovers` in the window; the newest are kept."""
+"""Maximum rows of `job_takeovers` in the window; the newest are kept."""
 _SHORT = 12
-"""Of a hash, as people compare them."""
+"""Length of a hash as shown to users."""
 
 
 class LostRanks:
-    """The past hour's rows of `job_takeovers`: as they are stored, and what the store has of those
-    before, which is read once.
+    """The past hour's rows of `job_takeovers`: new rows as they are stored, and earlier ones from
+    the store, which are read once.
 
     `put` is called on the event loop, `observations` on any thread.
     """
@@ -36,17 +36,17 @@ class LostRanks:
         self._store = store
         self._lock = threading.Lock()
         self._rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-        """By all that they say: what is read may have been put before."""
+        """By their whole content: rows that are read may have been put before."""
         self._read = False
 
     def put(self, pieces: Iterable[BatchPiece]) -> None:
-        """Rows that have been stored."""
+        """Take stored rows."""
         for piece in pieces:
             if piece.table is TAKEOVER:
                 self._add(piece.rows.to_pylist())
 
     def observations(self, now_ns: int) -> list[Observation]:
-        """At this instant of fleet time. Raises `StoreError`."""
+        """Observations at this instant of fleet time. Raises `StoreError`."""
         if not self._read:
             columns = self._store.jobs.takeovers(now_ns - WINDOW_NS, now_ns + S)
             every = zip(*columns.values(), strict=True)
@@ -68,14 +68,15 @@ class LostRanks:
 
 
 def observations(rows: Sequence[Mapping[str, Any]]) -> list[Observation]:
-    """Of the window's rows of `job_takeovers`, newest first. Drained ranks are no losses."""
+    """Observations from the window's rows of `job_takeovers`, newest first. Drained ranks are not
+    losses."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     compared: dict[str, str] = {}
-    """Job to the hash that all its ranks had, next after the rows looked at now."""
+    """Job → the hash of all its ranks, next after the row being examined."""
     punctual: set[str] = set()
-    """Jobs in which nobody is late any more."""
+    """Jobs without late ranks now."""
     late: dict[tuple[str, int], dict[str, Any]] = {}
-    """By job and rank, as reported last."""
+    """By job and rank, as last reported."""
     for row in map(dict, rows):
         if row["what"] == "replaced" and row["reason"] != "drained":
             row["sha256"] = compared.get(row["job"], "")

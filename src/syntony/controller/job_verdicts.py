@@ -1,5 +1,5 @@
-"""Verdicts on running jobs as observations for the rules: one for each cause, of all jobs that
-suffer from it. Pure."""
+"""Verdicts on running jobs as observations for the rules: one for each cause, of all affected jobs.
+Pure."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ METRIC_OF = {
     FaultClass.DATA_STALL: DATA,
     FaultClass.HANG: HANG,
 }
-"""Not incidents here: clock faults have their own rules, and undetermined is no verdict."""
+"""Not incidents here: clock faults have their own rules, and undetermined is not a cause."""
 MAX_NAMES = 4
-"""Twins that a subject names; more of them are the job's own."""
+"""Maximum twins that a subject names; with more, the subject is the job."""
 TOGETHER_NS = 15 * S
-"""Jobs that begin to wait for data so shortly after each other wait for the same."""
+"""Jobs that begin to wait for data within this time have a common cause."""
 
 
 class _Cause(NamedTuple):
@@ -50,11 +50,12 @@ class _Cause(NamedTuple):
 
 
 def observations(judged: Iterable[JudgedJob]) -> list[Observation]:
-    """One for each metric and subject; the value is the confidence of the surest verdict, None
-    where no job could be judged that showed it last.
+    """One for each metric and subject; the value is the highest confidence of a verdict, None if no
+    job that showed it last could be evaluated.
 
-    Slow flows of several jobs that cross one link, which few other flows of theirs cross, are that
-    link's. Jobs that began to wait for data together are one cause, under the name of the first.
+    Slow flows of several jobs that cross one link, which few other flows of these jobs cross, count
+    for that link. Jobs that began to wait for data together are one cause, under the name of the
+    first.
     """
     jobs = tuple(judged)
     shared, stalled = _shared(jobs), _stalled(jobs)
@@ -114,12 +115,12 @@ def _subjects(
 
 
 def connection(flow: JobFlow) -> str:
-    """Its two NICs, whichever direction is slow: which one it is may not be known at first."""
+    """Its two NICs, for either slow direction: the direction may be unknown at first."""
     return BOTH_WAYS.join(sorted((flow.src, flow.dst)))
 
 
 def _shared(jobs: Iterable[JudgedJob]) -> dict[tuple[str, str], str]:
-    """(job, flow) to the link that it has in common with slow flows of other jobs."""
+    """(job, flow) → the link that it has in common with slow flows of other jobs."""
     flows = [(job.job, each) for job in jobs for each in job.flows]
     named = {
         (job.job, subject)
@@ -143,7 +144,7 @@ def _shared(jobs: Iterable[JudgedJob]) -> dict[tuple[str, str], str]:
 
 
 def _stalled(jobs: Iterable[JudgedJob]) -> dict[str, str]:
-    """Each job that waits for data, and the first of those that began to together with it."""
+    """Each job that waits for data → the first of those that began to wait together with it."""
     begun = sorted(
         (verdict.onset_ns, job.job)
         for job in jobs
@@ -160,7 +161,7 @@ def _stalled(jobs: Iterable[JudgedJob]) -> dict[str, str]:
 
 
 def _together(metric: str, causes: list[_Cause]) -> tuple[str, ...]:
-    """Conclusion from several jobs that wait for data."""
+    """Text about several jobs that wait for data together."""
     jobs = {each.job for each in causes}
     if metric != DATA or len(jobs) < 2:
         return ()

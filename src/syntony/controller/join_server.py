@@ -1,4 +1,5 @@
-"""The enrolment port: exchanges a join token for a first certificate. Clients have none yet.
+"""The enrolment port: exchanges a join token for a first certificate. Clients have no certificate
+yet.
 
 Any host that reaches the port can connect, so sizes, times and numbers of connections are limited,
 and no client can block others.
@@ -26,14 +27,14 @@ from syntony.wire.query import Failure
 
 _log = logging.getLogger(__name__)
 AT_ONCE = 16
-"""Requests that are carried out at once."""
+"""Maximum requests carried out at the same time."""
 MAX_CALLS = 4_096
-"""That are open at once: nearly all of them still send."""
+"""Maximum open calls: nearly all of them are still sending."""
 MAX_CALLS_OF_ADDRESS = 16
 MAX_LINES = 16
-"""In the log, a second, about requests that were refused."""
+"""Maximum log lines per second about refused requests."""
 SEND_S = HANDSHAKE_MS / 1e3
-"""A call that has not sent its request by then ends."""
+"""A call that has not sent its request within this time ends."""
 _OPTIONS = (
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
     ("grpc.max_receive_message_length", MAX_JOIN_BYTES),
@@ -50,7 +51,7 @@ class JoinServer:
 
     Args:
         listen: ``ADDRESS:PORT``.
-        certificate: what the port shows.
+        certificate: of the port.
         enrolment: decides.
         now: fleet time, for the audit log.
 
@@ -69,12 +70,12 @@ class JoinServer:
         self._now = now
         self._open = Counter[str]()
         self._said: dict[str, int] = {}
-        """Addresses that a line has told of within the last second."""
+        """Addresses that a line was logged about within the last second."""
         self._unsaid = 0
         self._turns = asyncio.Semaphore(AT_ONCE)
         self.server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
         service, method = JOIN.strip("/").split("/")
-        # Of a unary call gRPC would wait for the request as long as the client likes.
+        # For a unary call gRPC would wait for the request without limit.
         handler = grpc.stream_unary_rpc_method_handler(self._join)
         self.server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(service, {method: handler}),)
@@ -100,7 +101,7 @@ class JoinServer:
         return encode(await asyncio.to_thread(self._enrolment.join, request, peer, self._now()))
 
     def _log_refusal(self, peer: str, address: str, reason: str) -> None:
-        """One line a second and address: strangers must not fill the disk."""
+        """At most one line a second and address: unauthenticated clients must not fill the disk."""
         now_ns = time.monotonic_ns()
         self._said = {each: at for each, at in self._said.items() if now_ns - at < 1 * S}
         if address in self._said or len(self._said) >= MAX_LINES:
@@ -112,8 +113,8 @@ class JoinServer:
 
     @contextlib.contextmanager
     def _one_more(self, address: str) -> Iterator[None]:
-        """Raises `BusyError`: so many calls of this address are open that it must be one who keeps
-        them open."""
+        """Raises `BusyError`: this address has so many open calls that it keeps them open
+        itself."""
         if self._open[address] >= MAX_CALLS_OF_ADDRESS:
             raise BusyError(
                 f"{MAX_CALLS_OF_ADDRESS} requests from this address are waiting; try again"

@@ -34,10 +34,10 @@ class Call(Protocol):
     """A stream to one controller."""
 
     async def write(self, data: bytes) -> None:
-        """Send; waits while the other end does not read."""
+        """Send; waits while the peer does not read."""
 
     def answers(self) -> AsyncIterator[bytes]:
-        """What comes, until the stream ends. Raises `RemoteError`: badly."""
+        """Received messages, until the stream ends. Raises `RemoteError`: with an error."""
 
     async def ask(self, data: bytes) -> list[bytes]:
         """The pages of the answer to a relayed request. Raises `RemoteError`."""
@@ -53,8 +53,8 @@ class LeaderLink:
     Args:
         leaders: addresses of controllers, one of which leads.
         dial: opens a stream.
-        up: called once a leader has taken this gateway.
-        take: called with everything that it sends afterwards.
+        up: called once a leader has accepted this gateway.
+        take: called with all later messages.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class LeaderLink:
         self._call: Call | None = None
         self._writer: RelayWriter | None = None
         self._reported: set[str] = set()
-        """What was said since a leader was there last: each reason once."""
+        """Reasons logged since there was a leader: each once."""
         self.leader = ""
         """Its name; empty: there is none now."""
         self._leaders = leaders
         self.epoch = 0
-        """The highest of a leader that this gateway has followed."""
+        """The highest epoch of a leader that this gateway has followed."""
         self.reads_probed = False
         """See `Welcome.probed`."""
         self.connections = 0
-        """Leaders that have taken it, one after the other."""
+        """Number of leaders that have accepted it."""
 
     @property
     def connected(self) -> bool:
@@ -89,7 +89,8 @@ class LeaderLink:
 
     @property
     def whom_to_ask(self) -> str:
-        """For error messages: the leader and its address, or the addresses of all that may lead."""
+        """For error messages: the leader and its address, or the addresses of all possible
+        leaders."""
         if self.leader:
             return f"the leader, {self.leader} at {self._dialling.controller}"
         return f"the leader, which is none now ({', '.join(self._leaders)})"
@@ -114,7 +115,7 @@ class LeaderLink:
             raise BusyError("this gateway has lost its leader; ask again") from None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Follow leaders until cancelled."""
         while True:
             address, established = self._dialling.controller, False
             try:
@@ -137,7 +138,8 @@ class LeaderLink:
             _log.warning("no leader at %s, retrying reason=%s", self._dialling.controller, reason)
 
     async def _follow(self, call: Call) -> bool:
-        """One stream to its end; whether a leader was there. Raises `SyntonyError`."""
+        """Serve one stream until it ends; returns whether there was a leader. Raises
+        `SyntonyError`."""
         writer, before = RelayWriter(call.write), self.connections
         hello = GatewayHello(protocol=RELAY_PROTOCOL, version=__version__, epoch=self.epoch)
         writer.post(hello)

@@ -1,8 +1,8 @@
 """Leadership: agents obey the controller that started last with the fleet's control state.
 
-Each start raises the epoch. Decisions carry it, and agents refuse epochs lower than they have
-seen. A controller that loses its control state to another one stops (`lease`); one that cannot
-notice this, for example with a copy on another machine, is refused by agents.
+Each start raises the epoch. Decisions carry it, and agents refuse lower epochs than they have seen.
+A controller that loses its control state to another one stops (`lease`); one that cannot detect
+this, for example with a copy on another machine, is refused by agents.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ class Leadership:
     """One per controller, used on its event loop.
 
     Args:
-        state: control state, which numbers controllers.
+        state: control state, which assigns epochs.
     """
 
     def __init__(self, state: ControlState) -> None:
         self._state = state
         self.name = ""
-        """In this controller's certificate."""
+        """Name in this controller's certificate."""
         self._since_ns = time.monotonic_ns()
         self.seen = 0
-        """The highest epoch that an agent has reported, by its own account."""
+        """The highest epoch that an agent has reported."""
 
     @property
     def epoch(self) -> int:
-        """Of this controller."""
+        """Epoch of this controller."""
         return self._state.epoch
 
     def status(self, agents: int, gateways: tuple[GatewayStatus, ...] = ()) -> ControllerStatus:
-        """Who is in charge, and since when."""
+        """The controller in charge, and since when."""
         return ControllerStatus(
             name=self.name,
             version=__version__,
@@ -73,7 +73,8 @@ class Leadership:
         self._compare(f"host {hello.host!r}", hello.epoch)
 
     def follow(self, gateway: str, epoch: int) -> Welcome:
-        """Takes a gateway that has followed `epoch`. Raises `RefusedError`: that is a later one."""
+        """Accept a gateway that has followed `epoch`. Raises `RefusedError`: that is a later
+        one."""
         self._compare(gateway, epoch)
         return Welcome(leader=self.name, epoch=self.epoch, probed=True)
 
@@ -87,14 +88,15 @@ class Leadership:
             )
 
     def seal(self, message: ControllerMessage, stored: int = 0) -> bytes:
-        """As it is sent to agents; a decision says how far the agent's stream is stored."""
+        """The form in which messages are sent to agents; a decision contains the number of stored
+        batches."""
         if not isinstance(message, DECISIONS):
             return encode(message)
         inner = encode(message)
         return encode(Decision(issuer=self.name, epoch=self.epoch, message=inner, stored=stored))
 
     async def take_over(self, command: TakeoverCommand, issuer: Issuer, at_ns: int) -> EpochRaised:
-        """Go beyond an epoch that agents have seen. Raises `UsageError`, `StateError`."""
+        """Raise the epoch above one that agents have seen. Raises `UsageError`, `StateError`."""
         epoch = await asyncio.to_thread(
             lambda: raise_epoch(
                 self._state, command.above, issuer=issuer, at_ns=at_ns, comment=command.comment

@@ -13,11 +13,11 @@ from syntony.state import ControlState, LeaseLostError
 
 _log = logging.getLogger(__name__)
 CHECK_NS = 1 * S
-"""Between two checks, which also renew the lease: how long a controller goes on that has been
-replaced."""
+"""Interval of checks, which also renew the lease: the time for which a replaced controller
+continues."""
 PATIENCE_NS = 15 * S
-"""A controller that could not ask for so long stops: a restarting database answers sooner, and a
-database that can be reached by others may have let another controller in."""
+"""A controller that could not check for this long stops: a restarting database answers sooner, and
+a database that others can reach may have given the lease to another controller."""
 
 
 class LeaseWatch:
@@ -33,7 +33,8 @@ class LeaseWatch:
         self._held_ns = time.monotonic_ns()
 
     async def check_lease(self) -> None:
-        """Ask once; where the session has broken, once more with another, which tells why."""
+        """Check once; if the session has broken, once more with a new one, which shows the
+        reason."""
         try:
             try:
                 await asyncio.to_thread(self._state.database.check)

@@ -22,15 +22,16 @@ _log = logging.getLogger(__name__)
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 20_000
 MIN_PING_INTERVAL_MS = 2_000
-"""Agents ping every 5 s, or every 2.5 s; more often than this is not welcome."""
+"""Agents ping every 5 s, or every 2.5 s; more frequent pings are refused."""
 HANDSHAKE_MS = 5_000
-"""A connection that has not finished its TLS handshake by then is closed: idle ones hold a file
-descriptor each."""
+"""A connection that has not finished its TLS handshake within this time is closed: idle ones use a
+file descriptor each."""
 WINDOW_BYTES = 256 << 10
-"""What a stream may send ahead: some ten seconds' reports. By default it is 64 KiB, so that nearly
-every message is answered by a packet that opens the window again, and probed for a larger one."""
+"""Receive window of a stream: about ten seconds of reports. With the default of 64 KiB nearly every
+message causes a packet that opens the window again, and probes for a larger one."""
 MAX_STREAMS = 1_024
-"""Of one connection; further ones wait at the client. Agents need two, gateways pass on many."""
+"""Maximum streams of one connection; further ones wait at the client. Agents need two, gateways
+relay many."""
 _OPTIONS = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
@@ -49,7 +50,7 @@ _OPTIONS = (
 
 
 def raise_descriptor_limit() -> None:
-    """As many file descriptors as this user may have: each agent and each stranger needs one."""
+    """Raise the limit of file descriptors to this user's maximum: each connection needs one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -84,11 +85,11 @@ def add_port(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCrede
 
 class ServerCertificate:
     """The controller's own certificate and key, read again when the files change: replacing them
-    renews the certificate for every connection that is made afterwards. One for each port.
+    renews the certificate for all later connections. One for each port.
 
     Raises:
         MissingError: a file that cannot be read.
-        ConfigError: a certificate that cannot be used.
+        ConfigError: an invalid certificate.
     """
 
     def __init__(self, config: ControllerConfig) -> None:
@@ -106,17 +107,17 @@ class ServerCertificate:
         self._initial = _configuration(credentials)
 
     def credentials(self, *, mutual: bool) -> grpc.ServerCredentials:
-        """For a port.
+        """Credentials for a port.
 
         Args:
-            mutual: clients must show a certificate of the configured CA.
+            mutual: clients must present a certificate of the configured CA.
         """
         return grpc.dynamic_ssl_server_credentials(
             self._initial, self._renewed, require_client_authentication=mutual
         )
 
     def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called by gRPC before each handshake, from threads of its own; None: as before."""
+        """Called by gRPC before each handshake, from its own threads; None: unchanged."""
         signature = self._stat()
         if signature == self._signature:
             return None
@@ -141,8 +142,8 @@ class ServerCertificate:
 
 
 async def first_message(requests: AsyncIterator[bytes], within_s: float) -> bytes | None:
-    """What a client sends first; None where it ended its stream before. Raises `TimeoutError`: it
-    has sent nothing within `within_s`."""
+    """The first message of a client; None if it ended its stream before. Raises `TimeoutError`:
+    nothing arrived within `within_s`."""
     async with asyncio.timeout(within_s):
         async for data in requests:
             return data

@@ -15,10 +15,10 @@ TICK_NS = S // 4
 MOST_NS = S
 """Longest time that counts between two ticks."""
 AWAY_NS = 3 * S
-"""A gap between two ticks beyond which this controller was away: whatever it knows is old."""
+"""After a longer gap between two ticks this controller counts as paused: its state is outdated."""
 BACK_NS = 8 * S
-"""After which it has heard from everybody again: agents speak every second, are read in turn, and
-edges of clocks come every two."""
+"""Time after a pause until all agents have reported again: they report every second, are read in
+turn, and edges of clocks come every two."""
 STARTING_NS = 30 * S
 """After its start the controller waits this long for agents before it reports them silent."""
 
@@ -27,7 +27,7 @@ class Listening:
     """One per controller; instants are monotonic.
 
     Args:
-        now_ns: when it began to listen.
+        now_ns: when it began to read reports.
     """
 
     def __init__(self, now_ns: int) -> None:
@@ -36,11 +36,11 @@ class Listening:
         self._heard_ns: dict[str, int] = {}
         self._back_ns = 0
         self.away_ns = 0
-        """How long this controller was away, in all."""
+        """Total time for which this controller was paused."""
 
     def tick(self, now_ns: int) -> int:
-        """The controller comes round to listen. Returns for how long it was away, 0 if it was not;
-        messages that waited meanwhile are read after this."""
+        """The controller is running. Returns for how long it was paused, 0 if it was not; messages
+        that waited meanwhile are read after this."""
         gap_ns, self._last_ns = now_ns - self._last_ns, now_ns
         self._attended_ns += min(gap_ns, MOST_NS)
         if gap_ns < AWAY_NS:
@@ -51,19 +51,19 @@ class Listening:
 
     @property
     def settled(self) -> bool:
-        """Whether what is known is of now: not right after this controller was away."""
+        """Whether the current state is up to date: not immediately after a pause."""
         return self._attended_ns >= self._back_ns
 
     def heard(self, host: str) -> None:
-        """Its agent said something."""
+        """An agent sent a message."""
         self._heard_ns[host] = self._attended_ns
 
     def silent(self, hosts: Iterable[str], *, grace_ns: int = STARTING_NS) -> dict[str, int]:
         """Host → for how long its agent has sent no report.
 
         Args:
-            hosts: all that there are.
-            grace_ns: from the start, nobody is missed.
+            hosts: all hosts.
+            grace_ns: from the start, no host counts as silent.
         """
         now_ns = self._attended_ns
         return {host: max(0, now_ns - max(self._heard_ns.get(host, 0), grace_ns)) for host in hosts}

@@ -32,7 +32,7 @@ from syntony.wire.tables import FINDING, HEARD, PROBE
 _log = logging.getLogger(__name__)
 
 CATCH_UP_S = 5
-"""Seconds taken up at once after a pause; older ones are skipped."""
+"""Seconds evaluated at once after a pause; older ones are skipped."""
 PATHS_BACK_NS = 600 * S
 """Window of paths that a new controller reads; agents trace again every minute."""
 _SWITCHES = frozenset(
@@ -41,29 +41,29 @@ _SWITCHES = frozenset(
         ComponentKind.SWITCH, ComponentKind.COMPONENT,
     }
 )  # fmt: skip
-"""Between two NICs, a device that no topology names is a switch."""
+"""A device between two NICs that no topology names is a switch."""
 CROSSED_REST = 20
 """Pause before pairs' crossings are computed again, as a multiple of the time that it takes."""
 QUEUE_S = 2
-"""Between two looks for queues."""
+"""Interval of searches for queues."""
 FORGET_NS = 900 * S
 """The path of a flow that is no longer planned is dropped this long after its last answer: agents
-trace every way once a minute."""
+trace every path once a minute."""
 FORGET_EVERY_NS = 60 * S
 
 
 class PairCrossings(NamedTuple):
-    """Parts that the traced paths of one pair of NICs cross, one direction."""
+    """Components that the traced paths of one pair of NICs cross, one direction."""
 
     switches: int | None
-    """Of the longest that is known from end to end; None where none is."""
+    """Switches of the longest path that is known from end to end; None if there is none."""
     components: frozenset[str]
-    """Of all of them."""
+    """Components of all paths."""
 
 
 class _AllCrossed(NamedTuple):
     version: int
-    """Of the book."""
+    """Version of the book."""
     good_until_ns: int
     """CLOCK_MONOTONIC."""
     pairs: dict[str, PairCrossings]
@@ -72,7 +72,7 @@ class _AllCrossed(NamedTuple):
 class LocateLoop:
     """Reads the store, never writes it: `step` returns the rows to be stored.
 
-    `step` may run in a thread of its own; `answer`, `answering` and `paths` are replaced whole.
+    `step` may run in a separate thread; `answer`, `answering` and `paths` are replaced as a whole.
 
     Raises:
         ConfigError: the topology file cannot be used.
@@ -81,9 +81,9 @@ class LocateLoop:
     def __init__(self, store: Store, topology: str, state: ControlState | None = None) -> None:
         self.answer = Findings(ts_ns=0, findings=())
         self.queues: tuple[Queue, ...] | None = None
-        """Links at which packets wait; None: not looked yet."""
+        """Links at which packets wait; None: not evaluated yet."""
         self.answering: frozenset[str] = frozenset()
-        """Hosts of which a NIC answered probes in the newest second."""
+        """Hosts with a NIC that answered probes in the newest second."""
         self._answering_nics: frozenset[str] = frozenset()
         self._queued_second = 0
         self._store = store
@@ -91,11 +91,11 @@ class LocateLoop:
         self._book = PathBook(self.topology)
         self.changes = FabricChangeService(self._book, state)
         self._learning = threading.Lock()
-        """A path is learnt, or looked up by another thread."""
+        """Held while a path is stored, or looked up by another thread."""
         self._watch = Watch(self._book)
         self._seconds = FlowSeconds(self._watch)
         self.rows = RowBuffer()
-        """Where ingest puts what has been stored."""
+        """Buffer in which ingest puts stored rows."""
         self._next_second: int | None = None
         self.path_window = PathWindow(PATHS_BACK_NS)
         self._forgot_ns = 0
@@ -103,25 +103,25 @@ class LocateLoop:
         self._crossed: _AllCrossed | None = None
         self._homes: Mapping[str, str] = {}
         self._homes_of: tuple[int, Mapping[str, str]] = (-1, {})
-        """What `_homes` was made of: the book's version, and what was reported."""
+        """Inputs of `_homes`: the book's version, and what was reported."""
 
     def due(self, last: int) -> bool:
-        """Whether `step` has anything to do."""
+        """Whether `step` has work."""
         return self._next_second is None or self._next_second <= last
 
     def step(
         self, fleet_now_ns: int, last: int, ports: dict[tuple[str, str], int]
     ) -> list[BatchPiece]:
-        """Take up the seconds that have settled: what is to blame, what has changed.
+        """Evaluate the seconds that are complete: components at fault, changes.
 
         Args:
             fleet_now_ns: fleet time.
-            last: the newest second that has settled (`syntony.controller.settled`): what of it
-                comes later is in the store, but not here.
-            ports: (prober, target) to the target's port, of the plan in force.
+            last: the newest complete second (`syntony.controller.settled`): later rows of it are
+                stored but not evaluated.
+            ports: (prober, target) → the target's port, of the plan in force.
 
         Raises:
-            StoreError: the store failed; the same seconds are taken up next time.
+            StoreError: the store failed; the same seconds are evaluated next time.
         """
         first = last if self._next_second is None else self._next_second
         first = max(first, last - CATCH_UP_S + 1)
@@ -146,7 +146,7 @@ class LocateLoop:
 
     @property
     def ways(self) -> int:
-        """Learnt ways, each direction of a flow by itself."""
+        """Number of learnt paths, each direction of a flow counted separately."""
         return len(self._book)
 
     def paths(self) -> tuple[LearntPath, ...]:
@@ -165,7 +165,7 @@ class LocateLoop:
         )
 
     def links(self, way: Way) -> tuple[str, ...]:
-        """The links of a probe's way; empty unless all are known. For any thread."""
+        """The links of a probe's path; empty unless all are known. For any thread."""
         with self._learning:
             parts = self._book.components(way)
         if any(GROUP in part for part in parts):
@@ -173,21 +173,22 @@ class LocateLoop:
         return tuple(part for part in parts if ARROW in part)
 
     def crossings(self) -> dict[str, PairCrossings]:
-        """``a->b`` of every pair of NICs with a learnt path → what its paths cross; while paths
-        are being learnt, a little late. Seconds for a large fleet: not for a loop."""
+        """``a->b`` of every pair of NICs with a learnt path → components that its paths cross;
+        while paths are being learnt, slightly outdated. Takes seconds for a large fleet: not for an
+        event loop."""
         version, known = self._book.version, self._crossed
         began_ns = time.monotonic_ns()
         if known is None or (known.version != version and began_ns >= known.good_until_ns):
             pairs = _crossed(self._book)
             ended_ns = time.monotonic_ns()
             until_ns = ended_ns + CROSSED_REST * (ended_ns - began_ns)
-            # Another thread may make the same meanwhile: the same, and as good.
+            # Another thread may compute the same meanwhile, with the same result.
             known = self._crossed = _AllCrossed(version, until_ns, pairs)
         return known.pairs
 
     def fabric_map(self) -> FabricMap:
-        """Devices and cables: of the topology where there is one, else of learnt paths. Seconds
-        for a large fleet: not for a loop."""
+        """Devices and cables: of the topology if there is one, else of learnt paths. Takes seconds
+        for a large fleet: not for an event loop."""
         if self.topology is not None:
             kinds = {device.name: device.kind for device in self.topology.devices}
             joined = {tuple(sorted((cable.a, cable.b))) for cable in self.topology.cables}
@@ -203,12 +204,12 @@ class LocateLoop:
         )
 
     def first_switches(self) -> dict[str, str]:
-        """NIC → the switch that its probes were seen to enter at."""
+        """NIC → the switch at which its probes enter the fabric."""
         return self._book.first_switches()
 
     def homes(self) -> Mapping[str, str]:
-        """NIC → the switch that it is at: as reported, else as its probes show, else as the
-        topology says. Milliseconds for a large fleet, when a path has changed."""
+        """NIC → the switch that it is at: as reported, else from its probes, else from the
+        topology. Takes milliseconds for a large fleet, after a path has changed."""
         made_of = self._book.version, self.changes.homes
         if made_of != self._homes_of:
             reported, heard = self.changes.homes, self._book.first_switches()
@@ -217,7 +218,7 @@ class LocateLoop:
         return self._homes
 
     def cabled_to(self, nic: str) -> str:
-        """The switch that the topology cables a NIC to; empty where it does not say."""
+        """The switch that the topology cables a NIC to; empty if it lists none."""
         return self._book.cabled_to(nic)
 
     def _queues(self, now_ns: int) -> tuple[Queue, ...]:

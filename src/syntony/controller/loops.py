@@ -30,12 +30,12 @@ class Loops:
         self.counts: dict[str, LoopCount] = {}
 
     async def every(self, interval_ns: int, work: Work, rest: int = 0) -> None:
-        """Run again and again, until cancelled; a late round is followed by the next at once.
+        """Run periodically until cancelled; after a late round the next begins at once.
 
         Args:
             interval_ns: from the beginning of a round to that of the next.
             work: one round.
-            rest: after a round, wait at least so many times as long as it took.
+            rest: after a round, wait at least this many times its duration.
         """
         name = work.__name__.removeprefix("_")
         count = self.counts.setdefault(name, LoopCount())

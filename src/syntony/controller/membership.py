@@ -1,5 +1,5 @@
-"""Enrolment on the controller's event loop: orders and requests in, streams of revoked members cut,
-revoked hosts out of the fleet, the controller's own certificate renewed."""
+"""Enrolment on the controller's event loop: handles orders and requests, ends streams of revoked
+members, removes revoked hosts from the fleet, and renews the controller's own certificate."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from syntony.wire.x509 import read_certificate
 
 _log = logging.getLogger(__name__)
 ENFORCE_INTERVAL_NS = 5 * S
-"""Revocations made through another controller with the same control state are in force here after
-this long; those made here at once."""
+"""Revocations by another controller with the same control state take effect here after this long;
+those made here at once."""
 
 
 class Membership:
@@ -37,9 +37,9 @@ class Membership:
 
     Args:
         config: certificates, enrolment.
-        state: where tokens, certificates and revocations are kept.
-        sessions: host to its attached agent.
-        fleet: that a revoked host leaves.
+        state: stores tokens, certificates and revocations.
+        sessions: host → its attached agent.
+        fleet: from which revoked hosts are removed.
 
     Raises:
         ConfigError: the CA cannot be used.
@@ -59,14 +59,14 @@ class Membership:
         self.enrolment = Enrolment(config.enrolment, Identities(state), civil_now)
         self._reported = self.enrolment.revocations
         self._renewal: Renewal | None = None
-        """Of our own certificate; None: somebody else issues it."""
+        """Renewal of our own certificate; None: another CA issues it."""
         if (authority := self.enrolment.authority) is not None:
             self._renewal = Renewal(config.tls, partial(self._signed, authority), civil_now)
         self.certificate: ServerCertificate | None = None
-        """Once opened."""
+        """Set by `open`."""
 
     def open(self, now: Callable[[], int]) -> tuple[ServerCertificate, JoinServer | None]:
-        """The controller's certificate, and the enrolment port if there is to be one, not started.
+        """Open the controller's certificate, and the enrolment port if configured, not started.
 
         Args:
             now: fleet time, for the audit log.
@@ -78,19 +78,19 @@ class Membership:
         listen = self._config.enrolment.listen
         if not listen:
             return self.certificate, None
-        # gRPC asks each port by itself whether the files have changed.
+        # gRPC checks for each port separately whether the files have changed.
         shown = ServerCertificate(self._config)
         return self.certificate, JoinServer(listen, shown, self.enrolment, now)
 
     async def revoke(self, order: RevokeCommand, issuer: Issuer, at_ns: int) -> Revoked:
-        """Revoke, and cut the streams concerned. Raises `UsageError`, `StateError`."""
+        """Revoke, and end the affected streams. Raises `UsageError`, `StateError`."""
         revoked = await asyncio.to_thread(self.enrolment.revoke, order, issuer, at_ns)
         self._cut()
         return revoked
 
     async def enforce(self) -> None:
-        """One round: end streams whose certificate is not accepted any more, renew our own; by what
-        is known, where control state does not answer."""
+        """One round: end streams whose certificate is now refused, renew our own; by the known
+        state if control state does not answer."""
         for session in self._sessions.values():
             self.enrolment.note(session.certificate)
         try:
@@ -112,7 +112,7 @@ class Membership:
                 session.outbox.put(revocations)
 
     def _signed(self, authority: Authority, query: RenewQuery) -> Issued:
-        """A certificate as our own one for another key."""
+        """A certificate like our own one for another key."""
         own = read_certificate(load_credentials(self._config.tls).certificate)
         _, public = read_request(query.csr)
         issued = authority.sign(

@@ -147,7 +147,7 @@ def put_fleet(sheet: Sheet, fleet: Fleet, listening: Listening) -> None:
 
 
 def put_clocks(sheet: Sheet, solving: SolveLoop, fleet_ns: int | None) -> None:
-    """Clocks by state, and the worst of those that are well."""
+    """Clocks by state, and the largest error of synchronized ones."""
     states = Counter(line.state for line in solving.timelines)
     for state in ClockState:
         sheet.put("fleet_clocks", states[state], state=state.value)
@@ -158,7 +158,7 @@ def put_clocks(sheet: Sheet, solving: SolveLoop, fleet_ns: int | None) -> None:
 
 
 def put_ingest(sheet: Sheet, ingest: Ingest) -> None:
-    """The one queue into the store."""
+    """The queue into the store."""
     sheet.put("ingest_queued_bytes", ingest.queued_bytes)
     sheet.put("ingest_queue_limit_bytes", MAX_QUEUED_BYTES)
     sheet.put("ingest_own_tables_shed_total", ingest.local_shed)
@@ -177,7 +177,7 @@ def put_loops(sheet: Sheet, loops: Mapping[str, LoopCount]) -> None:
 
 
 def put_traffic(sheet: Sheet, traffic: TrafficService) -> None:
-    """The stop switch, and the agents' modes."""
+    """The stop switch, and agents' modes."""
     switch = traffic.switch
     sheet.put("traffic_stopped", switch is not None and switch.stopped)
     status = traffic.status(time.monotonic_ns())
@@ -197,7 +197,7 @@ def put_findings(sheet: Sheet, findings: Iterable[Finding]) -> None:
 
 
 def put_slas(sheet: Sheet, rows: Iterable[SlaRow] | None) -> None:
-    """Verdicts on latency; absent before the first look."""
+    """Verdicts on latency; absent before the first evaluation."""
     if rows is None:
         return
     statuses = Counter(row.status for row in rows)
@@ -218,7 +218,7 @@ def put_fabric(sheet: Sheet, locating: LocateLoop) -> None:
 
 
 def put_queues(sheet: Sheet, queues: Iterable[Queue] | None, traffic: TrafficService) -> None:
-    """Links at which packets wait: few; absent before the first look."""
+    """Links at which packets wait: few; absent before the first evaluation."""
     if queues is None:
         return
     reported = with_flows(queues, traffic.flows(time.monotonic_ns()))
@@ -240,7 +240,7 @@ def put_placement(sheet: Sheet, placing: PlacementService) -> None:
 
 
 def put_jobs(sheet: Sheet, jobs: JobDiagnosis) -> None:
-    """Running jobs, and the cost of judging them."""
+    """Running jobs, and the cost of evaluating them."""
     sheet.put("jobs_running", jobs.running)
     for result in JOB_RESULTS:
         sheet.put("jobs_judged_total", jobs.counts[result], result=result)
@@ -248,7 +248,7 @@ def put_jobs(sheet: Sheet, jobs: JobDiagnosis) -> None:
 
 
 def put_audits(sheet: Sheet, audits: AuditRuns) -> None:
-    """Audits through agents; their verdicts are made where the reports are read."""
+    """Audits through agents; verdicts are made where the reports are read."""
     sheet.put("audits_ordered_total", audits.ordered)
     sheet.put("audit_reports_total", audits.reported)
     sheet.put("audit_reports_waiting", audits.waiting)

@@ -21,14 +21,14 @@ KEPT = 8
 
 
 class _Streams(NamedTuple):
-    """Of one name, newest last."""
+    """Streams of one name, newest last."""
 
     replaced: deque[str]
     refused: deque[str]
 
 
 class Namesakes:
-    """Streams by name; the names are those of certificates, so there are no more than of these."""
+    """Streams by name; names come from certificates, which limits their number."""
 
     def __init__(self) -> None:
         self._current: dict[str, str] = {}
@@ -37,12 +37,12 @@ class Namesakes:
         )
 
     def check(self, hello: Hello, *, attached: bool) -> None:
-        """Take an agent's first message. Where it shows that the agent attached until now is
-        another one of the same name, that one is refused from now on.
+        """Check an agent's first message. If it shows that the agent attached until now is another
+        one of the same name, that one is refused from now on.
 
         Args:
-            hello: of a certificate that is accepted.
-            attached: an agent of that name is attached.
+            hello: of an accepted certificate.
+            attached: whether an agent of that name is attached.
 
         Raises:
             RefusedError: this agent is the second one of its name.

@@ -38,12 +38,12 @@ ECHO_NS = 5 * 60 * S
 """… and time for which resolved ones are repeated."""
 BACKOFF_MIN_NS, BACKOFF_MAX_NS = 1 * S, 60 * S
 ROUND_S = 0.5
-"""Time that a round waits for its receivers; slower ones continue by themselves."""
+"""Time that a round waits for its receivers; slower ones continue separately."""
 MAX_WAITING = 10_000
-"""Messages kept for one receiver; beyond it the oldest are shed, and counted."""
+"""Messages kept for one receiver; beyond it the oldest are dropped, and counted."""
 _TOLD = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED})
 _RETRY = frozenset({408, 425, 429})
-"""Client errors that another try may mend (RFC 9110, RFC 6585)."""
+"""Client errors after which a retry may succeed (RFC 9110, RFC 6585)."""
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 
 
@@ -51,14 +51,17 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """One system to notify."""
 
     name: str
+    """Name of the receiver, for logs and the outbox."""
     kind: Literal["alertmanager", "pagerduty", "slack", "webhook"]
+    """The format of its messages."""
     url: str = ""
-    """``http://`` or ``https://``; for Alertmanager its base. PagerDuty's is known."""
+    """``http://`` or ``https://``; for Alertmanager its base URL. PagerDuty's is built in."""
     url_file: str = ""
-    """A file that holds the URL, where the URL is itself a secret (Slack)."""
+    """File with the URL, if the URL is itself a secret (Slack)."""
     secret_file: str = ""
-    """A file that holds PagerDuty's routing key, or a bearer token for the others."""
+    """File with PagerDuty's routing key, or a bearer token for the others."""
     severities: tuple[Severity, ...] = (Severity.WARNING, Severity.CRITICAL)
+    """Severities of the incidents that it receives."""
 
 
 class NotifyResult(NamedTuple):
@@ -66,7 +69,7 @@ class NotifyResult(NamedTuple):
 
     taken: bool
     hopeless: bool
-    """The receiver will never take this message: trying again would hold up the others."""
+    """Whether the receiver will never accept this message: retries would delay the others."""
     reason: str
 
 
@@ -82,7 +85,7 @@ class Notifier:
         receivers: to notify.
         fleet: named in every message.
         outbox: where messages wait.
-        post: does the sending.
+        post: sends them.
 
     Raises:
         ConfigError: a receiver without an address, or with a file that cannot be read.
@@ -104,18 +107,18 @@ class Notifier:
 
     @property
     def delivered(self) -> int:
-        """Messages that were taken, of all receivers."""
+        """Messages accepted, over all receivers."""
         return sum(each.delivered for each in self._receivers)
 
     @property
     def refused(self) -> int:
-        """Messages that a receiver would never have taken."""
+        """Messages permanently refused by a receiver."""
         return sum(each.refused for each in self._receivers)
 
     def take(
         self, connection: DatabaseConnection, changes: Iterable[IncidentChange], book: Book
     ) -> None:
-        """Queue what is to be reported these changes, in their own transaction."""
+        """Queue messages about these changes, in the same transaction."""
         queued: set[str] = set()
         for change in changes:
             if change.kind not in _TOLD:
@@ -131,14 +134,14 @@ class Notifier:
             self.shed += self._outbox.shed(connection, name, MAX_WAITING)
 
     def deliver(self, now_ns: int, fleet_ns: int, book: Book, ahead_ns: int = 0) -> None:
-        """One round: every receiver that is due, and not at it still, gets what waits for it, until
-        a message fails. What waits stays where the outbox cannot be used.
+        """One round: every receiver that is due and idle gets its waiting messages, until one
+        fails. If the outbox cannot be used, they keep waiting.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            fleet_ns: the same moment in fleet time.
-            book: what fires.
-            ahead_ns: fleet time minus the time that the receivers' clocks show.
+            fleet_ns: the same instant in fleet time.
+            book: firing incidents.
+            ahead_ns: fleet time minus the time of the receivers' clocks.
         """
         self._ahead_ns = ahead_ns
         for outgoing in self._receivers:
@@ -153,7 +156,7 @@ class Notifier:
             outgoing.wait(until_s)
 
     def waiting(self) -> int:
-        """Messages not yet taken. Raises `StateError`."""
+        """Messages not yet accepted. Raises `StateError`."""
         return sum(self._outbox.waiting(each.receiver.name) for each in self._receivers)
 
     def _body(
@@ -168,11 +171,11 @@ class Notifier:
             case "webhook":
                 return render.webhook(kind, incident, self._fleet, children)
             case _:
-                outgoing.due_ns = 0  # something changed: Alertmanager is reported at once
+                outgoing.due_ns = 0  # something changed: send to Alertmanager at once
                 return None
 
     def _firing(self, outgoing: _Outgoing, now_ns: int, fleet_ns: int, book: Book) -> bytes:
-        """What Alertmanager is reported; empty: nothing."""
+        """Alerts for Alertmanager; empty: none."""
         outgoing.due_ns = now_ns + RESEND_NS
         reported = [
             incident
@@ -238,7 +241,7 @@ class _Outgoing:
         if pagerduty and not secret:
             raise ConfigError(f"receiver {receiver.name!r}: put its routing key in secret_file")
         self.credentials = {"routing_key": secret} if pagerduty else {}
-        """Added to every body when it is sent: no secret waits in the outbox."""
+        """Added to every body when it is sent: the outbox contains no secrets."""
         bearer = bool(secret) and not pagerduty
         self.headers = {"Authorization": f"Bearer {secret}"} if bearer else {}
         self.due_ns = 0
@@ -246,13 +249,13 @@ class _Outgoing:
         self.delivered = self.refused = 0
         self._thread: threading.Thread | None = None
         self.taken: set[int] = set()
-        """Messages that are done with but could not be removed from the outbox yet."""
+        """Messages that are finished but could not be removed from the outbox yet."""
         self.resolved_at: dict[int, int] = {}
         """Resolved incidents → CLOCK_MONOTONIC at which they were first reported as such."""
 
     @property
     def busy(self) -> bool:
-        """Whether its last round is not over."""
+        """Whether its last round is still running."""
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, work: Callable[..., None], *args: Any) -> None:
@@ -268,13 +271,13 @@ class _Outgoing:
         self._thread.start()
 
     def wait(self, until_s: float) -> None:
-        """Until the round is over, or `until_s` of CLOCK_MONOTONIC."""
+        """Wait until the round is over, or until `until_s` of CLOCK_MONOTONIC."""
         if self._thread is not None:
             self._thread.join(max(0.0, until_s - time.monotonic()))
 
 
 def _fires(incident: Incident, outgoing: _Outgoing, now_ns: int) -> bool:
-    """Whether Alertmanager should hear of it now."""
+    """Whether to send it to Alertmanager now."""
     if incident.live:
         outgoing.resolved_at.pop(incident.number, None)
         return incident.paged and not incident.cause

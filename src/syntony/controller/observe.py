@@ -33,7 +33,7 @@ from syntony.wire.parts import PartState, PartStatus
 STALE_NS = 150 * S
 """Two readings of a port were missed: its state is unknown."""
 WORTH_COMPARING = 3
-"""Fewer ports of a kind have no majority to be slower than."""
+"""With fewer ports of a kind there is no majority to compare with."""
 LINK_METRICS = frozenset(
     {"flaps_1h", "port_down", "port_degraded", "port_errors_1h", "module_beyond_limit"}
 )
@@ -45,18 +45,18 @@ APART = "no path tells these apart"
 BURSTS = "packets wait so long in bursts, which are known by what they lose"
 STOPPED = "the NICs at it stopped sending within two seconds of one another; no host at it reports"
 WORTH_JOINING = 2
-"""Fewer hosts with ports down are no evidence against their switch."""
+"""With fewer hosts with ports down there is no evidence against their switch."""
 TOLD = 5
-"""Pairs and flows named in evidence."""
+"""Maximum pairs and flows named in evidence."""
 SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
 DELAY = frozenset({"component_delay_ns"})
 LOSSES = frozenset({"switch_loss", "link_loss", "nic_loss", "ambiguous_loss"})
 SWITCH_OR_HOSTS = frozenset({"switch_or_hosts"})
 FINDING_METRICS = DELAY | LOSSES | SWITCH_OR_HOSTS
 MIN_LOST = 10
-"""Fewest lost probes for a page: the rate's 1-sigma is then a third of it."""
+"""Minimum lost probes for a page: the rate's 1-sigma is then a third of it."""
 MIN_PATHS = 2
-"""Losses of one path alone are that path's."""
+"""Minimum paths with losses: losses of a single path belong to that path."""
 MIN_CONGESTING_BPS = 1_000_000
 """Jobs that send less than this across a link do not congest it."""
 DELAY_SPAN_NS = FINE_S * S
@@ -77,12 +77,12 @@ def of_links(
     now_ns: int,
     homes: Mapping[str, str] | None = None,
 ) -> list[Observation]:
-    """Ports of one hour. A management NIC is never worth an incident, nor a virtual one.
+    """Observations of ports over one hour. Management and virtual NICs never open an incident.
 
     Args:
         ports: every port, with its flaps of the past hour.
         counters: increases of the past hour.
-        silent: hosts whose agents say nothing.
+        silent: hosts whose agents send no reports.
         now_ns: fleet time.
         homes: NIC → the switch that it is at.
     """
@@ -109,7 +109,7 @@ def _flaps(port: LinkStatus) -> Observation:
 
 
 def _alone(homes: Mapping[str, str]) -> dict[str, str]:
-    """NICs of hosts that no other host is at the same switch with → that switch."""
+    """NICs of hosts that are the only host at their switch → that switch."""
     hosts: dict[str, set[str]] = {}
     for nic, switch in homes.items():
         hosts.setdefault(switch, set()).add(nic.partition("/")[0])
@@ -117,7 +117,7 @@ def _alone(homes: Mapping[str, str]) -> dict[str, str]:
 
 
 def _down(port: LinkStatus, known: bool, alone: Mapping[str, str], of_host: int) -> Observation:
-    """`of_host`: how many compute ports its host has."""
+    """`of_host`: number of compute ports of its host."""
     if not known or port.state == PortState.UNKNOWN:
         return Observation("port_down", port.nic, None)
     if port.state == PortState.ACTIVE:
@@ -139,7 +139,7 @@ def _degraded(port: LinkStatus, known: bool, usual: Mapping[tuple[str, str], flo
 
 
 def _usual_speeds(ports: Sequence[LinkStatus]) -> dict[tuple[str, str], float]:
-    """Per layer and driver: the speed of most compute ports, where there are enough of them."""
+    """Per layer and driver: the speed of most compute ports, if there are enough of them."""
     speeds: dict[tuple[str, str], list[float]] = {}
     for port in ports:
         if port.role == LinkRole.COMPUTE and port.gbps:
@@ -185,13 +185,14 @@ def of_findings(
     notes: Mapping[frozenset[str], Note] | None = None,
     senders: Container[str] = frozenset(),
 ) -> list[Observation]:
-    """What localisation blames: loss by the kind of part, delay whatever the part. What is no part
-    of the fabric (a clock, a host slow to answer probes) is not an incident of it.
+    """Findings of localisation: loss by the kind of component, delay for any component. Findings
+    outside the fabric (a clock, a host that answers probes late) are not incidents of it.
 
     Args:
-        findings: what localisation blames.
-        notes: by suspects that cannot be distinguished: what is being done about it.
-        senders: NICs that jobs send from: what is late on the way out of one waits for itself.
+        findings: of localisation.
+        notes: by suspects that cannot be distinguished: the attempts to do so.
+        senders: NICs that jobs send from: packets that are late on the way out of one wait for its
+            own traffic.
     """
     findings = tuple(findings)
     return [
@@ -204,8 +205,8 @@ def of_findings(
 
 
 def _apart_from(found: Finding, findings: Iterable[Finding]) -> frozenset[str]:
-    """Metrics that do not explain a part that loses over twice as much as a lossy switch around it:
-    both were found at once. What a dead switch loses may look like anything."""
+    """Metrics that do not explain a component that loses over twice as much as a lossy switch
+    around it: both were found at once. The losses of a dead switch may look like anything."""
     wholes = (each for each in findings if each.fault == "loss" and 2 * each.loss < found.loss)
     names = (name for each in wholes for name in suspected(each))
     beside = found.fault == "loss" and any(Names.holds(name, found.component) for name in names)
@@ -213,7 +214,7 @@ def _apart_from(found: Finding, findings: Iterable[Finding]) -> frozenset[str]:
 
 
 def _of_parts(found: Finding, findings: Iterable[Finding]) -> Iterator[str]:
-    """Loss of its parts beyond its own."""
+    """Loss of its parts in addition to its own."""
     for each in findings:
         if found.fault == each.fault == "loss" and Names.holds(found.component, each.component):
             yield f"{each.component} loses another {shown(each.loss, 'ratio')} of what crosses it"
@@ -276,7 +277,7 @@ def _of_finding(
 
 
 def of_fabric(fabric: Standing) -> list[Observation]:
-    """Cables between switches that no path takes any more, NICs at another switch."""
+    """Cables between switches that no path takes any more; NICs at another switch."""
     subjects = {OR.join(sorted((cable, *fabric.twins.get(cable, ())))) for cable in fabric.lost}
     seen = "paths that crossed it were learnt elsewhere"
     lost = [
@@ -296,17 +297,17 @@ def of_switches(
     silent: frozenset[str],
     now_ns: int,
 ) -> list[Observation]:
-    """Whether each switch is down, by the ports of hosts at it and by the paths that left it.
+    """Whether each switch is down, from the ports of hosts at it and the paths that left it.
 
-    Carriers go at once, paths within a minute. A switch that only hosts of silent agents are at is
-    not known; one port alone is that port's.
+    Carriers go at once, paths within a minute. A switch with only hosts of silent agents is
+    unknown; a single port down is a fault of that port.
 
     Args:
         ports: of hosts.
         homes: NIC → the switch that it is at.
-        gone: switch that no path takes any more, or it and the cables that it may be instead → its
-            cables that are known to be lost by now.
-        silent: hosts whose agents say nothing.
+        gone: switch that no path takes any more, alone or with the cables that may be the cause
+            instead → its cables that are known to be lost by now.
+        silent: hosts whose agents send no reports.
         now_ns: fleet time.
     """
     states: dict[str, list[LinkStatus]] = {}
@@ -345,16 +346,16 @@ def _of_ports(switch: str, ports: Sequence[LinkStatus], nics_of_all: int) -> Obs
 def of_queues(
     queues: Iterable[Queue], findings: Iterable[Finding], known: Iterable[str] = ()
 ) -> list[Observation]:
-    """Links at which packets wait, and who shares them. Where no job sends, nothing congests the
-    link: its delay is the component's own, unless a finding blames the same place for it, as
-    losses do where packets wait in bursts. What a NIC sends waits at that NIC for itself: that is
-    how a sender is at full speed.
+    """Links at which packets wait, and the flows that share them. If no job sends, the link is not
+    congested: its delay is the component's own, unless a finding names the same place for it, as
+    losses do if packets wait in bursts. Packets at the sending NIC wait for the NIC's own traffic:
+    that is normal at full speed.
 
     Args:
         queues: with the flows of jobs that share them.
-        findings: what localisation blames.
-        known: what live incidents say of delays. A change is a finding for a minute; what waits at
-            the same place after that is the same fault, and goes by the same name.
+        findings: of localisation.
+        known: delays and queues of live incidents. A change of delay is a finding for a minute; a
+            delay at the same place after that is the same fault, and keeps its name.
     """
     findings = tuple(findings)
     slow = [
@@ -381,7 +382,7 @@ def _suspects(queue: Queue) -> str:
 
 
 def _is_shared(queue: Queue) -> bool:
-    """Whether jobs congest it, and others than the first sender wait there."""
+    """Whether jobs congest it, and flows of several NICs wait there."""
     return is_congested(queue) and "/" not in _source(queue.component)
 
 
@@ -396,7 +397,7 @@ def _touch(queue: Queue, subject: str) -> bool:
 
 
 def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observation:
-    """`subject`: what its delay is called where it is no congestion; `lossy`: what loses."""
+    """`subject`: the name of its delay if it is not congestion; `lossy`: components that lose."""
     apart = (APART,) if len(queue.suspects) > 1 else ()
     if not is_congested(queue):
         reported = "delayed in nearly every second, and no job sends across it"
@@ -434,7 +435,7 @@ def _flow(flow: QueueFlow) -> str:
 
 
 def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
-    """Latency beyond an objective, or only worse than usual or than similar pairs."""
+    """Latency that violates an objective, or is only worse than usual or than similar pairs."""
     reported = tuple(rows)
     kinds = (
         ("latency_sla", frozenset({SlaStatus.BREACH})),
@@ -450,8 +451,7 @@ def of_slas(rows: Iterable[SlaRow]) -> list[Observation]:
 def of_parts(
     parts: Mapping[str, Sequence[PartStatus]], silent: frozenset[str]
 ) -> list[Observation]:
-    """Agents: for how long the part that has been down longest has been so; of hosts that say
-    nothing, nothing is known."""
+    """Agents: how long a part has been down, the longest of all; unknown for silent agents."""
     found = []
     for host, reported in parts.items():
         down = [part for part in reported if part.state is not PartState.RUNNING]

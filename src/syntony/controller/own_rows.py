@@ -10,14 +10,14 @@ from syntony.wire.arrow import arrow_schema
 from syntony.wire.tables import Table
 
 ORIGIN_HOST = "controller"
-"""Stands as `host` of rows that no agent sent."""
+"""Used as `host` of rows that no agent sent."""
 
 
 class OwnRows:
-    """One per writer: rows are numbered within a stream of their own. Not thread-safe.
+    """One per writer: rows are numbered within a separate stream. Not thread-safe.
 
     Args:
-        table: that they are of.
+        table: of the rows.
     """
 
     def __init__(self, table: Table) -> None:
@@ -26,7 +26,7 @@ class OwnRows:
         self._seq = 0
 
     def piece(self, records: Sequence[Mapping[str, object]]) -> BatchPiece | None:
-        """Rows by column, with their `ts_ns`, in any order; None for none."""
+        """Rows by column, with their `ts_ns`, in any order; None if there are none."""
         import pyarrow as pa
 
         if not records:

@@ -1,7 +1,7 @@
-"""Paces jobs' flows on congested links: agents' reports in, rates out, every link in the log.
+"""Paces jobs' flows on congested links: takes agents' reports, returns rates, logs every link.
 
-`syntony.traffic.pacing` computes the rates; placement decides whether this controller may act,
-with one lease for both. Agents drop rates that are not renewed for `EXPIRY_NS`.
+`syntony.traffic.pacing` computes the rates; placement decides whether this controller may act, with
+one lease for both. Agents drop rates that are not renewed for `EXPIRY_NS`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from syntony.wire.traffic import FlowsReport, FlowView, Pace, Paces
 _log = logging.getLogger(__name__)
 
 EXPIRY_NS = 3 * S
-"""Validity of a rate: three turns and a slow network; then a dead controller limits no flow."""
+"""Validity of a rate: three turns and a slow network; after that a dead controller limits no
+flow."""
 REPEAT_NS = 1 * S
 STALE_NS = 3 * S
 """Older reports are ignored."""
@@ -44,8 +45,8 @@ class PacingService:
 
     Args:
         config: ``[pacing]``.
-        topology: of the fabric; without one no link's rate is known, and nobody is paced.
-        table: where flows' ways are looked up.
+        topology: of the fabric; without one no link's rate is known, and no flow is paced.
+        table: paths of flows.
         classes: of jobs.
     """
 
@@ -60,15 +61,15 @@ class PacingService:
         self._pacer = Pacer(self._policy)
         self._elephants: set[str] = set()
         self._reported: dict[str, tuple[int, Paces]] = {}
-        """Host to when it was informed what."""
+        """Host → when it was sent which rates."""
         self._log = PathLog()
         self._known: frozenset[str] = frozenset()
-        """Links that the log has as crowded."""
+        """Links that are congested according to the log."""
         self.links: Mapping[str, float] = {}
-        """Shared out now, and what their flows may send together, bits per second."""
+        """Currently shared links, and the total rate of their flows, bits per second."""
 
     def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> BatchPiece:
-        """A command of an operator; the row that tells of it."""
+        """A command of an operator; returns its row for the log."""
         self.mode = mode
         self._pacer.forget()
         self._reported, self._known = {}, frozenset()
@@ -85,14 +86,14 @@ class PacingService:
         *,
         deciding: bool,
     ) -> tuple[dict[str, Paces], list[BatchPiece]]:
-        """Rates by host, for those that are to be told now, and rows for the log.
+        """Rates by host, for those to be sent now, and rows for the log.
 
         Args:
             now_ns: fleet time.
             reports: the newest of every host.
             queues: on links, newest known.
-            dead: what loses all that crosses it.
-            deciding: nobody else may.
+            dead: components that lose all packets.
+            deciding: no other controller may decide.
         """
         if self.mode is PlacementMode.OFF or not deciding:
             self._pacer.forget()
@@ -104,7 +105,7 @@ class PacingService:
         crowded = frozenset(self._pacer.links)
         rows = self._rows(crowded, seen, queues, now_ns)
         if self.mode is PlacementMode.OBSERVE:
-            # What it promised is not in force: it must not believe that it were.
+            # Rates that were not sent are not in force, and must not be assumed to be.
             self._pacer.forget_rates()
             self.links = {}
             return {}, rows
@@ -112,7 +113,7 @@ class PacingService:
         return self._orders(rates, seen, now_ns), rows
 
     def _seen(self, reports: Mapping[str, FlowsReport], now_ns: int) -> list[_Seen]:
-        """What every end of every connection sends, if it is much or ever was."""
+        """The rate of every end of every connection, if it is or ever was large."""
         found = []
         for host, report in reports.items():
             if now_ns - report.at_ns > STALE_NS:

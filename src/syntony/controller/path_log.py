@@ -8,13 +8,13 @@ from syntony.wire.tables import PATH_EVENTS
 
 
 class PathLog:
-    """One per writer: rows are numbered within a stream of their own."""
+    """One per writer: rows are numbered within a separate stream."""
 
     def __init__(self) -> None:
         self._own_rows = OwnRows(PATH_EVENTS)
 
     def piece(self, ts_ns: int, **texts: str) -> BatchPiece:
-        """One row, ready to be stored; columns that are not told are empty."""
+        """One row, ready to be stored; columns without a value are empty."""
         blank: dict[str, str | int] = dict.fromkeys(
             (column.name for column in PATH_EVENTS.columns), ""
         )

@@ -10,20 +10,20 @@ from syntony.errors import StoreError
 from syntony.model import S
 
 AHEAD_NS = 10 * S
-"""Agents' clocks may be so far ahead of fleet time here."""
+"""Maximum by which agents' clocks are ahead of fleet time here."""
 OTHERS_LATE_NS = 10 * S
-"""Rows that another controller stores may be so old; of our own inserts `stored` is reported."""
+"""Maximum age of rows that another controller stores; our own inserts are reported by `stored`."""
 
 
 class PathWindow:
-    """The reader's place in the table of learnt paths; thread-safe.
+    """The reader's position in the table of learnt paths; thread-safe.
 
     A row's instant is when the path was learnt. It reaches the store later: by a second on a quiet
-    machine, by minutes from a spool or through a busy store, and a path that is known is learnt
-    again only after ten minutes.
+    machine, by minutes from a spool or through a busy store; a known path is traced again only
+    after ten minutes.
 
     Args:
-        back_ns: how far back the first look goes.
+        back_ns: how far back the first read goes.
     """
 
     def __init__(self, back_ns: int) -> None:

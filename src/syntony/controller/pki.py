@@ -42,7 +42,7 @@ class TlsPaths(NamedTuple):
 
 
 class Authority(NamedTuple):
-    """A CA certificate and its key; issues what the fleet needs."""
+    """A CA certificate and its key; issues certificates for the fleet."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -56,17 +56,17 @@ class Authority(NamedTuple):
         lifetime_ns: int,
         directory: Path,
     ) -> TlsPaths:
-        """A certificate for `name` in one role.
+        """Issue a certificate for `name` in one role.
 
         Args:
             name: the identity (common name); for an agent its host.
             role: what its holder may do (docs/reference/security.md).
-            addresses: IP addresses and DNS names it is reached at.
+            addresses: IP addresses and DNS names at which it is reached.
             lifetime_ns: from now; negative makes one that has expired already.
             directory: gets ``NAME.crt``, ``NAME.key`` (0600) and ``ca.crt``.
 
         Raises:
-            UsageError: `name` cannot name a host.
+            UsageError: `name` is not a valid host name.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self.sign(
@@ -82,10 +82,10 @@ class Authority(NamedTuple):
     def sign(
         self, key: PublicKey, holder: Identity, *, addresses: Sequence[str], lifetime_ns: int
     ) -> bytes:
-        """A certificate, PEM, for the holder of `key`; arguments as for `issue`.
+        """Sign a certificate, PEM, for the holder of `key`; arguments as for `issue`.
 
         Raises:
-            UsageError: the name cannot name a host.
+            UsageError: the name is not a valid host name.
         """
         if not is_name(holder.name):
             raise UsageError(f"{holder.name!r} cannot be a certificate's name; use a host's name")
@@ -117,10 +117,11 @@ class Authority(NamedTuple):
 
 
 def read_request(csr: bytes) -> tuple[str, PublicKey]:
-    """The name and the key of a PEM certificate signing request; nothing else of it is used.
+    """The name and the key of a PEM certificate signing request; the rest is ignored.
 
     Raises:
-        UsageError: it is too long, not a request, of a weak key, or not signed with its own key.
+        UsageError: it is too long, not a request, has a weak key, or is not signed with its own
+            key.
     """
     if len(csr) > MAX_REQUEST_BYTES:
         raise UsageError(
@@ -147,8 +148,8 @@ def load_authority(directory: Path) -> Authority:
 
 
 def _usages(role: Role, addresses: Sequence[str]) -> list[x509.ObjectIdentifier]:
-    """Client or server; both only for a gateway, which dials its leader, and for an agent that is
-    reached at an address: it serves ``/metrics`` there."""
+    """Client or server; both only for a gateway, which dials its leader, and for an agent with an
+    address: it serves ``/metrics`` there."""
     if role is Role.CONTROLLER:
         return [ExtendedKeyUsageOID.SERVER_AUTH]
     both = role is Role.GATEWAY or (role is Role.AGENT and bool(addresses))
@@ -157,10 +158,10 @@ def _usages(role: Role, addresses: Sequence[str]) -> list[x509.ObjectIdentifier]
 
 
 def create_authority(directory: Path) -> Authority:
-    """A new CA in `directory` (``ca.crt``, ``ca.key`` 0600), or the one already there.
+    """A new CA in `directory` (``ca.crt``, ``ca.key`` 0600), or the existing one.
 
     Raises:
-        ConfigError: only one of the two files is there, or they cannot be read.
+        ConfigError: only one of the two files exists, or they cannot be read.
     """
     cert_path, key_path = directory / "ca.crt", directory / "ca.key"
     if key_path.exists():

@@ -1,4 +1,4 @@
-"""Placement in the controller: new rows of the store in, orders and answers out."""
+"""Placement in the controller: takes new rows of the store, returns orders and answers."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Placement:
     """One per controller. `step` runs on a thread, one at a time; the rest on its event loop.
 
     Args:
-        store: where learnt paths are read from.
+        store: learnt paths.
         config: ``[placement]``.
         pacing: ``[pacing]``.
         topology: of the fabric, if there is one.
-        state: modes that operators set at run time; they outweigh the configuration.
+        state: modes that operators set at run time; they override the configuration.
 
     Raises:
         StateError: it cannot be read.
@@ -70,9 +70,9 @@ class Placement:
         self._time = FleetTime()
         self.path_window = PathWindow(PATHS_BACK_NS)
         self._learnt: deque[tuple[Way, list[str], int]] = deque()
-        """Read, not yet taken by `step`."""
+        """Read, but not used by `step` yet."""
         self._probed_ns: dict[str, int] = {}
-        """Host to the newest second of delays taken from it."""
+        """Host → the newest second of delays taken from it."""
 
     def take(self, host: str, report: FlowsReport, now_ns: int) -> None:
         """An agent's newest report; `now_ns` is monotonic."""
@@ -80,7 +80,8 @@ class Placement:
         self.service.take(host, report)
 
     def now(self, now_ns: int) -> int | None:
-        """Fleet time at a monotonic instant: sharper than the rows', which come seconds later."""
+        """Fleet time at a monotonic instant: more precise than that of rows, which come seconds
+        later."""
         return self._time.now(now_ns)
 
     def step(
@@ -90,7 +91,7 @@ class Placement:
         hosts: Collection[str],
         findings: Iterable[Finding],
     ) -> Decided:
-        """Decide; see `PlacementService.step`. `findings`: what is to blame now."""
+        """Decide; see `PlacementService.step`. `findings`: current ones."""
         while self._learnt:
             self.service.learn(*self._learnt.popleft())
         dead = [each.component for each in findings if each.fault in DEAD_FAULTS]
@@ -105,8 +106,8 @@ class Placement:
         return decided._replace(paces=paces, rows=[*decided.rows, *rows])
 
     def read(self, now_ns: int, nics: Mapping[str, str]) -> None:
-        """Paths from the store, for the next `step`; on a thread of its own, for a busy store takes
-        seconds, and rates and delays do not wait for it.
+        """Read paths from the store, for the next `step`; on a separate thread, because a busy
+        store takes seconds, and rates and delays do not wait for it.
 
         Raises:
             StoreError: the store failed; the same paths are read next time.
@@ -121,18 +122,18 @@ class Placement:
     def probed(
         self, ports: Mapping[tuple[str, str], int], links: Callable[[Way], tuple[str, ...]]
     ) -> None:
-        """Probes' newest seconds, as agents tell them beside their flows: jobs' flows between the
-        same NICs over the same links wait in the same queues.
+        """Take the newest seconds of probes from agents: jobs' flows between the same NICs over the
+        same links wait in the same queues.
 
         Args:
-            ports: (prober, target) to the target's port.
-            links: of a probe's way; empty where they are not known: those of its NICs then.
+            ports: (prober, target) → the target's port.
+            links: of a probe's path; empty if unknown: then those of its NICs.
         """
         found = []
         for host, report in list(self.service.reports.items()):
             at_ns = report.delays[0].at_ns if report.delays else 0
             if at_ns == self._probed_ns.get(host, 0):
-                continue  # told before
+                continue  # reported before
             self._probed_ns[host] = at_ns
             for each in report.delays:
                 src = f"{host}/{each.nic}"
@@ -146,7 +147,7 @@ class Placement:
                     found.append(ProbeSecond(src, each.dst, crossed, delay, each.least_ns))
         self.service.delays.add(found)
 
-    # --- for people ---
+    # --- for operators ---
 
     def traffic(self, query: TrafficQuery, now_ns: int) -> Traffic:
         """Flows, and the links they cross; `now_ns` is monotonic."""
@@ -172,7 +173,7 @@ class Placement:
         """Set a mode; waits for the disk, one call at a time.
 
         Raises:
-            UsageError: no such mode, or nothing that has modes.
+            UsageError: no such mode, or no such service.
             StateError: it could not be recorded; nothing changed.
         """
         if command.mode not in set(PlacementMode):

@@ -22,7 +22,7 @@ class PlacementSteps:
 
     Args:
         put_local: takes rows for the store.
-        send: an order to a host.
+        send: sends an order to a host.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class PlacementSteps:
         self._put_local, self._send = put_local, send
 
     async def read_paths(self) -> None:
-        """Take up the paths that were learnt."""
+        """Read newly learnt paths."""
         fleet_now_ns = self._placement.now(time.monotonic_ns())
         if fleet_now_ns is None:
             return
@@ -47,7 +47,7 @@ class PlacementSteps:
             _log.error("paths not read for placement reason=%s", error)
 
     async def place(self) -> None:
-        """Decide, and order what was decided."""
+        """Decide, and send the resulting orders."""
         fleet_now_ns = self._placement.now(time.monotonic_ns())
         if fleet_now_ns is None:
             return

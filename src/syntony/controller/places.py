@@ -1,4 +1,5 @@
-"""Which parts contain or affect which, by names, traced paths and the switches of NICs. Pure."""
+"""Which components contain or affect which, by names, traced paths and the switches of NICs.
+Pure."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ FLEET = "all agents"
 
 
 class Names:
-    """What contains what, as far as names tell: hosts their NICs, devices the links at them, cables
-    their two directions. Of a group's two directions the first by name stands for both; what is
-    around a device (``leaf0..*``) takes in the links at it."""
+    """Containment by names: hosts contain their NICs, devices the links at them, cables their two
+    directions. Of a group's two directions the first by name represents both; the surroundings of a
+    device (``leaf0..*``) contain the links at it."""
 
     @staticmethod
     def holds(wider: str, narrower: str) -> bool:
-        """Whether `narrower` would fail with `wider`; every suspect that `narrower` names is, or
-        would fail with, one that `wider` names. Of two that name the same, the first by name."""
+        """Whether `narrower` would fail with `wider`: every suspect that `narrower` names is one
+        that `wider` names, or would fail with one. Of two that name the same, the first by name."""
         if OR in narrower or OR in wider:
             all_of, some_of = suspects(wider), suspects(narrower)
             mutual = _cover(some_of, all_of)
@@ -62,7 +63,7 @@ class Names:
 
 
 def _cover(suspected: Iterable[str], names: Iterable[str]) -> bool:
-    """Whether each of `names` is, in either direction, one that is suspected, or fails with one."""
+    """Whether each of `names` is, in either direction, a suspect, or fails with one."""
     return all(any(a in {b, _mirrored(b)} or Names.holds(a, b) for a in suspected) for b in names)
 
 
@@ -73,10 +74,9 @@ def _mirrored(name: str) -> str:
 
 
 class Places:
-    """What contains what, as far as names and learnt paths tell: a pair of NICs suffers with all
-    that its paths cross, a connection (``a<->b``) with what either direction does, a NIC with its
-    switch, a host with its only NIC and with the only switch that it is at, everything with the
-    fleet.
+    """Containment by names and learnt paths: a pair of NICs fails with all components of its paths,
+    a connection (``a<->b``) with those of either direction, a NIC with its switch, a host with its
+    only NIC and with the only switch that it is at, everything with the fleet.
 
     Args:
         crossing: ``a->b`` → the components of its paths, links by direction.
@@ -89,7 +89,7 @@ class Places:
         self._crossing = crossing
         self._homes = homes or {}
         self._around: dict[str, tuple[set[str], set[str]]] = {}
-        """Of each host: its NICs, and the switches that they are at."""
+        """For each host: its NICs, and the switches that they are at."""
         for nic, switch in self._homes.items():
             nics, switches = self._around.setdefault(nic.partition("/")[0], (set(), set()))
             nics.add(nic)
@@ -112,8 +112,8 @@ class Places:
         return components is not None and crosses(wider, components)
 
     def _is_at(self, narrower: str, wider: str) -> bool:
-        """Whether it is, or is a NIC of, one of the hosts of a switch that are meant; of anything
-        else, `holds`."""
+        """Whether it is one of the named hosts of a switch, or a NIC of one; for any other subject,
+        `holds`."""
         _, hosts, switch = wider.partition(HOSTS_AT)
         if not hosts:
             return self.holds(wider, narrower)
@@ -125,7 +125,7 @@ class Places:
         return any(wider == each or self.holds(wider, each) for each in suspects(narrower))
 
     def _switches(self, name: str) -> set[str]:
-        """Those that a host, or the host of a NIC, is at."""
+        """Switches of a host, or of the host of a NIC."""
         return self._around.get(name.partition("/")[0], (set(), set()))[1]
 
     @staticmethod
@@ -135,7 +135,7 @@ class Places:
         return frozenset(part.partition("/")[0] for part in _MARKS.split(bare))
 
     def around(self, name: str) -> frozenset[str]:
-        """Roots of all that may hold or mirror what `name` names, or any of its suspects."""
+        """Roots of all that may contain or mirror what `name` names, or any of its suspects."""
         found = {FLEET, *self.roots(name)}
         for each in suspects(name):
             one, both, other = each.partition(BOTH_WAYS)

@@ -1,4 +1,5 @@
-"""Moves jobs' flows off congested paths: reports in, orders out, every order tracked to its result.
+"""Moves jobs' flows off congested paths: takes reports, returns orders, and tracks every order to
+its result.
 
 `syntony.traffic.mover` chooses the moves, `syntony.traffic.lease` allows them; this module maps
 them to source ports, sends orders to agents, handles refusals and writes rows for the log.
@@ -54,7 +55,7 @@ _COUNTED = {
     "undone": "undone",
     ENDED: "ended",
 }
-"""Of a move that has ended: by which name it is counted. Anything else was not carried out."""
+"""Name under which an ended move is counted. All others were not carried out."""
 
 
 class Decided(NamedTuple):
@@ -93,10 +94,10 @@ class PlacementService:
 
     Args:
         config: ``[placement]``.
-        topology: of the fabric; None: links go by addresses, and capacities are guessed.
+        topology: of the fabric; None: links are named by addresses, and capacities are estimated.
 
     Raises:
-        ConfigError: a class of jobs that cannot be one.
+        ConfigError: an invalid class of jobs.
     """
 
     def __init__(self, config: PlacementConfig, topology: Topology | None) -> None:
@@ -114,10 +115,10 @@ class PlacementService:
         """Moves without a verdict, by id."""
         self._helped: dict[str, deque[str]] = {}
         self._rest: dict[tuple[str, str, int], int] = {}
-        """(src, dst, source port) to until when it is left alone."""
+        """(src, dst, source port) → until when it is not used."""
         self._log = PathLog()
         self.counts: Counter[str] = Counter()
-        """What was done about flows, and what came of it; see `placement_moves_total`."""
+        """Actions on flows, and their results; see `placement_moves_total`."""
         self._epoch = secrets.token_hex(4)
         self._count = 0
         self.delays = PathDelays()
@@ -137,11 +138,11 @@ class PlacementService:
     # --- from the event loop ---
 
     def attached(self, host: str) -> None:
-        """A new stream: anyone who it listened to before, its orders may still be under way."""
+        """A new stream: orders of the host's previous controller may still be in progress."""
         self._heard.pop(host, None)
 
     def detached(self, host: str) -> None:
-        """It listens to us no more; its flows go on."""
+        """The host is disconnected; its flows continue."""
         self._heard.pop(host, None)
 
     def take(self, host: str, report: FlowsReport) -> None:
@@ -152,7 +153,7 @@ class PlacementService:
         self._heard[host] = ListeningHost(since_ns, report.at_ns)
 
     def set_mode(self, mode: PlacementMode, who: str, why: str, now_ns: int) -> BatchPiece:
-        """A command of an operator; the row that tells of it."""
+        """A command of an operator; returns its row for the log."""
         self.mode = mode
         self._mover = self._new_mover()
         _log.warning("placement mode=%s by=%s", mode, who)
@@ -179,13 +180,13 @@ class PlacementService:
         hosts: Collection[str],
         dead: Iterable[str],
     ) -> Decided:
-        """Look at everything, decide.
+        """Examine all flows, and decide.
 
         Args:
             now_ns: fleet time.
-            nics: address to ``host/nic`` of every agent's NIC.
-            hosts: all that may listen to us or to another controller, where no topology tells.
-            dead: what loses all that crosses it.
+            nics: address → ``host/nic`` of every agent's NIC.
+            hosts: all hosts that may obey this or another controller, for use without a topology.
+            dead: components that lose all packets.
         """
         reports = dict(self.reports)
         self.table.nics(nics)
@@ -221,7 +222,7 @@ class PlacementService:
         )
 
     def _hear(self, turn: _Turn, reports: Mapping[str, FlowsReport]) -> None:
-        """What agents say became of orders."""
+        """Agents' reports of the results of orders."""
         for report in reports.values():
             for outcome in report.outcomes:
                 record = self._open.get(outcome.move_id)
@@ -239,7 +240,7 @@ class PlacementService:
                     self._close(turn, record, outcome.result)
 
     def _verdicts(self, turn: _Turn, undone: frozenset[str]) -> None:
-        """Trials that have ended; agents keep what is not being undone."""
+        """Ended trials; agents keep moves that are not being undone."""
         going = self._mover.on_trial - undone
         for record in list(self._open.values()):
             flow = record.view.flow
@@ -267,7 +268,8 @@ class PlacementService:
         turn.pieces.append(self._row(record.view, turn.now_ns, "move-end"))
 
     def _order(self, turn: _Turn, move: FlowMove) -> None:
-        """To the agent, if it may be and a port leads there; else it has failed here already."""
+        """Send it to the agent, if that is allowed and a port leads there; otherwise it has
+        failed."""
         row = turn.rows[move.flow_id]
         self._count += 1
         view = MoveView(
@@ -317,7 +319,7 @@ class PlacementService:
         )
 
     def _port(self, row: FlowEntry, path_id: str, now_ns: int) -> int | None:
-        """A port that leads there, unused and not just given up."""
+        """An unused port that leads there and was not recently given up."""
         self._rest = {key: until_ns for key, until_ns in self._rest.items() if until_ns > now_ns}
         used = {
             each.view.local_port for each in self.rows if (each.src, each.dst) == (row.src, row.dst)

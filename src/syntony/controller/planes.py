@@ -35,27 +35,27 @@ class PlanesSeen(NamedTuple):
     """Result of one evaluation."""
 
     compared: frozenset[Place]
-    """Directions in a class that both planes show."""
+    """Directions in a class with data of both planes."""
     differ: tuple[Disagreement, ...]
     absent: tuple[Absence, ...]
     without: Mapping[str, tuple[int, int]]
     """NIC without an RDMA port → number of its rail's NICs with one, and in total."""
     names: Mapping[Place, str]
-    """Parameters of probes over verbs there: class, service level, RoCE version, GIDs."""
+    """Parameters of the probes over verbs: class, service level, RoCE version, GIDs."""
 
 
 class PlaneWatch:
-    """One per controller; `look` may run in a thread of its own.
+    """One per controller; `look` may run in a separate thread.
 
     Args:
         store: rows of probing.
-        fleet: who is to be probed over what.
+        fleet: which pairs are probed over which plane.
     """
 
     def __init__(self, store: Store, fleet: Fleet) -> None:
         self._store, self._fleet = store, fleet
         self._since: dict[Place, int] = {}
-        """What the plan has over both planes → since when, fleet time."""
+        """Pairs that the plan has over both planes → since when, fleet time."""
 
     def look(self, last_ns: int) -> PlanesSeen:
         """Compare the planes until `last_ns` (fleet time). Raises `StoreError`."""
@@ -84,12 +84,13 @@ class PlaneWatch:
 
 
 def observations(seen: PlanesSeen, silent: Collection[str] = frozenset()) -> list[Observation]:
-    """Of each metric, the NIC that its pairs share, else pairs; of a class that is slow everywhere,
-    the class.
+    """For each metric, the NIC that its pairs share, else pairs; for a class that is slow
+    everywhere, the class.
 
     Args:
-        seen: what one look found.
-        silent: hosts whose agents say nothing: what they do not probe is theirs.
+        seen: the result of one evaluation.
+        silent: hosts whose agents send no reports: missing probes of these are not a fault of a
+            plane.
     """
     by_metric: dict[str, dict[Place, str]] = {VERBS_LOSS: {}, UDP_LOSS: {}, DELAY: {}, ABSENT: {}}
     found = []

@@ -29,12 +29,12 @@ class ProbeKeyDistribution:
     """One per controller, on its event loop; threads wait for the disk, one at a time.
 
     Args:
-        state: where the ring is kept.
+        state: stores the ring.
         sessions: attached agents.
         period_ns: between two rotations; 0: only by order.
-        clock: reads this host's clock. Once it is read, phases last by `awake`: neither a phase nor
-            the wait for agents ends because the host's clock is set.
-        awake: reads a clock that nobody sets.
+        clock: reads this host's clock. Once it is read, phases are timed by `awake`: setting the
+            host's clock ends neither a phase nor the wait for agents.
+        awake: reads a clock that is never set.
 
     Raises:
         StateError: it cannot be read or first written.
@@ -63,9 +63,9 @@ class ProbeKeyDistribution:
         self._pairs: dict[str, dict[str, tuple[int, ...]]] | None = None
         """None: nothing is planned yet."""
         self._numbers: dict[str, int] = {}
-        """Of the last message to each host."""
+        """Number of the last message to each host."""
         self._unkept = False
-        """Whether hosts have joined since the ring was kept."""
+        """Whether hosts have joined since the ring was stored."""
         self._joined: set[str] = set()
         """Hosts that have attached since a write began."""
         self._one_write = asyncio.Lock()
@@ -75,7 +75,7 @@ class ProbeKeyDistribution:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """That take part in rotations, attached or not."""
+        """Hosts that take part in rotations, attached or not."""
         return self._rotation.ring.hosts
 
     def plan(self, mesh: PlannedMesh) -> None:
@@ -87,22 +87,22 @@ class ProbeKeyDistribution:
         self._send(self._sessions)
 
     def attached(self, host: str) -> None:
-        """An agent is there."""
+        """An agent has attached."""
         self._unkept |= self._rotation.attached(host)
         self._joined.add(host)
         self._send((host,))
 
     def held(self, host: str, report: KeysHeld) -> None:
-        """An agent has carried out what it was sent; of older messages that says nothing, for they
-        were of other pairs."""
+        """An agent has carried out a message; for older messages this is ignored, because they were
+        for other pairs."""
         if report.number in {0, self._numbers.get(host)}:
             self._rotation.held(host, report.epochs, report.sending)
 
     async def step(self, removed: Container[str] = ()) -> None:
-        """Move on if every host is ready. Raises `StateError`: everything stays as it is.
+        """Advance if every host is ready. Raises `StateError`: nothing changes.
 
         Args:
-            removed: hosts whose every certificate is revoked; nobody waits for them.
+            removed: hosts whose certificates are all revoked, which are not waited for.
         """
         async with self._one_write:
             self._unkept |= self._rotation.forget(removed)
@@ -131,7 +131,7 @@ class ProbeKeyDistribution:
         return self.status()
 
     def status(self) -> KeysStatus:
-        """How the rotation stands."""
+        """Status of the rotation."""
         ring = self._rotation.ring
         return KeysStatus(
             epochs=ring.epochs,
@@ -156,7 +156,7 @@ class ProbeKeyDistribution:
         return True
 
     async def _adopt(self, ring: KeyRing) -> None:
-        """What is told has been kept: a successor must not take it back."""
+        """Keys are sent only once they are stored: a successor must not revert them."""
         ring = await self._keep(ring)
         if ring.phase is not self._rotation.ring.phase:
             _log.info("probe keys phase=%s epochs=%s", ring.phase, ring.epochs)
@@ -166,8 +166,8 @@ class ProbeKeyDistribution:
     async def _keep(
         self, ring: KeyRing, log: Callable[[DatabaseConnection], None] = lambda _: None
     ) -> KeyRing:
-        """Write a ring, and its row of the audit log in the same transaction. Returns it with the
-        hosts that attached meanwhile; they are kept next time. Raises `StateError`."""
+        """Store a ring, and its row of the audit log in the same transaction. Returns it with the
+        hosts that attached meanwhile, which are stored next time. Raises `StateError`."""
         self._unkept, unkept = False, self._unkept
         self._joined.clear()
         try:
@@ -192,8 +192,8 @@ class ProbeKeyDistribution:
         )
 
     def _send(self, hosts: Iterable[str]) -> None:
-        # Agents keep the keys of the plan that they have until there is a new one: keys without
-        # their pairs would be confirmed, and none of the new epoch held.
+        # Agents keep the keys of their plan until there is a new one: keys without their pairs
+        # would be confirmed, but none of the new epoch would be held.
         if self._pairs is None:
             return
         ring = self._rotation.ring
@@ -221,7 +221,7 @@ def _draw(after: int) -> Master:
 
 
 def _pairs(mesh: PlannedMesh) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Host → every host that it probes or is probed by → the numbers of that one's NICs."""
+    """Host → every host that it probes or is probed by → the numbers of that host's NICs."""
     peers: dict[str, set[str]] = defaultdict(set)
     for host, flows in mesh.flows.items():
         for other in {flow.dst.partition("/")[0] for flow in flows}:

@@ -31,30 +31,30 @@ VALUES = {
 }
 """Measured columns."""
 MAX_BYTES = 768 << 20
-"""Kept of each table: ten seconds of a fleet of 131,072 NICs that comes from gateways. Beyond it
-the oldest are shed."""
+"""Maximum kept of each table: ten seconds of a fleet of 131,072 NICs behind gateways. Beyond it the
+oldest are dropped."""
 
 
 class Probed(NamedTuple):
-    """Rows of several batches of one table, one after the other; none is of two seconds."""
+    """Rows of several batches of one table, one after the other; each batch is of one second."""
 
     table: str
     hosts: list[str]
-    """That sent each batch."""
+    """Senders of each batch."""
     seconds: list[int]
-    """Of each batch."""
+    """Second of each batch."""
     names: list[pa.RecordBatch]
-    """Of each batch, `NAMES`, row by row."""
+    """Names of each batch, `NAMES`, row by row."""
     values: dict[str, Values]
     """`VALUES` of all rows; numbers of any width."""
 
     @property
     def rows(self) -> int:
-        """Of all batches."""
+        """Number of rows of all batches."""
         return len(self.values[VALUES[self.table][0]])
 
     def chosen(self, places: Sequence[int]) -> Probed:
-        """Of some of its batches, in this order."""
+        """Some of its batches, in this order."""
         if list(places) == list(range(len(self.hosts))):
             return self
         rows = _rows_of([batch.num_rows for batch in self.names], places)
@@ -67,12 +67,12 @@ class Probed(NamedTuple):
         )
 
     def starts(self) -> list[int]:
-        """The first row of each batch, and how many rows there are."""
+        """The first row of each batch, and the number of rows."""
         return [0, *accumulate(each.num_rows for each in self.names)]
 
     @classmethod
     def together(cls, several: Sequence[Probed]) -> Probed:
-        """All of one table, ordered by host and as they came."""
+        """All of one table, ordered by host and then as received."""
         first = several[0]
         hosts = [host for each in several for host in each.hosts]
         order = sorted(range(len(hosts)), key=hosts.__getitem__)
@@ -95,7 +95,7 @@ class Probed(NamedTuple):
 
 
 def _rows_of(lengths: Sequence[int], places: Sequence[int]) -> NDArray[np.intp]:
-    """The rows of some of several batches that lie one after the other, batch by batch."""
+    """Row numbers of some of several consecutive batches, batch by batch."""
     every = np.asarray(lengths, np.intp)
     chosen = np.asarray(places, np.intp)
     starts, counts = (np.cumsum(every) - every)[chosen], every[chosen]
@@ -104,7 +104,7 @@ def _rows_of(lengths: Sequence[int], places: Sequence[int]) -> NDArray[np.intp]:
 
 
 def of_pieces(table: str, pieces: Sequence[BatchPiece]) -> Probed:
-    """The same from batches as they were stored."""
+    """Built from batches as they were stored."""
     rows = together(pieces)
     found = Probed(
         table,
@@ -119,14 +119,14 @@ def of_pieces(table: str, pieces: Sequence[BatchPiece]) -> Probed:
 
 
 def by_second(probed: Probed, instants: NDArray[np.int64]) -> tuple[Probed, list[int]]:
-    """Batches of several seconds are cut up.
+    """Split batches of several seconds.
 
     Args:
         probed: rows of which `seconds` may be wrong.
         instants: of all rows, ns.
 
     Returns:
-        The rows, and of each batch the place of the one that it is a part of.
+        The rows, and for each batch the place of the one that it is a part of.
     """
     import pyarrow as pa
 
@@ -150,35 +150,36 @@ def by_second(probed: Probed, instants: NDArray[np.int64]) -> tuple[Probed, list
 
 
 def copied(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The same by itself: rows are a part of a message, which nothing less lets go of."""
+    """An independent copy: the rows are part of a message, which would stay in memory as a
+    whole."""
     import pyarrow as pa
 
     if rows.get_total_buffer_size() <= 2 * rows.nbytes:
-        return rows  # it is by itself already
+        return rows  # it is independent already
     return pa.ipc.read_record_batch(rows.serialize(), rows.schema)
 
 
 class RowBuffer:
-    """Rows of probing that are not judged yet. Thread-safe; `take` by one thread at a time."""
+    """Rows of probing that are not evaluated yet. Thread-safe; `take` by one thread at a time."""
 
     def __init__(self) -> None:
         self.shed = 0
-        """Rows that were not waited for."""
+        """Rows that were dropped before evaluation."""
         self._lock = threading.Lock()
         self._kept: dict[str, deque[Probed | BatchPiece]] = {name: deque() for name in NAMES}
         self._bytes = dict.fromkeys(NAMES, 0)
         self._names: dict[str, dict[str, pa.RecordBatch]] = {name: {} for name in NAMES}
-        """Of each host, as they were last."""
+        """The last names of each host."""
 
     def put(self, pieces: Iterable[BatchPiece]) -> None:
-        """Rows that are in the store now, each batch once."""
+        """Add rows that are in the store now, each batch once."""
         with self._lock:
             for piece in pieces:
                 if piece.table.name in NAMES:
                     self._keep(piece.table.name, piece)
 
     def put_probed(self, probed: Probed) -> None:
-        """The same."""
+        """As `put`, in the form of `Probed`."""
         with self._lock:
             self._keep(probed.table, probed)
 
@@ -192,8 +193,8 @@ class RowBuffer:
             self.shed += gone.rows if isinstance(gone, Probed) else gone.rows.num_rows
 
     def take(self, name: str, first: int, last: int) -> dict[int, Probed]:
-        """The rows of one table by second, from `first` to `last`, ordered by host and as they
-        came; earlier ones are let go of."""
+        """The rows of one table by second, from `first` to `last`, ordered by host and then as
+        received; earlier ones are dropped."""
         with self._lock:
             kept, self._kept[name] = self._kept[name], deque()
             self._bytes[name] = 0
@@ -213,7 +214,7 @@ class RowBuffer:
         }
 
     def _recognised(self, probed: Probed) -> Probed:
-        """With the names of the last second where they are the same."""
+        """The rows with the name objects of the previous second where they are equal."""
         known = self._names[probed.table]
         for place, (host, batch) in enumerate(zip(probed.hosts, probed.names, strict=True)):
             before = known.get(host)

@@ -29,24 +29,24 @@ READ = frozenset({Role.VIEWER, Role.OPERATOR})
 ORDER = frozenset({Role.OPERATOR})
 DAY_NS = 24 * 3600 * S
 BUDGET_NS = 10 * S
-"""Default time limit of a request: as long as command lines wait for an answer."""
+"""Default time limit of a request: command lines wait this long for an answer."""
 STORE_BUDGET_NS = 60 * S
-"""… one that reads the store."""
+"""… of one that reads the store."""
 _SLACK_NS = 1 * S
-"""Rows of hosts that are a little ahead of the median are of the window too."""
+"""Rows of hosts slightly ahead of the median belong to the window, too."""
 
 
 class Runs(enum.Enum):
     """Where a handler runs."""
 
     LOOP = "event loop"
-    """It only looks at what is in memory."""
+    """It only reads memory."""
     DISK = "disk"
     """A few threads for control state."""
     STORE = "store"
-    """Two threads for what reads much; statements end with the budget."""
+    """Two threads for requests that read much; their statements end with the time limit."""
     ORDERED = "order"
-    """A coroutine on the event loop, one at a time; never given up half-done."""
+    """A coroutine on the event loop, one at a time; never aborted half-done."""
 
 
 class Requested(NamedTuple):
@@ -57,10 +57,11 @@ class Requested(NamedTuple):
     fleet_ns: int | None
     """Fleet time, or that of the newest stored row; None: nothing was ever measured."""
     now_ns: int
-    """Fleet time, or this host's before there is any."""
+    """Fleet time, or this host's time if that is unknown."""
 
     def window(self, length_ns: int, end_ns: int = 0) -> tuple[int, int]:
-        """Whole seconds from so long ago to a little after now, or of the past up to `end_ns`."""
+        """Whole seconds, from this long ago to slightly after now, or of the past up to
+        `end_ns`."""
         now_ns = self.fleet_ns or 0
         if 0 < end_ns < now_ns:
             return (end_ns - length_ns) // S * S, end_ns
@@ -74,7 +75,7 @@ class Requested(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What holds of one kind of request."""
+    """Properties of one kind of request."""
 
     request: type[Query[Any]]
     roles: frozenset[Role]
@@ -82,14 +83,14 @@ class Question(NamedTuple):
     handler: Callable[[Requested, Any], Any]
     budget_ns: int
     longest_ns: int
-    """Of its ``window_ns``; 0: it has none."""
+    """Maximum of its ``window_ns``; 0: it has none."""
     most: int
-    """Of its ``limit``; 0: it has none."""
+    """Maximum of its ``limit``; 0: it has none."""
     shared: bool = False
-    """Its handler needs the store alone: gateways answer it, too."""
+    """Whether its handler needs only the store: gateways answer it, too."""
 
     def check(self, query: Query[Any]) -> None:
-        """Raises `UsageError`: it asks for more than may be."""
+        """Raises `UsageError`: it exceeds a limit."""
         name = type(query).__name__
         window_ns, limit = getattr(query, "window_ns", 0), getattr(query, "limit", 0)
         if self.longest_ns and not 0 < window_ns <= self.longest_ns:
@@ -100,7 +101,7 @@ class Question(NamedTuple):
 
 
 QUESTIONS: dict[type[Query[Any]], Question] = {}
-"""Every request that is served; `syntony.controller.dispatch` has loaded all of them."""
+"""Every supported request; importing `syntony.controller.dispatch` registers all of them."""
 
 
 def question(
@@ -112,15 +113,15 @@ def question(
     most: int = 0,
     shared: bool = False,
 ) -> Callable[[Callable[[Requested, Any], A]], Callable[[Requested, Any], A]]:
-    """Register the handler of a request that changes nothing for others.
+    """Register the handler of a request without effects on others.
 
     Args:
         request: its type, which names the answer's.
-        roles: who may ask.
+        roles: who may make it.
         runs: where the handler runs.
-        longest_ns: of its ``window_ns``.
-        most: of its ``limit``.
-        shared: the handler needs the store alone (`services.StoreAlone`).
+        longest_ns: maximum of its ``window_ns``.
+        most: maximum of its ``limit``.
+        shared: the handler needs only the store (`services.StoreAlone`).
     """
 
     def register(handler: Callable[[Requested, Any], A]) -> Callable[[Requested, Any], A]:
@@ -137,7 +138,7 @@ Carry = Callable[["Requested", Any, "Issuer"], "Coroutine[Any, Any, A]"]
 
 
 def order(request: type[Query[A]]) -> Callable[[Carry[A]], Carry[A]]:
-    """Register the handler of a request that changes something: operators', one at a time."""
+    """Register the handler of an order of operators, which changes something: one at a time."""
 
     def register(handler: Carry[A]) -> Carry[A]:
         async def carry_out(requested: Requested, query: Any) -> A:

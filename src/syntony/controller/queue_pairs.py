@@ -38,7 +38,7 @@ from syntony.wire.tables import QUEUE_PAIR
 _log = logging.getLogger(__name__)
 
 PAIR_INTERVAL_NS = 1 * S
-"""Messages are paired so often, which is how often agents tell of them."""
+"""Interval of matching messages, which is the interval of agents' reports."""
 
 
 class QueuePairService:
@@ -57,11 +57,11 @@ class QueuePairService:
         self._delays = QueuePairDelays()
         self._stalls = QueuePairStalls()
         self.stalls: StallsSeen | None = None
-        """As of the last `step`; None before the first."""
+        """From the last `step`; None before the first."""
         self._own_rows = OwnRows(QUEUE_PAIR)
 
     def take(self, host: str, report: QueuePairsReport, now_ns: int | None) -> None:
-        """An agent's newest report; `now_ns` is fleet time. One that cannot be is not used."""
+        """Take an agent's newest report; `now_ns` is fleet time. An impossible one is ignored."""
         if now_ns is None:
             return
         try:
@@ -73,23 +73,23 @@ class QueuePairService:
         self._delays.take(host, report)
 
     def forget(self, host: str) -> None:
-        """Its agent is attached no longer."""
+        """Its agent is no longer attached."""
         self._reports.pop(host, None)
 
     async def pair(self) -> None:
-        """Pair what has come, and store it; once a second."""
+        """Match received reports, and store the result; once a second."""
         now_ns = self._fleet_now()
         rows = None if now_ns is None else self.step(now_ns)
         if rows is not None:
             self._put_local(rows)
 
     def step(self, now_ns: int) -> BatchPiece | None:
-        """Pair what has come, and see what stalls; `now_ns` is fleet time."""
+        """Match received reports, and detect stalls; `now_ns` is fleet time."""
         self.stalls = self._stalls.look(self._reports, now_ns)
         return self._own_rows.piece([self._row(*each) for each in self._delays.step(now_ns)])
 
     def answer(self, query: QueuePairsQuery, now_ns: int) -> QueuePairs:
-        """What is known; `now_ns` is fleet time."""
+        """Current state; `now_ns` is fleet time."""
         wanted = {
             host: report
             for host, report in sorted(self._reports.items())
@@ -157,7 +157,7 @@ class QueuePairService:
 
 
 def check(report: QueuePairsReport, now_ns: int) -> None:
-    """Raises `WireError`: no agent tells such a thing."""
+    """Raises `WireError`: the report has impossible values."""
     if len(report.queue_pairs) > MAX_QUEUE_PAIRS:
         raise WireError(f"{len(report.queue_pairs)} queue pairs in one report")
     if abs(report.at_ns - now_ns) > 60 * S:

@@ -15,14 +15,14 @@ from syntony.wire.jobs import RecordedRows, Recording, RecordingQuery
 from syntony.workload.recorded import RecordedBundle, recorded
 
 ROWS_AT_ONCE = 20_000
-"""In one part of an answer: a page or less."""
+"""Rows in one part of an answer: a page or less."""
 
 
 def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
-    """What the store has of one job; `now_ns` is fleet time.
+    """The stored data of one job; `now_ns` is fleet time.
 
     Raises:
-        UsageError: nothing, or more than can be reported.
+        UsageError: none, or too much.
     """
     found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns)
     return Recording(
@@ -38,7 +38,7 @@ def read_job(
     """Tables of a bundle of one job, up to `end_ns` or now (0).
 
     Raises:
-        UsageError: nothing, or more than `most` rows of a table.
+        UsageError: no data, or more than `most` rows of a table.
     """
     last_ns = min(end_ns, now_ns) if end_ns > 0 else now_ns
     first_ns = last_ns - window_ns

@@ -1,4 +1,4 @@
-"""Writes the messages of many agents to one stream, at the rate at which the other end reads."""
+"""Writes the messages of many agents to one stream, at the rate at which the peer reads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ MAX_QUEUED_BYTES = 64 << 20
 
 
 class RelayWriter:
-    """One per stream, on its event loop. What is posted while the stream is busy leaves together.
+    """One per stream, on its event loop. Messages posted while the stream is busy are sent
+    together.
 
     Args:
-        write: sends to the other end; waits while it does not read.
+        write: sends to the peer; waits while it does not read.
     """
 
     def __init__(self, write: Callable[[bytes], Awaitable[None]]) -> None:
@@ -27,11 +28,11 @@ class RelayWriter:
         self._sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queued_bytes = 0
         self.overfull = asyncio.Event()
-        """Set once too much waits: the other end does not read, so reconnect."""
+        """Set once too much waits: the peer does not read, so reconnect."""
 
     def post(self, message: msgspec.Struct) -> asyncio.Future[None]:
-        """Queue a message. What is returned is done once it has been sent, and cancelled where the
-        stream ends before."""
+        """Queue a message. The result is done once it has been sent, and cancelled if the stream
+        ends before."""
         data = encode(message)
         self._waiting.append(data)
         self._queued_bytes += len(data)

@@ -1,6 +1,6 @@
-"""Caches the results of looking up names that a host repeats every second. Pure.
+"""Caches values derived from names that a host repeats every second. Pure.
 
-A check that they are the same objects is far cheaper than looking all of them up again.
+A check that they are the same objects is far cheaper than deriving all of them again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RepeatedColumns:
     """One for each table. Used by one thread at a time.
 
     Args:
-        derive: what follows from rows of names, row by row: (fields, rows).
+        derive: computes the values from rows of names, row by row: (fields, rows).
     """
 
     def __init__(self, derive: Callable[[pa.Table], Ints]) -> None:
@@ -29,14 +29,14 @@ class RepeatedColumns:
         self.forget()
 
     def forget(self) -> None:
-        """Something else follows from now on."""
+        """Invalidate the cache: the derivation has changed."""
         self._known: dict[int, tuple[pa.RecordBatch, Ints]] = {}
-        """Of each batch by its identity, which it keeps as long as it is here."""
+        """By identity of each batch, which stays valid as long as the batch is in here."""
         self._last: tuple[list[int], Ints] | None = None
 
     def of(self, batches: Sequence[pa.RecordBatch]) -> Ints:
-        """What follows from the rows of one second, (fields, rows): the same object as of the last
-        second if it is the same."""
+        """Values for the rows of one second, (fields, rows): the same object as for the previous
+        second if it is equal."""
         order = list(map(id, batches))
         if self._last is not None and self._last[0] == order:
             return self._last[1]

@@ -1,8 +1,8 @@
-"""Replays recorded rows of a fleet through the leader's code: the faults it finds, the pages.
+"""Replays recorded rows of a fleet through the leader's code: findings and pages.
 
-The record is a telemetry store. Seconds of probing go through `LocateLoop`, what it finds and what
-links and clocks did through `IncidentService`, in fleet time, as fast as the machine can. Nothing
-is written to the store, and nobody is notified.
+The record is a telemetry store. Seconds of probing are passed to `LocateLoop`, its findings and the
+events of links and clocks to `IncidentService`, in fleet time, as fast as the machine can. Nothing
+is written to the store, and no receiver is notified.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from syntony.store import PathRow, Store
 
 CHUNK_S = 60
-"""Rows are read for so long at once: 13 million of a fleet of 10,000 NICs."""
+"""Interval of rows that is read at once: 13 million rows of a fleet of 10,000 NICs."""
 SETTLED_S = 2
-"""A leader judges a second this long after its end (`controller.settled`)."""
+"""A leader evaluates a second this long after its end (`controller.settled`)."""
 JUDGE_S = 2
-"""Between two evaluations without news, as `server.JUDGE_INTERVAL_NS`."""
+"""Interval of evaluations without news, as `server.JUDGE_INTERVAL_NS`."""
 PATHS_BACK_S = 600
 """As `locating.PATHS_BACK_NS`."""
 PROBE_PORT = 61_000
-"""Of pairs whose path was never learnt; it only names their flows then."""
+"""Port of pairs whose path was never learnt; it only names their flows."""
 USED_S = 120
 """As `traffic.USED_NS`."""
 
 
 class ReplayedEvent(NamedTuple):
-    """Something that a leader with these rules would have done."""
+    """An action that a leader with these rules would have taken."""
 
     at_ns: int
     """Fleet time."""
     what: str
-    """A `ChangeKind`, or ``blamed`` and ``cleared`` for what localisation finds."""
+    """A `ChangeKind`, or ``blamed`` and ``cleared`` for findings of localisation."""
     number: int
-    """Of the incident; 0: of none."""
+    """Number of the incident; 0: none."""
     rule: str
     subject: str
     severity: str
@@ -58,7 +58,7 @@ class ReplayedEvent(NamedTuple):
 
 
 class _Paths:
-    """As much of a store as `LocateLoop` reads: learnt paths, none before they were learnt."""
+    """The part of a store that `LocateLoop` reads: learnt paths, none before they were learnt."""
 
     def __init__(self, rows: Iterable[PathRow]) -> None:
         self.rows = sorted(rows, key=lambda row: row.ts_ns)
@@ -75,14 +75,14 @@ class _Paths:
 
 
 class Replay:
-    """One stretch.
+    """A replay of one time interval.
 
     Args:
         store: the record.
         first_ns: where it begins, fleet time …
         last_ns: … and ends.
-        rules: TOML file of rules on top of the default ones; empty: none.
-        topology: as a controller is given; empty: none.
+        rules: TOML file of rules that extend the default ones; empty: none.
+        topology: as configured for a controller; empty: none.
 
     Raises:
         ConfigError: a file cannot be used.
@@ -109,7 +109,7 @@ class Replay:
         self._blamed: dict[tuple[str, str], Finding] = {}
 
     def run(self) -> Iterator[tuple[int, list[ReplayedEvent]]]:
-        """Second by second: how far it is, fleet time, and what happens then."""
+        """Second by second: the progress, fleet time, and the events."""
         read_to = self._first
         for second in range(self._first, self._last):
             if second >= read_to:
@@ -124,7 +124,7 @@ class Replay:
             yield now_ns, events
 
     def _read(self, first: int, last: int) -> None:
-        """Rows of these seconds, for the steps to come."""
+        """Read rows of these seconds, for the next steps."""
         window = first * S, last * S
         for table in (PROBE, HEARD):
             rows = self._store.rows(table, *window)
@@ -144,7 +144,7 @@ class Replay:
             )
 
     def _plan(self, rows: Mapping[str, list[Any]]) -> None:
-        """Pairs that probe each other; the same object while there is no new one."""
+        """Pairs that probe each other; the same object while the plan is unchanged."""
         pairs = {
             (src, dst)
             for src, dst, prober in zip(rows["src"], rows["dst"], rows["prober"], strict=True)
@@ -155,7 +155,7 @@ class Replay:
             self._ports = self._ports | known
 
     def _compare(self, now_ns: int) -> list[ReplayedEvent]:
-        """What localisation blames now and did not before, and the reverse."""
+        """Findings of localisation that are new, and those that have ended."""
         found = {(each.component, each.fault): each for each in self._locating.answer.findings}
         before, self._blamed = self._blamed, found
         fresh = [("blamed", each) for key, each in found.items() if key not in before]
@@ -198,7 +198,7 @@ class Replay:
 
 
 def stretch(store: Store, length_ns: int, end_ns: int) -> tuple[int, int]:
-    """First and last instant of what to replay: what there is of so long before `end_ns`, or before
+    """First and last instant to replay: the available part of this long before `end_ns`, or before
     the newest row (0).
 
     Raises:
@@ -213,7 +213,7 @@ def stretch(store: Store, length_ns: int, end_ns: int) -> tuple[int, int]:
 
 
 def recorded(store: Store, first_ns: int, last_ns: int) -> list[dict[str, Any]]:
-    """Incidents that the leader of that time opened in the stretch, oldest first."""
+    """Incidents that the leader of that time opened in the interval, oldest first."""
     found = store.incidents.since(first_ns)
     within = [each for each in found if first_ns <= each["opened_ns"] < last_ns]
     return sorted(within, key=lambda each: (each["opened_ns"], each["number"]))

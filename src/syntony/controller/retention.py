@@ -1,4 +1,4 @@
-"""Drops rows that are too old from the store, and aggregates past hours by minute."""
+"""Drops old rows from the store, and aggregates past hours by minute."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _log = logging.getLogger(__name__)
 
 
 def keep(store: Store, fleet_now_ns: int) -> None:
-    """Drop what is too old and sum up what is over; a store that fails is logged, and asked again
-    at the next call."""
+    """Drop old rows and aggregate completed hours; a failure is logged, and retried at the next
+    call."""
     try:
         dropped = store.expire(fleet_now_ns)
         hours = store.minutes.sum_up(fleet_now_ns)
@@ -26,7 +26,7 @@ def keep(store: Store, fleet_now_ns: int) -> None:
 
 
 def sum_up_minutes(store: Store, fleet_now_ns: int) -> None:
-    """Minutes of the hour under way that are over; a store that fails is asked again."""
+    """Aggregate completed minutes of the current hour; a failure is retried."""
     try:
         store.minutes.follow(fleet_now_ns)
     except StoreError as error:
@@ -34,7 +34,7 @@ def sum_up_minutes(store: Store, fleet_now_ns: int) -> None:
 
 
 def learn_minutes(store: Store, fleet_now_ns: int) -> None:
-    """What a leader has summed up, for a gateway; a store that fails is asked again."""
+    """For a gateway: read what a leader has aggregated; a failure is retried."""
     try:
         store.minutes.learn(fleet_now_ns)
     except StoreError as error:

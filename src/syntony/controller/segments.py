@@ -24,7 +24,7 @@ from syntony.wire.tables import JOB_DELAY
 _log = logging.getLogger(__name__)
 
 AWAY_NS = 10 * S
-"""A report further from now is not used."""
+"""A report with a larger distance from now is ignored."""
 MAX_BOUND_NS = 1 * S
 
 
@@ -33,7 +33,7 @@ class SegmentService:
 
     Args:
         fleet_now: fleet time; None while unknown.
-        table: knows whose an address is.
+        table: owners of addresses.
         put_local: queues rows for the store.
     """
 
@@ -48,7 +48,7 @@ class SegmentService:
         self._own_rows = OwnRows(JOB_DELAY)
 
     def take(self, host: str, report: SegmentsReport) -> None:
-        """An agent's newest report. One that cannot be is not used."""
+        """Take an agent's newest report. An impossible one is ignored."""
         now_ns = self._fleet_now()
         if now_ns is None:
             return
@@ -64,14 +64,14 @@ class SegmentService:
         self._delays.take(host, report, now_ns)
 
     async def store_segments(self) -> None:
-        """Match what has come, and store what is over; once a second."""
+        """Match received reports, and store completed seconds; once a second."""
         now_ns = self._fleet_now()
         rows = None if now_ns is None else self.step(now_ns)
         if rows is not None:
             self._put_local(rows)
 
     def step(self, now_ns: int) -> BatchPiece | None:
-        """Rows of seconds that are over; `now_ns` is fleet time."""
+        """Rows of completed seconds; `now_ns` is fleet time."""
         return self._own_rows.piece([self._row(each) for each in self._delays.step(now_ns)])
 
     def _row(self, found: Delays) -> dict[str, object]:
@@ -96,10 +96,10 @@ class SegmentService:
 
 
 def check(report: SegmentsReport, now_ns: int) -> None:
-    """Whether it can be.
+    """Check that its values are possible.
 
     Raises:
-        WireError: not so.
+        WireError: they are not.
     """
     if len(report.flows) > MAX_FLOWS:
         raise WireError(f"{len(report.flows)} flows, over {MAX_FLOWS}")

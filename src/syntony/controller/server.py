@@ -65,32 +65,32 @@ _log = logging.getLogger(__name__)
 
 SOLVE_CHECK_NS = PLAN_CHECK_NS = 200 * MS
 SECOND_CHECK_NS = 100 * MS
-"""Between two looks whether a second is whole; once a second there is something to do."""
+"""Interval of checks whether a second is complete; once a second there is work."""
 KEYS_CHECK_NS = 500 * MS
 PLACE_INTERVAL_NS = 250 * MS
-"""Agents' windows are half a second: what is new is seen soon, and twice."""
+"""Agents' windows are half a second: new data is seen soon, and twice."""
 READ_PATHS_NS = 1 * S
-"""Between two looks for learnt paths in the store."""
+"""Interval of reading learnt paths from the store."""
 JUDGE_INTERVAL_NS = 2 * S
-"""Between two evaluations of the rules: a tenth of what it takes to look at a page."""
+"""Interval of evaluations of the rules: a tenth of the time that it takes to read a page."""
 TELL_INTERVAL_NS = 1 * S
 LOOK_INTERVAL_NS = 10 * S
-"""Between two looks at the latency of the past minute."""
+"""Interval of evaluating the latency of the past minute."""
 LOOK_REST = 9
-"""… which may take a tenth of the time at most: seconds each, for a large fleet."""
+"""… with at most a tenth of the time: an evaluation takes seconds for a large fleet."""
 KEEP_INTERVAL_NS = 10 * S
-"""A crash loses this much of the fleet timeline's course, which its rate bridges to a few ns."""
+"""Interval of storing the fleet timeline; after a crash, its rate bridges the gap to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
 MINUTES_INTERVAL_NS = 30 * S
-"""Between two looks for minutes that are over."""
+"""Interval of checks for completed minutes."""
 
 
 class Controller:
-    """One that leads.
+    """A controller that leads.
 
     Args:
         config: where to listen, certificates, mesh.
-        store: open; closed by anyone who opened it.
+        store: open; its opener closes it.
         planner: `syntony.mesh.plan.make_plan`.
         solver: `syntony.clock.anchored.AnchoredSolver`.
         open_api: `syntony.api.serve.leader_api`; None: no API, whatever is configured.
@@ -120,7 +120,7 @@ class Controller:
         )
         self._solved: Solved | None = None
         self._time, self._past = FleetTime(), FleetTime()
-        """Of now, and of the newest stored rows, for questions only."""
+        """Current fleet time, and that of the newest stored rows, for questions only."""
         self._timeline = TimelineKeeper(self._state, self._solving)
         self._locating = LocateLoop(store, config.topology, self._state)
         self._jobs = JobDiagnosis(store, self._fleet_now)
@@ -213,7 +213,8 @@ class Controller:
             fleet_now=self._fleet_now,
         )
         self.port = 0
-        """Where agents attach, once serving: the configured port, or the one given for 0."""
+        """Port to which agents attach, once serving: the configured port, or the assigned one for
+        0."""
 
     async def serve(self, ready: Callable[[], None] | None = None) -> None:
         """Serve until SIGTERM or SIGINT, or until cancelled.
@@ -246,7 +247,7 @@ class Controller:
             _log.info("controller down")
 
     async def begin(self, name: str) -> None:
-        """Go on from what a predecessor kept; before the first agent attaches.
+        """Continue from a predecessor's state; before the first agent attaches.
 
         Args:
             name: in this controller's certificate.
@@ -258,8 +259,8 @@ class Controller:
         self._fleet.await_return(self._keys.hosts, time.monotonic_ns())
 
     async def work(self, close_doors: Callable[[], Awaitable[None]]) -> None:
-        """Everything but the doors, until told to stop, or until cancelled. Raises `StateError`:
-        another controller has taken over, or control state is gone."""
+        """Run everything except the ports, until stopped or cancelled. Raises `StateError`: another
+        controller has taken over, or control state is gone."""
         try:
             await self._work()
         finally:
@@ -314,8 +315,8 @@ class Controller:
             self._past.remember(latest_ns, now_ns)
 
     def _fleet_now(self) -> int | None:
-        """Rows are of the past, those of a backlog of long ago; solved clocks are of now. Neither
-        is of the future."""
+        """Rows belong to the past, those of a backlog to the distant past; solved clocks are
+        current. Neither is in the future."""
         now_ns = time.monotonic_ns()
         known = [
             time_ns for time_ns in (self._time.now(now_ns), self._solving.now(now_ns)) if time_ns
@@ -330,7 +331,7 @@ class Controller:
         return Instant(self._fleet_now() or self._past.now(time.monotonic_ns()), self._now())
 
     def _now(self) -> int:
-        """Fleet time, or this host's before there is any."""
+        """Fleet time, or this host's time if that is unknown."""
         return self._fleet_now() or self._clock.now_ns()
 
     # --- loops ---
@@ -346,10 +347,10 @@ class Controller:
         self._count(self._rows.take_relayed(relayed))
 
     def _count(self, outcomes: list[BatchOutcome]) -> None:
-        """Of batches that have been stored, or refused, here or by a gateway."""
+        """Results of batches that have been stored, or refused, here or by a gateway."""
         now_ns = time.monotonic_ns()
         for outcome in outcomes:
-            # It may have left the fleet since.
+            # The host may have left the fleet since.
             if (member := self._fleet.members.get(outcome.host)) is not None:
                 member.count(outcome)
             if not outcome.refused:
@@ -364,7 +365,7 @@ class Controller:
             return
         timelines = await asyncio.to_thread(self._solving.step, now_ns)
         if len(timelines) > self._timeline.clocks:
-            await self._keep()  # before anybody is reported: a successor goes on from what was told
+            await self._keep()  # before agents get it: a successor continues from it
         if self._solving.stepped_ns:
             _log.warning("fleet time stepped to UTC by=%s", format_ns(self._solving.stepped_ns))
             self._time = FleetTime()
@@ -409,10 +410,10 @@ class Controller:
             return
         try:
             generation = await asyncio.to_thread(self._state.take_number, "plan")
-        except StateError as error:  # new hosts are probed all the same
+        except StateError as error:  # new hosts are probed nevertheless
             generation = 0
             _log.error("plan's generation not recorded reason=%s", error)
-        # Seconds for a large fleet: not on the event loop.
+        # Takes seconds for a large fleet: not on the event loop.
         before = self._fleet.owners
         mesh = await asyncio.to_thread(self._fleet.replan, now_ns, generation)
         if self._fleet.owners != before:

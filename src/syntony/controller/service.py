@@ -55,9 +55,9 @@ Write = Callable[[bytes], Awaitable[None]]
 Serve = Callable[[AsyncIterator[bytes], Callable[[], Caller], str, Write], Awaitable[None]]
 """`FleetService.serve`."""
 OfFlows = FlowsReport | QueuePairsReport | SegmentsReport
-"""What agents report of jobs' flows."""
+"""Agents' reports of jobs' flows."""
 HELLO_S = 20.0
-"""A stream whose agent has not said who it is by then ends: each costs memory."""
+"""A stream whose agent has not sent its hello within this time ends: each uses memory."""
 MAX_REFUSED = 4096
 """Refused addresses remembered, so that each is logged once."""
 
@@ -79,7 +79,7 @@ class RelayedApi(Protocol):
 
 
 class Hub(Protocol):
-    """What the edge hands on. All methods are called on the event loop."""
+    """Receives messages from the service. All methods are called on the event loop."""
 
     def admit(self, who: Caller) -> None: ...
 
@@ -115,11 +115,11 @@ class Hub(Protocol):
 
 
 class FleetService:
-    """Both methods over TLS; on the local socket only questions are taken.
+    """Both methods over TLS; on the local socket only questions are accepted.
 
     Args:
-        hub: what streams and questions are handed on to.
-        prefixes: where NICs of the fleet have their addresses; none: anywhere.
+        hub: receives messages and questions.
+        prefixes: address ranges of the fleet's NICs; none: any.
     """
 
     def __init__(self, hub: Hub, prefixes: Sequence[IpNetwork] = ()) -> None:
@@ -150,11 +150,11 @@ class FleetService:
         peer: str,
         write: Write,
     ) -> None:
-        """One stream of one agent, to its end.
+        """Serve one stream of one agent until it ends.
 
         Args:
-            requests: what it sends.
-            identify: says who it is; raises `WireError`: its certificate is unusable.
+            requests: received messages.
+            identify: returns the caller; raises `WireError`: its certificate is invalid.
             peer: its address, for the log.
             write: sends to it.
         """
@@ -191,7 +191,7 @@ class FleetService:
             await asyncio.gather(receiving, return_exceptions=True)
 
     def _log_refusal(self, peer: str, reason: str) -> None:
-        """Once for each address and reason: a refused agent comes again every few seconds."""
+        """Log once for each address and reason: a refused agent retries every few seconds."""
         address = peer.rpartition(":")[0]
         if self._refused.get(address) == reason:
             return
@@ -237,7 +237,7 @@ class FleetService:
             raise RefusedError("a second hello on one stream")
 
     async def _relay(self, requests: AsyncIterator[bytes], context: Any) -> None:
-        """A gateway's stream."""
+        """Serve a gateway's stream."""
         try:
             who = _gateway(caller(context))
             self._hub.admit(who)
@@ -253,7 +253,7 @@ class FleetService:
             yield page
 
     async def _relay_query(self, data: bytes, context: Any) -> AsyncIterator[bytes]:
-        """A request that an agent or a browser has made to a gateway, or a gateway for itself."""
+        """A request that an agent or a browser has sent to a gateway, or of a gateway itself."""
         try:
             gateway = _gateway(caller(context))
             self._hub.admit(gateway)
@@ -289,17 +289,18 @@ class FleetService:
 
 
 def check_relayed(who: Caller, gateway: Identity | None = None) -> None:
-    """What may be asked through a gateway: it says who asks, so that it must not speak for people.
+    """Check a request through a gateway: the gateway names the caller, so it must not act for
+    operators.
 
     Raises:
-        DeniedError: somebody else than an agent, or the gateway itself, asks.
+        DeniedError: the caller is neither an agent nor the gateway itself.
     """
     if who.identity.role is not Role.AGENT and who.identity != gateway:
         raise DeniedError("gateways relay requests of agents only; ask the leader")
 
 
 def _gateway(who: Caller) -> Caller:
-    """Raises `RefusedError`: it is none."""
+    """The gateway's certificate. Raises `RefusedError`: it is not a gateway."""
     role, name = who.identity
     if role is not Role.GATEWAY:
         raise RefusedError(f"the certificate of {name!r} is of role {role}; only gateways relay")
@@ -313,8 +314,7 @@ def _certificate(who: Caller) -> Certificate:
 
 
 async def _first(requests: AsyncIterator[bytes]) -> bytes | None:
-    """A stream's first message; None where it ended before. Raises `RefusedError`: it did not
-    come."""
+    """A stream's first message; None if it ended before. Raises `RefusedError`: none arrived."""
     try:
         return await first_message(requests, HELLO_S)
     except TimeoutError:

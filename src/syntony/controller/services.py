@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 
 class StoreAlone(NamedTuple):
-    """What a gateway has of `Services`: enough for the questions that are `shared`."""
+    """The part of `Services` that a gateway has: enough for `shared` questions."""
 
     store: Store
 
 
 class Services(NamedTuple):
-    """The parts of one controller that requests are about."""
+    """The parts of one controller that requests refer to."""
 
     store: Store
     state: ControlState
@@ -55,6 +55,6 @@ class Services(NamedTuple):
     leadership: Leadership
     gateways: Gateways
     sessions: Mapping[str, AgentSession]
-    """Host to its attached agent."""
+    """Host → its attached agent."""
     put_local: Callable[[BatchPiece], None]
-    """Queues rows of telemetry that tell of an order."""
+    """Queues rows of telemetry about an order."""

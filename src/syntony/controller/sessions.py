@@ -26,23 +26,24 @@ from syntony.wire.x509 import Certificate
 _log = logging.getLogger(__name__)
 
 TELL_NS = 1_500 * MS
-"""Timelines that say hardly anything new are sent no sooner: that is with every other solve, as
-often as agents report their clocks. A message costs the controller more than what is in it."""
+"""Timelines with hardly any news are not sent sooner: this is every other solve, as often as agents
+report their clocks. A message costs the controller more than its contents."""
 END_GRACE_S = 2.0
-"""For an agent to take the reason why its stream ends."""
+"""Time for an agent to receive the reason why its stream ends."""
 ACK_WAIT_S = 2.5
-"""For a decision to say how far a stream is stored: timelines are sent more often."""
+"""Maximum wait for a decision that can include the number of stored batches: timelines are sent
+more often."""
 MANY_UNACKED = MAX_UNACKED // 4
-"""So many batches are acknowledged at once: an agent with a backlog waits for that."""
+"""This many batches are acknowledged at once: an agent with a backlog waits for that."""
 
 
 class NewestMessages:
-    """The newest message of each kind. An older plan, timeline or ack is of no use to anyone, nor
-    is an order that waited until the next one (audits are not ordered while one is under way), so
-    the box is bounded by the number of kinds however slowly an agent reads.
+    """The newest message of each kind. An older plan, timeline or ack is useless, and so is an
+    order that waited until the next one (no audit is ordered while another runs). The box is thus
+    bounded by the number of kinds, however slowly an agent reads.
 
     Args:
-        patient: the agent reads in decisions how far its stream is stored.
+        patient: the agent reads the number of stored batches in decisions.
     """
 
     def __init__(self, *, patient: bool = False) -> None:
@@ -51,19 +52,20 @@ class NewestMessages:
         self._closed = False
         self._patient = patient
         self._stored: int | None = None
-        """What is to be acknowledged; None: all that can be is."""
+        """Number to be acknowledged; None: there is nothing to acknowledge."""
         self._acknowledged: int | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, message: ControllerMessage) -> None:
-        """Replace what waits of this kind; of a sealed decision that is the kind of its content."""
+        """Replace the waiting message of this kind; for a sealed decision the kind of its
+        content."""
         kind = kind_of(message.message) if isinstance(message, Decision) else type(message)
         self._waiting[kind] = message
         self._changed.set()
 
     def acknowledge(self, seq: int) -> None:
-        """Every batch up to this one is in the store. A patient agent is told beside the next
-        decision, or when much or long enough has waited."""
+        """Every batch up to this one is in the store. A patient agent gets this with the next
+        decision, or separately after enough batches or time."""
         self._stored = seq
         known = self._acknowledged
         if not self._patient or known is None or seq - known >= MANY_UNACKED:
@@ -72,19 +74,19 @@ class NewestMessages:
             self._timer = asyncio.get_running_loop().call_later(ACK_WAIT_S, self._changed.set)
 
     def close(self) -> None:
-        """What waits is still delivered, then iteration ends."""
+        """Waiting messages are still delivered, then iteration ends."""
         self._closed = True
         self._changed.set()
 
     def refuse(self, reason: str) -> None:
-        """Say why, then end; nothing else is delivered any more."""
+        """Send the reason, then end; nothing else is delivered any more."""
         self._waiting.clear()
         self._stored = None
         self.put(Refuse(reason=reason))
         self.close()
 
     async def __aiter__(self) -> AsyncIterator[tuple[ControllerMessage, int]]:
-        """Messages, and with a decision how far the stream is stored; 0: it does not say."""
+        """Messages, and with a decision the number of stored batches; 0: not included."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -111,7 +113,7 @@ class Opening(NamedTuple):
     """The start of a stream, for a gateway that relays it."""
 
     pem: bytes = b""
-    """The certificate that was shown."""
+    """The presented certificate."""
     peer: str = ""
     hello: bytes = b""
     """As the agent sent it."""
@@ -124,12 +126,12 @@ class AgentSession:
 
     Args:
         hello: the agent's.
-        certificate: that it showed.
+        certificate: presented by it.
         opening: how the stream began.
     """
 
     source: RowStream
-    """What it delivers, since it was attached."""
+    """The stream of batches that it delivers, since it was attached."""
 
     def __init__(
         self,
@@ -144,17 +146,17 @@ class AgentSession:
         self.unknown = ""
         """The first kind of its messages that was skipped."""
         self.tasks: tuple[asyncio.Task[object], ...] = ()
-        """What serves the stream: first what receives."""
+        """Tasks that serve the stream: first the receiver."""
         # The end of a backlog is waited for: the agent's next stream begins with it.
         self.outbox = NewestMessages(patient=hello.reads_stored and not hello.backlog)
         self._clocks: frozenset[str] = frozenset()
-        """Whose timelines were sent last, as far as there were any."""
+        """Clocks whose timelines were sent last."""
         self._told_ns = 0
 
     def check_newest(self, hello: Hello) -> None:
-        """Raises `RefusedError`: another connection opens that the agent dialled before this one,
-        for example one that a gateway still takes for alive. Of agents that do not number their
-        connections, and of other processes of an agent, nothing is known."""
+        """Raises `RefusedError`: this connection was dialled before the current one, for example if
+        a gateway still considers it alive. For agents that do not number their connections, and for
+        other processes of an agent, the order is unknown."""
         life, attempt = self._connection
         if life and hello.life == life and hello.attempt < attempt:
             raise RefusedError(
@@ -163,7 +165,7 @@ class AgentSession:
             )
 
     def tell(self, solved: Solved, clocks: frozenset[str], now_ns: int) -> None:
-        """Send what a solve says of these clocks, where it is urgent or some time has passed."""
+        """Send the solve's result for these clocks, if it is urgent or some time has passed."""
         late = now_ns - self._told_ns >= TELL_NS or clocks != self._clocks
         if late or solved.is_urgent(clocks):
             timelines = solved.of(clocks)
@@ -172,8 +174,8 @@ class AgentSession:
                 self.outbox.put(timelines)
 
     def end(self, reason: str) -> None:
-        """Take nothing more from this agent, tell it why, and close its stream: also where it does
-        not read what it is reported."""
+        """Stop reading from this agent, send it the reason, and close its stream, even if it does
+        not read."""
         self.outbox.refuse(reason)
         for task in self.tasks[:1]:
             task.cancel()
@@ -182,10 +184,10 @@ class AgentSession:
 
 
 def end_refused(sessions: Iterable[AgentSession], refusal: Callable[[Certificate], str]) -> None:
-    """End the streams whose certificate is not accepted any more.
+    """End the streams whose certificate is now refused.
 
     Args:
-        refusal: why one is not; empty: it is.
+        refusal: returns why a certificate is refused; empty: it is accepted.
     """
     for session in sessions:
         if why := refusal(session.certificate):

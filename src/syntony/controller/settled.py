@@ -2,7 +2,7 @@
 
 Agents report a second `syntony.mesh.stats.hold_ns` after its end, and inserts are collected for up
 to half a second; so most seconds are complete 1.3 to 1.9 s after their end. A reader that is too
-early misses the rows that come later.
+early misses later rows.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from collections.abc import Mapping
 from syntony.model import MS, S
 
 PATIENCE_NS = 1_800 * MS
-"""What is not stored so long after it could be told is not waited for: a host may be down, or its
-uplink."""
+"""Rows not stored this long after they could be reported are not waited for: a host may be down, or
+its uplink."""
 MISSED_S = 5
-"""A host that has reported none of so many seconds is not waited for at all."""
+"""A host without a report for this many seconds is not waited for at all."""
 
 
 def last_settled(probed: Mapping[str, int], now_ns: int, hold_ns: int) -> int:
-    """The newest second of which every host's rows are stored, or that is waited for no longer.
+    """The newest second with every host's rows stored, or no longer waited for.
 
     Args:
         probed: host → newest instant of its stored rows of probing, fleet time.
         now_ns: fleet time.
-        hold_ns: how long after its end agents tell of a second.
+        hold_ns: delay of agents' reports of a second after its end.
     """
     latest = (now_ns - hold_ns - PATIENCE_NS) // S - 1
     newest = (now_ns - hold_ns) // S - 1

@@ -19,18 +19,18 @@ GATEWAY_METRICS = frozenset({"gateway_absent_s"})
 GATEWAYS_TOGETHER = frozenset({"gateways_together"})
 FLEET_METRICS = frozenset({"silent_agents_ratio"})
 EARLY_S = 8.0
-"""Sooner than any one host's silence is an incident."""
+"""Earlier than the silence of a single host is an incident."""
 WORTH_BLAMING = 3
-"""Of fewer agents, most are not many enough to blame what they share."""
+"""With fewer agents, most of them are not enough to assume a common cause."""
 TOGETHER_S = 2.0
-"""Between the last words of agents that something took away at one instant: each speaks every
-second, and is read in turn."""
+"""Maximum time between the last reports of agents with a common cause of silence: each reports
+every second, and is read in turn."""
 WORTH_JOINING = 3
-"""So many hosts do not die by themselves within `TOGETHER_S` …"""
+"""This many hosts do not die independently within `TOGETHER_S` …"""
 WORTH_JOINING_ALIVE = 2
-"""… and of so many whose NICs answer probes it is not the hosts that died."""
+"""… and if this many have NICs that answer probes, the hosts themselves did not die."""
 BACK_NS = 30 * S
-"""Agents whose way to the controller is whole again may take so long to come back."""
+"""Time that agents may take to return once their connection to the controller is restored."""
 TOLD = 5
 NAMED = 3
 
@@ -39,9 +39,9 @@ class Refused(NamedTuple):
     """Hosts that may not report."""
 
     reasons: Mapping[str, str]
-    """Host → why its agent's certificate is not accepted."""
+    """Host → why its agent's certificate is refused."""
     removed: frozenset[str]
-    """Names whose every certificate is revoked: hosts that belong to the fleet no longer."""
+    """Names whose certificates are all revoked: hosts that no longer belong to the fleet."""
 
 
 NOBODY_REFUSED = Refused({}, frozenset())
@@ -53,13 +53,13 @@ def of_hosts(
     answering: Collection[str],
     refused: Mapping[str, str],
 ) -> list[Observation]:
-    """Agents: how long each has sent no report; of those that never did, nothing is known.
+    """Agents: how long each has sent no report; unknown for those that never did.
 
     Args:
         silent_ns: host → for how long its agent has sent no report.
         missed: hosts that were silent before.
-        answering: hosts whose NICs answer the probes of others; empty: nobody probes.
-        refused: host → why its agent's certificate is not accepted.
+        answering: hosts whose NICs answer the probes of others; empty: nothing is probed.
+        refused: host → why its agent's certificate is refused.
     """
     known = [
         Observation(
@@ -75,7 +75,7 @@ def of_hosts(
 def _why(
     host: str, age_ns: int, answering: Collection[str], refused: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What is known of a silent agent besides."""
+    """Further facts about a silent agent."""
     if age_ns / S <= EARLY_S:
         return ()
     if host in refused:
@@ -91,14 +91,15 @@ def without_hosts_that_report(
     homes: Mapping[str, str],
     known: Container[str],
 ) -> tuple[Finding, ...]:
-    """The same; a switch that its hosts could not be told from alone where any of them reports: a
-    host that stands still does not. If none did before, one that reports again proves nothing.
+    """The findings; a switch that could not be distinguished from its hosts is named alone if any
+    of them reports, because a host that is stopped does not. If none reported before, one that
+    reports again proves nothing.
 
     Args:
-        findings: what localisation blames.
+        findings: of localisation.
         silent_ns: host → for how long its agent has sent no report.
         homes: NIC → the switch that it is at.
-        known: what was reported of switches and their hosts.
+        known: earlier reports of switches and their hosts.
     """
     recent = {host for host, age_ns in silent_ns.items() if age_ns <= TOGETHER_S * S}
     alive = {hosts_at(switch) for nic, switch in homes.items() if nic.partition("/")[0] in recent}
@@ -111,7 +112,7 @@ def without_hosts_that_report(
 
 
 def gateway_subject(name: str) -> str:
-    """What an incident of a gateway is about: a host may have the same name."""
+    """The subject of a gateway's incident: a host may have the same name."""
     return f"gateway {name}"
 
 
@@ -122,17 +123,16 @@ def of_gateways(
     silent_ns: Mapping[str, int],
     answering: Collection[str],
 ) -> list[Observation]:
-    """Gateways that are expected: how long each has sent nothing. Agents attach to another one, and
-    are not silent for it; those that found none, or stay with a gateway that has lost its leader,
-    are silent because of it, unless it was their hosts that died.
+    """Expected gateways: how long each has sent nothing. Agents attach to another one, and are not
+    silent because of it. Those that found none, or stay with a gateway that has lost its leader,
+    are silent because of it, unless their hosts died.
 
     Args:
         absent_ns: name → for how long it has sent nothing.
-        seen: those that have been heard by this controller; of the others nothing is known while
-            they are waited for.
-        behind: host → the gateway that its agent was attached to last.
+        seen: those heard by this controller; the others are unknown while they are waited for.
+        behind: host → the gateway that its agent was last attached to.
         silent_ns: host → for how long its agent has sent no report.
-        answering: hosts whose NICs answer the probes of others; empty: nobody probes.
+        answering: hosts whose NICs answer the probes of others; empty: nothing is probed.
     """
     cut_off: dict[str, list[str]] = {name: [] for name in absent_ns}
     for host, name in sorted(behind.items()):
@@ -161,11 +161,11 @@ def _without_gateway(hosts: list[str]) -> tuple[str, ...]:
 def of_gateway_sets(
     gateways: Iterable[Observation], known: Mapping[str, tuple[str, ...]]
 ) -> list[Observation]:
-    """How many of those gateways that were lost within `TOGETHER_S` still are: what took both away
-    is one thing that they share, as a host, a switch or power.
+    """Number of gateways still absent of those lost within `TOGETHER_S`: the cause is something
+    that they share, such as a host, a switch or power.
 
     Args:
-        gateways: of `of_gateways`.
+        gateways: from `of_gateways`.
         known: sets that are incidents: members, by subject.
     """
     by_subject = {each.subject: each for each in gateways}
@@ -175,7 +175,7 @@ def of_gateway_sets(
         if each.value is not None
     }
     sets = {
-        # One that was stopped on purpose meanwhile, or revoked, is missed no longer.
+        # One that was stopped on purpose meanwhile, or revoked, is no longer expected.
         name: tuple(each for each in members if each in by_subject)
         for name, members in known.items()
     }
@@ -204,7 +204,8 @@ def of_gateway_sets(
 
 
 def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:
-    """How many of all agents say nothing: most of them at once is the fault of what they share."""
+    """Number of silent agents of all: if most are silent at once, the cause is something that they
+    share."""
     if len(silent_ns) < WORTH_BLAMING:
         return [Observation("silent_agents_ratio", FLEET, None)]
     silent = sorted(host for host, age_ns in silent_ns.items() if age_ns / S > EARLY_S)
@@ -219,10 +220,10 @@ def of_sets(
     answering: Collection[str],
     known: Mapping[str, tuple[str, ...]],
 ) -> list[Observation]:
-    """How many of those that fell silent together still are.
+    """Number still silent of those that fell silent together.
 
-    Hosts whose NICs go on answering probes have lost their way to the controller; of the others
-    nothing is left to see. Those are distinguished.
+    Hosts whose NICs continue to answer probes have lost their connection to the controller; the
+    others show no sign of life. These are distinguished.
 
     Args:
         silent_ns: host → for how long its agent has sent no report.
@@ -243,7 +244,7 @@ def of_sets(
 
 
 def _together(ages_ns: Mapping[str, int], least: int) -> Iterator[tuple[str, ...]]:
-    """Sets of hosts whose last words were within `TOGETHER_S`, the longest silent first."""
+    """Sets of hosts whose last reports were within `TOGETHER_S`, the longest silent first."""
     waiting = sorted(ages_ns, key=lambda host: -ages_ns[host])
     while waiting and ages_ns[waiting[0]] > EARLY_S * S:
         since_ns = ages_ns[waiting[0]] - TOGETHER_S * S

@@ -24,28 +24,28 @@ from syntony.wire.sla import (
 )
 
 SETTLED_NS = 2_500 * MS
-"""Rows of a second are in the store so long after its end (see `controller.settled`)."""
+"""Rows of a second are in the store this long after its end (see `controller.settled`)."""
 WINDOW_NS = 60 * S
-"""What the controller itself looks at, again and again."""
+"""Window of the controller's own periodic evaluation."""
 USUAL_AGE_NS = 300 * S
-"""How long an answer about the past serves: it changes little, and reads many rows."""
+"""Validity of an answer about the past: it changes little, and reads many rows."""
 NO_USUAL_AGE_NS = 60 * S
-"""… and how long the answer that there is none."""
+"""… and of the answer that there is none."""
 GROUPINGS = ("pair", "host", "rail", "job")
 MAX_FLOWS = 100
-"""Told of one queue."""
+"""Maximum named for one queue."""
 
 JobPairs = Mapping[str, frozenset[tuple[str, str]]]
-"""Job → the pairs of NICs that its connections go between."""
+"""Job → the pairs of NICs between which it has connections."""
 
 
 class SlaService:
-    """Reads the store, never writes it. `report` and `check` may run in threads of their own.
+    """Reads the store, never writes it. `report` and `check` may run in separate threads.
 
     Args:
         path: an operator's file of objectives; empty for none.
         store: rows of probing.
-        fleet: who is there, on which rails.
+        fleet: members and their rails.
         locating: learnt paths.
 
     Raises:
@@ -55,18 +55,18 @@ class SlaService:
     def __init__(self, path: str, store: Store, fleet: Fleet, locating: LocateLoop) -> None:
         self.terms = check_terms(load_config(path, Terms), path) if path else Terms()
         self.rows: tuple[SlaRow, ...] | None = None
-        """Verdicts on all pairs of NICs, as of the last `look`; None before the first."""
+        """Verdicts on all pairs of NICs, from the last `look`; None before the first."""
         self.planes: PlanesSeen | None = None
-        """UDP beside verbs, as of the last `look`."""
+        """Comparison of UDP and verbs, from the last `look`."""
         self._watch = PlaneWatch(store, fleet)
         self._store = store
         self._fleet = fleet
         self._locating = locating
         self._usual: dict[str, tuple[int, dict[str, Latency]]] = {}
-        """By grouping: when it was asked, and the answer."""
+        """By grouping: when it was queried, and the answer."""
 
     def look(self, fleet_ns: int) -> None:
-        """Judge all pairs again, and compare planes. Raises `StoreError`."""
+        """Evaluate all pairs again, and compare planes. Raises `StoreError`."""
         self.rows = self.report("pair", WINDOW_NS, fleet_ns, {}).rows
         self.planes = self._watch.look((fleet_ns - SETTLED_NS) // S * S)
 
@@ -77,10 +77,10 @@ class SlaService:
             grouping: one of `GROUPINGS`.
             window_ns: how far back.
             fleet_ns: now.
-            jobs: what each job's connections join.
+            jobs: pairs of NICs of each job's connections.
 
         Raises:
-            UsageError: another grouping, or a window that is not kept.
+            UsageError: another grouping, or a window without data.
             StoreError: the store failed.
         """
         if grouping not in GROUPINGS:
@@ -99,9 +99,9 @@ class SlaService:
 
         Args:
             host: its name.
-            window_ns: how far back its latency is looked at.
+            window_ns: how far back its latency is evaluated.
             fleet_ns: now.
-            incidents: (subject, summary) of those that are live and about this host.
+            incidents: (subject, summary) of live ones about this host.
 
         Raises:
             UsageError: no such host in the fleet.
@@ -128,10 +128,10 @@ class SlaService:
             host=host, status=worst(item.status for item in items), items=tuple(items)
         )
 
-    # --- within ---
+    # --- internal ---
 
     def _usual_of(self, grouping: str, now_ns: int, jobs: JobPairs) -> dict[str, Latency]:
-        """What has been usual; only subjects with enough of a past."""
+        """Usual values; only subjects with enough data of the past."""
         requested_ns, usual = self._usual.get(grouping, (0, {}))
         if now_ns - requested_ns < (USUAL_AGE_NS if usual else NO_USUAL_AGE_NS):
             return usual
@@ -179,14 +179,14 @@ class SlaService:
 def latencies(
     store: Store, grouping: str, first_ns: int, last_ns: int, jobs: JobPairs
 ) -> dict[str, Latency]:
-    """Subject to its latency over ``[first_ns, last_ns)``. Raises `StoreError`.
+    """Subject → its latency over ``[first_ns, last_ns)``. Raises `StoreError`.
 
     Args:
         store: rows of probing.
         grouping: one of `GROUPINGS`.
         first_ns: fleet time.
         last_ns: fleet time.
-        jobs: what each job's connections join.
+        jobs: pairs of NICs of each job's connections.
     """
     latency = store.latency
     if grouping == "host":
@@ -199,7 +199,7 @@ def latencies(
 
 
 def enough(found: Mapping[str, Latency]) -> dict[str, Latency]:
-    """Those with enough delays to say what is usual."""
+    """Those with enough delays to be a reference."""
     return {subject: each for subject, each in found.items() if each.measured >= ENOUGH}
 
 
@@ -213,9 +213,9 @@ def judged(
 
     Args:
         now: the window in question.
-        usual: their past, of those that have enough of one.
+        usual: their past, for those with enough of it.
         classes: of their paths, where known.
-        terms: what is promised.
+        terms: the objectives.
     """
     peers = peers_by_class(now, classes)
     rows = [
@@ -249,5 +249,5 @@ _RANK = {
 
 
 def _of_two(found: dict[str, Latency]) -> dict[str, Latency]:
-    """Without what a host says to itself."""
+    """Without probes of a host to itself."""
     return {subject: each for subject, each in found.items() if len(set(subject.split("->"))) > 1}

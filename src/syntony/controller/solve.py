@@ -15,7 +15,7 @@ from syntony.wire.clocks import Timelines
 from syntony.wire.tables import CLOCK
 
 SOLVE_INTERVAL_NS = 1 * S
-"""A clock's drift is known for far longer; more often would tell agents the same again."""
+"""A clock's drift stays valid far longer; shorter intervals would send agents the same again."""
 
 
 class Solver(Protocol):
@@ -41,14 +41,13 @@ class Solver(Protocol):
 
 
 class SolveLoop:
-    """Collects edges, solves, and says what follows. Not thread-safe, except that `step` may run
-    in a thread of its own while `take` runs in another.
-    """
+    """Collects edges, solves, and returns the results. Not thread-safe, except that `step` may run
+    in a separate thread while `take` runs in another."""
 
     def __init__(self, solver: Solver, true: Sequence[SyntheticClock] = ()) -> None:
         self.timelines: tuple[Timeline, ...] = ()
         self.true = tuple(true)
-        """Of a lab: the clocks that its hosts read."""
+        """In a lab: the clocks that its hosts read."""
         self._solver = solver
         self._waiting: dict[str, tuple[tuple[Edge, ...], tuple[UtcReading, ...]]] = {}
         self._newest: dict[str, tuple[Edge, ...]] = {}
@@ -58,17 +57,17 @@ class SolveLoop:
         self._own_rows = OwnRows(CLOCK)
         self._solved_ns: int | None = None
         self._nodes: frozenset[str] = frozenset()
-        """That have a timeline."""
+        """Clocks that have a timeline."""
         self._unsolved = False
-        """Whether one was reported that has none."""
+        """Whether a clock without a timeline was reported."""
         self.steps = 0
         """Steps of fleet time to UTC since this began."""
         self.last_step = 0
-        """Names the last step of fleet time; 0 before the first."""
+        """Identifies the last step of fleet time; 0 before the first."""
 
     @property
     def utc(self) -> Utc | None:
-        """Where UTC is, as of the last solve; None without anchors."""
+        """The offset of UTC, from the last solve; None without anchors."""
         return self._solver.utc
 
     @property
@@ -83,8 +82,8 @@ class SolveLoop:
         utc: Sequence[UtcReading] = (),
         epochs: Mapping[str, int] | None = None,
     ) -> None:
-        """The newest edges and UTC readings of one agent, and its clocks' present epochs, as
-        `clock_evidence.credible` left them."""
+        """Take the newest edges and UTC readings of one agent, and its clocks' present epochs, as
+        filtered by `clock_evidence.credible`."""
         reported = dict(epochs or {})
         self._new_epoch |= any(
             self._epochs.get(node, epoch) != epoch for node, epoch in reported.items()
@@ -95,11 +94,11 @@ class SolveLoop:
         self._waiting[host] = (self._newest[host], tuple(utc))
 
     def edges(self) -> tuple[Edge, ...]:
-        """What every agent last said of its pairs."""
+        """The last edges of every agent."""
         return tuple(edge for _, edges in sorted(self._newest.items()) for edge in edges)
 
     def inherit(self, memory: FleetMemory) -> None:
-        """Go on from a predecessor's timelines; before the first step."""
+        """Continue from a predecessor's timelines; before the first step."""
         self._solver.inherit(memory)
 
     def memory(self) -> FleetMemory | None:
@@ -108,11 +107,11 @@ class SolveLoop:
         return memory if memory.lines else None
 
     def now(self, now_ns: int) -> int | None:
-        """Fleet time as of the newest timelines; None before any."""
+        """Current fleet time by the newest timelines; None before any."""
         return self._time.now(now_ns)
 
     def due(self, now_ns: int) -> bool:
-        """Once a second; at once for a clock that has no fleet time yet, or none any more."""
+        """Once a second; at once for a clock without fleet time, or one that has lost it."""
         return (
             self._new_epoch
             or self._unsolved
@@ -121,7 +120,7 @@ class SolveLoop:
         )
 
     def step(self, now_ns: int) -> tuple[Timeline, ...]:
-        """Solve with what has arrived; `now_ns` is monotonic."""
+        """Solve with the received edges; `now_ns` is monotonic."""
         self._solved_ns = now_ns
         self._new_epoch = self._unsolved = False
         waiting, self._waiting = self._waiting, {}
@@ -167,9 +166,9 @@ class Solved:
 
     Args:
         timelines: of all clocks.
-        utc: where UTC is.
-        step: names the last step of fleet time.
-        before: of the solve before; None: there was none.
+        utc: the offset of UTC.
+        step: identifies the last step of fleet time.
+        before: of the previous solve; None: there was none.
     """
 
     def __init__(
@@ -196,7 +195,7 @@ class Solved:
         return self._changed is None or not self._changed.isdisjoint(clocks)
 
     def of(self, clocks: frozenset[str]) -> Timelines:
-        """What a host must know that has to do with these clocks."""
+        """The part about these clocks, for a host."""
         known = sorted(clocks & self._lines.keys())
         return Timelines(
             timelines=tuple(self._lines[node] for node in known), utc=self._utc, step=self._step

@@ -16,11 +16,11 @@ METRICS = frozenset(METRIC.values())
 def observations(
     seen: StallsSeen, nics: Mapping[str, str], silent: Collection[str] = frozenset()
 ) -> list[Observation]:
-    """Of each cause, the NIC at least half of whose pairs stall, else pairs.
+    """For each cause, the NIC with at least half of its pairs stalled, else pairs.
 
     Args:
-        seen: what one look found.
-        nics: address to ``host/nic``; addresses that are no NIC's of the fleet are left out.
+        seen: the result of one evaluation.
+        nics: address → ``host/nic``; addresses of no NIC of the fleet are left out.
         silent: hosts whose agents do not report.
     """
     pairs = {

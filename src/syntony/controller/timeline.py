@@ -19,7 +19,7 @@ TIMELINE = "fleet timeline"
 
 
 class KeptTimeline(msgspec.Struct, frozen=True):
-    """What makes fleet time go on after a restart."""
+    """State from which fleet time continues after a restart."""
 
     memory: FleetMemory
     fleet_ns: int = 0
@@ -33,10 +33,11 @@ class TimelineKeeper:
         self._document = Document(state, TIMELINE, KeptTimeline)
         self._solving = solving
         self.clocks = 0
-        """How many clocks had timelines when these were last kept."""
+        """Number of clocks with timelines when these were last stored."""
 
     async def load(self) -> int:
-        """Go on from a predecessor's timelines; returns the fleet time when it kept them, or 0."""
+        """Continue from a predecessor's timelines; returns the fleet time when it stored them, or
+        0."""
         kept = await asyncio.to_thread(self._document.load)
         if kept is None:
             return 0
@@ -45,7 +46,7 @@ class TimelineKeeper:
         return kept.fleet_ns
 
     async def keep(self, fleet_ns: int) -> None:
-        """Keep the present timelines; a failure is logged."""
+        """Store the present timelines; a failure is logged."""
         memory = self._solving.memory()
         if memory is None:
             return

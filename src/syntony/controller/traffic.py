@@ -30,14 +30,14 @@ from syntony.wire.failover import (
 _log = logging.getLogger(__name__)
 _MAX_TEXT = 200
 MAX_USED = 65_536
-"""(job, NIC, NIC) that are remembered."""
+"""Maximum (job, NIC, NIC) that are remembered."""
 STALE_NS = 10 * S
-"""Five reports missed: what the host's connections do now is not known."""
+"""Five reports are missing: the host's connections are unknown."""
 FORGET_NS = 3600 * S
-"""A host that has reported nothing for so long is shown no more; until then, with its age."""
+"""A host without a report for this long is no longer shown; until then, with its age."""
 USED_NS = 120 * S
-"""An incident's jobs are those that used its part so lately: failover leaves within milliseconds
-what an incident tells of seconds later."""
+"""An incident's jobs are those that used its component this recently: failover leaves within
+milliseconds a component that an incident names seconds later."""
 
 
 class _Reported(NamedTuple):
@@ -46,10 +46,10 @@ class _Reported(NamedTuple):
 
 
 class TrafficService:
-    """One per controller; used on its event loop only, but for `throw`, `flows` and `pairs`.
+    """One per controller; used on its event loop only, except `throw`, `flows` and `pairs`.
 
     Args:
-        state: where the switch is kept.
+        state: stores the switch.
 
     Raises:
         StateError: it cannot be read.
@@ -61,15 +61,15 @@ class TrafficService:
         self._log = PathLog()
         self._recording = threading.Lock()
         self._unrecorded: tuple[Switch, Issuer, str] | None = None
-        """A stop that is in force and that control state does not know of."""
+        """A stop that is in force but not recorded in control state."""
         self.switch: Switch | None = state.switch()
         """None: never thrown."""
         self._used: dict[tuple[str, str, str], int] = {}
-        """(job, NIC, NIC) to when its connections last went between these."""
+        """(job, NIC, NIC) → when it last had connections between these."""
 
     def take(self, host: str, report: PathsReport, now_ns: int) -> None:
-        """An agent's newest report; `now_ns` is monotonic. One that speaks for another host is not
-        used."""
+        """Take an agent's newest report; `now_ns` is monotonic. One about another host is
+        ignored."""
         if not _is_of(host, report):
             _log.warning("paths ignored host=%s reason=they start at another host", host)
             return
@@ -92,7 +92,7 @@ class TrafficService:
 
         Returns:
             The new position, its row for the log, and why it could not be recorded: a stop is
-            carried out even then.
+                carried out even then.
 
         Raises:
             StateError: a start could not be recorded; nothing changed.
@@ -120,14 +120,14 @@ class TrafficService:
 
     @property
     def is_unrecorded(self) -> bool:
-        """Whether a stop is in force that control state does not know of."""
+        """Whether a stop is in force that is not recorded in control state."""
         return self._unrecorded is not None
 
     def record(self) -> None:
-        """Record a stop that could not be when it was ordered; waits for the disk.
+        """Record a stop that could not be recorded when it was ordered; waits for the disk.
 
         Raises:
-            StateError: it cannot be yet.
+            StateError: it still cannot.
         """
         with self._recording:
             if self._unrecorded is not None:
@@ -140,8 +140,8 @@ class TrafficService:
         return FleetConnections(hosts=tuple(self._hosts(query, now_ns)))
 
     def flows(self, now_ns: int) -> list[QueueFlow]:
-        """Every way of every job's connections, in the direction in which its host sends, of hosts
-        that still report; `now_ns` is monotonic."""
+        """Every path of every job's connections, in the direction in which its host sends, for
+        hosts that still report; `now_ns` is monotonic."""
         return [
             QueueFlow(job=connection.job, pair="->".join(pair), rate_bps=subflow.rate_bps)
             for report in self._fresh(now_ns)
@@ -151,8 +151,8 @@ class TrafficService:
         ]
 
     def pairs(self, now_ns: int) -> dict[str, frozenset[tuple[str, str]]]:
-        """Job → the pairs of NICs, both directions, that its connections go between, of hosts that
-        still report; `now_ns` is monotonic."""
+        """Job → the pairs of NICs, both directions, between which it has connections, for hosts
+        that still report; `now_ns` is monotonic."""
         found: dict[str, set[tuple[str, str]]] = {}
         for report in self._fresh(now_ns):
             for job, ends in _pairs(report).items():
@@ -160,7 +160,7 @@ class TrafficService:
         return {job: frozenset(ends) for job, ends in found.items()}
 
     def used(self, now_ns: int) -> dict[str, frozenset[tuple[str, str]]]:
-        """As `pairs`, with those that were left within `USED_NS`; `now_ns` is monotonic."""
+        """As `pairs`, with those left within `USED_NS`; `now_ns` is monotonic."""
         self._used = {key: at for key, at in self._used.items() if now_ns - at < USED_NS}
         found: dict[str, set[tuple[str, str]]] = {}
         for job, a, b in self._used:
@@ -213,7 +213,7 @@ class TrafficService:
 
 
 def _is_of(host: str, report: PathsReport) -> bool:
-    """Whether the near end of each way is the host's; one that its agent cannot name is an
+    """Whether the near end of each path is the host's; one that its agent cannot name is an
     address."""
     return all(
         near == host or not slash
@@ -233,7 +233,7 @@ def _bare(report: PathsReport) -> PathsReport:
 
 
 def _pairs(report: PathsReport) -> dict[str, set[tuple[str, str]]]:
-    """Job to the pairs of NICs, both directions, that its connections go between."""
+    """Job → the pairs of NICs, both directions, between which it has connections."""
     found: dict[str, set[tuple[str, str]]] = {}
     for connection in report.connections:
         ends = found.setdefault(connection.job, set())
@@ -245,6 +245,6 @@ def _pairs(report: PathsReport) -> dict[str, set[tuple[str, str]]]:
 
 
 def _pair(path: str) -> tuple[str, str]:
-    """The NICs at the ends of ``host/nic:port > host/nic:port``; empty for what is not one."""
+    """The NICs at the ends of ``host/nic:port > host/nic:port``; empty for any other text."""
     a, _, b = path.partition(" > ")
     return a.rpartition(":")[0], b.rpartition(":")[0]

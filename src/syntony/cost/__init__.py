@@ -1,4 +1,5 @@
-"""What failures cost a fleet, today and with Syntony. Pure arithmetic over `wire.cost`."""
+"""A model of what failures cost a fleet, without and with Syntony. Pure arithmetic over the
+messages of `syntony.wire.cost`."""
 
 from syntony.cost.history import observed
 from syntony.cost.model import check, cost

@@ -1,7 +1,7 @@
-"""Which components each flow crosses, as far as it was learnt. Pure.
+"""The learnt path of each probe flow, as the components that it crosses. Pure.
 
-During an outage a path is learnt only up to where packets still pass. What fits the path as it was
-known before, only shorter or with silent hops, is therefore no news: the fuller path stays.
+During an outage a path can be traced only as far as packets still pass. A trace that matches the
+known path, but is shorter or has silent hops, is therefore ignored: the fuller path is kept.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class Way(NamedTuple):
 
 
 class PathBook:
-    """The newest hops of every flow, and their names. `version` counts the changes."""
+    """The newest hops of every flow, and the components that they are. `version` counts the
+    changes."""
 
     def __init__(self, topology: Topology | None = None) -> None:
         self._topology = topology
         self._named = {each.name for each in topology.devices} if topology else set[str]()
         self._met: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        """NIC → the devices of the topology that its packets meet first, by its paths."""
+        """NIC → the devices of the topology that its packets meet first, from its learnt paths."""
         self._hops: dict[Way, tuple[str, ...]] = {}
         self._components: dict[Way, tuple[str, ...]] = {}
         self._heard_ns: dict[Way, int] = {}
@@ -44,10 +45,10 @@ class PathBook:
         return len(self._hops)
 
     def learn(self, way: Way, hops: Iterable[str], at_ns: int = 0) -> bool:
-        """Take a path as learnt, one address a hop, `SILENT` for none; whether it is news.
+        """Store a traced path, one address per hop, `SILENT` for none. Returns whether it is new.
 
         Args:
-            at_ns: when it was learnt, fleet time; older than what is known is no news.
+            at_ns: when it was traced, fleet time. A path older than the known one is ignored.
         """
         if at_ns < self._heard_ns.get(way, 0):
             return False
@@ -66,19 +67,19 @@ class PathBook:
         return True
 
     def turned(self) -> dict[Way, int]:
-        """Flows found on other devices since the last call → when their trace began, fleet time.
+        """Flows whose path changed since the last call → when their trace began, fleet time.
 
-        What was measured before then belongs to the path before.
+        Measurements from before that instant belong to the previous path.
         """
         found, self._turned = self._turned, {}
         return found
 
     def forget(self, before_ns: int, keep: Callable[[Way], bool]) -> tuple[Way, ...]:
-        """Drop the ways without an answer since this instant; returns them.
+        """Drop flow directions without an answer since this instant, and return them.
 
         Args:
-            keep: ways to be remembered all the same: those still probed. Of a part that is dark
-                no answers come, for as long as that takes.
+            keep: those to keep nevertheless, because they are still probed: while a part of the
+                fabric is down, no answers come.
         """
         old = [way for way, at_ns in self._heard_ns.items() if at_ns < before_ns]
         gone = tuple(way for way in old if not keep(way))
@@ -90,20 +91,20 @@ class PathBook:
         return gone
 
     def components(self, way: Way) -> tuple[str, ...]:
-        """What the flow crosses, in order; what is unknown is one group between known devices."""
+        """Components that the flow crosses, in order. Unknown ones between known devices are one
+        group."""
         if way not in self._components:
             self._components[way] = tuple(components_of(self._devices(way)))
         return self._components[way]
 
     def heard(self, way: Way) -> tuple[str | None, ...]:
-        """The sender and the devices that answered, never what the topology says; None for
-        a silent one; nothing of a way that is not known."""
+        """The sender and the devices that answered, never taken from the topology. None stands for
+        a silent hop. Empty if the path is unknown."""
         hops = self._hops.get(way)
         return () if hops is None else (way.src, *map(self.device, hops))
 
     def first_switches(self) -> dict[str, str]:
-        """NIC → the device that its packets meet first, by most of its paths; never what the
-        topology says."""
+        """NIC → the device that most of its paths meet first; never taken from the topology."""
         heard: dict[str, Counter[str]] = defaultdict(Counter)
         for way, hops in list(self._hops.items()):
             device = self.device(hops[0]) if hops else None
@@ -112,16 +113,16 @@ class PathBook:
         return {nic: devices.most_common(1)[0][0] for nic, devices in heard.items()}
 
     def cabled_to(self, nic: str) -> str:
-        """The one switch that the topology cables a NIC to; empty where it does not say."""
+        """The one switch that the topology cables a NIC to; empty if it lists none or several."""
         return self._planned(nic) or ""
 
     @property
     def parallel(self) -> dict[str, int]:
-        """As `Topology.parallel`: nothing where no topology is known."""
+        """As `Topology.parallel`; empty without a topology."""
         return {} if self._topology is None else self._topology.parallel
 
     def cabled_nics(self) -> dict[str, str]:
-        """NIC → the one switch that the topology cables it to, of all that it knows."""
+        """NIC → the one switch that the topology cables it to, for all NICs that it lists."""
         nics = () if self._topology is None else self._topology.of_kind(ComponentKind.NIC)
         return {nic: at for nic in nics if (at := self._planned(nic))}
 
@@ -133,8 +134,8 @@ class PathBook:
         return tuple(self._hops)
 
     def _meet(self, nic: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
-        """One of its paths began with other hops before. Where a NIC is found to be at another
-        switch than the topology says, all of its paths go by what is found."""
+        """Record that the first hops of one of a NIC's paths changed. If a NIC is found at another
+        switch than the topology says, what was found is used for all of its paths."""
         first, at = self._met[nic], self._switch_at(nic)
         for hops, count in ((before, -1), (now, 1)):
             device = self.device(hops[0]) if hops else None
@@ -159,7 +160,7 @@ class PathBook:
         return [way.src, *middle, way.dst]
 
     def device(self, address: str) -> str | None:
-        """Who answers by an address; None for `SILENT`."""
+        """The device with an address; None for `SILENT`."""
         if address in {"", SILENT}:
             return None
         if self._topology is None:
@@ -167,15 +168,15 @@ class PathBook:
         return self._topology.by_address.get(address, address)
 
     def _switch_at(self, nic: str) -> str | None:
-        """The one switch that a NIC is at, where the topology knows of one: the one that most of
-        its paths begin with, else the one that it is cabled to there."""
+        """The switch that a NIC is at, if the topology lists its cable: the one that most of its
+        paths begin with, else the one that the topology says."""
         planned = self._planned(nic)
         if planned is None or not (met := +self._met[nic]):
             return planned
         return max(met, key=lambda device: (met[device], device == planned))
 
     def _planned(self, nic: str) -> str | None:
-        """The one switch that the topology cables a NIC to, where it does."""
+        """The one switch that the topology cables a NIC to, if any."""
         near = () if self._topology is None else self._topology.neighbours.get(nic, ())
         return near[0] if len(near) == 1 else None
 

@@ -1,7 +1,9 @@
-"""In which direction round trips broke, by the requests that their targets received. Pure.
+"""In which direction unanswered round trips were lost, from the requests that targets received.
+Pure.
 
-Decided by pair of NICs and window: if all requests of a pair's broken round trips arrived, the way
-back lost them; if none arrived, the way there. Otherwise the direction is unknown.
+Decided per pair of NICs and window. If all requests of a pair's unanswered round trips arrived,
+they were lost on the way back. If none arrived, they were lost on the way there. Otherwise the
+direction is unknown.
 """
 
 from __future__ import annotations
@@ -17,29 +19,29 @@ from syntony.fabric.tally import Floats, Index, Ints
 
 SLACK = 2
 SLACK_S = 0.1
-"""Requests received in another window than sent, per pair: a few, or what a tenth of a second
-brings, since the two ends cut their seconds by their own ticks. Where few are received at all, few
-can be of another window."""
+"""Requests that may be received in another window than they were sent in, per pair: a few, or those
+of a tenth of a second, because each end cuts its seconds by its own clock. At low rates it can only
+be few."""
 
 
 class Attributed(NamedTuple):
-    """Broken round trips by direction, (flows,) each."""
+    """Unanswered round trips by direction, (flows,) each."""
 
     there: Ints
     """Lost on the way to the target."""
     back: Ints
     """Lost on the way back."""
     unknown: NDArray[np.bool_]
-    """Flows of which nobody can say."""
+    """Flows whose direction of loss is unknown."""
 
 
 def attribute(window: HistoryWindow, flows: Index, pair: Index, of_pair: Index) -> Attributed:
-    """Say of the broken round trips of some flows where they were lost.
+    """Attribute the unanswered round trips of some flows to a direction.
 
     Args:
         window: counts of all flows.
-        flows: those with broken round trips.
-        pair: of all flows, the number of their pair of NICs.
+        flows: those with unanswered round trips.
+        pair: the number of the pair of NICs of each flow, for all flows.
         of_pair: NICs, from and to, (pairs, 2).
     """
     pairs, here = np.unique(pair[flows], return_inverse=True)
@@ -72,8 +74,8 @@ def attribute(window: HistoryWindow, flows: Index, pair: Index, of_pair: Index) 
 
 
 def _shares_end(ends: Index, mixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Pairs with a NIC that one of the mixed has, too, (pairs,). Where a NIC loses both ways,
-    pairs that happened to lose all of theirs one way prove nothing.
+    """Pairs that share a NIC with a pair of mixed result, (pairs,). If a NIC loses in both
+    directions, pairs that happened to lose all of theirs in one direction are no evidence.
 
     Args:
         ends: the NICs of each, (pairs, 2).
@@ -82,8 +84,8 @@ def _shares_end(ends: Index, mixed: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _hidden(broken: Ints, pair: Index, slack: Floats) -> NDArray[np.bool_]:
-    """Flows, (n,), that may have broken the other way than their pair: those that lost least, as
-    many losses as the slack of the pair, (pairs,), leaves open."""
+    """Flows, (n,), that may have lost in the other direction than their pair: those with the fewest
+    losses, up to the slack of the pair, (pairs,)."""
     order = np.lexsort((broken, pair))
     total = np.cumsum(broken[order])
     of_pair = np.bincount(pair, broken, len(slack))

@@ -1,12 +1,12 @@
 """Numbered candidates for the cause of loss, from paths as lists of names. Pure.
 
-Beside the listed names, candidates are what they imply: the cable of a link's two directions, the
-devices at a link's ends, the link between two neighbouring devices, the host of several NICs.
-Candidates that exactly the same paths cross are *twins* and cannot be distinguished: the one that
-claims least stands for all.
+In addition to the listed components, candidates are those that the list implies: the cable of a
+link's two directions, the devices at a link's ends, the link between two neighbouring devices, the
+host of several NICs. Candidates that exactly the same paths cross are *twins* and cannot be
+distinguished: the one with the narrowest claim represents all of them.
 
-A path that lists a group (``leaf0..leaf1``) crosses some of the links between the two devices, and
-it is not known which. It *may cross* the group and every known component on a way between them.
+A path that lists a group (``leaf0..leaf1``) crosses some of the links between the two devices;
+which ones is unknown. It *may cross* the group and every known component on a path between them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SWITCHES = frozenset({
     ComponentKind.SWITCH,
 })  # fmt: skip
 Key = tuple[str, str, int, bool]
-"""Name, kind, one of how many parallel cables, in both directions."""
+"""Name, kind, number of parallel cables, whether both directions."""
 _ENDS = frozenset({ComponentKind.NIC, ComponentKind.HOST, ComponentKind.REPLIES})
 
 
@@ -45,45 +45,46 @@ class Candidates:
     names: tuple[str, ...]
     kinds: tuple[ComponentKind, ...]
     penalty: Floats
-    """Nats each costs in advance, (candidates,)."""
+    """Log-prior penalty of each in nats, (candidates,)."""
     same: tuple[tuple[int, ...], ...]
-    """Per candidate: its twins, which are not in `crossed`."""
+    """Twins of each candidate; they are not in `crossed`."""
     shares: Floats
     """Prior probability of each among its twins, (candidates,)."""
     crossed: PathCrossings
-    """By each path."""
+    """Which candidates each path crosses."""
     one_of: Ints
     """How many parallel cables each is one of, (candidates,); 1 for all else."""
     both_ways: Mask
-    """Which are a group in both directions, (candidates,)."""
+    """Which candidates are a group in both directions, (candidates,)."""
 
     @cached_property
     def loss_price(self) -> Floats:
-        """`penalty` of a fault that loses: clocks do not, (candidates,)."""
+        """`penalty` for a fault that loses packets: infinite for clocks, (candidates,)."""
         clocks = np.array([kind is ComponentKind.CLOCK for kind in self.kinds], dtype=np.bool_)
         return np.where(clocks, np.inf, self.penalty)
 
     def is_fixed(self, candidate: int) -> bool:
-        """As `tally.Structure`: what only paths that begin or end there cross, and groups in both
-        directions, which explain too much already."""
+        """As `tally.Structure`: components crossed only by paths that begin or end there, and
+        groups in both directions, which already explain too much."""
         ends = link_ends(self.names[candidate]) or ()
         at_end = self.kinds[candidate] in _ENDS or any("/" in end for end in ends)
         return at_end or bool(self.both_ways[candidate])
 
     def may_be_parts(self, candidate: int, loss: float) -> bool:
-        """As `tally.Structure`: a dead switch that NICs are at may. Their paths cannot go round it
-        as routes converge, so that those that are well speak against it."""
+        """As `tally.Structure`: a dead switch may, if NICs are attached to it. Their paths cannot
+        avoid it while routes converge, so paths without loss contradict it."""
         dead = self.kinds[candidate] in _SWITCHES and loss > BLACKHOLE_LOSS
         return dead and self.names[candidate] in self._edges
 
     @cached_property
     def _edges(self) -> frozenset[str]:
-        """Devices that NICs are at."""
+        """Devices that NICs are attached to."""
         ends = (link_ends(name) for name in self.names if "/" in name)
         return frozenset(end for pair in ends if pair for end in pair if "/" not in end)
 
     def number_of(self, found: Finding) -> int | None:
-        """Of what was found to lose; None for what stands for nothing here, and for delays."""
+        """Number of a component found to lose packets; None for delays and for one without a
+        representative here."""
         if not found.loss:
             return None
         return self.numbers.get((found.component, found.kind, found.one_of, found.both_ways))
@@ -95,21 +96,23 @@ class Candidates:
 
     @cached_property
     def numbers(self) -> dict[Key, int]:
-        """Those that stand for themselves; clocks lose nothing."""
+        """Numbers of the representatives; clocks are left out, as they lose nothing."""
         able = np.flatnonzero(np.isfinite(self.loss_price))
         return {self.key(number): number for number in able.tolist()}
 
     def across(self, number: int) -> Mask:
-        """Which paths surely cross it; of one of parallel cables, any of these, (paths,)."""
+        """Paths that certainly cross it, (paths,); for one of parallel cables, the paths across any
+        of them."""
         return self.crossed.by(self.whole_of(number))
 
     def whole_of(self, number: int) -> int:
-        """Of one of parallel cables all of them; itself of all else."""
+        """For one of parallel cables, all of them together; any other candidate unchanged."""
         return number if self.one_of[number] == 1 else self._numbered[self.names[number]]
 
     def parts(self, candidate: int, others: Index) -> Parts:
-        """As `tally.Structure`: of other candidates the links and cables between switches at this
-        one. A switch with a twin among them has none: they are named with it anyway."""
+        """As `tally.Structure`: which of the other candidates are links and cables from this switch
+        to other switches. A switch with a twin among them has none: they are named with it
+        anyway."""
         device = self.names[candidate]
         is_switch = self.kinds[candidate] in _SWITCHES
         if not is_switch or any(
@@ -136,7 +139,7 @@ class Candidates:
         return None if link in {other, whole} else Cable(other, whole)
 
     def both_directions(self, link: int) -> int | None:
-        """The cable that a link between switches is a direction of, if that is a candidate."""
+        """The cable of which a link between switches is a direction, if that is a candidate."""
         ends = _switches_at(self.names[link])
         if not ends or self.kinds[link] is not ComponentKind.LINK:
             return None
@@ -147,7 +150,7 @@ class Candidates:
 
     @cached_property
     def _numbered(self) -> dict[str, int]:
-        """Links and cables → who stands for each."""
+        """Links and cables → the representative of each."""
         return {
             self.names[each]: number
             for number, twins in enumerate(self.same)
@@ -157,7 +160,7 @@ class Candidates:
         }
 
     def place_of(self, part: int) -> str:
-        """What is looked at to repair a part of a switch."""
+        """The component to examine to repair a part of a switch."""
         return cable_name(*_switches_at(self.names[part]))
 
 
@@ -184,8 +187,8 @@ class Listing(NamedTuple):
     def between(
         self, pairs: Collection[tuple[str, str]], paths: Iterable[int]
     ) -> dict[tuple[str, str], set[str]]:
-        """What these paths list between the two devices of each pair; nothing for one that none of
-        them has two names apart."""
+        """Components that these paths list between the two devices of each pair; empty for a pair
+        that no path lists at least two names apart."""
         spans = (self.flat[self.starts[path] : self.starts[path + 1]] for path in paths)
         begins = {begin for begin, _ in pairs}
         found: dict[tuple[str, str], set[str]] = {}
@@ -201,6 +204,6 @@ class Listing(NamedTuple):
 
 @lru_cache(maxsize=1 << 17)
 def _switches_at(name: str) -> tuple[str, ...]:
-    """The two ends of a link or cable between switches; nothing for anything else."""
+    """The two ends of a link or cable between switches; empty for anything else."""
     ends = link_ends(name)
     return () if ends is None or any("/" in end for end in ends) else ends

@@ -1,9 +1,9 @@
-"""The fabric as seen in traced paths, and its changes. Pure.
+"""The fabric as observed in traced paths, and its changes. Pure.
 
-Only hops that answered count, never what a topology says: a cable is there while some flow's way
-crosses it. It is gone when the ways that crossed it were learnt again and go elsewhere; a way that
-nobody answers on any more proves nothing, and what nobody asks for any more is *unseen*, not gone.
-A change is reported once it has stood for a while. The first look is no change.
+Only hops that answered count, never a topology file. A cable exists while some flow's path crosses
+it. It is gone when the paths that crossed it were traced again and avoid it. A path without answers
+proves nothing, and a path that is no longer traced makes a cable *unseen*, not gone. A change is
+reported once it has lasted for `HOLD_NS`. The first discovery is not a change.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from syntony.fabric.names import cable_name, link_ends
 from syntony.model import S
 
 HOLD_NS = 8 * S
-"""What is over sooner was a flap: links report it. A path that has changed is asked for
-again after half as long (`learn.DOUBT_NS`)."""
+"""Shorter changes are flaps, which links report. A path that has changed is traced again after half
+of this time (`learn.DOUBT_NS`)."""
 QUIET_NS = 20 * S
-"""The first look ends when hardly any way has come to be known for so long, …"""
+"""The first discovery ends when hardly any path has become known for this long, …"""
 LATE_SHARE = 0.02
-"""… not counting this share of those known, of which no answer came for a while, …"""
+"""… not counting this share of the known paths, which got no answer for a while, …"""
 LOOK_NS = 120 * S
-"""… after two rounds of asking for every path (`learn.AGAIN_NS`) at the latest."""
+"""… and at the latest after two rounds of tracing every path (`learn.AGAIN_NS`)."""
 ROUND_NS = 65 * S
-"""One round, in which what turned is collected to be told as one, and a moved cable's old place is
-waited for."""
+"""One round of tracing. Paths rerouted within it are reported together, and a moved cable's old
+place has this long to show that it is gone."""
 ENOUGH = 10
-"""Ways that left a cable for others. Where so many crossed it, that none does after all were dealt
-out anew has a chance of e^-10."""
+"""Paths that must have left a cable. If that many crossed it, the chance that a redistribution of
+all paths leaves none on it is e^-10."""
 LOST_NS = 7 * 86_400 * S
-"""A lost cable is remembered for so long, …"""
+"""A lost cable is remembered for this long, …"""
 MOVED_NS = 86_400 * S
-"""… a moved NIC for so long."""
+"""… and a moved NIC for this long."""
 MAX_TOLD = 32
-"""Changes of one kind reported at a time; of more, only their number."""
+"""Changes of one kind reported at a time; of further ones, only their number."""
 
 
 class NicMove(msgspec.Struct, frozen=True):
-    """A NIC that is at another switch than it was."""
+    """A NIC that is at another switch than before."""
 
     before: str
     after: str
@@ -52,23 +52,23 @@ class NicMove(msgspec.Struct, frozen=True):
 
 
 class MapState(msgspec.Struct, kw_only=True):
-    """All that a restart must not lose."""
+    """State that must survive a restart."""
 
     cables: list[str] = msgspec.field(default_factory=list)
     lost: dict[str, int] = msgspec.field(default_factory=dict)
-    """Cable between switches to when it was lost, fleet time."""
+    """Cable between switches → when it was lost, fleet time."""
     moved: dict[str, NicMove] = msgspec.field(default_factory=dict)
     twins: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Lost cable → others that all of its ways left as well: one of them is why."""
+    """Lost cable → other cables that all of its paths left as well: one of them is the cause."""
     down: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """Switch that is down → cables that it may be instead."""
+    """Switch that is down → cables that may be the cause instead."""
 
 
 class FabricMap:
-    """Takes traced paths, and reports changes. Not thread-safe.
+    """Takes traced paths and reports changes. Not thread-safe.
 
     Args:
-        state: of an earlier life, or nothing.
+        state: of a previous process, or nothing.
     """
 
     def __init__(self, state: MapState | None = None) -> None:
@@ -83,31 +83,31 @@ class FabricMap:
         self._ways: dict[Way, tuple[str | None, ...]] = {}
         self._count: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
-        """Cable to the ways that went elsewhere, less those that came, since the last report."""
+        """Cable → paths that left it, minus those that joined it, since the last report."""
         self._left_with: dict[str, Counter[str]] = {}
-        """Cable between switches to those that the ways which left it left with it, and itself,
-        since the last that came."""
+        """Cable between switches → cables that were left together with it, itself included, since a
+        path last joined it."""
         self._differs: dict[str, int] = {}
-        """Cable to since when it differs from what was reported."""
+        """Cable → since when it differs from what was reported."""
         self._turned: dict[Way, tuple[tuple[str | None, ...], int]] = {}
-        """Way to where it went before, and since when it does not."""
+        """Path → where it went before, and since when it no longer does."""
         self._began_ns: int | None = None
         self._fresh_ns: deque[int] = deque()
-        """When ways came to be known within `QUIET_NS`, during the first look."""
+        """When paths became known within `QUIET_NS`, during the first discovery."""
         self._looking = True
 
     @property
     def looking(self) -> bool:
-        """Whether the first look is not over."""
+        """Whether the first discovery is still in progress."""
         return self._looking
 
     @property
     def cables(self) -> frozenset[str]:
-        """Those reported as there."""
+        """Cables reported as present."""
         return frozenset(self._reported)
 
     def state(self) -> MapState:
-        """For a successor."""
+        """State for the next process."""
         return MapState(
             cables=sorted(self._reported),
             lost=self.lost,
@@ -117,21 +117,21 @@ class FabricMap:
         )
 
     def homes(self) -> dict[str, str]:
-        """NIC to the switch that it was reported at; of several, the one most ways go by."""
+        """NIC → the switch that it was reported at; of several, the one that most paths use."""
         ends = (_ends(cable) for cable in sorted(self._reported, key=lambda c: (self._count[c], c)))
         return {a: b for a, b in ends if _is_nic(a)}
 
     def take(
         self, way: Way, heard: Sequence[str | None], now_ns: int, learnt_ns: int | None = None
     ) -> None:
-        """A way as it is now.
+        """Update one path.
 
         Args:
-            way: of a flow.
+            way: direction of a flow.
             heard: its sender and the devices that answered, in order, None for a silent one; empty
-                if nobody asks for it any more.
+                if the path is no longer traced.
             now_ns: fleet time.
-            learnt_ns: when that was learnt, fleet time; now, if not given.
+            learnt_ns: when the path was traced, fleet time; now if not given.
         """
         if self._began_ns is None:
             self._began_ns = now_ns
@@ -163,14 +163,15 @@ class FabricMap:
         self.confirm(new, learnt_ns)
 
     def confirm(self, heard: Sequence[str | None], learnt_ns: int) -> None:
-        """A sender and the devices that answered it, learnt to be as they were."""
+        """Record that a sender and the devices that answered it are unchanged."""
         self._departures.crossed(heard, learnt_ns)
         for device in self.down.keys() & set(heard):
             if device not in self._departures:
                 del self.down[device]
 
     def settle(self, now_ns: int) -> list[TopologyDifference]:
-        """What has stood for long enough to be reported; `down` is known from the beginning."""
+        """Changes that have lasted long enough to be reported; a switch that is `down` is reported
+        at once."""
         if self._began_ns is None:
             return []
         self.down |= self._departures.down(self._count)
@@ -187,7 +188,7 @@ class FabricMap:
         self.moved = {k: m for k, m in self.moved.items() if now_ns - m.at_ns < MOVED_NS}
         return _bounded(changes)
 
-    # --- within ---
+    # --- internal ---
 
     def _compare(self, cable: str, now_ns: int) -> None:
         if (self._count[cable] > 0) != (cable in self._reported):
@@ -200,7 +201,7 @@ class FabricMap:
             del self._count[cable]
 
     def _look(self, now_ns: int) -> None:
-        """The first look is over: without an earlier life, what is there is how it is."""
+        """End the first discovery: without earlier state, what is there is taken as normal."""
         self._looking = False
         self._fresh_ns.clear()
         self._turned.clear()
@@ -253,7 +254,7 @@ class FabricMap:
     def _went(self, cable: str, now_ns: int) -> Iterable[TopologyDifference]:
         a, b = _ends(cable)
         if _is_nic(a) and any(self._count[c] and _ends(c)[0] == a for c in self._differs):
-            return  # it is about to be seen elsewhere
+            return  # will be seen elsewhere soon
         left, twins = self._left[cable], self._twins_of(cable)
         self._unreported(cable)
         if _is_nic(a) or left < ENOUGH:
@@ -271,7 +272,8 @@ class FabricMap:
             )
 
     def _twins_of(self, cable: str) -> tuple[str, ...]:
-        """Cables that no way crosses any more and that left with this one, but for `FEW` ways."""
+        """Cables that no path crosses any more and that were left together with this one, except
+        for at most `FEW` paths."""
         left = self._left_with.get(cable, Counter())
         return tuple(
             sorted(
@@ -294,7 +296,8 @@ class FabricMap:
         self._left_with.pop(cable, None)
 
     def _turns(self, now_ns: int) -> Iterable[TopologyDifference]:
-        """Ways between the same two switches by others than before: one change a pair."""
+        """Paths between the same two switches that take other switches than before: one change per
+        pair."""
         groups: dict[tuple[str, str], list[Way]] = defaultdict(list)
         for way, (old, _) in list(self._turned.items()):
             new = self._ways.get(way)
@@ -321,7 +324,7 @@ def _is_nic(name: str) -> bool:
 
 
 def _ends(cable: str) -> tuple[str, str]:
-    """A NIC first."""
+    """Both ends, a NIC first."""
     a, b = link_ends(cable) or (cable, cable)
     return (b, a) if _is_nic(b) and not _is_nic(a) else (a, b)
 
@@ -331,7 +334,8 @@ def _cables(heard: Sequence[str | None]) -> set[str]:
 
 
 def _between(old: Sequence[str | None], new: Sequence[str | None]) -> tuple[str, str] | None:
-    """The first and last switch, if both paths have the same; others are another change."""
+    """The first and last switch, if both paths have the same; otherwise it is another kind of
+    change."""
     ends = {(way[1], way[-1]) for way in (old, new) if len(way) > 2}
     if len(ends) != 1 or len(old) != len(new):
         return None
@@ -344,7 +348,7 @@ def _middle(way: Sequence[str | None]) -> str:
 
 
 def _bounded(changes: Sequence[TopologyDifference]) -> list[TopologyDifference]:
-    """At most so many of a kind, and how many more there were."""
+    """At most this many of a kind, and how many more there were."""
     kinds: Mapping[tuple[str, str], list[TopologyDifference]] = defaultdict(list)
     for change in changes:
         kinds[change.change, change.what].append(change)

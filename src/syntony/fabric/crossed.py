@@ -1,7 +1,7 @@
-"""Candidates on each path of a map, and paths of each candidate, computed on demand. Pure.
+"""Candidates on each path, and paths across each candidate, computed on demand. Pure.
 
-A fleet has half a million paths, of which nearly all are well. The paths that cross a candidate are
-looked up where something speaks against it.
+A fleet has half a million paths, nearly all of them healthy. The paths that cross a candidate are
+looked up only if there is evidence against it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 Mask = NDArray[np.bool_]
 
 MANY = 1000
-"""Paths across one candidate."""
+"""From this number of paths across one candidate on, no copy of them is made."""
 NARROW = 3
-"""Candidates that one path crosses: what targets answered crosses no more."""
+"""Maximum candidates of a path in the narrow group: what targets answered crosses no more."""
 
 
 class PathCrossings:
-    """What paths cross, and which paths cross a candidate.
+    """Which candidates paths cross, and which paths cross a candidate.
 
     Args:
-        crossings: what each path crosses, (paths, width), -1 for nothing.
+        crossings: candidates that each path crosses, (paths, width), -1 for none.
         times: how many times each path crosses each, (paths, width).
-        candidates: how many there are.
-        partly: what paths may cross beside that; None: nothing.
+        candidates: their number.
+        partly: candidates that paths may cross in addition; None: none.
     """
 
     def __init__(
@@ -60,36 +60,36 @@ class PathCrossings:
 
     @cached_property
     def surely(self) -> Entries:
-        """Of every candidate the paths that cross it."""
+        """For every candidate the paths that certainly cross it."""
         rows, columns = np.nonzero(self.crossings >= 0)
         candidate = self.crossings[rows, columns].astype(np.int64)
         return Entries(rows, candidate, self.times[rows, columns], self.candidates)
 
     @cached_property
     def maybe(self) -> Entries:
-        """Of every candidate the paths that may cross it, and do not surely do so."""
+        """For every candidate the paths that may cross it, but not certainly."""
         rows, candidate = self.partly.pairs(self.crossings)
         return Entries(rows, candidate, np.ones(len(rows), np.int8), self.candidates)
 
     @cached_property
     def widths(self) -> NDArray[np.int16]:
-        """How many candidates each path surely crosses, (paths,)."""
+        """How many candidates each path certainly crosses, (paths,)."""
         return np.asarray((self.crossings >= 0).sum(axis=1, dtype=np.int16))
 
     @cached_property
     def partly_learnt(self) -> Index:
-        """Which paths are learnt only in part."""
+        """Which paths are only partly learnt."""
         return np.flatnonzero(self.partly.combo >= 0)
 
     def carrying(self, paths: int) -> Carrying:
-        """How to sum up what the first so many paths carry."""
+        """Prepare sums over the probes of the first paths, by candidate."""
         if self._carrying is None or self._carrying.paths != paths:
             self._carrying = Carrying.of(self, paths)
         return self._carrying
 
     def spread(self, paths: Index, values: Ints) -> Ints:
-        """Per candidate the sums over these paths of `values`, (2, paths): of the first once for
-        each path that surely crosses it, of the second as many times as it does so."""
+        """Sums of `values`, (2, paths), over these paths, by candidate. The first counts once for
+        each path that certainly crosses it, the second as many times as the path does."""
         sums = np.zeros((2, self.candidates))
         narrow = self.widths[paths] <= NARROW
         for chosen in (narrow, ~narrow):
@@ -105,13 +105,13 @@ class PathCrossings:
         return sums.astype(np.int64)
 
     def by(self, candidate: int) -> Mask:
-        """Which paths surely cross it, (paths,)."""
+        """Which paths certainly cross it, (paths,)."""
         found = np.zeros(len(self.crossings), dtype=np.bool_)
         found[self.surely.of(candidate)[0]] = True
         return found
 
     def entries_of(self, paths: Index) -> tuple[Index, Ints, Times]:
-        """What these paths cross or may cross: places among `paths`, candidates, how many times."""
+        """What these paths cross or may cross: places in `paths`, candidates, how many times."""
         across = self.crossings[paths]
         place, column = np.nonzero(across >= 0)
         may_place, may_candidate = self.partly.chosen(paths).pairs(across)
@@ -124,13 +124,13 @@ class PathCrossings:
 
 
 class Carrying(NamedTuple):
-    """What sums up over the first paths of a map, candidate by candidate."""
+    """Sums over the first paths of a map, by candidate."""
 
     paths: int
     matrix: csr_array[np.int64]
     """How many times each path crosses each candidate, (paths, candidates)."""
     crossing: Ints
-    """Paths across each, (candidates,)."""
+    """Number of paths across each, (candidates,)."""
 
     @classmethod
     def of(cls, crossed: PathCrossings, paths: int) -> Carrying:
@@ -144,30 +144,33 @@ class Carrying(NamedTuple):
         return cls(paths, matrix, np.bincount(candidate, minlength=crossed.candidates))
 
     def sums(self, sent: Ints) -> Ints:
-        """Of probes sent, (paths,), those that crossed each candidate, (candidates,)."""
+        """From probes sent per path, (paths,), the number that crossed each candidate,
+        (candidates,)."""
         return np.asarray(self.matrix.T @ sent)
 
 
 class Carried(NamedTuple):
-    """What the first paths of a map carried in a window, but for those given otherwise."""
+    """What the first paths of a map carried in a window, except for paths that are given
+    separately."""
 
     sent: Ints
-    """Probes, in any shape of so many paths in their order."""
+    """Probes per path, in path order, in any shape."""
     probes: Ints
-    """Of these, how many crossed each candidate, (candidates,)."""
+    """Number of these that crossed each candidate, (candidates,)."""
     crossing: Ints
     """How many of the first paths cross each, (candidates,)."""
 
 
 class ChangedTally:
-    """One window's losses, from sums over all paths by candidate, and paths that differ.
+    """One window's losses, from sums over all paths by candidate, and the paths that differ from
+    these.
 
     Args:
         crossed: of all paths.
         carried: of the first ones, without losses; the others carried nothing.
-        paths: of these it is otherwise, in order.
+        paths: numbers of the paths that differ, ascending.
         sent: probes that entered each of these.
-        lost: of these, how many did not come out.
+        lost: number of these that were lost.
     """
 
     def __init__(
@@ -186,16 +189,16 @@ class ChangedTally:
         self.partly = crossed.partly.chosen(rows)
         self.candidates = crossed.candidates
         self._among = paths[: np.searchsorted(paths, carried.sent.size)]
-        """Of the first ones."""
+        """Which of the differing paths are among the first ones."""
 
     @cached_property
     def _before(self) -> Ints:
-        """What the first ones of those that differ are said to have carried otherwise."""
+        """What `carried` says of those of the first paths that differ."""
         return self._carried.sent[np.unravel_index(self._among, self._carried.sent.shape)]
 
     @cached_property
     def _silent(self) -> Index:
-        """Of the first paths, those that sent nothing and do not differ."""
+        """Those of the first paths that sent nothing and do not differ."""
         silent = (self._carried.sent <= 0).ravel()
         silent[self._among] = False
         return np.flatnonzero(silent)
@@ -242,18 +245,18 @@ class ChangedTally:
 
 
 class PathTally:
-    """One window's losses, counted of lossy paths and of candidates that are asked about.
+    """One window's losses, counted for lossy paths and for candidates on request.
 
     Args:
         crossed: of all paths.
         sent: probes that entered each path, (paths,).
-        lost: of these, how many did not come out, (paths,).
+        lost: number of these that were lost, (paths,).
     """
 
     def __init__(self, crossed: PathCrossings, sent: Ints, lost: Ints) -> None:
         self._crossed = crossed
         self._all_sent, self._all_lost = sent, lost
-        # Most windows have lost little: what was sent is looked at only there.
+        # Most windows have few losses: `sent` is read only there.
         lossy = np.flatnonzero(lost > 0)
         lossy = lossy[sent[lossy] > 0]
         self.crossings = crossed.crossings[lossy]
@@ -281,7 +284,7 @@ class PathTally:
         self._known[fresh] = True
         many = self._crossed.surely.lengths(fresh) > MANY
         for candidate in fresh[many].tolist():
-            # No copy of what a large part of all paths crosses.
+            # Do not copy what a large share of all paths crosses.
             rows, times = self._crossed.surely.of(candidate)
             sent = self._clean_sent[rows]
             self._sums[:, candidate] = np.count_nonzero(sent), sent @ np.abs(times)
@@ -296,12 +299,12 @@ class PathTally:
 
     @cached_property
     def _clean_sent(self) -> Floats:
-        """By each path that lost nothing; 0 for the others, (paths,)."""
+        """Probes sent by each path that lost nothing; 0 for the others, (paths,)."""
         return np.where(self._all_lost > 0, 0, np.maximum(self._all_sent, 0)).astype(np.float64)
 
     @cached_property
     def _partly_clean(self) -> Floats:
-        """Of every candidate the paths that may cross it and lost nothing, and their probes."""
+        """For every candidate the paths that may cross it and lost nothing, and their probes."""
         return _partly(self._crossed, self._clean_sent)
 
 

@@ -1,14 +1,14 @@
 """Sparse tomography of delay: the fewest components that explain which paths became slower. Pure.
 
-What is explained is a *change*: a path's median one-way delay less what it used to be. A constant
-one-way delay cannot be reported from a clock offset learnt from the same probes, so none is ever
-claimed. A clock that jumped shows as its own pattern, later on every path towards it and earlier on
-every path away from it; such a finding is of kind ``clock`` and blames no component.
+The input is a *change*: a path's median one-way delay minus its baseline. A constant one-way delay
+cannot be separated from a clock offset learnt from the same probes, so none is ever reported. A
+clock that jumped has its own pattern: later on every path towards it and earlier on every path away
+from it. Such a finding is of kind ``clock`` and blames no component.
 
-The search is that of `syntony.fabric.loss_search`: Gaussian residuals, and a path may be an
-outlier. How likely an outlier is follows from the early side, where no fault ever puts a path:
-where one path in ten jitters, a few late ones are no evidence. Of partly learnt paths that may
-cross a candidate, an unknown share does.
+The search is that of `syntony.fabric.loss_search`, with Gaussian residuals, and with paths that may
+be outliers. The probability of an outlier is estimated from the early side, where no fault ever
+puts a path: if one path in ten jitters, a few late ones are no evidence. Of partly learnt paths
+that may cross a candidate, an unknown share does.
 """
 
 from __future__ import annotations
@@ -26,39 +26,38 @@ from syntony.fabric.tally import SHARES, Floats, Index
 Mask = NDArray[np.bool_]
 
 MIN_DELAY_NS = 2_000.0
-"""Smaller changes are not looked for: one full-size packet waiting at 10 Gb/s is 1.2 µs."""
+"""Smaller changes are ignored: one full-size packet queueing at 10 Gb/s is 1.2 µs."""
 MIN_SIGMA_NS = 250.0
-"""A median of kernel stamps is never trusted further than this."""
+"""A median of kernel timestamps is assumed to be no more precise than this."""
 UNEVEN = 0.1, 0.3
-"""Share of a delay by which paths across one slow component differ: a queue, and a busy host that
-adds to it, are not the same for all. The second where the first explains too little, or by too many
-parts."""
+"""Relative spread of a delay between paths across one slow component: a queue, and a busy host that
+adds to it, differ from path to path. The second value is used if the first explains too little, or
+needs too many components."""
 FEW = 3
-"""So many delays at once are nothing unusual."""
+"""This many delays at once are normal."""
 MAX_MIXED = 6
-"""Where more were found, another beginning is not looked for: each costs a search."""
+"""With more findings, no restart from another first finding is tried: each costs a search."""
 LATE_SIGMAS = 4.0
 MIN_PATHS = 3
 """Fewer late paths than this are never a finding."""
 MIN_EARLY = 2
-"""So many early paths are no accident: others jitter as well, and may be late."""
+"""From this many early paths on, others jitter as well, and may be late by chance."""
 STRICTNESS = 6.0
-"""As that of `syntony.fabric.loss_search`; higher, because medians have heavier tails than counts.
-"""
+"""As in `syntony.fabric.loss_search`; higher, because medians have heavier tails than counts."""
 OUTLIER_MARGIN = 3.0
 MAX_FOUND = 20
 MIN_LEFT_SHARE = 0.1
-"""Of the late paths: where so many are left unexplained, another beginning may explain them."""
+"""If this share of the late paths remains unexplained, another first finding is tried."""
 MAX_STARTS = 12
 CLOSE_NATS = 3.0
 _NOTHING_NATS = 745.0
-"""What is less likely by so much has a probability of zero, as floating point goes."""
+"""From this difference in log-likelihood on, a probability is zero in floating point."""
 _SLACK_NATS = 1e-3
-"""More than sums over a fleet's paths are off."""
+"""Rounding error of sums over a fleet's paths is below this."""
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _LOWER_QUANTILES = (0.10, 0.25)
 _LOWER_SIGMAS = 0.607
-"""How far apart these are on a Gaussian, in sigmas."""
+"""Distance of these quantiles on a Gaussian, in sigmas."""
 
 
 class DelayFinding(NamedTuple):
@@ -66,14 +65,14 @@ class DelayFinding(NamedTuple):
 
     candidate: int
     delay_ns: float
-    """How much slower; of a clock, how far it jumped ahead (negative: back)."""
+    """Increase of delay; for a clock, how far it jumped ahead (negative: back)."""
     nats: float
     confidence: float
     paths: int
     """Late paths that it explains."""
     alternatives: tuple[int, ...]
     probabilities: tuple[float, ...]
-    """Posterior probability of each of these."""
+    """Posterior probability of each alternative."""
 
 
 def find_delays(
@@ -84,12 +83,12 @@ def find_delays(
     *,
     threshold: float = STRICTNESS,
 ) -> list[DelayFinding]:
-    """The components that explain the changes, most certain first.
+    """Find the components that explain the changes, most certain first.
 
     Args:
-        crossed: what each path crosses; of a clock, once on paths towards it, -1 times on paths
-            from it.
-        change_ns: median delay less the path's own baseline; NaN where not measured. (paths,)
+        crossed: what each path crosses; a clock once on paths towards it, -1 times on paths from
+            it.
+        change_ns: median delay minus the path's own baseline; NaN where not measured. (paths,)
         sigma_ns: 1-sigma of each change by measurement alone (clock error), (paths,).
         penalty: as `syntony.fabric.loss.LossSearch`; (candidates,).
         threshold: as there.
@@ -100,8 +99,8 @@ def find_delays(
 
 
 def _simplest(begin: Callable[[float], _Search]) -> list[DelayFinding]:
-    """What a search with the first, or with the second of `UNEVEN` finds: the second where that
-    needs fewer parts. Most need no second one."""
+    """The result with the first value of `UNEVEN`, or with the second where that needs fewer
+    components. Most windows do not need the second search."""
     even = begin(UNEVEN[0])
     even.search()
     if even.found <= FEW and not even.left_over():
@@ -114,8 +113,8 @@ def _simplest(begin: Callable[[float], _Search]) -> list[DelayFinding]:
 
 
 def is_any_late(crossed: PathCrossings, change_ns: Floats, sigma_ns: Floats) -> bool:
-    """Whether enough paths of any component are late (or early), arguments as `find_delays`."""
-    # Most of a fleet's paths are as they were: nothing more is asked of those.
+    """Whether enough paths of any component are late (or early); arguments as `find_delays`."""
+    # Most of a fleet's paths are unchanged: those are not examined further.
     moved = np.flatnonzero(np.abs(change_ns) > LATE_SIGMAS * MIN_SIGMA_NS)
     clear = np.abs(change_ns[moved]) / np.maximum(sigma_ns[moved], MIN_SIGMA_NS) > LATE_SIGMAS
     moved = moved[clear & np.isfinite(change_ns[moved])]
@@ -146,7 +145,7 @@ class _Search:
         self._entries: dict[int, tuple[Index, Floats, Mask]] = {}
         self._found: dict[int, float] = {}
         self._held: dict[int, Mask] = {}
-        """Of each found one's rows, those that cross it, or probably do."""
+        """For each found component the rows that cross it, or probably do."""
         self._rest = self._change
         self._sigma_of: tuple[Floats, Floats] = self._change, self._measured_sigma
         """The last evaluated residual, and its possible error."""
@@ -157,13 +156,13 @@ class _Search:
         return len(self._found)
 
     def findings(self) -> list[DelayFinding]:
-        """What was found, most certain first."""
+        """Findings, most certain first."""
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
     def search(self, most: int = MAX_FOUND) -> None:
-        """Take what explains most, one after the other."""
-        # Adding and dropping can come back to where they were: then it is over.
+        """Add the component that explains most, one after the other."""
+        # Adding and dropping can return to an earlier state: then the search ends.
         seen: set[frozenset[int]] = set()
         while len(self._found) < most and frozenset(self._found) not in seen:
             seen.add(frozenset(self._found))
@@ -178,7 +177,7 @@ class _Search:
                 break
 
     def left_over(self) -> bool:
-        """Whether a good part of what is late is not explained."""
+        """Whether a considerable share of the late paths is unexplained."""
         before, now = (
             int(np.count_nonzero(np.abs(each) > LATE_SIGMAS * self._sigma(each)))
             for each in (self._change, self._rest)
@@ -186,9 +185,9 @@ class _Search:
         return now >= max(MIN_PATHS, MIN_LEFT_SHARE * before)
 
     def search_from_others(self) -> None:
-        """Begin anew with whatever explains nearly as many paths as the first one did, and keep
-        what explains most: of three delays between three leaves any is the sum, or the difference,
-        of the two others."""
+        """Restart with other first findings that explain nearly as many paths, and keep the result
+        that explains most: of three delays between three leaves, any one is the sum or the
+        difference of the other two."""
         if not 0 < self.found <= MAX_MIXED:
             return
         best = self._worth(), self._found, self._held
@@ -204,7 +203,7 @@ class _Search:
         self._refit()
 
     def _starts(self) -> list[tuple[int, float]]:
-        """What could be found first and how slow it would be, best first."""
+        """Possible first findings and their delays, best first."""
         self._found, self._held, self._rest = {}, {}, self._change
         self._set_outlier()
         found = []
@@ -218,7 +217,7 @@ class _Search:
         return [(each, delay_ns) for gain, each, delay_ns in found[:MAX_STARTS] if gain > least]
 
     def _worth(self) -> float:
-        """Nats that what was found explains, beyond its prices."""
+        """Nats that the findings explain, minus their penalties."""
         most = np.where(self._known, self._dearest, 0.0)
         costs = [
             np.minimum(
@@ -229,14 +228,15 @@ class _Search:
         return float(costs[0] - costs[1] - self._price[list(self._found)].sum())
 
     def _set_outlier(self) -> None:
-        """What an outlier costs, from how many paths are early: late ones may be faults."""
+        """Set the cost of an outlier from the number of early paths; late ones may be faults."""
         early = int(np.count_nonzero(self._rest < -LATE_SIGMAS * self._sigma(self._rest)))
         self._outlier = self._dearest
         if early >= MIN_EARLY:
             self._outlier = min(self._dearest, -float(np.log(early / self._measured)))
 
     def _take(self, candidate: int, delay_ns: float, rest: Floats) -> None:
-        """Take a candidate as found. `rest`: changes of all paths that others do not explain."""
+        """Add a candidate to the findings. `rest`: changes of all paths that others do not
+        explain."""
         sure, value, sigma = self._per_crossing(candidate, rest)
         tried = np.array([delay_ns])
         gains = self._may_gains(candidate, tried, value[~sure], sigma[~sure])[:, 0]
@@ -248,7 +248,7 @@ class _Search:
         self._held[candidate] = sure | (comes > stays)
 
     def _promising(self) -> Index:
-        """Candidates with enough late paths; a clock's may also be early."""
+        """Candidates with enough late paths; for a clock also early ones."""
         moved = np.flatnonzero(np.abs(self._rest) > LATE_SIGMAS * self._sigma(self._rest))
         place, owner, times = self._crossed.entries_of(moved)
         late = self._rest[moved][place] * np.sign(times) > 0
@@ -268,13 +268,14 @@ class _Search:
     def _score(
         self, candidates: Index, rest: Floats, *, least: float | None = None
     ) -> tuple[Floats, Floats]:
-        """Gain beyond its price and most likely delay of each candidate, given what is left.
+        """Gain beyond its penalty and most likely delay of each candidate, given the remaining
+        changes.
 
         Args:
-            candidates: which, (n,).
+            candidates: numbers, (n,).
             rest: changes that others do not explain, (paths,).
-            least: candidates that cannot gain so much are not looked at: their gain is -inf.
-                None: only the best is asked for.
+            least: candidates that cannot gain this much are skipped, with a gain of -inf. None:
+                only the best is needed.
         """
         gains, delays = np.full(len(candidates), -np.inf), np.zeros(len(candidates))
         rebate = np.log1p(len(self._found))
@@ -290,12 +291,12 @@ class _Search:
         return gains, delays
 
     def _room(self, rest: Floats) -> Floats:
-        """What each candidate could gain if it explained all of its paths, (candidates,)."""
+        """Upper bound of each candidate's gain: as if it explained all of its paths."""
         cost = np.where(self._known, self._cost(rest, self._sigma(rest)), 0.0)
         return self._crossed.surely.sums(cost) + self._crossed.maybe.sums(cost)
 
     def _best(self, candidate: int, rest: Floats) -> tuple[float, float]:
-        """Nats gained by the most likely delay of a candidate, and that; -inf for none."""
+        """Most likely delay of a candidate and the nats that it gains; -inf for none."""
         gain, tried = self._tried(candidate, rest)
         if not len(tried):
             return -np.inf, 0.0
@@ -303,7 +304,7 @@ class _Search:
         return float(gain[best]), float(tried[best])
 
     def _tried(self, candidate: int, rest: Floats) -> tuple[Floats, Floats]:
-        """Nats gained by delays of a candidate that may be, and these."""
+        """Possible delays of a candidate, and the nats gained by each."""
         sure, value, sigma = self._per_crossing(candidate, rest)
         tried = np.quantile(value, _QUANTILES)
         late = value[np.abs(value) > LATE_SIGMAS * sigma]
@@ -317,7 +318,7 @@ class _Search:
         return gain + np.maximum(may.max(axis=0), 0.0), tried
 
     def _polished(self, tried: Floats, value: Floats, sigma: Floats) -> Floats:
-        """Each trial moved to the mean of the paths that agree with it."""
+        """Move each trial value to the mean of the paths that agree with it."""
         wider = self._wider(sigma[:, None], tried)
         near = np.abs(value[:, None] - tried) < LATE_SIGMAS * wider
         weight = near / wider**2
@@ -329,7 +330,7 @@ class _Search:
         return np.asarray(np.minimum(off**2 / (2 * sigma**2), self._outlier))
 
     def _gain(self, tried: Floats, value: Floats, sigma: Floats) -> Floats:
-        """Nats gained by paths that surely cross, (tried,)."""
+        """Nats gained by paths that certainly cross, (tried,)."""
         before = self._cost(value, sigma).sum()
         wider = self._wider(sigma[:, None], tried)
         after = self._cost(value[:, None] - tried, wider).sum(axis=0)
@@ -349,7 +350,7 @@ class _Search:
         return gains
 
     def _of(self, candidate: int) -> tuple[Index, Floats, Mask]:
-        """Measured rows, how many times each crosses, and which of them surely do."""
+        """Measured rows, how many times each crosses, and which of them certainly do."""
         if candidate not in self._entries:
             parts = [part.of(candidate) for part in (self._crossed.surely, self._crossed.maybe)]
             rows, times = (np.concatenate(each) for each in zip(*parts, strict=True))
@@ -359,14 +360,15 @@ class _Search:
         return self._entries[candidate]
 
     def _per_crossing(self, candidate: int, rest: Floats) -> tuple[Mask, Floats, Floats]:
-        """Which rows surely cross, and for each what one crossing would add, and its sigma."""
+        """Rows that certainly cross, with the delay per crossing that each suggests, and its
+        sigma."""
         rows, times, sure = self._of(candidate)
         sigma = self._sigma_at(rest, rows)
         return sure, rest[rows] / times, sigma / np.abs(times)
 
     def _sigma(self, rest: Floats) -> Floats:
-        """How far off the rest of all paths may be. A fleet's paths are many, and something was
-        taken off few of them."""
+        """Sigma of the remaining change of all paths. A fleet has many paths, and a delay was
+        subtracted from few of them."""
         if self._sigma_of[0] is not rest:
             explained = np.flatnonzero((rest != self._change) & self._known)
             sigma = self._measured_sigma.copy()
@@ -375,12 +377,13 @@ class _Search:
         return self._sigma_of[1]
 
     def _sigma_at(self, rest: Floats, rows: Index) -> Floats:
-        """How far off the rest of these paths may be, with what was taken off it already."""
+        """Sigma of the remaining change of these paths, given the delays already subtracted from
+        it."""
         explained = np.nan_to_num(self._change[rows] - rest[rows])
         return self._wider(self._measured_sigma[rows], explained)
 
     def _wider(self, sigma: Floats, delay_ns: Floats | float) -> Floats:
-        """The same with a delay that paths do not share exactly."""
+        """Sigma widened by the spread of a delay that paths do not share exactly."""
         return np.asarray(np.hypot(sigma, self._uneven * delay_ns))
 
     def _left_by(self, without: int | None) -> Floats:

@@ -1,8 +1,9 @@
-"""Which switch is down, by a sample of the ways that left it. Pure.
+"""Whether a switch is down, from a sample of the paths that left it. Pure.
 
-A switch that dies may lose no packet: its neighbours see the carrier go and send around it. What is
-left of it is that ways which crossed it, learnt again, do not. Not all of them need to be learnt
-again to know that: were it there, some of them would still cross it, or others would come to.
+A switch that dies may lose no packet, because its neighbours see the carrier go and send around it.
+The evidence is that paths which crossed it no longer do when they are traced again. Not all of them
+need to be traced again: if the switch were up, some of the sample would still cross it, or others
+would join it.
 """
 
 from __future__ import annotations
@@ -16,53 +17,54 @@ from syntony.fabric.names import cable_name, link_ends
 from syntony.model import S
 
 CERTAIN_NATS = 10.0
-"""That none of the ways crosses a switch by chance, where ways are dealt out anew over it and those
-that took its place, is less likely than e to minus this."""
+"""Evidence needed that a switch is down: the probability that paths distributed at random over it
+and its replacements all miss it must be below e to minus this."""
 BESIDE_NATS = 5.0
-"""… and of those that no one of its cables accounts for, this: were that cable lost and the switch
-there, these would have had no reason to turn."""
+"""… and this for paths that no single cable of the switch accounts for: if only one cable were lost
+and the switch up, these would have had no reason to change."""
 ENOUGH = 10
-"""Ways that left, where none is known to be left: whatever took their place."""
+"""Paths that must have left if none of the switch's cables is known to be in use."""
 RECENT_NS = 20 * S
-"""A switch without an answer for so long before is silent: ways may still cross it."""
+"""A switch without an answer for this long before is silent: paths may still cross it."""
 FEW = 3
-"""Fewer paths in addition to those of one cable are noise."""
+"""Fewer paths beyond those of one cable are noise."""
 
 
 class _Left:
-    """The ways that left one switch since any crossed it."""
+    """Paths that left one switch since any crossed it."""
 
     def __init__(self) -> None:
         self.ways: dict[Way, tuple[int, str, str]] = {}
-        """When each was found to have left, and the cables that it came and left by."""
+        """When each was found to have left, and the cables that it used to enter and leave the
+        switch."""
         self.instead: set[str] = set()
 
 
 class Departures:
-    """Takes ways that turned, says which switches are down. Not thread-safe."""
+    """Takes paths that changed, and decides which switches are down. Not thread-safe."""
 
     def __init__(self) -> None:
         self._left: dict[str, _Left] = {}
-        """By switch; none has crossed it since."""
+        """By switch; no path has crossed it since."""
         self._heard_ns: dict[str, int] = {}
-        """Device to when it was learnt last that it answers."""
+        """Device → when it was last traced as answering."""
         self._before: dict[Way, Sequence[str | None]] = {}
-        """Where ways went of which only a part is known since they turned."""
+        """Previous hops of paths that are only partly known since they changed."""
 
     def __contains__(self, switch: str) -> bool:
-        """Whether any way has left a switch, and none has crossed it since."""
+        """Whether any path has left a switch, and none has crossed it since."""
         return switch in self._left
 
     def turned(
         self, way: Way, old: Sequence[str | None], new: Sequence[str | None], learnt_ns: int
     ) -> None:
-        """A way goes elsewhere than it did.
+        """A path goes elsewhere than before.
 
         Args:
-            way: the way.
+            way: direction of a flow.
             old: its sender and the devices that answered.
-            new: the same now; what is silent now may still be crossed, and proves nothing until it
-                is known. Empty: nobody asks for the way any more.
+            new: the same now. A silent hop may still be the old device and proves nothing until it
+                is known. Empty: the path is no longer traced.
             learnt_ns: when its trace began, fleet time.
         """
         old = self._before.pop(way, old)
@@ -83,8 +85,8 @@ class Departures:
                 left.instead.add(new[place] or "")
 
     def crossed(self, devices: Sequence[str | None], learnt_ns: int) -> None:
-        """A way was learnt to cross these: they were there after all that had left by when it was
-        begun to be asked for."""
+        """A path was traced across these devices: they were up after all departures before its
+        trace began."""
         for device in filter(None, devices[1:]):
             self._heard_ns[device] = max(learnt_ns, self._heard_ns.get(device, 0))
             left = self._left.get(device)
@@ -95,10 +97,10 @@ class Departures:
                 del self._left[device]
 
     def down(self, in_use: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """Switches that are down → who else it may be: cables that all of its ways shared.
+        """Switches that are down → alternatives: cables that all of its paths shared.
 
         Args:
-            in_use: cables that some way is known to cross still.
+            in_use: cables that some path is known to cross still.
         """
         crossed = {end for cable in in_use for end in link_ends(cable) or ()}
         found: dict[str, tuple[str, ...]] = {}
@@ -117,6 +119,6 @@ class Departures:
 
 
 def _nats(ways: int, instead: int) -> float:
-    """How unlikely it is that so many ways, dealt out anew over a switch and others, all miss
-    it."""
+    """Improbability, in nats, that this many paths, distributed at random over a switch and others,
+    all miss it."""
     return -ways * math.log1p(-1 / (instead + 1)) if instead else 0.0

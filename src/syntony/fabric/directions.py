@@ -1,10 +1,11 @@
-"""One direction of a cable or both, where only some of the paths across them suffer. Pure.
+"""Decide between one direction of a cable and both if only some of the paths across it suffer.
+Pure.
 
-The name of a link may stand for several parallel cables of which one is faulty. Some paths suffer
-as they would at a part of their own, the others not at all, and to a search each of these speaks
-against the part. It is left with the direction of which by chance the larger share suffers, and
-what suffers in the other direction stays unexplained. Whether that is more than elsewhere decides
-between the direction and the cable.
+The name of a link may stand for several parallel cables of which one is faulty. Then some paths
+suffer as they would at a single component and the others do not, and a search counts each of these
+as evidence against the component. It is left with the direction of which by chance the larger share
+suffers, and the suffering paths of the other direction stay unexplained. Whether these are more
+than elsewhere decides between the direction and the cable.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import numpy as np
 from syntony.fabric.tally import Crossings, Floats, Index
 
 MIN_PATHS = 2
-"""With fewer affected paths it is unknown whether all would be."""
+"""With fewer affected paths it is unknown whether all would be affected."""
 
 
 class Cable(NamedTuple):
-    """A cable between switches, seen from one of its directions; candidates."""
+    """A cable between switches, seen from one of its directions; candidate numbers."""
 
     other: int
     """The other direction."""
@@ -29,31 +30,32 @@ class Cable(NamedTuple):
 
 
 class Amiss(NamedTuple):
-    """The paths of one window that suffer, and how many do not."""
+    """The affected paths of one window, and the number of those that are not."""
 
     crossings: Crossings
-    """What each path that suffers crosses, (n, width), -1 for nothing."""
+    """What each affected path crosses, (n, width), -1 for none."""
     paths: int
-    """That were measured, whether they suffer or not."""
+    """Number of paths that were measured, affected or not."""
     well: Callable[[Index], Floats]
-    """Candidates, (n,) → how many paths across each do not suffer, (n,)."""
+    """Candidates, (n,) → number of unaffected paths across each, (n,)."""
     plain: bool
-    """Whether a path across what is faulty could hardly be well."""
+    """Whether a path across the fault could hardly be unaffected."""
 
 
 def odds_of_both(amiss: Amiss, link: int, cable: Cable, found: Collection[int]) -> float:
-    """Log-odds that a fault is one of both directions of a cable, rather than of one.
+    """Log-odds that a fault is in both directions of a cable rather than in one.
 
-    Of one direction its own paths suffer at one rate, and of the other as many as anywhere without
-    a fault; of both, the same share of either. Paths that cross both say nothing, as do those that
-    something else explains. Where nothing suffers in the other direction, one of parallel cables
-    may be faulty only if paths across the link are plainly well, or a single one suffers.
+    For a fault in one direction, its own paths suffer at one rate and those of the other direction
+    as often as anywhere without a fault. For a fault in both, the same share of either suffers.
+    Paths that cross both are ignored, as are those that something else explains. If no path of the
+    other direction suffers, one of parallel cables is considered only if paths across the link are
+    clearly unaffected, or a single one suffers.
 
     Args:
-        amiss: one kind of suffering.
+        amiss: paths affected by one kind of fault.
         link: the direction that was found.
         cable: its other direction, and both together.
-        found: all that was found in this window.
+        found: all findings of this window.
     """
     across, back = ((amiss.crossings == each).any(axis=1) for each in (link, cable.other))
     explained = np.isin(amiss.crossings, [each for each in found if each != link]).any(axis=1)
@@ -61,7 +63,7 @@ def odds_of_both(amiss: Amiss, link: int, cable: Cable, found: Collection[int]) 
     one = float(np.count_nonzero(across & ~back))
     two = float(np.count_nonzero(back & ~across & ~explained))
     well_one, well_two = well_both - well_back, well_both - well
-    # As many as elsewhere, and half a path: none is no proof that there never is one.
+    # The share elsewhere, plus half a path: none observed does not mean impossible.
     elsewhere = np.count_nonzero(~across & ~back & ~explained) + 0.5
     usual = elsewhere / (amiss.paths + 1)
     if not two and not (amiss.plain and (well_one > 0 or one < MIN_PATHS)):
@@ -72,6 +74,6 @@ def odds_of_both(amiss: Amiss, link: int, cable: Cable, found: Collection[int]) 
 
 
 def _best(amiss: float, well: float) -> float:
-    """Log-likelihood of so many paths, in one order, at the one share that fits best."""
+    """Log-likelihood of these counts, in one order, at the share that fits best."""
     every = amiss + well
     return sum(each * float(np.log(each / every)) for each in (amiss, well) if each > 0)

@@ -1,11 +1,11 @@
-"""Faults that are over: their losses are no evidence of anything any more. Pure.
+"""Faults that are over: their losses must not count as evidence any more. Pure.
 
-A window that began during a fault still holds some of its losses when it has ended, and the fewer
-they have become, the weaker is the fault that would explain them, and the less do a few newer
-seconds speak against that one. So a fault that ended 9 s ago would be named once more by the window
-of 10 s, at 29 s by that of 30, and so on. What is held against the newest seconds is therefore the
-fault as it was when it was plainest; and once these speak against it, whatever the pairs that
-crossed it have counted before them is forgotten.
+A window that began during a fault still holds some of its losses after the fault has ended. The
+fewer they become, the weaker is the fault that would explain them, and the less do a few newer
+seconds contradict it. A fault that ended 9 s ago would thus be named once more by the window of 10
+s, at 29 s by that of 30 s, and so on. The newest seconds are therefore compared with the fault as
+it was at its clearest. Once they contradict it, the earlier counts of all pairs that crossed it are
+discarded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Mask = NDArray[np.bool_]
 
 
 MAX_SHARE = 0.99
-"""What black holes lose, but for what takes another way."""
+"""Loss of a black hole, allowing for packets that take another path."""
 
 
 class Ending(NamedTuple):
@@ -35,25 +35,25 @@ class Ending(NamedTuple):
     paths: Mask
     """Which paths crossed it, (paths,)."""
     seconds: int
-    """The newest so many are free of it."""
+    """The newest seconds that are free of it."""
 
 
 BURSTS = 2
-"""So many bursts of losses in one place within `AGAIN_S` are over when each of them is; one more is
-of a fault that comes and goes."""
+"""This many bursts of losses in one place within `AGAIN_S` count as separate and over; one more is
+an intermittent fault."""
 AGAIN_S = 600
 
 
 def ended(sent: Ints, lost: Ints) -> int | None:
-    """How many seconds are free of a fault that is over, by its seconds; None: it may go on.
+    """How many seconds are free of a fault that is over; None: it may continue.
 
-    From its first loss to its last it lost at some rate. So many probes have come through since
-    that it does not lose at that rate any more. Spread over a window that began before it, the same
-    losses would be those of a weaker fault, which takes longer to be ruled out.
+    From its first loss to its last it lost at some rate. It is over when so many probes have passed
+    since that it no longer loses at that rate. If the same losses were spread over a window that
+    began earlier, they would look like a weaker fault, which takes longer to exclude.
 
     Args:
-        sent: what crossed it in each second, the newest last, (seconds,).
-        lost: of these.
+        sent: probes that crossed it in each second, the newest last, (seconds,).
+        lost: number of these that were lost.
     """
     lossy = np.flatnonzero(lost)
     if not len(lossy):
@@ -71,12 +71,12 @@ class _Reported(NamedTuple):
 
 
 class Endings:
-    """Remembers what was found until it is over. Not thread-safe."""
+    """Remembers findings until the fault is over. Not thread-safe."""
 
     def __init__(self) -> None:
         self._reported: dict[Key, _Reported] = {}
         self._bursts: dict[tuple[str, str], list[int]] = {}
-        """When bursts of losses were over, second by second of a count."""
+        """Second of the count at which each burst of losses was over."""
 
     def take(
         self,
@@ -85,13 +85,13 @@ class Endings:
         searches: Sequence[LossSearch],
         seconds: Sequence[int],
     ) -> list[Ending]:
-        """What has ended by now.
+        """Faults that have ended by now.
 
         Args:
             candidates: possible causes.
-            findings: of now.
+            findings: current ones.
             searches: of the windows that end now, shortest first.
-            seconds: how long each of these windows is.
+            seconds: length of each of these windows.
         """
         if not findings and not self._reported:
             return []
@@ -109,7 +109,8 @@ class Endings:
         return [ending for ending in over.values() if ending is not None]
 
     def burst(self, found: Finding, second: int) -> bool:
-        """A burst of losses is over, in this second; whether that may be all of it."""
+        """Record that a burst of losses ended in this second. Returns whether that may be the whole
+        fault."""
         key = (found.component, found.kind)
         known = [each for each in self._bursts.get(key, ()) if second - each < AGAIN_S]
         self._bursts = {k: own for k, own in self._bursts.items() if second - own[-1] < AGAIN_S}
@@ -119,7 +120,8 @@ class Endings:
         return True
 
     def _note(self, candidates: Candidates, number: int, searches: Sequence[LossSearch]) -> None:
-        """Remember how plain it was: of a cable that is named, the direction that was found."""
+        """Remember the clearest evidence; for a named cable, that of the direction that was
+        found."""
         for each in (found for search in searches for found in search.findings):
             cable = candidates.cable_of(each.candidate)
             if each.candidate != number and (cable is None or cable.whole != number):

@@ -1,9 +1,9 @@
-"""Choose further pairs of NICs to probe, to distinguish suspects. Pure.
+"""Choose additional pairs of NICs to probe, to distinguish suspects. Pure.
 
-Suspects are twins because the paths that are probed all cross both. A mesh is sparse: other pairs,
-and other source ports of the same pairs, take other ways. What they may take follows from the
-links that learnt paths show and from the switches that NICs are at; where no shortest way between
-any two NICs crosses one suspect without the other, no probe can distinguish them.
+Suspects are twins because all probed paths cross both. A mesh is sparse: other pairs, and other
+source ports of the same pairs, take other paths. Their possible paths follow from the links in
+learnt paths and from the switches that NICs are at. If no shortest path between any two NICs
+crosses one suspect without the other, no probe can distinguish them.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from syntony.fabric.ways import WayGraph
 from syntony.model.findings import Finding
 
 MAX_WAYS = 64
-"""Equal-cost ways of a pair that are looked at."""
+"""Equal-cost paths of a pair that are considered."""
 MAX_PAIRS_TRIED, NICS_TRIED = 2_000, 200
 NICS_PER_SWITCH = 2
-"""Beside suspects, NICs at one switch are alike: so many of them are tried."""
+"""Apart from suspects, NICs at one switch are equivalent: this many of them are tried."""
 
 Pair = tuple[str, str]
 
 
 RIVAL_SHARE = 0.5
-"""Who else is half as likely is a suspect, too."""
+"""An alternative at least this likely, relative to the best, is a suspect too."""
 
 
 class Note(NamedTuple):
-    """What became of the question which of several suspects it is."""
+    """State of the question which of several suspects is at fault."""
 
     text: str
-    """For people."""
+    """Text for operators."""
     pending: bool
-    """An answer may come within seconds."""
+    """Whether an answer may come within seconds."""
 
 
 class ExtraProbe(NamedTuple):
@@ -51,14 +51,15 @@ class ExtraProbe(NamedTuple):
 
 
 def suspected(found: Finding) -> tuple[str, ...]:
-    """Whom a finding blames, by name: one, or all that it cannot tell apart, where they need
-    different repairs. Where the direction of a link is not known, its cable."""
+    """Suspects of a finding, by name: one, or all that it cannot distinguish and that need
+    different repairs. If the direction of a link is unknown, its cable."""
     odds = tuple(zip(found.alternatives, found.probabilities, strict=False))[found.twins :]
     rivals = {name for name, share in odds if share >= RIVAL_SHARE * found.confidence}
     names = {found.component, *found.alternatives[: found.twins], *rivals}
     if not same_place(names):
         return tuple(sorted(names))
-    # What is seen of one direction only is named by it: its cable is a twin, not a rival.
+    # A fault seen in one direction only is named by that direction: its cable is a twin, not an
+    # alternative.
     ends = {frozenset(link_ends(name) or ()) for name in (found.component, *rivals)}
     cable = next(iter(ends)) if rivals and len(ends) == 1 else ()
     return (cable_name(*cable),) if cable else (found.component,)
@@ -79,9 +80,9 @@ def separating(
         suspects: components; groups have no known paths and cannot be distinguished.
         links: known names of links between switches, by direction; others are ignored.
         homes: NIC → the switch that it is at.
-        planned: pairs that are probed already: taken last, for their other ways.
-        limit: pairs at most.
-        seed: of the pairs that are tried where there are very many.
+        planned: pairs that are probed already; these are chosen last, for their other paths.
+        limit: maximum number of pairs.
+        seed: for the choice of pairs to try if there are very many.
     """
     ways = _Ways(links, homes)
     tried = _tried(suspects, homes, seed)
@@ -95,13 +96,13 @@ def separating(
         )
         if not best:
             together.append((one, other))
-        # One pair may be down for another reason.
+        # A single pair may be down for another reason.
         chosen |= dict.fromkeys(best[:2])
     return ExtraProbe(tuple(chosen)[:limit], tuple(together))
 
 
 def _tried(suspects: Collection[str], homes: Mapping[str, str], seed: int) -> list[Pair]:
-    """Pairs worth a look: first those with an end at a suspect."""
+    """Pairs worth trying: first those with an end at a suspect."""
     ends = {end for name in suspects for end in (link_ends(name) or (name,))}
     near = ends | {nic for nic in homes if nic.partition("/")[0] in ends}
     at: dict[str, list[str]] = defaultdict(list)
@@ -128,13 +129,13 @@ def _drawn(nics: Sequence[str], rng: np.random.Generator) -> list[str]:
 
 
 def _telling(ways: Collection[frozenset[str]], one: str, other: str) -> float:
-    """The share of these ways that cross exactly one of two."""
+    """The share of these paths that cross exactly one of the two."""
     telling = sum((one in way) is not (other in way) for way in ways)
     return telling / len(ways) if ways else 0.0
 
 
 class _Ways:
-    """Shortest ways over known links, each as the components that it crosses; arguments as
+    """Shortest paths over known links, each as the components that it crosses; arguments as
     `separating`."""
 
     def __init__(self, links: Iterable[str], homes: Mapping[str, str]) -> None:
@@ -143,7 +144,7 @@ class _Ways:
             for name in links
             if ARROW in name and not any("/" in end for end in link_ends(name) or ())
         ]
-        # One NIC at each switch says which tier that is.
+        # One NIC at each switch shows which tier that switch is.
         ends = {switch: nic for nic, switch in homes.items()}
         leaves = [cable_name(nic, switch) for switch, nic in ends.items()]
         self._graph = WayGraph([*between, *leaves], {*ends.values()}.__contains__)

@@ -36,11 +36,11 @@ def parse_topology(text: str, form: str = "") -> Topology:
     """Read a topology.
 
     Args:
-        text: the file.
-        form: ``toml``, ``json``, ``dot``, ``lldp``, ``ibnetdiscover``; empty to find out.
+        text: the file's content.
+        form: ``toml``, ``json``, ``dot``, ``lldp``, ``ibnetdiscover``; empty to detect it.
 
     Raises:
-        InputError: it is not of that form, or not a fabric.
+        InputError: the text does not have that format, or is not a valid fabric.
     """
     if len(text) > MAX_BYTES:
         raise InputError("too-large", f"a topology of more than {MAX_BYTES >> 20} MiB")
@@ -54,7 +54,7 @@ def parse_topology(text: str, form: str = "") -> Topology:
 
 
 def guess_form(text: str) -> str:
-    """By the first words that each form has."""
+    """Detect the format from the words that each one begins with."""
     start = text.lstrip()[:4096]
     if start.startswith(("{", "[")) and not start.startswith("[["):
         return "lldp" if '"lldp"' in start else "json"
@@ -66,7 +66,7 @@ def guess_form(text: str) -> str:
 
 
 def format_topology(topology: Topology) -> str:
-    """As the operator's JSON, which `parse_topology` reads back."""
+    """Format as JSON, as operators write it; `parse_topology` reads it back."""
     document = {
         "device": msgspec.to_builtins(topology.devices),
         "cable": msgspec.to_builtins(topology.cables),
@@ -87,7 +87,7 @@ def _from_json(text: str) -> Topology:
 
 
 def load_json(text: str) -> Any:
-    """Raises `InputError` on anything that is not JSON."""
+    """Parse JSON. Raises `InputError` on anything else."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -109,7 +109,7 @@ def _from_lldp(text: str) -> Topology:
 
 
 def _from_dot(text: str) -> Topology:
-    """Node statements ``name [kind=leaf]`` and edges ``a:port -- b:port``."""
+    """Parse node statements ``name [kind=leaf]`` and edges ``a:port -- b:port``."""
     body = re.sub(r"//[^\n]*|/\*.*?\*/|^\s*#[^\n]*", "", text, flags=re.DOTALL | re.MULTILINE)
     _, brace, rest = body.partition("{")
     if not brace or "}" not in rest:

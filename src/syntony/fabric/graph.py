@@ -1,4 +1,5 @@
-"""The fabric as a graph: devices, the cables between their ports, and what changed. Pure."""
+"""The fabric as a graph: devices, the cables between their ports, and differences of two graphs.
+Pure."""
 
 from __future__ import annotations
 
@@ -30,26 +31,26 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     name: str
     kind: ComponentKind = ComponentKind.COMPONENT
-    """``component`` where it is to be found out."""
+    """``component`` if it is to be derived."""
     addresses: tuple[str, ...] = ()
-    """By which it answers to a traceroute."""
+    """Addresses with which it answers a traceroute."""
 
 
 class Cable(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Two ports joined; ports may be unknown (empty)."""
+    """A connection of two ports; port names may be unknown (empty)."""
 
     a: str
     b: str
     a_port: str = ""
     b_port: str = ""
     gbps: float = 0.0
-    """Each way; 0: not given."""
+    """Per direction; 0: not given."""
 
     @property
     def name(self) -> str:
-        """``leaf0--spine1``, the same of parallel ones."""
+        """``leaf0--spine1``, the same for parallel ones."""
         return cable_name(self.a, self.b)
 
 
@@ -82,7 +83,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def neighbours(self) -> dict[str, tuple[str, ...]]:
-        """Device to the devices cabled to it, sorted."""
+        """Device → the devices cabled to it, sorted."""
         near: dict[str, set[str]] = defaultdict(set)
         for cable in self.cables:
             near[cable.a].add(cable.b)
@@ -91,7 +92,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def parallel(self) -> dict[str, int]:
-        """Cable, by the name that parallel ones share → how many there are; of several only."""
+        """Cable, by the name that parallel ones share → number of cables; only where there are
+        several."""
         counts = Counter(cable.name for cable in self.cables)
         return {name: count for name, count in counts.items() if count > 1}
 
@@ -103,7 +105,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return tuple(device.name for device in self.devices if device.kind in kinds)
 
     def distances(self, start: str) -> dict[str, int]:
-        """Switch to its number of cables from a device, over switches only; the device itself 0."""
+        """Switch → its number of cables from a device, over switches only; the device itself is
+        0."""
         away = {start: 0}
         todo = deque([start])
         while todo:
@@ -115,17 +118,18 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return away
 
     def nearer(self, here: str, away: Mapping[str, int]) -> set[str]:
-        """Neighbours of a switch by which a packet comes nearer, by `distances` from its goal."""
+        """Neighbours of a switch that are nearer to the destination, by `distances` from it."""
         near = self.neighbours.get(here, ())
         return {other for other in near if other in away and away[other] < away.get(here, 0)}
 
 
 def make_topology(devices: Iterable[Device], cables: Iterable[Cable]) -> Topology:
-    """Check the parts and find out the tiers that are not given.
+    """Check the parts and derive the tiers that are not given.
 
     Raises:
-        InputError: an empty or overlong name, two devices of one name, one address at two devices,
-            a cable to a device that is not there, from a device to itself, or a port in two cables.
+        InputError: an empty or overlong name, two devices with one name, one address at two
+            devices, a cable to a missing device or from a device to itself, or a port in two
+            cables.
     """
     found = sorted(devices, key=lambda device: device.name)
     joined = tuple(cables)
@@ -155,7 +159,7 @@ def _check_devices(devices: Sequence[Device]) -> None:
 
 
 def canonical(address: str) -> str:
-    """An IP address as the kernel writes it; anything else as it is."""
+    """An IP address in the kernel's notation; anything else unchanged."""
     try:
         return str(ipaddress.ip_address(address))
     except ValueError:
@@ -163,7 +167,7 @@ def canonical(address: str) -> str:
 
 
 def is_device_name(name: str) -> bool:
-    """Whether a device can be called so: no link's name, and nothing that cannot be printed."""
+    """Whether a device can have this name: not a link's name, and printable."""
     return 0 < len(name) <= MAX_NAME and name.isprintable() and link_ends(name) is None
 
 
@@ -194,7 +198,7 @@ def _check_cables(cables: Sequence[Cable], names: set[str]) -> None:
 
 
 def _tiers(devices: Sequence[Device], cables: Sequence[Cable]) -> dict[str, ComponentKind]:
-    """Kinds as given or as names say; for other switches by their distance from the NICs."""
+    """Kinds as given or as names suggest; for other switches by their distance from the NICs."""
     kinds = {d.name: d.kind for d in devices}
     near: dict[str, set[str]] = defaultdict(set)
     for cable in cables:
@@ -215,10 +219,10 @@ def _tiers(devices: Sequence[Device], cables: Sequence[Cable]) -> dict[str, Comp
 
 
 def diff(before: Topology, after: Topology) -> tuple[TopologyDifference, ...]:
-    """What happened between two topologies, devices first.
+    """Changes between two topologies, devices first.
 
-    A device with one cable whose other end is now elsewhere has *moved*: the most common mistake
-    of recabling.
+    A device with one cable whose other end is now elsewhere has *moved*: the most common mistake of
+    recabling.
     """
     changes = [*_device_changes(before, after)]
     gone, come = (
@@ -266,7 +270,7 @@ def _device_changes(before: Topology, after: Topology) -> Iterable[TopologyDiffe
 
 
 def _ends(topology: Topology) -> set[tuple[str, str, str, str]]:
-    """Cables, whichever end is given first."""
+    """Cables by both ends, in either order."""
     found = set()
     for cable in topology.cables:
         (a, a_port), (b, b_port) = sorted(((cable.a, cable.a_port), (cable.b, cable.b_port)))
@@ -277,8 +281,8 @@ def _ends(topology: Topology) -> set[tuple[str, str, str, str]]:
 def components_of(hops: Sequence[str | None]) -> list[str]:
     """A path's devices, with the links between them, in order; unknown ones become one group.
 
-    Hops in a row that belong to one device (a relay or another routing table in the same box) are
-    that device once: there is no cable between them.
+    Successive hops that belong to one device (a relay or another routing table in the same box)
+    count as that device once: there is no cable between them.
 
     Args:
         hops: device names from sender to receiver; None for a hop that did not answer.
@@ -300,5 +304,5 @@ def components_of(hops: Sequence[str | None]) -> list[str]:
 
 
 def group_name(a: str, b: str) -> str:
-    """The group of all unknown parts between two known devices."""
+    """The group of all unknown components between two known devices."""
     return f"{a}{GROUP}{b}"

@@ -20,32 +20,33 @@ T = TypeVar("T", np.int64, np.float64)
 
 WINDOWS_S = sums.WINDOWS_S
 DELAY_S = 10
-"""Delays are the median of so many seconds, against that of the rest of the minute."""
+"""The current delay is the median of this many seconds; it is compared with that of the rest of the
+minute."""
 MIN_DELAY_SECONDS = 5
 BLOCK = 2048
-"""Flows whose delays are sorted at once."""
+"""Flows whose delays are sorted at a time."""
 
 FLOOR_S = 300
 """A path's floor is its fastest second of the past five to ten minutes: longer than any queue that
-drains between steps of a job, shorter than what a changed route may be held against."""
+drains between steps of a job, and short enough to forget a changed route."""
 PERSISTENT = 0.2
-"""Queueing is what is there in all but a fifth of the seconds."""
+"""Queueing delay must be present in all but a fifth of the seconds."""
 
 SENT, LOST, SENT_BACK, LOST_BACK, UNRESOLVED, HEARD = range(6)
 FIELDS = 6
 
 
 class SecondCounts(NamedTuple):
-    """One second of all flows, (flows,) each; a flow that says nothing is all zeros."""
+    """One second of all flows, (flows,) each; a flow without a report is all zeros."""
 
     counts: Ints
-    """(`FIELDS`, flows). HEARD is the pair's: requests that its target received."""
+    """(`FIELDS`, flows). HEARD belongs to the pair: requests that its target received."""
     delay_ns: Floats
     """(2, flows): median one-way delay there and back; NaN where none was measured."""
     slowest_ns: Floats
     """(2, flows): of the slowest probe, likewise."""
     clk_err_ns: Floats
-    """(flows,): 1-sigma of the clocks in these."""
+    """(flows,): 1-sigma of the clocks in these delays."""
 
 
 class HistoryWindow(NamedTuple):
@@ -57,7 +58,7 @@ class HistoryWindow(NamedTuple):
 
 
 class DelayChange(NamedTuple):
-    """Delay now less delay before, (2, flows); NaN where either is not known."""
+    """Delay now minus delay before, (2, flows); NaN where either is unknown."""
 
     delay_ns: Floats
     sigma_ns: Floats
@@ -65,8 +66,8 @@ class DelayChange(NamedTuple):
 
 
 class DelayExcess(NamedTuple):
-    """Delay above the path's floor that is there in nearly every second, (2, flows); NaN where
-    there are too few of them."""
+    """Delay above the path's floor that is present in nearly every second, (2, flows); NaN where
+    there are too few seconds."""
 
     delay_ns: Floats
     sigma_ns: Floats
@@ -74,31 +75,31 @@ class DelayExcess(NamedTuple):
 
 
 class FlowHistory:
-    """Of every flow. Flows keep their places; new ones come behind."""
+    """History of every flow. Flows keep their places; new ones are appended."""
 
     def __init__(self) -> None:
         self.counts = WindowSums(FIELDS)
         self._delays = np.full((2, 0, FINE_S), np.nan)
-        """Of the seconds of a minute, the one that ended last at `_delays_at`."""
+        """Delays of each second of a minute; the newest second is at `_delays_at`."""
         self._slowest = self._delays.astype(np.float32)
         self._delays_at = -1
         self._delay_seconds = 0
         self._steady = Steady(FINE_S, DELAY_S)
         self._errors: deque[Floats] = deque(maxlen=DELAY_S)
         self._floors: list[Floats] = [np.full((2, 0), np.inf), np.full((2, 0), np.inf)]
-        """Of the running five minutes, and of those before."""
+        """Floors of the current five minutes and of the previous five."""
         self._in_floor = 0
 
     def add(self, second: SecondCounts) -> None:
-        """The next second. Its counts are kept, and changed by `forget`."""
+        """Add the next second. Its counts are kept by reference, and changed by `forget`."""
         self.counts.add(second.counts)
         self._keep_delays(second.delay_ns, second.slowest_ns)
         self._errors.append(second.clk_err_ns)
         self._sink(second.delay_ns)
 
     def forget(self, flows: NDArray[np.bool_], keep_s: int) -> None:
-        """Of these flows, everything that was counted before the newest `keep_s` seconds, of at
-        most `FINE_S`. Delays stay."""
+        """Discard all counts of these flows from before the newest `keep_s` seconds, of at most
+        `FINE_S`. Delays are kept."""
         self.counts.forget(flows, keep_s)
 
     def windows(self, flows: int) -> list[HistoryWindow]:
@@ -113,7 +114,8 @@ class FlowHistory:
         return _widened(self.counts.newest(), flows, 0)
 
     def recent_counts(self, flows: Index) -> Ints:
-        """Counts of these flows in each second that delays are kept of, (seconds, `FIELDS`, n)."""
+        """Counts of these flows in each second for which delays are kept, (seconds, `FIELDS`,
+        n)."""
         kept = self.counts.seconds
         found = np.zeros((len(kept), FIELDS, len(flows)), dtype=np.int64)
         for second, counts in zip(found, kept, strict=True):
@@ -122,12 +124,12 @@ class FlowHistory:
         return found
 
     def recent_waits(self, flows: Index, way: Index) -> tuple[Floats, Floats]:
-        """How much later than their floor packets were in each of the same seconds, the median and
-        the slowest, (n, seconds) each; NaN where that is not known.
+        """Delay above the floor in each of the same seconds, of the median and of the slowest
+        probe, (n, seconds) each; NaN where unknown.
 
         Args:
-            flows: which, (n,).
-            way: of each, 0 there or 1 back.
+            flows: numbers, (n,).
+            way: direction of each, 0 there or 1 back.
         """
         places = np.arange(self._delays_at - self._delay_seconds + 1, self._delays_at + 1) % FINE_S
         floor = self._floor()[way, flows]
@@ -139,11 +141,11 @@ class FlowHistory:
         return usual, slowest
 
     def change(self, flows: int, least_ns: float = 0.0) -> DelayChange | None:
-        """What the newest `DELAY_S` seconds changed against the rest of the minute.
+        """Delay change of the newest `DELAY_S` seconds compared with the rest of the minute.
 
         Args:
-            flows: how many there are.
-            least_ns: a flow of which neither way changed by more may be left unknown.
+            flows: their number.
+            least_ns: a flow of which neither direction changed by more may be left unknown.
         """
         if self._delay_seconds < 2 * DELAY_S:
             return None
@@ -154,11 +156,11 @@ class FlowHistory:
         return DelayChange(delay_ns, self.worst_error(flows))
 
     def excess(self, flows: int, least_ns: float = 0.0) -> DelayExcess | None:
-        """What the newest `DELAY_S` seconds held above the floor, again and again.
+        """Delay above the floor that persists through the newest `DELAY_S` seconds.
 
         Args:
-            flows: how many there are.
-            least_ns: a flow of which neither way held more may be left unknown.
+            flows: their number.
+            least_ns: a flow of which neither direction has more may be left unknown.
         """
         if self._delay_seconds < 2 * DELAY_S:
             return None
@@ -176,7 +178,8 @@ class FlowHistory:
         return DelayExcess(delay_ns, self.worst_error(flows))
 
     def _blocks(self, chosen: NDArray[np.bool_] | None = None) -> list[slice | Index]:
-        """All flows or these, some at a time: their seconds fit into the processor's cache."""
+        """All flows or these, in blocks: the seconds of one block fit into the processor's
+        cache."""
         width = self._delays.shape[1]
         if chosen is None or 2 * np.count_nonzero(chosen) > width:
             return [slice(start, min(start + BLOCK, width)) for start in range(0, width, BLOCK)]
@@ -187,7 +190,7 @@ class FlowHistory:
         return self._steady.unsteady(self._delay_seconds)
 
     def _aim(self) -> None:
-        """Some of the flows that are not steady are to be near to what they have been lately."""
+        """Give some of the unsteady flows a new reference value near their recent delays."""
         if self._delay_seconds < 2 * DELAY_S:
             return
         due = self._unsteady()
@@ -213,7 +216,7 @@ class FlowHistory:
         self._aim()
 
     def _newest(self, flows: slice | Index, seconds: int, without: int = 0) -> Floats:
-        """A copy of the newest seconds' delays less the newest of these, (2, flows, seconds)."""
+        """A copy of the newest seconds' delays minus the newest of these, (2, flows, seconds)."""
         places = np.arange(self._delays_at - seconds + 1, self._delays_at - without + 1) % FINE_S
         cuts = np.flatnonzero(np.diff(places) != 1) + 1
         parts = [self._delays[:, flows, p[0] : p[-1] + 1] for p in np.split(places, cuts)]
@@ -227,7 +230,7 @@ class FlowHistory:
         return sigma_ns
 
     def _floor(self) -> Floats:
-        """Of every flow its fastest second, (2, flows); infinite where none was measured."""
+        """Every flow's fastest second, (2, flows); infinite where none was measured."""
         width = self._delays.shape[1]
         return np.minimum(*(_widened(each, width, np.inf) for each in self._floors))
 
@@ -241,7 +244,7 @@ class FlowHistory:
 
 
 def _widened(values: NDArray[T], flows: int, fill: float) -> NDArray[T]:
-    """(n, at least `flows`), what is new filled."""
+    """The array widened to (n, at least `flows`), with new places filled."""
     missing = flows - values.shape[1]
     if missing <= 0:
         return values
@@ -250,9 +253,10 @@ def _widened(values: NDArray[T], flows: int, fill: float) -> NDArray[T]:
 
 
 def _sorted(delays: Floats) -> Ints:
-    """Sort each flow's seconds, (2, flows, seconds), in place; how many of them were measured."""
+    """Sort each flow's seconds, (2, flows, seconds), in place. Returns how many of them were
+    measured."""
     delays.sort(axis=-1)
-    # NaN sorts behind every number, and most flows have none.
+    # NaN sorts after every number, and most flows have none.
     count = np.full(delays.shape[:-1], delays.shape[-1])
     some = np.isnan(delays[..., -1])
     count[some] -= np.isnan(delays[some]).sum(axis=-1)
@@ -260,7 +264,7 @@ def _sorted(delays: Floats) -> Ints:
 
 
 def _at(delays: Floats, count: Ints, place_of: Callable[[Ints], Ints]) -> Floats:
-    """(2, flows) of (2, flows, seconds), sorted: the value at that place among `count`."""
+    """(2, flows) from sorted (2, flows, seconds): the value at that place among `count`."""
     found = delays[..., int(place_of(np.array(delays.shape[-1])))].copy()
     some = count < delays.shape[-1]
     if some.any():
@@ -270,7 +274,8 @@ def _at(delays: Floats, count: Ints, place_of: Callable[[Ints], Ints]) -> Floats
 
 
 def _persistent(count: Ints) -> Ints:
-    """The place, among so many sorted seconds, of what all but `PERSISTENT` of them reach."""
+    """The place, among this many sorted seconds, of the value that all but `PERSISTENT` of them
+    reach."""
     return np.asarray(np.floor(PERSISTENT * (count - 1)).astype(np.intp))
 
 

@@ -1,9 +1,8 @@
 """Parse an InfiniBand fabric as `ibnetdiscover` and `ibnetdiscover -p` print it. Pure.
 
-A node is called by its description where that is unique and says something:
-``MF0;leaf0:MQM9700/U1`` is ``leaf0``, ``gpu000 mlx5_0`` is
-``gpu000/mlx5_0``. Otherwise by its GUID: a HCA whose driver has not set the description yet is one
-of many ``MT4129 ConnectX7``.
+A node is named by its description if that is unique and specific: ``MF0;leaf0:MQM9700/U1`` is
+``leaf0``, ``gpu000 mlx5_0`` is ``gpu000/mlx5_0``. Otherwise it is named by its GUID: an HCA whose
+driver has not set the description yet is one of many ``MT4129 ConnectX7``.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _REPORTED = re.compile(
     r"(?:\s+-\s+(?P<far_type>SW|CA|RT)\s+\d+\s+(?P<far>\d{1,3})\s+0x(?P<far_guid>[0-9a-f]{1,16})"
     r"\s+\( '(?P<says>.*)' - '(?P<far_says>.*)' \)|\s+'.*')\s*"
 )
-"""A line of `ibnetdiscover -p` (`dump_ports_report` of infiniband-diags); a port that leads nowhere
-has only its own node's description."""
+"""A line of `ibnetdiscover -p` (`dump_ports_report` of infiniband-diags); an unconnected port has
+only its own node's description."""
 _MARKS = {"SW": "S", "CA": "H", "RT": "R"}
 _HEADS = ("Switch", "Ca", "Rt")
 _SWITCH_NAME = re.compile(r"MF0;(?P<name>[^:;]+):[^/]*/U\d+")
@@ -44,7 +43,7 @@ _PREFIXES = ("vendid=", "devid=", "sysimgguid=", "switchguid=", "caguid=", "rtgu
 
 
 class _Joint(NamedTuple):
-    """One line of a node: its port and what is at the far end."""
+    """One line of a node: its port and the remote end."""
 
     node: str
     port: str
@@ -57,19 +56,19 @@ class Subnet(NamedTuple):
 
     topology: Topology
     rates: Mapping[tuple[str, str], str]
-    """Device and port to ``4xNDR``, as that end says it; of ports that say one."""
+    """Device and port → ``4xNDR``, as that end reports it; only ports that report one."""
     says: Mapping[str, str]
-    """Device to its node description."""
+    """Device → its node description."""
     unlisted: tuple[str, ...]
-    """Devices that others are cabled to and that have no entry: the text is cut off."""
+    """Devices that others are cabled to but that have no entry: the text is truncated."""
     one_sided: tuple[str, ...]
     """Cables that only one end reports."""
     skipped: tuple[str, ...] = ()
-    """Lines that are none of `ibnetdiscover`'s: ``line 7: ibwarn: …``."""
+    """Lines that are not from `ibnetdiscover`: ``line 7: ibwarn: …``."""
 
     @property
     def whole(self) -> bool:
-        """Nothing is missing, or no more than the skipped lines may have said."""
+        """Whether nothing is missing, except possibly what the skipped lines would have said."""
         return len(self.unlisted) + len(self.one_sided) <= len(self.skipped)
 
 
@@ -84,13 +83,13 @@ def is_ports_report(text: str) -> bool:
 
 
 def parse_subnet(text: str) -> Subnet:
-    """Everything that the text says about a subnet.
+    """Parse everything that the text says about a subnet.
 
-    Lines that make no sense (a warning of another program in between) are skipped and listed, as
-    long as they are fewer than the others.
+    Invalid lines (for example a warning of another program in between) are skipped and listed, as
+    long as they are the minority.
 
     Raises:
-        InputError: it is no output of `ibnetdiscover`, or a port leads to two places.
+        InputError: the text is not an output of `ibnetdiscover`, or a port leads to two places.
     """
     read = _Reader()
     for number, line in enumerate(text.splitlines(), 1):
@@ -99,8 +98,8 @@ def parse_subnet(text: str) -> Subnet:
     read.join_adapters()
     if read.skipped and len(read.skipped) >= len(read.joints) + len(read.listed):
         raise InputError("not-ibnetdiscover", f"{read.skipped[0]} is not of ibnetdiscover")
-    # A switch's own aggregation engine (SHARP) shows as a channel adapter behind it: no packet of
-    # a job passes through.
+    # A switch's internal aggregation engine (SHARP) appears as a channel adapter behind it: no
+    # packet of a job passes through it.
     engines = {guid for guid, text in read.says.items() if _ENGINE in text}
     names = _names({guid: text for guid, text in read.says.items() if guid not in engines})
     devices = [Device(name=name, kind=_kind(guid)) for guid, name in names.items()]
@@ -116,7 +115,7 @@ def parse_subnet(text: str) -> Subnet:
 
 
 class _Reader:
-    """Collects what the lines say, of either form."""
+    """Collects the contents of the lines, in either format."""
 
     def __init__(self) -> None:
         self.says: dict[str, str] = {}
@@ -143,10 +142,10 @@ class _Reader:
         else:
             self.skipped.append(f"line {number}: {line.strip()[:60]!r}")
             if any(word in line for word in _HEADS):
-                self._node = ""  # a garbled head: the ports below are not the last node's
+                self._node = ""  # garbled header: the ports below are another node's
 
     def _reported(self, match: re.Match[str]) -> None:
-        """Of ``-p``: each port for itself; a port of an adapter has a GUID of its own."""
+        """For ``-p``, which lists each port separately; a port of an adapter has its own GUID."""
         if match["far_type"] is None:
             return
         here = f"{_MARKS[match['type']]}-{match['guid']:0>16}"
@@ -160,9 +159,8 @@ class _Reader:
             self._port_guids.add(here)
 
     def join_adapters(self) -> None:
-        """Of ``-p``: ports with GUIDs of their own that say the same are one adapter's, unless two
-        of them have one number.
-        """
+        """For ``-p``: ports that have different GUIDs but the same description belong to one
+        adapter, unless two of them have the same number."""
         ports: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         for joint in self.joints:
             if joint.node in self._port_guids:
@@ -216,7 +214,7 @@ def _cables(joints: list[_Joint], names: dict[str, str]) -> list[Cable]:
 
 
 def _names(says: dict[str, str]) -> dict[str, str]:
-    """GUID to name: what the description says if it is the only one to say so."""
+    """GUID → name: the description if no other node has the same one."""
     wanted = {guid: _name(guid, text) for guid, text in says.items()}
     often = Counter(wanted.values())
     return {guid: name if often[name] == 1 else guid for guid, name in wanted.items()}

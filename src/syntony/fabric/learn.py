@@ -1,11 +1,12 @@
-"""Which way each flow goes: TTL-limited packets with its exact 5-tuple. Pure.
+"""Learn the path of each flow with TTL-limited packets of its exact 5-tuple. Pure.
 
-Events in, orders out.
+Events go in, orders to send come out.
 
-A hop answers with ICMP *time exceeded*; who answers is no more than a claim, since such packets are
-not authenticated: an answer counts only if it quotes what only that packet carried. Routers limit
-how often they answer (Linux: one a second per asker by default), so orders come one at a time, and
-silence of a hop means *unknown*, never *absent*: hops behind it are still asked for.
+A hop answers with ICMP *time exceeded*. Such packets are not authenticated, so the sender of an
+answer is only a claim, and an answer counts only if it quotes what only that packet carried.
+Routers limit their rate of answers (Linux: one a second per destination by default). Packets are
+therefore ordered one at a time, and a silent hop is *unknown*, never *absent*: hops behind it are
+still traced.
 """
 
 from __future__ import annotations
@@ -19,48 +20,50 @@ from typing import NamedTuple
 from syntony.model import MS, S
 
 ANSWER_NS = 1 * S
-"""An answer that takes longer is lost: as a probe's (`syntony.io.probe.TIMEOUT_NS`)."""
+"""An answer that takes longer counts as lost, like a probe (`syntony.io.probe.TIMEOUT_NS`)."""
 TRIES = 3
-"""Unanswered questions to one hop before it is unknown."""
+"""Unanswered packets to one hop before it counts as unknown."""
 MAX_TTL = 8
-"""Switches on a path: five on three tiers, up to seven with a routed border."""
+"""Maximum number of switches on a path: five on three tiers, up to seven with a routed border."""
 SILENT_END = 2
-"""So many silent hops in a row are taken for the end of the path: the far host never answers."""
+"""This many silent hops in a row are taken as the end of the path: the remote host never
+answers."""
 INTERVAL_NS = 20 * MS
-"""50 packets a second of 60 bytes: nothing to a link, little to a switch's control plane."""
+"""50 packets a second of 60 bytes: negligible for a link, little for a switch's control plane."""
 BURST = 5
-"""Packets at once after a pause: below the six that a Linux router answers in a row."""
+"""Maximum packets in a burst after a pause: below the six that a Linux router answers in a row."""
 AGAIN_NS = 60 * S
 """A known path is traced again this often: routes change, switches restart."""
 DOUBT_NS = 4 * S
-"""A path that has changed is traced again so soon, since a short outage ends meanwhile; and one
-that there is reason to doubt at most so often."""
+"""A path that has changed is traced again after this time, because a short outage ends meanwhile. A
+suspect path is traced again at most this often."""
 SILENCES = 5
-"""A path on which some fell silent is asked for again as soon, but at most so often in a row: an
-outage ends meanwhile, or they answer no more."""
+"""A path with newly silent hops is traced again after the same time, but at most this many times in
+a row: either the outage ends, or the hops no longer answer."""
 CHECK_NS = 200 * MS
-"""Between two checks while nothing is asked: one packet to the hop in the middle of a known path,
-where paths between the same ends differ; such hops go by turns. A switch that died without losing
-a probe is noticed within seconds, whatever the number of flows."""
+"""Interval of checks while nothing is being traced: one packet to the hop in the middle of a known
+path, where paths between the same ends differ. Such hops take turns. A switch that died without
+losing a probe is thus noticed within seconds, whatever the number of flows."""
 CHECKS = 3
-"""At once, of those that were due since the last."""
+"""Maximum checks at once, of those that became due since the last call."""
 MIN_CHECKED = 3
-"""Hops of a path that is checked: a shorter one has no other way."""
+"""Minimum hops of a checked path: a shorter one has no alternatives."""
 SPARE_AGAIN_NS = 600 * S
-"""… and this often where nothing of a job goes yet: what is used is traced at once."""
+"""… and this often for spare paths, which no job uses yet: a path that is used is traced at
+once."""
 _GOLDEN = 0.6180339887
-"""Multiples of it, modulo 1, are spread evenly however many there are."""
+"""Multiples of the golden ratio, modulo 1, are evenly spread for any number of flows."""
 _SPREAD = 5 / 6
-"""Of the time until a path is traced the second time."""
+"""Spread of the time until a path is traced for the second time, as a share of it."""
 _FOLLOWED, _SPARE, _PLANNED = range(3)
-"""Ranks: what is due in one goes before what is due in the next."""
+"""Priorities: flows due in one are traced before those due in the next."""
 _BEGUN = -1
-"""Due before what is not begun: paths come to be known one after the other, not all at the end, and
-one switch is not asked for everything at once."""
+"""Priority of a started trace over new ones: paths become known one after the other, not all at the
+end, and one switch does not receive all packets at once."""
 
 
 class FlowKey(NamedTuple):
-    """A flow as switches see it, and the local NIC it leaves by."""
+    """A flow as switches see it, and the local NIC that it uses."""
 
     nic: str
     src: str
@@ -68,7 +71,7 @@ class FlowKey(NamedTuple):
     sport: int
     dport: int
     proto: str = "udp"
-    """``udp`` or ``tcp``: switches hash it too, so the same ports go another way."""
+    """``udp`` or ``tcp``: switches hash it too, so the same ports may take another path."""
     label: int = 0
     """IPv6 flow label, which some switches hash."""
 
@@ -85,11 +88,11 @@ class Learnt(NamedTuple):
 
     flow: FlowKey
     hops: tuple[str, ...]
-    """Addresses of the hops, in order; empty text for one that does not answer."""
+    """Addresses of the hops, in order; empty for one that does not answer."""
     changed: bool
     """Whether it differs from what was known before."""
     at_ns: int
-    """CLOCK_MONOTONIC, when its trace began: every hop answered since."""
+    """When its trace began, CLOCK_MONOTONIC: every hop has answered since."""
 
 
 class _Flow:
@@ -102,26 +105,26 @@ class _Flow:
         self.tries = 0
         self.began_ns = 0
         self.requested = 0
-        """Number of the question that is open; 0 for none."""
+        """Number of the pending packet; 0 for none."""
         self.due = 0
-        """Number of its place in the queue; an older one no longer counts."""
+        """Number of its place in the queue; older entries are invalid."""
         self.due_ns = 0
         self.learnt_ns = 0
         self.doubted = False
-        """While it was being traced."""
+        """Whether it became suspect while it was being traced."""
         self.checked = 0
-        """The hop that a check asks now; 0 for none."""
+        """The hop that a check is probing; 0 for none."""
         self.whole: tuple[str, ...] = ()
-        """The path as last known but for what was merely silent since, …"""
+        """The path as last known, including hops that have only been silent since, …"""
         self.silences = 0
-        """… so many times in a row."""
+        """… in this many traces in a row."""
 
 
 class PathLearner:
-    """All flows of one host. Not thread-safe.
+    """Learns the paths of all flows of one host. Not thread-safe.
 
     Args:
-        interval_ns: between two packets, whatever the number of flows.
+        interval_ns: minimum interval of packets, for any number of flows.
     """
 
     def __init__(self, *, interval_ns: int = INTERVAL_NS) -> None:
@@ -132,28 +135,28 @@ class PathLearner:
         self._followed: frozenset[FlowKey] = frozenset()
         self._spare: frozenset[FlowKey] = frozenset()
         self._ready: tuple[list[tuple[int, int, FlowKey]], ...] = ([], [], [])
-        """By rank: (due, number, flow)."""
+        """By priority: (due, number, flow)."""
         self._open: deque[tuple[int, int, FlowKey]] = deque()
         self._questions = 0
         self._by_middle: dict[str, dict[FlowKey, None]] = {}
-        """Hop in the middle to the paths across it, by turns; the hops by turns, too. Some are of
-        before."""
+        """Hop in the middle → the paths across it, by turns; the hops take turns, too. May have
+        outdated entries."""
         self._check_ns = 0
         self._lengths: dict[tuple[str, str], int] = {}
-        """Hops between two addresses: paths of equal cost are equally long, so that the silence
-        behind the last hop is waited for once, not for every flow."""
+        """Number of hops between two addresses. Paths of equal cost have equal lengths, so that the
+        silence behind the last hop is waited for once, not for every flow."""
 
     def plan(self, flows: Iterable[FlowKey]) -> None:
-        """Take the flows to learn; what is known of those that stay is kept."""
+        """Set the flows to learn; the paths of those that stay are kept."""
         self._planned = frozenset(wanted := list(dict.fromkeys(flows)))
         self._take([*self._followed, *self._spare, *wanted])
 
     def follow(self, flows: Iterable[FlowKey], spare: Iterable[FlowKey] = ()) -> None:
-        """Beside the plan: learnt before it.
+        """Set further flows, which are traced before those of the plan.
 
         Args:
-            flows: what jobs use now, before everything else.
-            spare: where they could go instead.
+            flows: in use by jobs; traced first.
+            spare: alternatives for these.
         """
         before, self._followed = self._followed, frozenset(flows)
         before_spare, self._spare = self._spare, frozenset(wanted := list(dict.fromkeys(spare)))
@@ -165,14 +168,14 @@ class PathLearner:
         self._take([*self._followed, *wanted, *self._planned])
 
     def doubt(self, flows: Iterable[FlowKey], now_ns: int) -> None:
-        """What is known of these may be the past: they lose packets, or others that shared a hop
-        with them go elsewhere. They are traced now, at the rate of all."""
+        """Mark paths as possibly outdated: they lose packets, or others that shared a hop with them
+        have changed. They are traced at once, within the common rate."""
         for flow in flows:
             state = self._flows.get(flow)
             if state is None or state.hops is None:
                 continue
             if state.requested or state.hearing or state.ttl > 1:
-                # What is on its way may have been there before the reason to doubt.
+                # Packets in flight may have been sent before the path became suspect.
                 state.doubted = True
                 continue
             due_ns = max(now_ns, state.learnt_ns + DOUBT_NS)
@@ -180,7 +183,7 @@ class PathLearner:
                 self._schedule(flow, due_ns)
 
     def hops(self, flow: FlowKey) -> tuple[str, ...] | None:
-        """The path as last learnt; None: not yet."""
+        """The path as last learnt; None: not yet known."""
         state = self._flows.get(flow)
         return None if state is None else state.hops
 
@@ -195,11 +198,11 @@ class PathLearner:
 
     @property
     def waiting(self) -> bool:
-        """Whether a question is open."""
+        """Whether a packet is pending."""
         return bool(self._open)
 
     def next(self, now_ns: int) -> Ask | None:
-        """The packet to send now, if any; call again until None."""
+        """The packet to send now, if any; call again until it returns None."""
         if now_ns < self._next_ns:
             return None
         flow = self._pop(now_ns)
@@ -217,8 +220,8 @@ class PathLearner:
         return Ask(flow, state.ttl)
 
     def checks(self, now_ns: int) -> list[Ask]:
-        """Packets to send now, while nothing else is asked, to see whether known paths still go
-        where they went. `answer` takes what comes back; silence says nothing."""
+        """Packets to send now, while nothing is being traced, to check whether known paths are
+        unchanged. `answer` takes the answers; a missing answer proves nothing."""
         if now_ns < self._check_ns:
             return []
         asks: list[Ask] = []
@@ -235,8 +238,8 @@ class PathLearner:
         return asks
 
     def _next_across(self, hop: str) -> FlowKey | None:
-        """The path across a hop that was checked least lately, and is not asked for now; the hop's
-        next turn comes after all others'."""
+        """The path across a hop that was checked least recently and is not being traced. The hop is
+        then last in turn."""
         flows = self._by_middle.pop(hop)
         for flow in list(flows):
             del flows[flow]
@@ -258,7 +261,7 @@ class PathLearner:
         return None
 
     def answer(self, flow: FlowKey, ttl: int, address: str, now_ns: int) -> Learnt | None:
-        """A hop answered; the path if it is complete with that."""
+        """A hop answered. Returns the path if this completes it."""
         state = self._flows.get(flow)
         if state is None:
             return None
@@ -277,7 +280,7 @@ class PathLearner:
             self._schedule(flow, 0)
 
     def expire(self, now_ns: int) -> list[Learnt]:
-        """Give up on what has not answered in time; the paths complete with that."""
+        """Time out pending packets. Returns the paths that this completes."""
         done = []
         while self._open and self._open[0][0] <= now_ns:
             _, question, flow = self._open.popleft()
@@ -302,7 +305,7 @@ class PathLearner:
         heapq.heappush(self._ready[self._rank(flow)], (due_ns, self._questions, flow))
 
     def _forward(self, flow: FlowKey, state: _Flow, now_ns: int) -> Learnt | None:
-        """On to the next hop, or done."""
+        """Continue with the next hop, or finish."""
         state.tries = state.requested = 0
         last = max(state.hearing, default=0)
         ends = self._lengths.get((flow.src, flow.dst), MAX_TTL) == last
@@ -312,7 +315,7 @@ class PathLearner:
             return None
         heard = tuple(state.hearing.get(ttl, "") for ttl in range(1, last + 1))
         if not ends:
-            # Never less than it was: during an outage paths seem to end early.
+            # Never shorter than before: during an outage paths seem to end early.
             pair = (flow.src, flow.dst)
             known = self._lengths.get(pair, MAX_TTL)
             self._lengths[pair] = last if known == MAX_TTL else max(last, known)
@@ -321,7 +324,7 @@ class PathLearner:
         spare = self._rank(flow) == _SPARE
         again_ns = SPARE_AGAIN_NS if spare else AGAIN_NS
         if state.hops is None:
-            # Spread from then on: what has turned is found by whichever is due next.
+            # Evenly spread from here on, so that a change is found by the next path that is due.
             again_ns -= int(_SPREAD * again_ns * (self._questions * _GOLDEN % 1.0))
         partly = _is_part(heard, state.whole) and state.silences < SILENCES
         state.silences = state.silences + 1 if partly else 0
@@ -351,7 +354,7 @@ class _Hop(NamedTuple):
 
 
 def _middle(hops: tuple[str, ...] | None) -> _Hop:
-    """The hop that a check asks; its address is empty if there is none."""
+    """The hop that a check probes; its address is empty if there is none."""
     if hops is None or len(hops) < MIN_CHECKED:
         return _Hop(0, "")
     place = len(hops) // 2
@@ -359,19 +362,19 @@ def _middle(hops: tuple[str, ...] | None) -> _Hop:
 
 
 def _is_part(now: tuple[str, ...], whole: tuple[str, ...]) -> bool:
-    """Whether it is the same path, of which some did not answer."""
+    """Whether it is the same path, with some hops that did not answer."""
     if now == whole or len(now) > len(whole):
         return False
     return all(a in {"", b} for a, b in zip(now, whole, strict=False))
 
 
 def _hops_of(flow: FlowKey, hops: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """From one device to the next, the sender first; silent ones are empty."""
+    """Pairs of successive devices, the sender first; silent ones are empty."""
     return pairwise((flow.src, *hops))
 
 
 def _left(flow: FlowKey, before: tuple[str, ...], now: tuple[str, ...]) -> set[tuple[str, str]]:
-    """Hops that a path has left for others: what merely does not answer is not left."""
+    """Hops that a path no longer uses; a hop that only does not answer is not among them."""
     old, new = (flow.src, *before), (flow.src, *now)
     pairs = zip(pairwise(old), pairwise(new), strict=False)
     return {was for was, those in pairs if was != those and all((*was, *those))}

@@ -1,6 +1,6 @@
-"""Parse and merge what hosts' neighbours say of themselves: `lldpctl -f json`. Pure.
+"""Parse and merge what hosts' LLDP neighbours announce: `lldpctl -f json`. Pure.
 
-The document is an object per interface, or a list of them; a chassis is named by its key, except
+The document is an object per interface, or a list of objects. A chassis is named by its key, except
 when it has no name (`lldpd`'s json keeps keys, json0 does not). Both are read.
 """
 
@@ -15,30 +15,30 @@ from syntony.fabric.graph import Cable, Device, Topology, is_device_name, make_t
 from syntony.fabric.names import ComponentKind
 
 HERE = "localhost"
-"""Name of the host itself, where the document does not give it."""
+"""Name of the host itself, if the document does not contain it."""
 
 
 class Neighbour(NamedTuple):
-    """What one NIC received."""
+    """The announcement that one NIC received."""
 
     nic: str
     """``gpu001/eth2``"""
     name: str
     """Of the switch."""
     chassis: str
-    """Its chassis id; empty where it tells none."""
+    """Its chassis id; empty if not announced."""
     addresses: tuple[str, ...]
     port: str
     """Of the switch."""
 
 
 class Doubt(NamedTuple):
-    """Something that neighbours say and that cannot be so, or makes no sense."""
+    """A contradictory or invalid announcement."""
 
     subject: str
     what: str
     certain: bool
-    """It is wrong in the fabric, not in what was collected."""
+    """Whether the fault is certainly in the fabric, not in the collected data."""
 
 
 class Merged(NamedTuple):
@@ -49,16 +49,16 @@ class Merged(NamedTuple):
 
 
 def parse_lldp(document: Any, host: str = "") -> Topology:
-    """One host's neighbours as a topology: its NICs, and a switch at the end of each.
+    """Parse one host's neighbours as a topology: its NICs, and a switch at the end of each.
 
     Raises:
-        InputError: not such a document.
+        InputError: the text is not such a document.
     """
     return merge_lldp(read_neighbours(document, host)).topology
 
 
 def read_neighbours(document: Any, host: str = "") -> list[Neighbour]:
-    """One host's neighbours that say a name or an id. Raises `InputError`."""
+    """One host's neighbours that announce a name or an id. Raises `InputError`."""
     if not isinstance(document, Mapping) or not isinstance(document.get("lldp"), Mapping):
         raise InputError("not-lldp", 'no object "lldp": use lldpctl -f json')
     own = host or str(document.get("host") or HERE)
@@ -71,10 +71,11 @@ def read_neighbours(document: Any, host: str = "") -> list[Neighbour]:
 
 
 def merge_lldp(heard: Iterable[Neighbour]) -> Merged:
-    """Switches are the same if they say one name and one chassis id.
+    """Merge many hosts' neighbours. Switches are the same if they announce the same name and
+    chassis id.
 
-    What contradicts itself costs only itself: an address of two switches names neither, a switch
-    port that two NICs claim is nobody's, and a name that cannot name a device is left out.
+    A contradiction affects only its subject: an address of two switches is used for neither, a
+    switch port that two NICs claim is left out, and so is a name that is not valid for a device.
     """
     heard = list(heard)
     doubts: list[Doubt] = []
@@ -101,7 +102,7 @@ def merge_lldp(heard: Iterable[Neighbour]) -> Merged:
 
 
 def _switch_names(each: Neighbour) -> tuple[str, str]:
-    """What the switch may come to be called: its name, alone or with its chassis id."""
+    """Names for the switch, in order of preference: its name, alone or with its chassis id."""
     return each.name, f"{each.name} {each.chassis}"
 
 
@@ -110,7 +111,7 @@ _Switch = tuple[str, str]
 
 
 def _names(heard: Sequence[Neighbour], doubts: list[Doubt]) -> dict[_Switch, str]:
-    """A name that several chassis say is made each one's own by its id."""
+    """Unique names: a name that several chassis announce is extended by the chassis id."""
     ids: dict[str, set[str]] = defaultdict(set)
     for each in heard:
         ids[each.name].add(each.chassis)
@@ -150,7 +151,7 @@ def _addresses(
 def _ports(
     heard: Sequence[Neighbour], named: Mapping[_Switch, str], doubts: list[Doubt]
 ) -> frozenset[tuple[str, str]]:
-    """Ports that one NIC alone claims."""
+    """Ports that exactly one NIC claims."""
     claims: dict[tuple[str, str], list[str]] = defaultdict(list)
     for each in heard:
         if each.port:
@@ -175,7 +176,7 @@ def _interfaces(found: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _chassis(entry: Mapping[str, Any]) -> tuple[str, str, tuple[str, ...]] | None:
-    """The neighbour's name, chassis id and management addresses; None where it has no name."""
+    """The neighbour's name, chassis id and management addresses; None without a name."""
     chassis = entry.get("chassis")
     if isinstance(chassis, list) and chassis:
         chassis = chassis[0]

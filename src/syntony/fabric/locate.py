@@ -1,8 +1,9 @@
-"""Which components are to blame, over several windows at once. Pure; the daemons' and the CLI's.
+"""Which components are at fault, over several windows at once. Pure; used by the controller and
+CLI.
 
-Every window is searched by itself. The price of a finding grows with the logarithm of the number of
-windows, so that looking more often does not find more by chance. A fault that several
-windows show is reported once.
+Every window is searched separately. The penalty of a finding grows with the logarithm of the number
+of windows, so that more windows do not find more by chance. A fault that several windows show is
+reported once.
 """
 
 from __future__ import annotations
@@ -27,44 +28,45 @@ from syntony.model.findings import Finding
 MAX_ALTERNATIVES = 8
 _CLOSE = float(np.exp(-CLOSE_NATS))
 MIN_REPLIES_LOSS = 0.01
-"""A host that answers less often than this late is no news: every host does now and then."""
+"""A host that answers late less often than this is not reported: every host does now and then."""
 OVER_NATS = 7.0
-"""Newer seconds that speak so strongly against a fault (1,000 to 1) end it."""
+"""Newer seconds that contradict a fault this strongly (1,000 to 1) end it."""
 CONCLUSIVE_LLR = 40.0
 PLAIN_CONFIDENCE = 0.9
-"""Beyond these a finding is plain: no longer window can know better."""
+"""From these values on a finding is conclusive: no longer window can improve it."""
 PLAIN_LOST = 3.0
-"""Lost on each path on average: 1 in 20 paths that suffer so would lose nothing."""
+"""Average losses per path: with the same rate, 1 path in 20 would lose nothing."""
 MIN_CABLE_SHARE = 0.01
-"""A cable this likely is told beside its direction: whoever looks at the one looks at both."""
+"""From this probability on, a cable is named together with its direction: the same inspection
+covers both."""
 SAME_SHARE = 0.5
-"""Findings of two windows that share so many of the smaller one's paths are one fault."""
+"""Findings of two windows that share this much of the smaller one's paths are the same fault."""
 
 
 class WindowCounts(NamedTuple):
-    """What one window's probes say, per path of the candidates' map; zeros where nothing."""
+    """One window's counts, per path of the candidates' map; zeros for paths without data."""
 
     name: str
     sent: Ints
     lost: Ints
     change_ns: Floats | None = None
-    """Median one-way delay less the path's baseline; NaN where either is not known. None: delays
-    are not looked at."""
+    """Median one-way delay minus the path's baseline; NaN where either is unknown. None: delays are
+    not evaluated."""
     sigma_ns: Floats | None = None
-    """1-sigma of that change as far as clocks are concerned; None: they are right."""
+    """1-sigma of that change because of clock errors; None: clocks are exact."""
     overlaps: bool = False
-    """Whether the windows after it end when this one does."""
+    """Whether the windows after it end at the same time."""
     tally: Tally | None = None
-    """Its losses, where they have been counted: then not by `sent` and `lost`."""
+    """Its losses, if already counted: then `sent` and `lost` are not used."""
 
 
 class Located(NamedTuple):
-    """What was found, and how it was looked for."""
+    """Findings, and the searches that led to them."""
 
     findings: tuple[Finding, ...]
-    """Most certain first; empty when nothing is wrong."""
+    """Most certain first; empty if there is no fault."""
     searches: tuple[LossSearch, ...]
-    """Of the windows that overlap, in their order."""
+    """One for each of the windows that overlap, in their order."""
 
 
 class _Ranked(NamedTuple):
@@ -75,19 +77,19 @@ class _Ranked(NamedTuple):
     window: int
     finding: Finding
     is_over: bool = False
-    """Newer seconds speak against it."""
+    """Whether newer seconds contradict it."""
 
 
 def locate(candidates: Candidates, windows: Sequence[WindowCounts]) -> tuple[Finding, ...]:
-    """Findings alone; arguments as `search`."""
+    """Only the findings; arguments as `search`."""
     return search(candidates, windows).findings
 
 
 def search(candidates: Candidates, windows: Sequence[WindowCounts]) -> Located:
-    """Look for what is to blame in every window.
+    """Search every window for components at fault.
 
     Args:
-        candidates: what can be to blame.
+        candidates: possible causes.
         windows: shortest first where they end together; each is judged by the ones before it.
     """
     threshold = float(np.log(max(1, len(windows))))
@@ -107,23 +109,24 @@ def search(candidates: Candidates, windows: Sequence[WindowCounts]) -> Located:
 
 
 def _is_over(found: _Ranked, shorter: Sequence[LossSearch]) -> bool:
-    """Whether newer seconds speak against a fault that a longer window tells of."""
+    """Whether newer seconds contradict a fault that a longer window shows."""
     return any(each.gain_at(found.candidate, found.finding.loss) < -OVER_NATS for each in shorter)
 
 
 def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ranked]:
-    """One finding for each fault: the shortest window in which it is plain, else the clearest.
+    """One finding for each fault: from the shortest window in which it is conclusive, else the
+    clearest.
 
-    A window that began before the fault did mixes it with better times, and may name a part of
-    what is to blame, or more than that. Findings of one window are different faults; of two
-    windows, the second yields if most paths of either cross the other, or if either may be the
-    other, unless its own window shows the first as well.
+    A window that began before the fault also contains time without it, and may name a part of the
+    faulty component, or more than that. Findings of one window are different faults. Of findings of
+    two windows, the second is dropped if most paths of either cross the other, or if either may be
+    the other, unless its own window shows the first as well.
     """
     chosen: list[_Ranked] = []
 
     def order(each: _Ranked) -> tuple[bool, bool, float]:
         plain = each.nats > CONCLUSIVE_LLR and each.sure > PLAIN_CONFIDENCE
-        # A host slow to answer is reported only where no window shows a part that explains it.
+        # A host that answers late is reported only if no window shows a component that explains it.
         habit = candidates.kinds[each.candidate] is ComponentKind.REPLIES
         return (habit, False, each.window) if plain else (habit, True, -each.nats)
 
@@ -137,8 +140,8 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
 def _may_be(
     candidates: Candidates, one: _Ranked, other: _Ranked, besides: Sequence[_Ranked]
 ) -> bool:
-    """Whether a finding may be the same fault as one of another window, rather than one of
-    `besides`, all of its own window, is."""
+    """Whether a finding may be the same fault as one of another window, unless one of `besides`,
+    from its own window, fits that one better."""
     if one.window == other.window:
         return False
     if other.finding.component in one.finding.alternatives:
@@ -156,7 +159,7 @@ def _may_be(
 
 
 def _shared(candidates: Candidates, one: int, other: int) -> float:
-    """Of the one with fewer paths, the share that crosses the other, too; all if it has none."""
+    """The share of paths that cross both, of the one with fewer paths; 1 if it has none."""
     a, b = (candidates.across(number) for number in (one, other))
     fewer = min(a.sum(), b.sum())
     return float((a & b).sum() / fewer) if fewer else 1.0
@@ -173,8 +176,8 @@ def _search(candidates: Candidates, window: WindowCounts, threshold: float) -> L
 
 
 def _price(candidates: Candidates, tally: Tally) -> Floats:
-    """What each costs in advance. One of parallel cables is not found where no path that lists it
-    lost anything: paths of which less is known may take any."""
+    """Penalty of each. One of parallel cables is not considered if no path that lists it lost
+    anything: partly learnt paths may take any."""
     several = np.flatnonzero(candidates.one_of > 1)
     if not len(several):
         return candidates.loss_price
@@ -193,8 +196,8 @@ def _widened(
     every: Sequence[LossFinding | DelayFinding],
     amiss: Amiss,
 ) -> LossFinding | DelayFinding:
-    """The same with its cable as an alternative as likely as what suffers in the other direction
-    says; the cable where that leaves little doubt."""
+    """The finding with its cable as an alternative, as likely as the losses in the other direction
+    suggest; the cable itself if these leave little doubt."""
     cable = candidates.cable_of(found.candidate)
     if cable is None:
         return found
@@ -214,8 +217,8 @@ def _widened(
 
 
 def _joined(candidates: Candidates, findings: Sequence[LossFinding]) -> list[LossFinding]:
-    """The same with one finding, of the cable, for two directions of it that lose at different
-    rates, or a cable and one direction of it: one repair serves both."""
+    """The findings with a single one, of the cable, for two directions of it that lose at different
+    rates, or for a cable and one direction of it: one repair serves both."""
     joined: dict[int, LossFinding] = {}
     for each in findings:
         whole = candidates.both_directions(each.candidate)
@@ -226,7 +229,7 @@ def _joined(candidates: Candidates, findings: Sequence[LossFinding]) -> list[Los
 
 
 def _of_cable(one: LossFinding, other: LossFinding, cable: int) -> LossFinding:
-    """What is found for two parts of a cable, or for it and a part, as the cable."""
+    """Findings for two parts of a cable, or for it and a part, as one of the cable."""
     surer = max(one, other, key=lambda each: each.confidence)
     parts = {one.candidate, other.candidate, cable}
     odds = dict(zip(surer.alternatives, surer.probabilities, strict=True))
@@ -318,14 +321,15 @@ def _delays(
 
 
 def _lossy(tally: Tally, candidate: int) -> Amiss:
-    """Paths that lost anything; plainly, where those across the candidate lost several each."""
+    """Paths that lost anything; conclusive if paths across the candidate lost several probes
+    each."""
     across = tally.lost[(tally.crossings == candidate).any(axis=1)]
     plain = len(across) > 0 and float(across.mean()) >= PLAIN_LOST
     return Amiss(tally.crossings, tally.paths, lambda each: tally.clean_of(each).paths, plain)
 
 
 def _late(candidates: Candidates, change_ns: Floats, delay_ns: float) -> Amiss:
-    """Paths that became slower, by more than half of what one part adds."""
+    """Paths that became slower by more than half of the component's delay."""
     known, crossed = np.isfinite(change_ns), candidates.crossed
     late = change_ns > delay_ns / 2
     timely = known & ~late
@@ -342,7 +346,7 @@ def _is_clock(candidates: Candidates, number: int) -> bool:
 
 
 class _Suspects(NamedTuple):
-    """The fields of a `Finding` that say who it may be."""
+    """The fields of a `Finding` for the suspects."""
 
     confidence: float
     alternatives: tuple[str, ...]
@@ -353,8 +357,8 @@ class _Suspects(NamedTuple):
 
 
 def _suspects(candidates: Candidates, found: LossFinding | DelayFinding) -> _Suspects:
-    """The found one's twins first, then its rivals with theirs; each at its share. One of parallel
-    cables and all of them go by one name."""
+    """The found component's twins first, then its rivals with their twins; each with its
+    probability. One of parallel cables and all of them have the same name."""
     number = found.candidate
     twins = [_suspect(candidates, twin, found.confidence) for twin in candidates.same[number]]
     if isinstance(found, LossFinding):
@@ -381,7 +385,7 @@ def _suspects(candidates: Candidates, found: LossFinding | DelayFinding) -> _Sus
 
 
 def _suspect(candidates: Candidates, number: int, probability: float) -> tuple[str, float]:
-    """Its name, and its share of what it and its twins have."""
+    """Its name, and its share of the probability of its group of twins."""
     return _reported_as(candidates, number), probability * float(candidates.shares[number])
 
 

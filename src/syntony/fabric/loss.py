@@ -1,4 +1,5 @@
-"""Which components lose packets, of one window's counts; see `syntony.fabric.loss_search`. Pure."""
+"""Which components lose packets, from one window's counts; see `syntony.fabric.loss_search`.
+Pure."""
 
 from __future__ import annotations
 
@@ -10,21 +11,21 @@ from syntony.fabric.tally import SHARES, Floats, NoStructure, Structure, Tally
 from syntony.fabric.unevenness import CLEARLY
 
 _ROUNDS = 3
-"""A search gives up so many times for paths that are more uneven than it assumed."""
+"""Maximum restarts of a search whose paths are more uneven than it assumed."""
 _NOTHING_KNOWN = NoStructure()
 
 
 class LossSearch:
-    """One search and what it found: the components that explain the window's losses, most certain
-    first; none if all is well.
+    """One search and its result: the components that explain the window's losses, most certain
+    first; empty if there are none.
 
     Args:
         tally: the window's counts.
-        penalty: per candidate, nats that its kind costs in advance, usually the logarithm of how
-            many of its kind there are; infinite for one that must not be found. (candidates,)
-        threshold: see `STRICTNESS`; grows with the logarithm of the number of windows looked at.
+        penalty: log-prior penalty per candidate in nats, usually the logarithm of the number of its
+            kind; infinite for one that must not be found. (candidates,)
+        threshold: see `STRICTNESS`; grows with the logarithm of the number of windows searched.
         max_found: stop there; more faults than this are not sparse.
-        structure: how candidates hang together.
+        structure: relations between candidates.
     """
 
     def __init__(
@@ -45,8 +46,8 @@ class LossSearch:
             )
 
     def gain_at(self, candidate: int, loss: float) -> float:
-        """Nats gained (lost, if negative) by `candidate` losing so much beside what was found, less
-        what may be this candidate."""
+        """Nats gained (lost, if negative) if `candidate` had this loss in addition to the findings,
+        except those that may be the same fault."""
         rate = min(float(-np.log1p(-min(loss, 1 - 1e-9))), MAX_RATE)
         if self._search is not None:
             same = (f for f in self.findings if candidate in {f.candidate, *f.alternatives})
@@ -63,7 +64,7 @@ class LossSearch:
 def _searched(
     tally: Tally, price: Floats, max_found: int, structure: Structure
 ) -> tuple[Search, list[LossFinding]]:
-    """Again with the unevenness that was seen, while that is clearly more than was assumed."""
+    """Search again with the measured unevenness, while that is clearly more than was assumed."""
     assumed = 0.0
     for at_most in (*(CLEARLY,) * _ROUNDS, np.inf):
         search = Search(

@@ -1,4 +1,5 @@
-"""What a search for losses has found, and each path's rate under it (`loss_search`). Pure."""
+"""The current findings of a search for losses, and each path's rate under them (`loss_search`).
+Pure."""
 
 from __future__ import annotations
 
@@ -11,33 +12,33 @@ from syntony.fabric.tally import SHARES, Entries, Floats, Index, Structure, Tall
 from syntony.fabric.unevenness import unevenness, weights
 
 MIN_LOSS = 2e-4
-"""Smaller losses are not looked for: at 50 probes a second, 0.02 % is one probe in 100 s."""
+"""Smaller losses are ignored: at 50 probes a second, 0.02 % is one probe in 100 s."""
 MIN_LOST = 3
-"""Fewer lost probes than this are never a finding, however unlikely."""
+"""With fewer lost probes there is no finding, however improbable the losses are."""
 OUTLIER_MARGIN = 3.0
-"""An outlier costs so many nats more than a finding: one path alone can carry a finding only if
-nothing that crosses the component speaks against it."""
+"""Nats that an outlier costs more than a finding: one path alone can justify a finding only if
+nothing that crosses the component contradicts it."""
 MAX_RATE = 18.0
-"""λ of a black hole: so large that a fleet's worth of lost probes gains nothing by more."""
+"""λ of a black hole: so large that more would gain nothing even with a fleet's lost probes."""
 _GRID = np.geomspace(MIN_LOSS, MAX_RATE, 36)
 _FINE = np.linspace(-1.0, 1.0, 9)
 _STEP = float(np.log(_GRID[1] / _GRID[0]))
 _SWEEPS = 12
 _SETTLED = 0.1
-"""The background holds some of what a newly found component loses, and gives it back sweep by
-sweep: until it changes by less, a further candidate would be found for the rest."""
+"""The background contains some of the loss of a newly found component and releases it sweep by
+sweep. While it changes by more than this, a further candidate would be found for the rest."""
 _MIN_BACKGROUND, _MAX_BACKGROUND = 1e-7, 1e-2
 _MAX_MOVED = 0.3
 
 
 class Fit:
-    """What is found in one window, and every lossy path's rate under it.
+    """The findings in one window, and every lossy path's rate under them.
 
     Args:
         tally: the window's counts.
         price: nats that each candidate must gain.
-        structure: how candidates hang together.
-        assumed: unevenness of what paths lose across one component.
+        structure: relations between candidates.
+        assumed: unevenness of losses across one component.
     """
 
     def __init__(
@@ -68,13 +69,14 @@ class Fit:
         self._moved = min(1.0 / tally.paths, _MAX_MOVED)
         self._found: dict[int, float] = {}
         self._held: dict[int, tuple[Index, Floats]] = {}
-        """Rows of each found one, those that cross it and those that probably do; how often."""
+        """For each finding, the rows that cross it and those that probably do, and how many
+        times."""
         self._set_background()
 
     def unevenness(self) -> float:
-        """Of the paths that surely cross what was found; of those that may, and of those that a
-        fault of some flows hits, each as the one that explains it best says: what is found for the
-        worst of them alone is no evidence."""
+        """Unevenness of the paths that certainly cross the findings. Paths that may cross one, and
+        those affected by a fault of some flows, count for the finding that explains them best: a
+        finding for only the worst of them proves nothing."""
         surely, maybe = np.zeros(len(self._lost)), np.zeros(len(self._lost))
         for candidate, rate in self._found.items():
             held, often = self._held[candidate]
@@ -86,8 +88,8 @@ class Fit:
         return unevenness(self._counted.sent, self._counted.lost, rates)
 
     def _share_hit(self, candidate: int) -> float:
-        """Of the paths that surely cross a found one, the share that suffers where it is a fault of
-        some flows; 1 where it is one of all."""
+        """Of the paths that certainly cross a finding, the share that is affected: below 1 for a
+        fault of some flows."""
         only, grid = np.array([candidate], dtype=np.intp), np.array([[self._found[candidate]]])
         gains = self._gains_of(only, self._rates_without(candidate), self._floor(candidate))
         every, some = gains.of_all_or_some(grid)
@@ -98,7 +100,7 @@ class Fit:
         return float(hit / (len(rows) + self._clean_of(only).paths[0]))
 
     def _worth(self) -> float:
-        """Log-likelihood of all that was found, less its prices."""
+        """Log-likelihood of all findings, minus their penalties."""
         floor = self._floor()
         rates = np.full(len(self._lost), self._background)
         total = float(np.maximum(self._likelihood(rates), floor).sum())
@@ -119,7 +121,7 @@ class Fit:
         return float(gain[0, 0])
 
     def _take(self, candidate: int, rate: float, rates: Floats) -> None:
-        """Take a candidate as found. `rates`: of every row without it."""
+        """Add a candidate to the findings. `rates`: of every row without it."""
         self._changed()
         self._found[candidate] = rate
         self._held[candidate] = self.rows_of(candidate, rate, rates, self._floor(candidate))
@@ -127,8 +129,8 @@ class Fit:
     def rows_of(
         self, candidate: int, rate: float, rates: Floats, floor: Floats
     ) -> tuple[Index, Floats]:
-        """Rows that cross it, and those that probably do if it loses at this rate; how often. Where
-        it hits some flows only, those that it probably hits."""
+        """Rows that cross it, and those that probably do if it loses at this rate; and how many
+        times. For a fault of some flows, the rows that are probably affected."""
         only, grid = np.array([candidate], dtype=np.intp), np.array([[rate]])
         gains = self._gains_of(only, rates, floor)
         rows, times = self._may.of(candidate)
@@ -150,7 +152,8 @@ class Fit:
     def _probably(
         self, rows: Index, rate: float | Floats, rates: Floats, share: float
     ) -> NDArray[np.bool_]:
-        """Which of these rows more likely lose so much more, as this share of them does."""
+        """Which of these rows are more likely to have this additional loss, given this prior share
+        of them."""
         with np.errstate(divide="ignore"):
             there = self._likelihood(rates[rows] + rate, rows) + np.log(share)
             other = self._likelihood(rates[rows], rows) + np.log1p(-share)
@@ -161,14 +164,14 @@ class Fit:
         del self._found[candidate], self._held[candidate]
 
     def _changed(self) -> None:
-        """What was found, or its rates, did."""
+        """Invalidate what depends on the findings or their rates."""
 
     def _threshold(self) -> float:
-        """What the step-up takes off the price of the next finding."""
+        """Reduction of the next finding's threshold by the step-up procedure."""
         return float(np.log1p(len(self._found)))
 
     def _set_background(self) -> None:
-        """The loss rate that everything shares: what is lost and neither explained nor odd."""
+        """The loss rate that all paths share: losses that are neither explained nor outliers."""
         found = self._rates_of_found()
         before = getattr(self, "_background", self._lost.sum() / self._total_sent)
         plain = self._likelihood(found + before) >= self._best - self._outlier
@@ -182,7 +185,7 @@ class Fit:
         self._changed()
 
     def _set_moved(self) -> None:
-        """The share of paths that cross what was found although their map does not say so."""
+        """The share of paths that cross a finding although their map does not list it."""
         if not self._found:
             self._moved = min(1.0 / self._paths, _MAX_MOVED)
             return
@@ -193,8 +196,8 @@ class Fit:
         self._moved = min((float(share.sum()) + 0.5) / self._paths, _MAX_MOVED)
 
     def _likelihood_moved(self, *without: int) -> Floats:
-        """Each path's likelihood if it went through that found component which suits it best. Its
-        ends do not move: one that does not begin or end at a NIC crosses nothing of it."""
+        """Each path's likelihood if it went through the finding that suits it best. Its ends do not
+        move: a path that does not begin or end at a NIC does not cross the NIC's components."""
         rates = [
             rate
             for candidate, rate in self._found.items()
@@ -219,20 +222,21 @@ class Fit:
         return np.asarray(np.maximum(rates, self._background, out=rates))
 
     def _likelihood(self, rate: Floats, rows: Index | slice = slice(None)) -> Floats:
-        """Of paths at these rates, (paths,)."""
+        """Likelihood of paths at these rates, (paths,)."""
         return likelihood(self._lost[rows], self._came[rows], rate)
 
     def _floor(self, *without: int) -> Floats:
-        """How unlikely a path can be at most: it may be an outlier, or have moved."""
+        """Lower bound of a path's likelihood: it may be an outlier, or have moved."""
         moved = self._likelihood_moved(*without) + np.log(self._moved)
         return np.asarray(np.maximum(self._best - self._outlier, moved))
 
     def _score(self, candidates: Index, without: int | None = None) -> tuple[Floats, Floats]:
-        """Gain beyond its price, and most likely rate, of each candidate added to what is found.
+        """Gain beyond its penalty, and most likely rate, of each candidate if added to the
+        findings.
 
         Args:
-            candidates: which, (n,).
-            without: a found one to leave out.
+            candidates: numbers, (n,).
+            without: a finding to leave out.
         """
         if not len(candidates):
             return np.zeros(0), np.zeros(0)
@@ -243,7 +247,8 @@ class Fit:
         return gain - self.price[candidates] + np.log1p(others), rate
 
     def fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
-        """Nats gained by each candidate at its most likely rate beside `rates`, and that rate."""
+        """Nats gained by each candidate at its most likely rate in addition to `rates`, and that
+        rate."""
         gains = self._gains_of(candidates, rates, floor)
         grid = np.broadcast_to(_GRID, (len(candidates), len(_GRID)))
         value = gains.at(grid)
@@ -256,7 +261,7 @@ class Fit:
         return value[np.arange(len(candidates)), place], rate
 
     def gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
-        """Nats gained by each candidate at each rate tried, (candidates, rates tried)."""
+        """Nats gained by each candidate at each trial rate, (candidates, trial rates)."""
         return self._gains_of(candidates, rates, floor).at(grid)
 
     def _gains_of(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
@@ -268,7 +273,8 @@ class Fit:
         return Gains(candidates, paths, beside, self._outlier)
 
     def _refit(self) -> None:
-        """All found rates again, each given the others, and the background, until it settles."""
+        """Refit the rate of each finding given the others, and the background, until it is
+        stable."""
         self._set_background()
         for _ in range(_SWEEPS):
             before = self._background

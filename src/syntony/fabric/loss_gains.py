@@ -1,8 +1,8 @@
-"""What candidates of the search for losses gain at tried rates, beside what is found. Pure.
+"""Gains of candidates for loss at trial rates, in addition to the findings. Pure.
 
-Each candidate is tried at dozens of rates. What does not depend on the rate (its paths, what they
-lost, how likely that is without it) is gathered once for all of them, and paths of which all this
-is the same are one row: most lost one or two of as many probes as the next.
+Each candidate is tried at dozens of rates. Values that do not depend on the rate (its paths, their
+losses, the likelihood without it) are gathered once for all of them. Paths for which all of these
+are equal form one row: most lost one or two of the same number of probes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from syntony.fabric.tally import (
 )
 
 SOME_FLOWS_PRICE = 5.0
-"""Nats that a fault of some flows only costs more than one of all: 1 in 150 faults is such."""
+"""Nats that a fault of some flows costs in addition: about 1 in 150 faults is one."""
 MIN_SHARE = 0.25
-"""… which hits so large a share of the paths at least: fewer are odd ones."""
+"""… and the minimum share of the paths that it affects: fewer are outliers."""
 HIT_NATS = 3.0
-"""A path so much less likely at the rates of what is found than at its own suffers from more."""
+"""A path whose likelihood at the rates of the findings is lower by this than at its own rate has
+another fault."""
 _TIMES = 1 << 8
-"""How many values `Times` has."""
+"""Number of different values of `Times`."""
 
 
 def likelihood(lost: Floats, came: Floats, rate: Floats) -> Floats:
@@ -51,38 +52,38 @@ def entropy(lost: Floats, sent: Floats) -> Floats:
 
 
 class Beside(NamedTuple):
-    """Every lossy path beside what is found without the candidates; (paths,) each."""
+    """Every lossy path given the findings without the candidates; (paths,) each."""
 
     lost: Floats
     came: Floats
     rates: Floats
     floor: Floats
-    """How unlikely it is at most."""
+    """Lower bound of its likelihood."""
 
 
 class Paths(NamedTuple):
     """Which paths cross candidates."""
 
     sure: Entries
-    """Lossy ones that do …"""
+    """Lossy paths that certainly cross …"""
     may: Entries
-    """… and that may."""
+    """… and that may cross."""
     clean: Clean
-    """Those that lost nothing, of the candidates asked for only."""
+    """Paths that lost nothing, only of the requested candidates."""
     partly: PartlyLearnt
-    """What shares of those that may cross a candidate there can be."""
+    """Possible shares of those that may cross a candidate."""
     crossings: Crossings
-    """What each lossy one surely crosses, (paths, width)."""
+    """What each lossy path certainly crosses, (paths, width)."""
     clean_of: Callable[[Index], Clean]
-    """`clean` of any candidates."""
+    """`clean` for any candidates."""
     known: dict[tuple[int, bytes], bool]
-    """Candidate and paths that suffer there → whether these are of another part: a search asks the
-    same again and again."""
+    """Cache: candidate and affected paths → whether these are those of another component. A search
+    repeats the same questions."""
 
 
 class _Rows:
-    """Lossy paths of candidates, sorted by candidate, with all that no tried rate changes; those
-    that are alike are one row."""
+    """Lossy paths of candidates, sorted by candidate, with all values that do not depend on the
+    trial rate; equal paths are one row."""
 
     def __init__(self, entries: Entries, candidates: Index, beside: Beside, alike: Ints) -> None:
         rows, owner, times = entries.all_of(candidates)
@@ -95,17 +96,17 @@ class _Rows:
         self.base = np.maximum(self.plain, self.low)
 
     def at(self, more: Floats) -> Floats:
-        """Likelihood of each with so much more loss, (rows, rates tried)."""
+        """Likelihood of each with the additional loss, (rows, trial rates)."""
         return likelihood(self.lost, self.came, self.rates + more)
 
     def sums(self, values: Floats, owners: int) -> Floats:
-        """Over all paths of each candidate: (rows, rates tried) → (owners, rates tried)."""
+        """Sums over all paths of each candidate: (rows, trial rates) → (owners, trial rates)."""
         values *= self.count
         return sum_by_owner(values, self.owner, owners)
 
 
 def _alike(beside: Beside) -> Ints:
-    """A number for each path, the same for those of which everything is the same."""
+    """A number for each path, equal for paths with equal values."""
     order = np.lexsort(beside)
     changes = [np.diff(each[order]) != 0 for each in beside]
     found = np.zeros(len(order), dtype=np.int64)
@@ -114,7 +115,7 @@ def _alike(beside: Beside) -> Ints:
 
 
 class Gains:
-    """Nats gained by candidates at rates tried; an unexplained path costs `outlier` of them."""
+    """Nats gained by candidates at trial rates; an unexplained path costs `outlier` of them."""
 
     def __init__(self, candidates: Index, paths: Paths, beside: Beside, outlier: float) -> None:
         self._candidates, self._paths, self._beside = candidates, paths, beside
@@ -133,19 +134,19 @@ class Gains:
         return _Rows(self._paths.may, self._candidates, self._beside, self._alike)
 
     def at(self, grid: Floats) -> Floats:
-        """Of all paths, with the most likely share of those that may cross. `grid`, and what is
-        returned: (candidates, rates tried)."""
+        """Gain over all paths, with the most likely share of those that may cross. `grid` and the
+        result: (candidates, trial rates)."""
         if not len(self._may.owner):
             return self.sure(grid)
         return np.asarray(self.sure(grid) + np.maximum(self.may(grid).max(axis=0), 0.0))
 
     def sure(self, grid: Floats) -> Floats:
-        """Of paths that surely cross, (candidates, rates tried)."""
+        """Gain of paths that certainly cross, (candidates, trial rates)."""
         return np.asarray(np.maximum(*self.of_all_or_some(grid)))
 
     def of_all_or_some(self, grid: Floats) -> tuple[Floats, Floats]:
-        """The same if all of them suffer, and if only a share of them does: a fault may hit some
-        flows by their ports, or by what hashes put on one lane or buffer."""
+        """The larger gain of two: all of these paths are affected, or only a share of them. A fault
+        may affect some flows by their ports, or by the lane or buffer that a hash selects."""
         of, clean = self._sure, self._clean
         there = of.at(grid[of.owner] * of.times[:, None])
         probes = (clean.probes / np.maximum(clean.paths, 1))[:, None]
@@ -168,7 +169,8 @@ class Gains:
         return every, some
 
     def _is_of_another(self, place: int) -> bool:
-        """Of the candidate at this place: whether another part's paths are those that suffer."""
+        """For the candidate at this place: whether the affected paths are those of another
+        component."""
         candidate, known = int(self._candidates[place]), self._paths.known
         rows, _ = self._paths.sure.of(candidate)
         rows = rows[self._hit[rows]]
@@ -184,29 +186,29 @@ class Gains:
 
     @cached_property
     def _hit(self) -> NDArray[np.bool_]:
-        """Which lossy paths suffer from more than what is found, (paths,)."""
+        """Which lossy paths have a fault in addition to the findings, (paths,)."""
         lost, came, rates, _ = self._beside
         return np.asarray(likelihood(lost, came, rates) < entropy(lost, lost + came) - HIT_NATS)
 
     @cached_property
     def share_of_flows(self) -> Floats:
-        """Of the paths that surely cross each the share that a fault of some flows would hit, as
-        many as lost anything, (candidates, 1)."""
+        """The share of flows that a fault of some flows would affect, from the paths that certainly
+        cross each candidate and lost anything, (candidates, 1)."""
         return np.asarray(self._lossy / self._crossed)
 
     @cached_property
     def _lossy(self) -> Floats:
-        """Paths that surely cross each and lost something, (candidates, 1)."""
+        """Number of paths that certainly cross each and lost anything, (candidates, 1)."""
         return self._sure.sums(np.ones((len(self._sure.owner), 1)), self._owners)
 
     @cached_property
     def _crossed(self) -> Floats:
-        """All that surely cross each, at least 1, (candidates, 1)."""
+        """Number of paths that certainly cross each, at least 1, (candidates, 1)."""
         return np.maximum(self._lossy + self._clean.paths[:, None], 1)
 
     def may(self, grid: Floats) -> Floats:
-        """Of paths that may cross, by the share of them that does: (SHARES, candidates, rates
-        tried)."""
+        """Gain of paths that may cross, by the share that does: (SHARES, candidates, trial
+        rates)."""
         of = self._may
         gains = np.zeros((len(SHARES), *grid.shape))
         if not len(of.owner):

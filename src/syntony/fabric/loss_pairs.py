@@ -1,11 +1,11 @@
-"""Two parts of one switch that lose at once: which two. Pure.
+"""Which two parts of one switch lose, if two lose at once. Pure.
 
 A search that adds or exchanges one component at a time can end at a pair that explains the losses
 worse than another pair: each part of the better pair gains nothing together with one of the worse.
-And round trips without a direction fit several pairs. With two uplinks at a leaf, each round trip
-comes in by one and leaves by one: both lossy on the way in, one twice as much as the other, equals
-one lossy both ways and the other on the way out. A switch counts as a part of itself: it and one
-of its links may lose.
+Also, round trips without a direction fit several pairs. With two uplinks at a leaf, each round trip
+enters by one and leaves by the other: if both lose on the way in, one twice as much as the other,
+this equals one that loses both ways and the other on the way out. A switch counts as a part of
+itself, because it and one of its links may lose.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 from syntony.fabric.tally import Floats, Index, Parts, Structure
 
 NO_GAIN = 1e-6
-"""Nats that are rounding."""
+"""Nats below this are rounding errors."""
 NEAR_NATS = 10.0
-"""Pairs further behind the best (20,000 to 1) are no rivals, at whatever rates."""
+"""Pairs that are further behind the best (20,000 to 1) are no rivals, at any rates."""
 SETTLED_NATS = 0.01
 
 
 class Fits(Protocol):
-    """What a search knows of rates."""
+    """The rates of a search."""
 
     @property
     def price(self) -> Floats:
@@ -36,16 +36,16 @@ class Fits(Protocol):
         """Nats gained by each candidate at its most likely rate beside `rates`, and that rate."""
 
     def gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
-        """Nats gained by each candidate at each rate tried, (candidates, rates tried)."""
+        """Nats gained by each candidate at each trial rate, (candidates, trial rates)."""
 
     def rows_of(
         self, candidate: int, rate: float, rates: Floats, floor: Floats
     ) -> tuple[Index, Floats]:
-        """Rows that a candidate that loses at this rate hits, and how often each crosses it."""
+        """Rows affected by a candidate that loses at this rate, and how often each crosses it."""
 
 
 class Pair(NamedTuple):
-    """Two parts that lose."""
+    """Two lossy parts."""
 
     parts: tuple[int, int]
     """In ascending order."""
@@ -55,7 +55,7 @@ class Pair(NamedTuple):
 
 
 class Beside(NamedTuple):
-    """Two found at one switch, at different places."""
+    """Two findings at one switch, at different places."""
 
     switch: int
     parts: tuple[int, int]
@@ -63,16 +63,16 @@ class Beside(NamedTuple):
 
 
 class RivalPairs(NamedTuple):
-    """Two that were found, and two others instead; nats beyond their prices."""
+    """Two findings and an alternative pair, with its gain beyond the penalties in nats."""
 
     own: Pair
     pairs: tuple[Pair, ...]
     places: Mapping[int, int]
-    """Of all their parts."""
+    """Places of all their parts."""
 
 
 def beside_each_other(structure: Structure, switches: Index, found: Index) -> list[Beside]:
-    """Each two of those found that are parts of one of the switches, at different places.
+    """Each two of the findings that are parts of one of the switches, at different places.
 
     Args:
         switches: candidates that may be switches.
@@ -90,17 +90,18 @@ def beside_each_other(structure: Structure, switches: Index, found: Index) -> li
 
 
 def with_whole(parts: Parts, whole: int) -> Parts:
-    """The same and the switch itself, at a place of its own; nothing where it has no parts."""
+    """The parts and the switch itself, at a separate place; nothing if it has no parts."""
     if not len(parts.candidates):
         return parts
     return Parts(np.append(parts.candidates, whole), np.append(parts.place, -1))
 
 
 def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) -> Pair:
-    """The two parts that together best explain what a switch was found for, with their log-odds
-    against it; arguments as `find_pairs`.
+    """The two parts that together best explain the losses attributed to a switch, with their
+    log-odds against it; arguments as `find_pairs`.
 
-    A lossy switch is as rare as two lossy links of it: only the choice of the two counts.
+    A lossy switch has the same prior as two lossy links of it; the pair is penalised only for the
+    choice of the two.
     """
     own, _ = fits.fitted(np.array([whole], dtype=np.intp), base, floor)
     gain, _ = fits.fitted(parts.candidates, base, floor)
@@ -113,9 +114,10 @@ def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) ->
 def rival_pairs(
     fits: Fits, beside: Beside, parts: Parts, base: Floats, floor: Floats
 ) -> RivalPairs:
-    """Of two that were found the rivals; arguments as `find_pairs`.
+    """Alternatives to a pair of findings; arguments as `find_pairs`.
 
-    The switch costs what it costs alone, so that this choice and that of a single part agree.
+    The switch has its usual penalty, so that this comparison and that of a single part are
+    consistent.
     """
     own = beside.parts
     places = _places(parts)
@@ -131,7 +133,7 @@ def rival_pairs(
 def _refined(
     fits: Fits, pairs: Mapping[tuple[int, int], Pair], base: Floats, floor: Floats
 ) -> list[Pair]:
-    """The same, both rates of each that is not far behind the best fitted in turn."""
+    """The pairs, with both rates of each that is not far behind the best refitted in turn."""
     best = max(pair.nats for pair in pairs.values())
     return [
         pair if pair.nats < best - NEAR_NATS else _fitted_in_turn(fits, pair, base, floor)
@@ -156,7 +158,7 @@ def _fitted_in_turn(fits: Fits, pair: Pair, base: Floats, floor: Floats) -> Pair
 def _beside(
     fits: Fits, part: int, rate: float, base: Floats, floor: Floats
 ) -> tuple[Floats, float]:
-    """Rates of all rows where one part loses so much, and the nats that it gains."""
+    """Rates of all rows if one part has this loss, and the nats that it gains."""
     beside = base.copy()
     rows, times = fits.rows_of(part, rate, base, floor)
     beside[rows] += rate * times
@@ -164,8 +166,8 @@ def _beside(
 
 
 def instead(rivals: RivalPairs) -> dict[int, dict[int, float]]:
-    """For each of two found parts: what may lose instead, and its odds. Rivals are pairs, so the
-    other part may be another one, too."""
+    """For each of two findings: possible replacements and their odds. Alternatives are pairs, so
+    the other part may differ as well."""
     own = rivals.own
     found: dict[int, dict[int, float]] = {part: {} for part in own.parts}
     for pair in rivals.pairs:
@@ -183,7 +185,8 @@ def _places(parts: Parts) -> dict[int, int]:
 def _matched(
     own: tuple[int, int], rival: tuple[int, int], places: Mapping[int, int]
 ) -> list[tuple[int, int]]:
-    """Which part of a rival pair replaces which: itself, else one at the same place, else any."""
+    """Which part of an alternative pair replaces which: itself, else one at the same place, else
+    any."""
     one, two = own
     straight, crosswise = list(zip(own, rival, strict=True)), [(one, rival[1]), (two, rival[0])]
 
@@ -196,16 +199,16 @@ def _matched(
 def find_pairs(
     fits: Fits, parts: Parts, starts: Index, base: Floats, floor: Floats
 ) -> dict[tuple[int, int], Pair]:
-    """Pairs of parts at different places, by parts: of each pair the best rates that were tried.
+    """Pairs of parts at different places, by parts: for each pair the best rates that were tried.
 
-    Holds one part at its rate and fits every other; then holds the best of these and fits again,
-    until nothing more is gained. Repeated for each start.
+    Holds one part at its rate and fits every other. Then holds the best of these and fits again,
+    until there is no more gain. Repeated for each start.
 
     Args:
         parts: of one switch.
-        starts: places within `parts` of those to begin with.
+        starts: places within `parts` to start with.
         base: rates without any of them, (rows,).
-        floor: how unlikely each row can be at most, (rows,).
+        floor: lower bound of each row's likelihood, (rows,).
     """
     found: dict[tuple[int, int], Pair] = {}
     _, alone = fits.fitted(parts.candidates, base, floor)

@@ -1,21 +1,22 @@
-"""Sparse tomography of loss: the fewest components that explain who lost what. Pure.
+"""Sparse tomography of loss: the fewest components that explain the losses of all paths. Pure.
 
-A path that crosses components with loss probabilities p loses a probe with probability
-``1 - exp(-Σλ)``, λ = -ln(1-p), plus a background that everything shares. The search adds the
-candidate whose own most likely λ gains most likelihood, refits all, exchanges a candidate for a
-better one, drops what is not needed any more, and stops when no gain pays for a further component.
+A path that crosses components with loss probabilities p loses a probe with probability ``1 -
+exp(-Σλ)``, λ = -ln(1-p), plus a background that all paths share. The search adds the candidate that
+gains most likelihood at its most likely λ, refits all, exchanges a candidate for a better one,
+drops those that are no longer needed, and stops when no gain exceeds the threshold of a further
+component.
 
-Two things make it robust where plain Poisson tomography is not. A path may be an *outlier*: its map
-is stale, or what hurts it is no component at all. That explanation costs `cost of an outlier` nats,
-so no single path can convict (or acquit) a component by more than that; once a component is found,
-a path may also have been moved onto it since its map was learnt, at a cost that follows from how
-many such paths there seem to be. And what a candidate must
-gain depends on how many candidates there are and how many were found already, which bounds the
-share of false ones (the step-up idea of Benjamini and Hochberg 1995).
+Two extensions make it robust where plain Poisson tomography is not. First, a path may be an
+*outlier*: its map is stale, or its losses have another cause. That explanation costs `cost of an
+outlier` nats, so no single path can implicate (or clear) a component by more than that. Once a
+component is found, a path may also have been moved onto it since its map was learnt, at a cost that
+follows from how many such paths there seem to be. Second, the gain that a candidate must reach
+depends on how many candidates there are and how many were found already, which bounds the share of
+false findings (the step-up procedure of Benjamini and Hochberg 1995).
 
 A path that is learnt only in part *may* cross a candidate (`PartlyLearnt`). A fault of the
-candidate then hits an unknown share of such paths, tried from `SHARES`; with a share of nothing
-they say nothing for or against a candidate that other paths cross for sure.
+candidate then affects an unknown share of such paths, tried from `SHARES`. With a share of zero
+they are no evidence for or against a candidate that other paths certainly cross.
 
 The sparse search follows Flock (Harsh et al. 2021) in its greedy form; the rate model is that of
 network tomography (Vardi 1996; Cáceres et al. 1999).
@@ -34,17 +35,17 @@ from syntony.fabric.tally import Floats, Index, Structure, Tally
 
 STRICTNESS = 4.0
 """Nats beyond the logarithm of the number of candidates that a first finding must gain. The chance
-that a quiet fabric yields one is below e^-strictness/10 per window (chi-square tail)."""
+that a healthy fabric yields one is below e^-strictness/10 per window (chi-square tail)."""
 MAX_FOUND = 32
 CLOSE_NATS = 3.0
-"""Candidates within this of the best (20 to 1) are named as alternatives."""
+"""Candidates at most this far behind the best (20 to 1) are named as alternatives."""
 _CLOSE = float(np.exp(-CLOSE_NATS))
 BLACKHOLE_LOSS = 0.9
-"""Above this a component is called a black hole: stale paths keep it from being exactly 1."""
+"""Above this a component is called a black hole: because of stale paths it is not exactly 1."""
 _EXCHANGES = 4
-"""Exchanges can come back to where they were: then it is over."""
+"""Limit on exchanges: they can return to an earlier state, which ends the search."""
 _ENOUGH = 2
-"""From more findings on, each further one may only explain that paths are uneven."""
+"""From this number of findings on, a further one may only explain unevenness between paths."""
 
 
 class LossFinding(NamedTuple):
@@ -54,13 +55,13 @@ class LossFinding(NamedTuple):
     loss: float
     """Probability that it loses a packet, most likely value."""
     nats: float
-    """Log-likelihood gained beyond what a finding must gain."""
+    """Log-likelihood gained beyond the threshold."""
     confidence: float
     """Posterior probability against the alternatives and against nothing being wrong."""
     lost: float
-    """Lost probes that it explains."""
+    """Number of lost probes that it explains."""
     paths: int
-    """Paths that crossed it and lost something."""
+    """Number of paths that crossed it and lost something."""
     alternatives: tuple[int, ...]
     """Other candidates that explain (nearly) the same, best first."""
     probabilities: tuple[float, ...]
@@ -70,19 +71,19 @@ class LossFinding(NamedTuple):
     parts_probability: float = 0.0
     """Posterior probability of these two."""
     flows: float = 1.0
-    """Share of the paths across it that suffer; 1 where all do."""
+    """Share of the paths across it that are affected; 1 for a fault of all flows."""
 
 
 class Search(Fit):
-    """Looks for what to find: adds, exchanges, drops, and holds pairs against each other.
+    """The search: adds, exchanges and drops findings, and compares pairs.
 
     Args:
         tally: the window's counts.
         price: nats that each candidate must gain.
         max_found: stop there.
-        structure: how candidates hang together.
-        assumed: unevenness of what paths lose across one component.
-        at_most: give up where it turns out to be larger than this.
+        structure: relations between candidates.
+        assumed: unevenness of losses across one component.
+        at_most: give up if the unevenness exceeds this.
     """
 
     def __init__(
@@ -97,18 +98,19 @@ class Search(Fit):
     ) -> None:
         self._rivals_now: dict[int, tuple[Index, Floats, Floats]] = {}
         self._pairs_now: dict[int, Pair | None] = {}
-        """Of each found one, as long as nothing that was found changes."""
+        """Pairs for each finding, valid while the findings do not change."""
         self._instead: dict[int, dict[int, float]] = {}
-        """Of each found one, what may lose instead if another found one is another, too → odds."""
+        """For each finding, replacements that are possible if another finding is replaced too →
+        odds."""
         self._paired = set[int]()
-        """Found as two parts of one that was found before."""
+        """Findings that are two parts of a previous finding."""
         self._max_found, self._at_most = max_found, at_most
         self.seen_uneven = 0.0
-        """Unevenness of what was found, when it was last asked for."""
+        """Unevenness of the findings, as last computed."""
         super().__init__(tally, price, structure, assumed=assumed)
 
     def run(self) -> list[LossFinding] | None:
-        """What was found; None: paths are more uneven than `at_most`."""
+        """The findings; None: the unevenness of paths exceeds `at_most`."""
         if not self._search() or self._is_uneven():
             return None
         for candidate in list(self._found):
@@ -125,8 +127,8 @@ class Search(Fit):
         return self.seen_uneven > self._at_most
 
     def _search(self) -> bool:
-        """False: paths are more uneven than `at_most`, and it is not worth going on."""
-        # Adding, exchanging and dropping can come back to where they were: then it is over.
+        """False if the unevenness of paths exceeds `at_most` and the search was abandoned."""
+        # Adding, exchanging and dropping can return to an earlier state: then the search ends.
         seen: set[frozenset[int]] = set()
         while len(self._found) < self._max_found and frozenset(self._found) not in seen:
             seen.add(frozenset(self._found))
@@ -147,7 +149,7 @@ class Search(Fit):
         return True
 
     def _is_doubtful(self, candidate: int) -> bool:
-        """Whether as much speaks against a whole device as would pay for two of its parts."""
+        """Whether the evidence against a whole device would justify two of its parts instead."""
         rate = self._found[candidate]
         if not self._structure.may_be_parts(candidate, float(-np.expm1(-rate))):
             return False
@@ -156,8 +158,8 @@ class Search(Fit):
         return float(each * clean.paths[0]) > 2 * float(self.price[candidate])
 
     def _search_without(self, candidate: int) -> None:
-        """Search anew without a found one, and keep what explains more: a part of it and something
-        else may, though each of the two explains less than it does."""
+        """Search again without one finding, and keep the better result: a part of it and another
+        component may explain more, though each of the two explains less than it does."""
         before, worth, price = self._state(), self._worth(), self.price[candidate]
         self._found, self._held = {}, {}
         self._set_background()
@@ -176,7 +178,7 @@ class Search(Fit):
         self._pairs_now.clear()
 
     def _promising(self) -> Index:
-        """Candidates that could pay their price if everything spoke for them."""
+        """Candidates that could reach their threshold if all evidence were in their favour."""
         now = np.maximum(self._likelihood(self._rates), self._floor())
         room = self._best - now
         bound = self._entries.sums(room)[self._seen] + self._may.sums(room)[self._seen]
@@ -185,8 +187,8 @@ class Search(Fit):
         return np.asarray(self._seen[able & fresh])
 
     def _settle(self) -> None:
-        """Exchange until none has a likelier rival: each one exchanged changes what the others
-        explain. Then drop what does not pay any more."""
+        """Exchange until no finding has a likelier rival, since each exchange changes what the
+        others explain. Then drop those that no longer reach their threshold."""
         for _ in range(_EXCHANGES):
             before = set(self._found)
             self._exchange()
@@ -195,7 +197,7 @@ class Search(Fit):
             self._prune(newest=-1)
 
     def _exchange(self) -> None:
-        """Replace each found one by a rival that explains more, once others are found."""
+        """Replace each finding by a rival that explains more, given the others."""
         for candidate in list(self._found):
             rivals, gain, rate = self._rivals(candidate)
             best = int(np.argmax(gain))
@@ -207,7 +209,7 @@ class Search(Fit):
                 self._refit()
 
     def _rivals(self, candidate: int) -> tuple[Index, Floats, Floats]:
-        """Candidates on the same lossy paths (itself among them), their gains and rates."""
+        """Candidates on the same lossy paths (including itself), their gains and rates."""
         if candidate not in self._rivals_now:
             near = self._near(candidate)
             taken = [other for other in self._found if other != candidate]
@@ -216,7 +218,7 @@ class Search(Fit):
         return self._rivals_now[candidate]
 
     def _part(self) -> None:
-        """Replace each found one by two of its parts where these are clearly likelier."""
+        """Replace each finding by two of its parts where these are clearly likelier."""
         for candidate in list(self._found):
             pair = self._pair(candidate)
             if pair is not None and pair.nats > CLOSE_NATS:
@@ -232,8 +234,8 @@ class Search(Fit):
         self._refit()
 
     def _pair(self, candidate: int) -> Pair | None:
-        """The two parts that may lose instead of a found one (`two_of`); None where it has no two,
-        or loses everything."""
+        """The two parts that may replace a finding (`two_of`); None if it has no two, or loses
+        everything."""
         if candidate not in self._pairs_now:
             self._pairs_now[candidate] = self._find_pair(candidate)
         return self._pairs_now[candidate]
@@ -248,7 +250,7 @@ class Search(Fit):
         return loss_pairs.two_of(self, candidate, parts, base, floor)
 
     def _recombine(self) -> None:
-        """Replace each two found at one switch by two others at it that explain more."""
+        """Replace each pair of findings at one switch by another pair at it that explains more."""
         for beside in self._beside():
             if not self._found.keys() >= {*beside.parts}:
                 continue
@@ -259,14 +261,14 @@ class Search(Fit):
                 self._replace(beside.parts, best)
 
     def _beside(self) -> list[Beside]:
-        """Each two found at one switch, at different places."""
+        """Each pair of findings at one switch, at different places."""
         if len(self._found) < 2:
             return []
         found = np.array(sorted(self._found), dtype=np.intp)
         return loss_pairs.beside_each_other(self._structure, self._near(*self._found), found)
 
     def _rivals_of(self, beside: Beside) -> RivalPairs:
-        """Two others at the same switch instead of two found."""
+        """Alternatives to a pair of findings at the same switch."""
         taken = self._found.keys() - {*beside.parts}
         near = self._near(*beside.parts)
         parts = self._structure.parts(beside.switch, near[~np.isin(near, list(taken))])
@@ -276,7 +278,7 @@ class Search(Fit):
         return loss_pairs.rival_pairs(self, beside, parts, base, floor)
 
     def _near(self, *found: int) -> Index:
-        """Candidates on the lossy paths of found ones, these among them."""
+        """Candidates on the lossy paths of findings, including these."""
         rows = np.isin(
             np.arange(len(self._lost)), np.concatenate([self._held[c][0] for c in found])
         )
@@ -284,7 +286,8 @@ class Search(Fit):
         return np.union1d(near, found).astype(np.intp)
 
     def _prune(self, newest: int) -> bool:
-        """Drop what no longer pays; False if that was the newest, or no progress was made."""
+        """Drop findings that no longer reach their threshold; False if that was the newest, or
+        nothing improved."""
         for candidate in list(self._found):
             if len(self._found) > 1 and not len(self._entries.of(candidate)[0]):
                 self._take_last(candidate)
@@ -297,8 +300,8 @@ class Search(Fit):
         return True
 
     def _take_last(self, candidate: int) -> None:
-        """Fit the others without a found one that no path surely crosses, then this one again: what
-        may be theirs is no evidence of it."""
+        """Fit the others without a finding that no path certainly crosses, then add it again:
+        losses that may be theirs are no evidence of it."""
         self._drop(candidate)
         self._refit()
         _, rate = self._score(np.array([candidate], dtype=np.intp))

@@ -1,7 +1,7 @@
-"""What components are called, and what a name says by itself. Pure.
+"""Names of components, and what a name says about its component. Pure.
 
-A device is called by its name (``leaf0-1``, ``h3/rail0``, ``h3``), one direction of a link
-``leaf0-1->spine0``, a cable (both directions) ``leaf0-1--spine0``, and whatever is unknown between
+A device has a plain name (``leaf0-1``, ``h3/rail0``, ``h3``), one direction of a link is
+``leaf0-1->spine0``, a cable (both directions) ``leaf0-1--spine0``, and everything unknown between
 two known devices ``leaf0-1..leaf0-2``.
 """
 
@@ -18,15 +18,15 @@ GROUP = ".."
 ANY = "*"
 REPLIES_OF = "replies of "
 BOTH_WAYS = "<->"
-"""Between the NICs of a connection of which it is not known which direction suffers."""
+"""Between the NICs of a connection if the affected direction is unknown."""
 HOSTS_AT = "hosts at "
 """All hosts of one switch together."""
 OR = " or "
-"""Between the names of what no path can tell apart."""
+"""Between the names of components that no path can distinguish."""
 
 
 class ComponentKind(enum.StrEnum):
-    """What can be to blame."""
+    """Kinds of components that can be at fault."""
 
     HOST = "host"
     NIC = "nic"
@@ -40,14 +40,14 @@ class ComponentKind(enum.StrEnum):
     """One direction of a cable."""
     CABLE = "cable"
     GROUP = "group"
-    """Parts between two known ones, not known one by one."""
+    """Unknown components between two known ones, taken together."""
     REPLIES = "replies"
-    """What a NIC answers with, seen from round trips alone: a host that stalls, not a fabric that
+    """The replies of a NIC, seen from round trips alone: a host that stalls, not a fabric that
     loses."""
     CLOCK = "clock"
-    """A host's clock: nothing of the fabric."""
+    """A host's clock, which is not part of the fabric."""
     COMPONENT = "component"
-    """The name does not say."""
+    """The kind is not known from the name."""
 
 
 _WORDS = {
@@ -70,18 +70,18 @@ _MARKS = {GROUP: ComponentKind.GROUP, ARROW: ComponentKind.LINK, CABLE: Componen
 
 
 def link_name(a: str, b: str) -> str:
-    """The direction from `a` to `b`."""
+    """One direction of a link, from `a` to `b`."""
     return f"{a}{ARROW}{b}"
 
 
 def cable_name(a: str, b: str) -> str:
-    """Both directions; the same whichever end is given first."""
+    """Both directions; the same for either order of the ends."""
     first, second = sorted((a, b))
     return f"{first}{CABLE}{second}"
 
 
 def replies_name(nic: str) -> str:
-    """What a NIC, or a host, answers with."""
+    """The replies of a NIC or of a host."""
     return f"{REPLIES_OF}{nic}"
 
 
@@ -92,7 +92,7 @@ def hosts_at(switch: str) -> str:
 
 @functools.lru_cache(maxsize=1 << 16)
 def link_ends(name: str) -> tuple[str, str] | None:
-    """The devices at the ends of a link or cable called as above; None for anything else."""
+    """The devices at the ends of a link or cable name; None for any other name."""
     for mark in (ARROW, CABLE):
         a, found, b = name.partition(mark)
         if found and a and b and mark not in b:
@@ -101,7 +101,7 @@ def link_ends(name: str) -> tuple[str, str] | None:
 
 
 def guess_kind(name: str) -> ComponentKind:
-    """The kind that a name suggests, where no topology tells it."""
+    """The kind that a name suggests, for use without a topology."""
     if name.startswith(REPLIES_OF):
         return ComponentKind.REPLIES
     for mark, kind in _MARKS.items():
@@ -109,7 +109,7 @@ def guess_kind(name: str) -> ComponentKind:
             return kind
     host, slash, _ = name.partition("/")
     if slash and host:
-        # The lab and most tools call a NIC HOST/NIC, and a switch port SWITCH/PORT.
+        # The lab and most tools name a NIC HOST/NIC, and a switch port SWITCH/PORT.
         kind = guess_kind(host)
         switch = {ComponentKind.LEAF, ComponentKind.SPINE, ComponentKind.CORE, ComponentKind.SWITCH}
         return ComponentKind.CABLE if kind in switch else ComponentKind.NIC
@@ -121,7 +121,7 @@ def guess_kind(name: str) -> ComponentKind:
 
 
 def suspects(subject: str) -> tuple[str, ...]:
-    """The components that a subject names: several where they cannot be distinguished."""
+    """The components that an incident's subject names: several if they cannot be distinguished."""
     return tuple(subject.split(OR))
 
 
@@ -140,8 +140,8 @@ def _place(name: str) -> str:
 
 
 def crosses(subject: str, components: Collection[str]) -> bool:
-    """Whether a path with these components (links by direction) crosses what `subject` names, a
-    cable in either direction; of several suspects, any."""
+    """Whether a path with these components (links by direction) crosses what `subject` names: a
+    cable in either direction, any of several suspects."""
     for name in suspects(subject):
         ends = link_ends(name)
         names = (name,) if ends is None or ARROW in name else _directions(*ends)

@@ -1,4 +1,4 @@
-"""From paths as lists of names to numbered candidates (`syntony.fabric.candidates`). Pure."""
+"""Build numbered candidates from paths as lists of names (`syntony.fabric.candidates`). Pure."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from syntony.fabric.ways import WayGraph
 Kinds = Callable[[str], ComponentKind]
 
 IMPLIED_PRICE = 1.0
-"""Nats that a candidate no path lists costs more: what is listed comes before what is inferred."""
+"""Additional penalty in nats of a candidate that no path lists: listed components come before
+implied ones."""
 REPLIES_REBATE = 4.0
-"""Nats that what a NIC answers with costs less: as many as strictness asks for beyond the number
-of candidates (`loss_search.STRICTNESS`). Every host is late now and then; only what is reported
-must be sure.
-"""
+"""Penalty reduction in nats of a NIC's replies: the same as strictness requires beyond the number
+of candidates (`loss_search.STRICTNESS`). Every host is late now and then; only reported faults must
+be certain."""
 MAX_TIMES = 4
-"""No probe crosses a component more often; a list that says so repeats itself."""
+"""Maximum crossings of a component by a probe; a list with more has repetitions."""
 _CLAIM = {
     ComponentKind.NIC: 0,
     ComponentKind.COMPONENT: 1,
@@ -55,7 +55,7 @@ _CLAIM = {
 
 
 _CLOCK, _BOTH_WAYS, _ONE_OF = "clock", "both ways", "one of"
-"""Sorts of candidates that share their name with others."""
+"""Types of candidates that share their name with others."""
 
 
 def make_candidates(
@@ -63,13 +63,12 @@ def make_candidates(
     kind_of: Kinds = guess_kind,
     parallel: Mapping[str, int] = MappingProxyType({}),
 ) -> Candidates:
-    """Number everything that can be to blame for what the listed paths suffer.
+    """Number everything that can be the cause of the losses of the listed paths.
 
     Args:
-        listing: of paths.
-        kind_of: the kind of a component, by its name.
-        parallel: cable between two switches → how many there are beside each other, where a
-            topology says that they are several.
+        listing: the paths.
+        kind_of: returns the kind of a component from its name.
+        parallel: cable between two switches → number of parallel ones, if a topology lists several.
     """
     builder = _Builder(listing, kind_of)
     builder.add_listed()
@@ -89,7 +88,7 @@ class _Builder:
         self._listing = listing
         self._kind_of = kind_of
         self._number: dict[tuple[str, str], int] = {}
-        """Name and sort, empty for most → place among `_kinds`."""
+        """Name and type, empty for most → place in `_kinds`."""
         self._kinds: list[ComponentKind] = []
         self._implied: list[bool] = []
         lengths = np.diff(listing.starts)
@@ -98,11 +97,11 @@ class _Builder:
         self._is_group = np.array([GROUP in name for name in listing.names], dtype=np.bool_)
         self._groups = {pair for pair in map(_ends_of_group, listing.names) if pair}
         self._inside: Mapping[tuple[str, str], set[str]] = {}
-        """Group → what paths list between its two ends."""
+        """Group → components that paths list between its two ends."""
         self._one_of: dict[int, tuple[int, int]] = {}
         """Link that stands for parallel cables → one of these, in its direction and in both."""
         self._parallel: dict[int, int] = {}
-        """One of parallel cables → how many there are."""
+        """One of parallel cables → number of them."""
         self._combos: list[frozenset[int]] = []
         self._combo_of = np.full(listing.paths, -1, dtype=np.int64)
 
@@ -114,7 +113,7 @@ class _Builder:
         self._add_names(listed, implied=False)
 
     def add_implied(self) -> None:
-        """Cables and end devices of links, hosts of NICs; links between listed devices."""
+        """Add cables and end devices of links, hosts of NICs, and links between listed devices."""
         listing = self._listing
         ends = [link_ends(name) for name in listing.names]
         for choose in (_cable_of, _first_of, _second_of, self._host_of):
@@ -144,7 +143,7 @@ class _Builder:
         return ComponentKind.HOST if kind is ComponentKind.COMPONENT else kind
 
     def _add_neighbours(self) -> None:
-        """Where paths list devices only, the links between neighbours and their cables."""
+        """For paths that list only devices, add the links between neighbours and their cables."""
         listing, flat = self._listing, self._listing.flat
         known = ~self._is_group[flat]
         same = self._path[1:] == self._path[:-1]
@@ -160,7 +159,8 @@ class _Builder:
             self._triples.append((self._path[inner], chosen, ones))
 
     def add_groups(self) -> None:
-        """Groups, and per set of groups that some path lists, all that such a path may cross."""
+        """Add groups and, for each set of groups that some path lists, all that such a path may
+        cross."""
         listed = np.flatnonzero(self._is_group[self._listing.flat])
         groups: dict[int, list[int]] = {}
         for place in listed.tolist():
@@ -182,8 +182,8 @@ class _Builder:
         self._combos = list(combos)
 
     def _add_ends(self, groups: Mapping[int, Sequence[int]], ways: WayGraph) -> None:
-        """What paths that list a group at a NIC cross for sure: the only known link of that NIC,
-        its cable and the device behind it."""
+        """Add what paths that list a group at a NIC certainly cross: the only known link of that
+        NIC, its cable and the device behind it."""
         for away in (True, False):
             found: dict[int, tuple[int, ...]] = {}
             for number in {each for names in groups.values() for each in names}:
@@ -203,14 +203,14 @@ class _Builder:
             self._triples.append((paths, places, np.ones(len(paths), dtype=np.int64)))
 
     def _members(self, group: str, ways: WayGraph) -> frozenset[int]:
-        """The group itself, wider groups that hold it, and what is known between its ends."""
+        """The group itself, wider groups that contain it, and known components between its ends."""
         near, _, far = group.partition(GROUP)
         found = self._wider(near, far)
         inside = (self._number.get((name, "")) for name in ways.between(near, far))
         for number in inside:
             if number is not None:
                 found.update((number, *self._one_of.get(number, ())))
-        # What two NICs of one switch send each other crosses that switch and nothing else.
+        # Traffic between two NICs of one switch crosses that switch and nothing else.
         homes = [ways.only_link(near, away=True)[2:], ways.only_link(far, away=False)[2:]]
         if self._is_scattered and (not homes[0] or homes[0] != homes[1]):
             anywhere = f"{ANY}{GROUP}{ANY}"
@@ -218,7 +218,7 @@ class _Builder:
         return frozenset(found | self._narrower(near, far, ways))
 
     def _wider(self, near: str, far: str) -> set[int]:
-        """A listed group, the wider ones that hold it, and each of these in both directions."""
+        """A listed group, the wider ones that contain it, and each of these in both directions."""
         found = {self._new(f"{near}{GROUP}{far}", ComponentKind.GROUP, False)}
         begins, ends = ({pair[place] for pair in self._groups} for place in (0, 1))
         both = [(each, ANY) for each in (near, far) if each in begins & ends]
@@ -233,12 +233,13 @@ class _Builder:
 
     @cached_property
     def _is_scattered(self) -> bool:
-        """Whether groups have no end in common: a switch that never answers may be within all."""
+        """Whether groups have no end in common: a switch that never answers may be within all of
+        them."""
         return not set.intersection(*({*pair} for pair in self._groups))
 
     def _narrower(self, near: str, far: str, ways: WayGraph) -> set[int]:
-        """What paths list within a group, and wider groups. Within one at a NIC lie those between
-        the devices that the only known links of its ends lead to."""
+        """Components that paths list within a group, and wider groups. A group at a NIC also
+        contains those between the devices that the only known links of its ends lead to."""
         begins = (near, *ways.only_link(near, away=True)[2:])
         ends = (far, *ways.only_link(far, away=False)[2:])
         inner = {(begin, end) for begin in begins for end in ends} & self._groups
@@ -250,7 +251,7 @@ class _Builder:
         return numbers.union(*(self._wider(*each) for each in inner))
 
     def add_parallel(self, parallel: Mapping[str, int]) -> None:
-        """One of the parallel cables that a link stands for, in its direction and in both."""
+        """Add one of the parallel cables that a link stands for, in its direction and in both."""
         links = [
             (number, name, cable_name(*ends))
             for (name, _), number in self._number.items()
@@ -265,7 +266,7 @@ class _Builder:
                 self._parallel |= {one: many, both: many}
 
     def add_paths_of_parallel(self) -> None:
-        """What crosses a link that stands for parallel cables may cross one of them."""
+        """Paths across a link that stands for parallel cables may cross any one of them."""
         if not self._one_of:
             return
         size = len(self._kinds)
@@ -292,8 +293,8 @@ class _Builder:
         self._full = np.bincount(link, minlength=size)
 
     def _possible_shares(self) -> NDArray[np.bool_] | None:
-        """Which of `SHARES` each candidate can have. Of the paths across parallel cables each
-        takes one; those that list a group there may take another way as well."""
+        """Which of `SHARES` each candidate can have. Each path across parallel cables takes one of
+        them; those that list a group there may take another path as well."""
         if not self._parallel:
             return None
         possible = np.ones((len(self._kinds), len(SHARES)), dtype=np.bool_)
@@ -312,8 +313,8 @@ class _Builder:
         return possible
 
     def add_replies(self) -> None:
-        """What answers on each round trip. A NIC that loses does so for its own probes too; a host
-        that stalls loses what others ask of it, and nothing of the fabric is to blame."""
+        """Add the replies on each round trip. A NIC that loses also loses its own probes; a host
+        that stalls only loses the probes of others, and no component of the fabric is at fault."""
         listing, flat = self._listing, self._listing.flat
         if not listing.paths:
             return
@@ -333,9 +334,9 @@ class _Builder:
         self._triples.append((paths, chosen, np.ones(len(paths), dtype=np.int64)))
 
     def add_clocks(self) -> None:
-        """The clock of every end: a jump makes paths to it longer and paths from it shorter."""
+        """Add the clock of every end: a jump makes paths to it longer and paths from it shorter."""
         listing = self._listing
-        # A path of one component has one clock at both ends, which says nothing.
+        # A path with one component has the same clock at both ends, which proves nothing.
         paths = np.flatnonzero(np.diff(listing.starts) > 1)
         if not len(paths):
             return
@@ -386,8 +387,8 @@ class _Builder:
     def _marks(self, path: Ints, place: Ints, times: Ints) -> NDArray[np.uint64]:
         """Per candidate two sums of random words of the paths that cross, or may cross, it.
 
-        What every path crosses twice is a twin of what the same paths cross once: half as bad, it
-        explains the same.
+        A component that every path crosses twice is a twin of one that the same paths cross once:
+        with half the loss, it explains the same.
         """
         rng = np.random.default_rng(0x5E7)
         words = rng.integers(0, 1 << 62, (4, self._listing.paths), dtype=np.uint64)
@@ -408,13 +409,13 @@ class _Builder:
         return marks
 
     def _flat_combos(self) -> tuple[Ints, Ints]:
-        """Members of all sets, and which set each is of."""
+        """Members of all sets, and the set of each."""
         lengths = np.array([len(combo) for combo in self._combos], dtype=np.int64)
         member = np.fromiter(chain.from_iterable(self._combos), np.int64, int(lengths.sum()))
         return member, np.repeat(np.arange(len(lengths)), lengths)
 
     def _representatives(self, marks: NDArray[np.uint64]) -> Ints:
-        """For each candidate the twin that stands for it."""
+        """For each candidate the twin that represents it."""
         claim = [(_CLAIM[kind] + 10 * self._implied[i], i) for i, kind in enumerate(self._kinds)]
         first: dict[tuple[int, int], int] = {}
         stands_for = np.arange(len(self._kinds))
@@ -429,7 +430,8 @@ class _Builder:
         return np.asarray(weight / total[stands_for])
 
     def _prices(self, stands_for: Ints) -> Floats:
-        """The logarithm of how many different candidates there are, kinds sharing alike."""
+        """Penalties: the logarithm of the number of different candidates, with equal shares for
+        kinds."""
         different = stands_for == np.arange(len(stands_for))
         clock = np.array([kind is ComponentKind.CLOCK for kind in self._kinds], dtype=np.bool_)
         penalty = np.full(len(self._kinds), np.log(max(1, int((different & ~clock).sum()))))
@@ -458,7 +460,7 @@ def _second_of(_name: str, ends: tuple[str, str] | None) -> str | None:
 
 
 def _host_at(name: str, sign: int) -> str:
-    """The host at the end of a path, from the name of its last component there."""
+    """The host at the end of a path, from its last component there."""
     ends = link_ends(name)
     device = name if ends is None else ends[0 if sign < 0 else 1]
     return device.partition("/")[0]
@@ -467,8 +469,8 @@ def _host_at(name: str, sign: int) -> str:
 def _counted(
     sources: Sequence[tuple[Ints, Ints, Ints]], candidates: int
 ) -> tuple[Ints, Ints, Ints]:
-    """Each candidate once per path, and how many times the path crosses it: as many as the source
-    that names it most often says. A clock at both ends of a path says nothing of it."""
+    """Each candidate once per path, and how many times the path crosses it: the maximum over all
+    sources. A clock at both ends of a path is left out."""
     keys, totals = [], []
     for path, place, times in sources:
         key, which = np.unique(path * candidates + place, return_inverse=True)

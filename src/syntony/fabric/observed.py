@@ -1,10 +1,9 @@
-"""A file of observations, checked: every way it can be wrong has a name.
+"""Check a file of observations: every possible error has a name.
 
 OBS columns: `path_id`, `sent`, `lost`; optionally `owd_p50_ns` and `owd_base_ns` (median one-way
-delay now and before; null or NaN where none was measured) and `window`. A window that is a number
-is the start of a stretch of time: such windows do not overlap, are looked at one by one and
-together, and give each path its own baseline where `owd_base_ns` does not. Any other window is a
-label.
+delay now and before; null or NaN where none was measured) and `window`. A numeric window is the
+start of a time interval: such windows do not overlap, are evaluated one by one and together, and
+give each path its baseline if `owd_base_ns` is missing. Any other window is a label.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from syntony.fabric.tally import Floats, Ints
 REQUIRED = ("path_id", "sent", "lost")
 OPTIONAL = ("owd_p50_ns", "owd_base_ns", "window")
 WHOLE = "all"
-"""Name of the window that is everything."""
+"""Name of the window that contains all observations."""
 MIN_BASE_WINDOWS = 3
-"""A path's own past is a baseline from so many windows on."""
+"""A path's own past is its baseline from this number of windows on."""
 Column = NDArray[Any]
 
 
@@ -39,19 +38,19 @@ class Observed(NamedTuple):
     window: NDArray[np.intp]
     windows: tuple[str, ...]
     slices: bool
-    """Whether the windows are stretches of time, in their order."""
+    """Whether the windows are time intervals, in order."""
 
 
 def check_observed(columns: dict[str, Column], path: Ints) -> Observed:
-    """Columns as read, nulls being None or NaN, to observations.
+    """Check columns as read, nulls being None or NaN.
 
     Args:
-        columns: name to values, (n,).
+        columns: name → values, (n,).
         path: place of each row's path in the path map, -1 for one that is not there, (n,).
 
     Raises:
-        InputError: a column is missing, empty or of a wrong kind; a count is missing, negative or
-            more than can be; a path is unknown; a row is there twice.
+        InputError: a column is missing, empty or of a wrong type; a count is missing, negative or
+            too large; a path is unknown; a row is duplicated.
     """
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
@@ -77,7 +76,7 @@ def check_observed(columns: dict[str, Column], path: Ints) -> Observed:
 
 
 def window_counts(observed: Observed, paths: int) -> list[WindowCounts]:
-    """Per window, and for stretches of time all together, what each path says."""
+    """Counts of each window, per path; for time intervals also of all together."""
     base_ns = observed.base_ns
     if observed.slices and len(observed.windows) > MIN_BASE_WINDOWS:
         base_ns = np.where(np.isfinite(base_ns), base_ns, _own_past(observed))
@@ -151,7 +150,7 @@ def _delays(name: str, values: Column | None, rows: int) -> Floats:
 
 
 def _numbers(name: str, values: Column) -> Floats:
-    """As float64, None being NaN."""
+    """Values as float64, None as NaN."""
     if values.dtype.kind == "O":
         wrong = [value for value in values.tolist() if not _is_number_or_none(value)]
         if wrong:

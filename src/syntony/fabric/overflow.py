@@ -1,8 +1,9 @@
-"""Whether what a part loses overflows from a queue there, by the seconds of its losses. Pure.
+"""Whether the losses of a component come from a queue that overflows, by the seconds of its losses.
+Pure.
 
-A queue loses what comes while it is full, so that the seconds with losses are seconds in which
-packets wait there: most of them, or only some while it is full in bursts. A cable loses in any
-second. Where packets wait in all of them nothing tells the two apart.
+A queue loses packets that arrive while it is full. Seconds with losses are thus seconds in which
+packets wait: most of them, or only some if it is full in bursts. A cable loses in any second. If
+packets wait in all seconds, the two cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -22,49 +23,49 @@ from syntony.fabric.tally import Floats, Index, Ints
 from syntony.model.findings import Finding
 
 STANDS_NS = 20_000.0
-"""Packets that wait for less do not overflow: at 400 Gb/s this is 1 MB."""
+"""A shorter queueing delay is no overflow: at 400 Gb/s this is 1 MB."""
 LEVELS_NS = STANDS_NS * 2.0 ** np.arange(10)
-"""How long who comes to a full queue may wait there: its depth, which is not known."""
+"""Possible delays of a packet that arrives at a full queue: the queue's depth, which is unknown."""
 CLOCK_SIGMAS = 3.0
 LATE_PER_LOST = 1 / 3
-"""A full queue loses some of what comes, and the rest is late: so many at the least."""
+"""Minimum late packets per lost one: a full queue loses some packets and delays the others."""
 IN_EMPTY = 0.1
-"""A second in which most packets find the queue empty may hold a moment in which it is full: it
-loses so much of what others lose."""
+"""A second in which most packets find the queue empty may contain a moment in which it is full: it
+loses this much relative to others."""
 MAX_WAYS = 512
-"""Looked at of those that cross one part."""
+"""Maximum number of paths across one component that are examined."""
 MAX_BESIDE = 4_096
-"""Looked at of those from and to the same NICs that do not."""
+"""Maximum number of paths from and to the same NICs that do not cross it."""
 
 
 class Overflow(enum.StrEnum):
-    """What losses have to do with packets that wait in the same place."""
+    """How losses are related to queueing in the same place."""
 
     UNKNOWN = ""
     """Too few delays are known."""
     NONE = "none"
-    """As much is lost in seconds in which nothing waits there."""
+    """As much is lost in seconds in which no packets wait there."""
     OPEN = "open"
-    """Packets wait there; it may be either."""
+    """Packets wait there; either may be the cause."""
     ALL = "all"
     """Losses come with the queue."""
 
 
 class Waits(NamedTuple):
-    """How long packets waited at one part in each second; NaN: not known."""
+    """How long packets waited at one component in each second; NaN: unknown."""
 
     usual_ns: Floats
-    """Most of them, (seconds,)."""
+    """The median, (seconds,)."""
     late: Floats
-    """Of how many ways the slowest waited for each of `LEVELS_NS`, (levels, seconds)."""
+    """Number of paths whose slowest probe waited for each of `LEVELS_NS`, (levels, seconds)."""
     share: float
-    """Of the ways across it, those that were looked at."""
+    """Share of the paths across it that were examined."""
     sigma_ns: float
-    """1-sigma of what they waited, by clocks."""
+    """1-sigma of the queueing delay, by clock errors."""
 
 
 class Seconds(NamedTuple):
-    """What happened at one part, second by second; (seconds,) each, the newest last."""
+    """Events at one component, second by second; (seconds,) each, the newest last."""
 
     sent: Ints
     lost: Ints
@@ -72,16 +73,17 @@ class Seconds(NamedTuple):
 
 
 class OverflowFinding(NamedTuple):
-    """Of one part that loses."""
+    """Result for one component that loses."""
 
     overflow: Overflow
     standing_ns: float
-    """How long packets wait there in nearly every one of the last seconds; 0: they do not."""
+    """Queueing delay in nearly every one of the last seconds; 0: none."""
     burst_ns: float = 0.0
-    """How long some wait in the seconds that lose, if all losses come with the queue."""
+    """Delay of the slowest packets in the seconds with losses, if all losses come with the
+    queue."""
 
     def queue(self, lossy: Finding, least_ns: float) -> Finding | None:
-        """The queue at a part that loses, which packets wait in for so long at the least."""
+        """The queue at a component that loses, if packets wait there for at least this long."""
         if self.overflow in {Overflow.OPEN, Overflow.ALL} and self.standing_ns >= least_ns:
             return replace(lossy, fault="queue", delay_ns=self.standing_ns, overflow="")
         if self.overflow is Overflow.ALL and self.burst_ns >= least_ns:
@@ -92,9 +94,9 @@ class OverflowFinding(NamedTuple):
 
 
 def judged(seconds: Seconds) -> OverflowFinding:
-    """Hold the seconds that lost against those in which packets waited: by what most of them did,
-    and by how many waited for each of some times. Those before the first loss say nothing: what is
-    broken now may not have been then."""
+    """Compare the seconds with losses with those in which packets waited: by the median, and by the
+    number that waited for each of several delays. Seconds before the first loss are left out: the
+    fault may not have existed then."""
     waits = seconds.waits
     known = np.isfinite(waits.usual_ns) & (np.cumsum(seconds.lost) > 0)
     sent, lost = seconds.sent[known], seconds.lost[known]
@@ -109,7 +111,7 @@ def judged(seconds: Seconds) -> OverflowFinding:
     nats, burst_ns = min(read)
     if nats > OVER_NATS:
         return OverflowFinding(Overflow.NONE, standing_ns)
-    # The one of so many that suits a queue best may suit it by chance.
+    # The best of this many alternatives may suit a queue by chance.
     if nats >= -OVER_NATS - np.log(len(read)):
         return OverflowFinding(Overflow.OPEN, standing_ns)
     return OverflowFinding(Overflow.ALL, standing_ns, burst_ns)
@@ -132,11 +134,11 @@ def _by_most(sent: Ints, lost: Ints, stands: Mask) -> float:
 
 
 def _by_some(sent: Ints, lost: Ints, late: Floats, share: float) -> float:
-    """Nats for a cable against a queue that loses in each second by how much comes late, and what
-    it loses besides: while nobody is late, as happens if few probes meet it.
+    """Nats for a cable against a queue whose loss in each second follows from the share of late
+    probes, plus losses in seconds without any late probe, which happen if few probes meet it.
 
-    How many of its moments those are follows from the seconds in which a single one was late, as
-    Good and Turing estimate what is not seen (Biometrika 40, 1953).
+    The size of that second part follows from the number of seconds with a single late probe, as
+    Good and Turing estimate unseen events (Biometrika 40, 1953).
     """
     total = float(late.sum())
     if total < LATE_PER_LOST * share * lost.sum():
@@ -146,19 +148,19 @@ def _by_some(sent: Ints, lost: Ints, late: Floats, share: float) -> float:
 
 
 def _nats_for_cable(sent: Ints, lost: Ints, weights: Floats) -> float:
-    """How much likelier it is that all losses came in these seconds if all seconds lose alike than
-    if they lose by these weights."""
+    """Log-likelihood that all losses came in these seconds if all seconds lose alike, minus that
+    with these weights."""
     losing = (lost > 0) & (sent > 0)
     alike, by_weight = (each[losing] / each.sum() for each in (sent, weights))
     return float((lost[losing] * np.log(alike / by_weight)).sum())
 
 
 def counts_of(seen: FlowHistory, there: Index, back: Index) -> tuple[Ints, Ints]:
-    """Probes of flows that cross a part, and losses that may be the part's, in each of the seconds
+    """Probes of flows that cross a component, and losses that may be its, in each of the seconds
     whose delays are kept.
 
     Args:
-        seen: of all flows.
+        seen: history of all flows.
         there: flows whose requests cross it.
         back: flows whose replies do.
     """
@@ -171,19 +173,19 @@ def counts_of(seen: FlowHistory, there: Index, back: Index) -> tuple[Ints, Ints]
 
 
 def waits(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> Waits:
-    """How long packets waited where these ways cross, in each of the same seconds.
+    """How long packets waited where these paths cross, in each of the same seconds.
 
-    That is their delay above its floor, less what ways from the same NIC, or to the same NIC, that
-    do not cross it waited elsewhere.
+    This is their delay above the floor, minus the delay of paths from the same NIC, or to the same
+    NIC, that do not cross the component.
 
     Args:
-        seen: of all flows.
+        seen: history of all flows.
         ends: the NICs of each.
         there: flows whose requests cross it.
         back: flows whose replies do.
     """
     flows = len(ends.src)
-    # Ways by number: requests first, replies behind them.
+    # Directions by number: requests first, then replies.
     ways = np.concatenate((there, back + flows))
     across = _some(ways, MAX_WAYS)
     src, dst = np.concatenate((ends.src, ends.dst)), np.concatenate((ends.dst, ends.src))
@@ -215,8 +217,8 @@ def waits(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> Waits
 
 
 def _shares(late: Mask, begins: Index) -> Floats:
-    """Of the ways of each NIC, which begin at these places, those that are late: (n, seconds) →
-    (NICs, seconds)."""
+    """Share of late paths of each NIC, whose paths begin at these places: (n, seconds) → (NICs,
+    seconds)."""
     count = np.diff(begins, append=len(late))
     return np.add.reduceat(late.astype(np.float64), begins) / count[:, None]
 
@@ -226,8 +228,8 @@ def _some(ways: Index, most: int) -> Index:
 
 
 def _medians(values: Floats, begins: Index) -> Floats:
-    """Of the rows of each group, which begin at these places, what is known in each column: (n,
-    columns) → (groups, columns); NaN where nothing is."""
+    """Medians of known values per column over the rows of each group, which begin at these places:
+    (n, columns) → (groups, columns); NaN where none is known."""
     group = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(values)))
     ascending = np.lexsort((values, np.broadcast_to(group[:, None], values.shape)), axis=0)
     values = np.take_along_axis(values, ascending, axis=0)
@@ -239,7 +241,7 @@ def _medians(values: Floats, begins: Index) -> Floats:
 
 
 def _median(values: Floats) -> Floats:
-    """Of each column what is known, (n, columns) → (columns,); NaN where nothing is."""
+    """Median of known values of each column, (n, columns) → (columns,); NaN where none is known."""
     if not len(values):
         return np.full(values.shape[1], np.nan)
     return np.asarray(_medians(values, np.zeros(1, dtype=np.intp))[0])

@@ -1,8 +1,9 @@
-"""Whether the paths that suffer at a part may be some flows of it, or those of another part. Pure.
+"""Whether the affected paths at a component are some of its flows, or those of another component.
+Pure.
 
-A fault of some flows picks them by their ports, so that about the same share of the paths suffers
-wherever else they go. Where nearly all that suffer cross one other part, and nearly all that are
-well do not, the fault is there or behind it, perhaps in something that has no name.
+A fault of some flows selects them by their ports, so that about the same share of the paths is
+affected no matter where else they go. If nearly all affected paths cross one other component, and
+nearly all others do not, the fault is there or behind it, perhaps in an unnamed component.
 """
 
 from __future__ import annotations
@@ -14,21 +15,22 @@ import numpy as np
 from syntony.fabric.tally import Clean, Crossings, Floats, Index, PartlyLearnt
 
 SINGLED_OUT_NATS = 4.0
-"""Beyond the logarithm of the number of other parts: chance does so for one fault in 50 at most."""
+"""Evidence needed beyond the logarithm of the number of other components: chance exceeds it for one
+fault in 50 at most."""
 
 
 def is_of_another(
     crossings: Crossings, partly: PartlyLearnt, well: float, clean_of: Callable[[Index], Clean]
 ) -> bool:
-    """Whether the paths that suffer at a part are plainly those of another part.
+    """Whether the affected paths at a component are clearly those of another component.
 
-    It is not known how many of the paths across another part that are well cross this one too: as
-    many as can are taken to.
+    It is unknown how many of the unaffected paths across the other component cross this one too:
+    the maximum is assumed.
 
     Args:
-        crossings: what the paths that suffer cross, (paths, width).
-        partly: what they may cross beside that.
-        well: paths across the part that lost nothing.
+        crossings: what the affected paths cross, (paths, width).
+        partly: what they may cross in addition.
+        well: number of paths across the component that lost nothing.
         clean_of: candidates → their paths that lost nothing.
     """
     surely = crossings[crossings >= 0].astype(np.intp)
@@ -46,8 +48,8 @@ def is_of_another(
 
 
 def _gain_apart(inside: Floats, well_inside: Floats, amiss: float, well: float) -> Floats:
-    """Nats gained by a share of their own for the paths across each other part; 0 where that is
-    less than the share of the rest."""
+    """Nats gained by a separate share for the paths across each other component; 0 if that is less
+    than the share of the rest."""
     outside, well_outside = amiss - inside, well - well_inside
     apart = _likelihood(inside, well_inside) + _likelihood(outside, well_outside)
     gain = apart - _likelihood(np.array([amiss]), np.array([well]))
@@ -55,7 +57,7 @@ def _gain_apart(inside: Floats, well_inside: Floats, amiss: float, well: float) 
 
 
 def _likelihood(amiss: Floats, well: Floats) -> Floats:
-    """Of so many paths, at the one share of each that fits best."""
+    """Log-likelihood of these counts, at the share that fits each best."""
     every = np.maximum(amiss + well, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         parts = [np.where(n > 0, n * np.log(n / every), 0.0) for n in (amiss, well)]

@@ -1,12 +1,12 @@
-"""Whether losses may be put in the wrong place because the map is stale. Pure.
+"""Whether losses may be attributed to the wrong component because the map is stale. Pure.
 
-Switches send flows elsewhere at once; the map says so some seconds later. What flows lose meanwhile
-on their new paths is counted on the paths before. Two signs of that:
+Switches reroute flows at once; the map shows it some seconds later. Losses of flows on their new
+paths are meanwhile counted on the previous paths. Two signs of this:
 
-- Paths turn: where some have, others have that are not learnt yet.
+- Paths change: if some have changed, others have that are not traced yet.
 - Losses single out flows. A link that loses a share of its packets loses about that share of every
-  flow. Where some flows lose and the others lose nothing, either a switch drops single flows, or
-  those that lose are not there any more.
+  flow. If some flows lose and the others lose nothing, either a switch drops single flows, or those
+  that lose are no longer there.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ from syntony.fabric.locate import OVER_NATS
 from syntony.fabric.tally import Ints
 
 HOLD_S = 6
-"""Agents trace at once what loses packets; silent hops, answers and rows take up to this long."""
+"""Agents trace lossy paths at once; silent hops, answers and rows take up to this long."""
 AGAIN_S = 60
-"""A link that lost before, within so long, and does again has outlived a stale map: one that loses
-in bursts is reported at the second one. A switch is not: with a stale map any of its links that
-loses makes it look so, again and again."""
+"""A link that lost before, at most this long ago, and does again cannot be explained by a stale
+map: a link that loses in bursts is reported at the second burst. This does not hold for a switch:
+with a stale map any of its lossy links makes it look lossy, again and again."""
 TURNING_S = 3
-"""Between two reports of paths that turned for one reason: agents report once a second."""
+"""Maximum time between two reports of paths that changed for one reason: agents report once a
+second."""
 TURNING_SHARE = 0.01
 MIN_TURNING = 3
-"""Of all paths, those that turned within a second; fewer are no change of routes."""
+"""Minimum share of paths that changed within a second; fewer are no change of routes."""
 
 
 class Losing(NamedTuple):
-    """Since when a part has been found to lose packets, in seconds of the watch."""
+    """Since when a component has been found to lose packets, in seconds of the watch."""
 
     first: int
     """With pauses of up to `AGAIN_S`."""
     since: int
-    """Without any but short ones."""
+    """With short pauses only."""
     last: int
     begun: int
     """As `since`, whether it was reported or not."""
 
     def seen(self, second: int) -> Losing:
-        """The same, found in this second as well."""
+        """The state updated for this second, in which it was found again."""
         if second - self.last > AGAIN_S:
             return Losing(second, second, second, second)
         if second - self.last > TURNING_S:
@@ -52,17 +53,17 @@ class Losing(NamedTuple):
         return self._replace(last=second)
 
     def settled(self) -> Losing:
-        """Reported: it is not held back again while it lasts, unless paths are found to turn since
-        it began: they may have turned then, and be reported now."""
+        """The state once reported. It is not held back again while it lasts, unless a change of
+        paths is found later that may have happened when it began."""
         return self._replace(first=self.last - HOLD_S, since=self.last - HOLD_S)
 
 
 def is_turning(turned: int, paths: int) -> bool:
-    """Whether routes change.
+    """Whether routes are changing.
 
     Args:
-        turned: paths that were learnt to go elsewhere, within a second.
-        paths: all that are probed.
+        turned: number of paths traced elsewhere within a second.
+        paths: number of all probed paths.
     """
     return turned >= max(MIN_TURNING, TURNING_SHARE * paths)
 
@@ -70,12 +71,12 @@ def is_turning(turned: int, paths: int) -> bool:
 def singles_out(sent: Ints, lost: Ints) -> bool:
     """Whether some flows lose and the others do not, rather than all of them alike.
 
-    Compares one rate of loss for all flows with one for those that lost anything and none for the
-    others; which flows these are counts against the latter.
+    Compares one rate of loss for all flows with one rate for those that lost anything and none for
+    the others. The latter is penalised for the choice of the flows.
 
     Args:
-        sent: probes of each flow that crosses the part, (flows,).
-        lost: of these.
+        sent: probes of each flow that crosses the component, (flows,).
+        lost: number of these that were lost.
     """
     probed = sent > 0
     sent, lost = sent[probed], np.minimum(lost, sent)[probed]
@@ -89,7 +90,7 @@ def singles_out(sent: Ints, lost: Ints) -> bool:
 
 
 def _log_likelihood(sent: Ints, lost: Ints) -> float:
-    """Of the losses at the one rate that fits them best."""
+    """Log-likelihood of the losses at the single rate that fits them best."""
     total, gone = int(sent.sum()), int(lost.sum())
     if gone == total:
         return 0.0

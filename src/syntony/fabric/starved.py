@@ -1,8 +1,8 @@
-"""Hosts that are late, told from links that lose. Pure.
+"""Distinguish hosts that are late from links that lose. Pure.
 
 A link at a host's edge loses the host's own probes as well as those of others. A host that is short
 of processor time answers the probes of others late, and loses none of its own; or it sends none at
-all. Then nothing of the fabric is to blame.
+all. Then no component of the fabric is at fault.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _AT_HOSTS = frozenset(
     {ComponentKind.NIC, ComponentKind.HOST, ComponentKind.LINK, ComponentKind.CABLE}
 )
 AT_ONCE_S = 2
-"""Agents report whole seconds: so far apart are the ends of what ended at once."""
+"""Agents report whole seconds: simultaneous ends may be this far apart."""
 MUCH = 2.0
-"""A host's own probes must fare so many times better than those of others."""
+"""A host's own probes must fare this much better than those of others."""
 
 
 class FlowEnds(NamedTuple):
-    """Between which NICs flows are, by the ways of their requests."""
+    """The NICs between which flows are, by the direction of their requests."""
 
     nics: tuple[str, ...]
     src: Index
@@ -51,23 +51,23 @@ class FlowEnds(NamedTuple):
 
 
 class Stopped(enum.Enum):
-    """How the NICs at a switch ceased to send probes."""
+    """How the NICs at a switch stopped sending probes."""
 
     NO = enum.auto()
     """Some send, or there is only one."""
     APART = enum.auto()
-    """The last of them stopped alone: so do hosts that stand still, not hosts at a switch that
+    """The last of them stopped alone: typical of hosts that stall, not of hosts at a switch that
     dies."""
     TOGETHER = enum.auto()
-    """Either may have happened."""
+    """Both are possible."""
 
 
 def how_stopped(sent: Ints, nics: Index) -> Stopped:
-    """How several NICs ceased to send probes.
+    """How several NICs stopped sending probes.
 
     Args:
-        sent: in each second of some flows, the newest last, (seconds, flows).
-        nics: place of the NIC that sends each, (flows,).
+        sent: probes of some flows in each second, the newest last, (seconds, flows).
+        nics: number of the NIC that sends each, (flows,).
     """
     each = (sent[:, nics == nic].any(axis=1) for nic in np.unique(nics))
     last = sorted(int(np.flatnonzero(sends).max(initial=-1)) for sends in each)
@@ -77,7 +77,8 @@ def how_stopped(sent: Ints, nics: Index) -> Stopped:
 
 
 def or_its_hosts(found: Finding) -> Finding:
-    """The same, a switch that loses everything, or all hosts at it: as likely, for probes."""
+    """The finding of a switch that loses everything, or of all hosts at it: for probes both are
+    equally likely."""
     odds = [each / 2 for each in (found.confidence, *found.probabilities)]
     return msgspec.structs.replace(
         found,
@@ -91,7 +92,7 @@ def or_its_hosts(found: Finding) -> Finding:
 def reclassify_slow_hosts(
     findings: tuple[Finding, ...], flows: FlowEnds, windows: Sequence[HistoryWindow]
 ) -> tuple[Finding, ...]:
-    """The same findings, those that are but a late host's as such.
+    """Replace findings that are only a late host by such a finding.
 
     Args:
         findings: of these flows in these windows.
@@ -139,7 +140,7 @@ def _is_at(nic: str, edge: str) -> bool:
 
 
 def _fate(window: HistoryWindow, flows: NDArray[np.bool_]) -> tuple[float, float]:
-    """Probes sent, and of these not answered."""
+    """Number of probes sent, and of these not answered."""
     counts = window.counts[:, flows]
     lost = counts[history.LOST] + counts[history.LOST_BACK] + counts[history.UNRESOLVED]
     sent = counts[history.SENT]
@@ -155,7 +156,7 @@ def _fares_better(own: tuple[float, float], requested: tuple[float, float]) -> b
     share = min(requested_lost / requested_sent, 1 - 1e-6)
     if lost / sent * MUCH > share:
         return False
-    # What the host's own probes say against losing as much as those of others do.
+    # Evidence of the host's own probes against a loss as high as that of others' probes.
     like = lost * np.log(share) + (sent - lost) * np.log1p(-share)
     best = lost / sent
     most = (lost * np.log(best) if lost else 0.0) + (sent - lost) * np.log1p(-best)

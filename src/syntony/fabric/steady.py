@@ -1,7 +1,7 @@
-"""Which flows' delays stay near what they were: nobody needs to sort those. Pure.
+"""Which flows have steady delays: these need not be sorted. Pure.
 
-Of every flow it is counted how many of the newest seconds, and how many of those before, lie within
-`STEADY_NS` of one value. Where more than half of either do, both medians lie there, too.
+For every flow, count how many of the newest seconds, and how many of those before, lie within
+`STEADY_NS` of a reference value. If more than half of either do, both medians lie there, too.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Mask = NDArray[np.bool_]
 
 STEADY_NS = 8_000.0
 AIM_EVERY_S = 10
-"""A flow that is not steady gets another value to be near to so often: that costs as much as
-sorting its delays."""
+"""Interval at which an unsteady flow gets another reference value: that costs as much as sorting
+its delays."""
 
 
 class Steady:
-    """Rings of seconds. Flows keep their places; new ones come behind.
+    """Rings of seconds. Flows keep their places; new ones are appended.
 
     Args:
-        seconds: that there are in a ring.
-        newest: of these, how many are the newest.
+        seconds: length of a ring.
+        newest: number of seconds that count as newest.
     """
 
     def __init__(self, seconds: int, newest: int) -> None:
@@ -35,7 +35,7 @@ class Steady:
         self._before = np.zeros((2, 0), dtype=np.int8)
 
     def add(self, place: int, delay_ns: Floats) -> None:
-        """The next second, (2, flows), which takes this place of the ring."""
+        """Add the next second, (2, flows), at this place of the ring."""
         missing = delay_ns.shape[1] - self._near_ns.shape[1]
         if missing > 0:
             more = ((0, 0), (0, missing))
@@ -53,26 +53,26 @@ class Steady:
         self._inside[place] = inside
 
     def unsteady(self, seconds: int) -> Mask:
-        """Flows of which one way may have changed by twice `STEADY_NS` or more, (flows,).
+        """Flows of which one direction may have changed by twice `STEADY_NS` or more, (flows,).
 
         Args:
-            seconds: that have been added, at most as many as there are in the ring.
+            seconds: number of seconds added, at most the length of the ring.
         """
         now, before = 2 * self._now > self._newest, 2 * self._before > seconds - self._newest
         return np.asarray(~(now & before).all(axis=0))
 
     def above(self, floor_ns: Floats, least_ns: float, lower: int) -> Mask:
-        """Flows of which one way may have more than `lower` of the newest seconds that are
-        `least_ns` or more above the floor, and no more than `lower` that are not, (flows,)."""
+        """Flows of which one direction may have more than `lower` of the newest seconds `least_ns`
+        or more above the floor, and at most `lower` below that, (flows,)."""
         near = self._near_ns + STEADY_NS - floor_ns < least_ns
         return np.asarray(~((self._now > lower) & near).all(axis=0))
 
     def aim(self, flows: Index, near_ns: Floats, delays_ns: Floats, newest: Index) -> None:
-        """What these flows are to be near to from now on.
+        """Set the reference values of these flows.
 
         Args:
-            flows: which, (n,).
-            near_ns: there and back, (2, n); NaN where nothing is known.
+            flows: numbers, (n,).
+            near_ns: there and back, (2, n); NaN where unknown.
             delays_ns: by places of the ring, (2, n, seconds).
             newest: places of the newest seconds.
         """

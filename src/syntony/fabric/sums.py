@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 WINDOWS_S = (1, 3, 10, 30, 60, 300)
-"""All looked at every second: a black hole shows in one, 0.1 % of loss in three hundred."""
+"""All evaluated every second: a black hole shows in one second, 0.1 % of loss in three hundred."""
 FINE_S = 60
 STEP_S = 10
 
 
 class WindowSums:
-    """Rings of seconds and of steps, of arrays (fields, columns); new columns come behind.
+    """Rings of seconds and of steps, of arrays (fields, columns); new columns are appended.
 
     Args:
-        fields: of each second's array.
+        fields: number of fields of each second's array.
     """
 
     def __init__(self, fields: int) -> None:
@@ -33,10 +33,10 @@ class WindowSums:
         self._step: Ints = self._nothing
         self._in_step = 0
         self._sums = dict.fromkeys(WINDOWS_S, self._nothing)
-        """Over the newest so many seconds, or all that there are."""
+        """Sums over the newest seconds, by their number, or over all that there are."""
 
     def add(self, second: Ints) -> None:
-        """The next second. It is kept, and changed by `forget`."""
+        """Add the next second. It is kept by reference, and changed by `forget`."""
         for seconds, total in self._sums.items():
             grown = self._sums[seconds] = _added(total, second)
             if seconds <= FINE_S and len(self._seconds) >= seconds:
@@ -51,7 +51,8 @@ class WindowSums:
             self._step, self._in_step = self._nothing, 0
 
     def forget(self, columns: NDArray[np.bool_], keep_s: int) -> None:
-        """Of these columns, everything before the newest `keep_s` seconds, of at most `FINE_S`."""
+        """Discard values of these columns from before the newest `keep_s` seconds, of at most
+        `FINE_S`."""
         seconds = list(self._seconds)
         kept_from = max(0, len(seconds) - keep_s)
         for counts in seconds[:kept_from]:
@@ -68,7 +69,7 @@ class WindowSums:
             self._sums[length] = self._sum(parts)
 
     def mapped(self, fields: int, linear: Callable[[Ints], Ints]) -> WindowSums:
-        """What there would be if `linear` of every second had been added; (`fields`, columns)."""
+        """The sums as if `linear` of every second had been added; (`fields`, columns)."""
         made = WindowSums(fields)
         made._seconds.extend(map(linear, self._seconds))
         made._steps.extend(map(linear, self._steps))
@@ -78,8 +79,8 @@ class WindowSums:
         return made
 
     def windows(self) -> list[tuple[int, Ints]]:
-        """Seconds and sum of every window that there are seconds enough for, and of the longest
-        that there are not; good until the next second is added."""
+        """Length and sum of every window that is full, and of the shortest that is not; valid until
+        the next second is added."""
         found = []
         held = len(self._steps) * STEP_S + self._in_step
         for seconds, total in self._sums.items():
@@ -99,7 +100,7 @@ class WindowSums:
         return self._seconds
 
     def _step_of(self, age: int) -> Ints | None:
-        """The sum that the second so many before the newest one went into; None: let go of."""
+        """The sum that contains the second this long before the newest one; None: discarded."""
         if age < self._in_step:
             return self._step
         place = 1 + (age - self._in_step) // STEP_S
@@ -113,7 +114,7 @@ class WindowSums:
 
 
 def _added(total: Ints, counts: Ints) -> Ints:
-    """`total` itself where it is wide enough."""
+    """`total` itself if it is wide enough."""
     missing = counts.shape[1] - total.shape[1]
     if missing > 0:
         total = np.pad(total, ((0, 0), (0, missing)))

@@ -1,8 +1,8 @@
-"""What a window's counts say of loss, in the form the search needs: few rows, however many paths.
+"""A window's losses in the form that the search needs: few rows for any number of paths.
 
-Only paths that lost something matter one by one. Of all others it is enough to know, per candidate,
-how many there are and how many probes they carried, so a fleet of 131,072 NICs is counted path by
-path but searched through a few thousand rows.
+Only paths that lost something matter one by one. For all others the search needs, per candidate,
+only their number and their probes. A fleet of 131,072 NICs is thus counted path by path but
+searched through a few thousand rows.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ Index = NDArray[np.intp]
 Crossings = NDArray[np.int32]
 """Shape (paths, width): the candidates each path crosses, each once, padded with -1."""
 Times = NDArray[np.int8]
-"""Shape of `Crossings`: how many times each path crosses the candidate. A round trip crosses what
-lies on both its ways twice. Negative for a clock at the beginning of a path."""
+"""Shape of `Crossings`: how many times each path crosses the candidate. A round trip crosses a
+component that is on both of its directions twice. Negative for a clock at the beginning of a
+path."""
 
 
 SHARES = np.array([1.0, 0.75, 0.5, 0.33, 0.25, 0.125, 0.06, 0.015])
-"""Of the paths that may cross a candidate, how many do: 1 of 64 spines at least."""
+"""Possible shares of the paths that may cross a candidate and do: at least 1 of 64 spines."""
 
 
 class PartlyLearnt(NamedTuple):
-    """What paths may cross where they are not learnt in full."""
+    """What partly learnt paths may cross."""
 
     combo: Ints
-    """Per path a row of `members`; -1 for one that is learnt in full, (paths,)."""
+    """Per path a row of `members`; -1 for a fully learnt one, (paths,)."""
     members: Crossings
     """(combos, width): candidates, each once, padded with -1."""
     shares: NDArray[np.bool_] | None = None
@@ -52,11 +53,11 @@ class PartlyLearnt(NamedTuple):
 
     @classmethod
     def nothing(cls, paths: int) -> PartlyLearnt:
-        """All paths are learnt in full."""
+        """All paths are fully learnt."""
         return cls.of(np.full(paths, -1, dtype=np.int64), ())
 
     def chosen(self, paths: NDArray[np.bool_] | Index) -> PartlyLearnt:
-        """Of these paths only, (paths,)."""
+        """Restricted to these paths, (paths,)."""
         return self._replace(combo=self.combo[paths])
 
     def impossible(self, candidates: Index) -> NDArray[np.bool_]:
@@ -66,10 +67,10 @@ class PartlyLearnt(NamedTuple):
         return np.asarray(~self.shares[candidates].T)
 
     def pairs(self, crossings: Crossings) -> tuple[Ints, Ints]:
-        """(path, candidate) that may cross; without those that surely do.
+        """(path, candidate) pairs that may cross, without those that certainly do.
 
         Args:
-            crossings: what the same paths surely cross, (paths, width).
+            crossings: what the same paths certainly cross, (paths, width).
         """
         rows = np.flatnonzero(self.combo >= 0)
         across = self.members[self.combo[rows]]
@@ -80,7 +81,7 @@ class PartlyLearnt(NamedTuple):
 
 
 class Entries:
-    """(row, candidate, times) triples, sorted by candidate and then as they were given."""
+    """(row, candidate, times) triples, sorted by candidate and then in input order."""
 
     def __init__(self, rows: Ints, candidate: Ints, times: Times, candidates: int) -> None:
         order = np.argsort(candidate, kind="stable")
@@ -96,11 +97,12 @@ class Entries:
         return self._rows[part], self._times[part]
 
     def lengths(self, candidates: Index) -> Ints:
-        """How many rows each has."""
+        """Number of rows of each."""
         return self._ends[candidates] - self._starts[candidates]
 
     def all_of(self, candidates: Index) -> tuple[Index, Index, Floats]:
-        """Rows of these, to which of them (its place) each belongs, and how often it crosses."""
+        """Rows of these candidates, the place of the owner of each row, and how often the row
+        crosses it."""
         counts = self.lengths(candidates)
         shift = np.repeat(self._starts[candidates] - np.cumsum(counts) + counts, counts)
         place = np.arange(int(counts.sum())) + shift
@@ -127,28 +129,29 @@ def sum_by_owner(values: Floats, owner: Index, owners: int) -> Floats:
 
 
 class Parts(NamedTuple):
-    """Of some candidates those that are parts of another, one by one; (n,) each."""
+    """Which of some candidates are parts of another one; (n,) each."""
 
     candidates: Index
     place: Ints
-    """A number for each: what has the same one is repaired together, as a cable's directions."""
+    """A number for each: parts with the same number are repaired together, as a cable's
+    directions."""
 
 
 class Structure(Protocol):
-    """What is known of candidates beside the paths that cross them."""
+    """Relations of candidates other than the paths that cross them."""
 
     def parts(self, candidate: int, others: Index) -> Parts:
-        """Of `others` those that are parts of a candidate; none of one that has none."""
+        """Those of `others` that are parts of a candidate; empty for one without parts."""
 
     def is_fixed(self, candidate: int) -> bool:
         """Whether no path can have moved onto it since it was learnt."""
 
     def may_be_parts(self, candidate: int, loss: float) -> bool:
-        """Whether one that is found to lose so much may be some of its parts instead."""
+        """Whether a candidate with this loss may instead be some of its parts."""
 
 
 class NoStructure:
-    """Nothing is known."""
+    """No relations are known."""
 
     def parts(self, _candidate: int, others: Index) -> Parts:
         """None."""
@@ -164,16 +167,16 @@ class NoStructure:
 
 
 class Clean(NamedTuple):
-    """Of some candidates, the paths that lost nothing; (n,) each."""
+    """The paths that lost nothing, for some candidates; (n,) each."""
 
     paths: Floats
-    """That cross it."""
+    """Number that certainly cross it."""
     probes: Floats
-    """… and what these carried, each as many times as it crossed."""
+    """… and their probes, each as many times as it crossed."""
     partly_paths: Floats
-    """That may cross it."""
+    """Number that may cross it."""
     partly_probes: Floats
-    """… and what these carried."""
+    """… and their probes."""
 
 
 class Tally(Protocol):
@@ -181,38 +184,38 @@ class Tally(Protocol):
 
     @property
     def crossings(self) -> Crossings:
-        """Of the lossy paths."""
+        """Candidates that each lossy path crosses."""
 
     @property
     def times(self) -> Times:
-        """Of the lossy paths."""
+        """How many times each lossy path crosses each."""
 
     @property
     def sent(self) -> Floats:
-        """Of the lossy paths."""
+        """Probes sent on each lossy path."""
 
     @property
     def lost(self) -> Floats:
-        """Of the lossy paths."""
+        """Probes lost on each lossy path."""
 
     @property
     def partly(self) -> PartlyLearnt:
-        """Of the lossy paths."""
+        """What each lossy path may cross in addition."""
 
     @property
     def paths(self) -> int:
-        """That sent anything, lossy ones included."""
+        """Number of paths that sent anything, lossy ones included."""
 
     @property
     def total_sent(self) -> float:
-        """By these."""
+        """Number of probes that these sent."""
 
     @property
     def candidates(self) -> int:
-        """How many there are."""
+        """Number of candidates."""
 
     def clean_of(self, candidates: Index) -> Clean:
-        """The paths that lost nothing, of each of these candidates."""
+        """The paths that lost nothing, for each of these candidates."""
 
 
 def spread(

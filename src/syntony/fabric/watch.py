@@ -1,10 +1,10 @@
-"""The same localisation, second by second: flows' counts and learnt paths in, findings out. Pure.
+"""Localisation second by second: takes flows' counts and learnt paths, returns findings. Pure.
 
-A flow gives four observations: its requests' way, its replies' way, both ways together as one path
-where it is not known in which of the two a round trip broke (`broken_trips`), and, where none broke
-but others to the same target did, what the target answered. The last observation keeps that choice
-fair: flows count as round trips *because* they broke, so without the others a target would seem to
-answer none.
+A flow gives four observations: the path of its requests; the path of its replies; both together as
+one path, if it is unknown in which direction a round trip was lost (`broken_trips`); and, if none
+was lost but others to the same target were, what the target answered. The last one keeps that
+selection fair: flows count as round trips *because* they were lost, so without the others a target
+would seem to answer none.
 """
 
 from __future__ import annotations
@@ -41,26 +41,27 @@ from syntony.model import S
 from syntony.model.findings import Finding
 
 REBUILD_S = 5
-"""While paths are being learnt, candidates are renumbered at most so often: it costs most."""
+"""Minimum interval of renumbering candidates while paths are being learnt: it is the most expensive
+step."""
 MAX_GONE = 2
 MIN_FLOWS = 500
-"""More than `MAX_GONE` times the flows that report (or so many): time to forget the others."""
+"""With more than `MAX_GONE` times the flows that report (or this many), the others are removed."""
 MIN_QUEUE_NS = 50_000.0
-"""Shorter queues are what switches are for: at 400 Gb/s this is 2.5 MB waiting."""
+"""Shorter queues are normal for switches: at 400 Gb/s this is 2.5 MB waiting."""
 _OF_HOSTS = frozenset({ComponentKind.REPLIES, ComponentKind.HOST, ComponentKind.CLOCK})
 _LINKS = frozenset({ComponentKind.LINK, ComponentKind.CABLE, ComponentKind.GROUP})
 _AMISS = [history.LOST, history.LOST_BACK, history.UNRESOLVED]
 _SENT = slice(history.SENT, history.SENT_BACK + 1, history.SENT_BACK - history.SENT)
-"""There, and back."""
+"""There and back."""
 WAYS = 2
 OBSERVATIONS = 4
 """Paths of one flow, in this order: there, back, both, answered."""
 MIN_CHANGE_NS = 20_000.0
-"""Online, smaller changes of delay are queueing; `fabric locate` looks for less."""
+"""Online, smaller changes of delay count as queueing; `fabric locate` also searches these."""
 
 
 class _Layout(NamedTuple):
-    """Of the numbered flows, as arrays."""
+    """The numbered flows as arrays."""
 
     pair: Index
     """(flows,)."""
@@ -72,7 +73,7 @@ class _Layout(NamedTuple):
 
 
 class Watch:
-    """Numbers flows, keeps their history, localises. Not thread-safe."""
+    """Numbers flows, keeps their history, locates faults. Not thread-safe."""
 
     def __init__(self, book: PathBook) -> None:
         self.book = book
@@ -81,7 +82,7 @@ class Watch:
         self._pair_of: list[int] = []
         self._nics: dict[str, int] = {}
         self._ends: list[tuple[int, int]] = []
-        """Of each pair, its NICs."""
+        """The NICs of each pair."""
         self._numbering = 0
         self._history = FlowHistory()
         self._endings = Endings()
@@ -90,30 +91,30 @@ class Watch:
         self._age_s = 0
         self._laid_out: _Layout | None = None
         self._carrying: Carrying
-        """Of the newest candidates."""
+        """For the newest candidates."""
         self._second = 0
-        """How many were taken."""
+        """Number of seconds taken."""
         self._turned: dict[Way, int] = {}
-        """Ways that turned later than the newest second → when."""
+        """Directions whose path changed later than the newest second → when."""
         self._losing: dict[tuple[str, str], staleness.Losing] = {}
-        """Parts that were found to lose packets lately, and since when."""
+        """Components that were found to lose packets lately, and since when."""
         self._turning_until = 0
-        """Second until which the map may be stale, by the ways that turned."""
+        """Second until which the map may be stale because of changed paths."""
         self._overflowing: tuple[Finding, ...] = ()
-        """Queues at parts that lose, as found with the newest findings."""
+        """Queues at components that lose, as found with the newest findings."""
         self._carried: WindowSums | None = None
-        """Probes of all ways by the candidates that they crossed; None: to be summed up again."""
+        """Probes of all paths by the candidates that they crossed; None: to be recomputed."""
 
     def begin(self, reporting: int) -> int:
-        """Begin a second of which so many flows report. Returns the numbering in force: while it
-        stays the same, flows and pairs keep their numbers."""
+        """Begin a second in which this many flows report. Returns the numbering in force: while it
+        is unchanged, flows and pairs keep their numbers."""
         self._age_s += 1
         if len(self._flows) > MAX_GONE * max(reporting, MIN_FLOWS):
             self._start_anew()
         return self._numbering
 
     def number(self, way: Way) -> tuple[int, int]:
-        """The numbers of a flow and of its pair of NICs; a new one comes behind the others."""
+        """The numbers of a flow and of its pair of NICs; new ones are appended."""
         place = self._flows.get(way)
         if place is None:
             place = self._flows[way] = len(self._flows)
@@ -126,21 +127,21 @@ class Watch:
 
     @property
     def flows(self) -> int:
-        """Numbered flows."""
+        """Number of numbered flows."""
         return len(self._flows)
 
     @property
     def pairs(self) -> int:
-        """Numbered pairs of NICs."""
+        """Number of numbered pairs of NICs."""
         return len(self._pairs)
 
     def take(self, second: SecondCounts, heard: Ints, end_ns: int | None = None) -> None:
-        """The second that was begun: counts of all flows, requests received of all pairs.
+        """Add the second that was begun: counts of all flows, requests received of all pairs.
 
         Args:
             second: counts and delays.
-            heard: requests, of all pairs.
-            end_ns: when it ended, fleet time; None: after all that is known of paths.
+            heard: requests received, of all pairs.
+            end_ns: when it ended, fleet time; None: after all known path changes.
         """
         self._second += 1
         second.counts[history.HEARD] = heard[self._layout().pair]
@@ -150,8 +151,8 @@ class Watch:
         self._forget_turned(end_ns)
 
     def _forget_turned(self, end_ns: int | None) -> None:
-        """What was counted on ways that flows have left since blames neither those nor the ways
-        that they go now."""
+        """Discard counts of paths that flows have left since: they are no evidence about the old
+        paths or the new ones."""
         turned = self.book.turned()
         if staleness.is_turning(len(turned), WAYS * len(self._flows)):
             self._turning_until = self._second + staleness.TURNING_S
@@ -181,7 +182,7 @@ class Watch:
         return frozenset(compress(ends.nics, answered.tolist()))
 
     def findings(self) -> tuple[Finding, ...]:
-        """What is to blame, by all windows together."""
+        """Components at fault, from all windows together."""
         if not self._flows:
             return ()
         candidates = self._numbered()
@@ -200,7 +201,7 @@ class Watch:
     def _settled(
         self, candidates: Candidates, findings: tuple[Finding, ...]
     ) -> tuple[Finding, ...]:
-        """The same, without new losses that a stale map may have put there, for `HOLD_S`."""
+        """The findings without new losses that may be due to a stale map, for `HOLD_S`."""
         now, turning = self._second, self._second < self._turning_until
         self._losing = {
             key: each for key, each in self._losing.items() if now - each.last <= staleness.AGAIN_S
@@ -225,7 +226,7 @@ class Watch:
         return tuple(kept)
 
     def _stopped(self, candidates: Candidates, number: int, found: Finding) -> Stopped:
-        """Whether a switch may seem dead because hosts at it stood still."""
+        """Whether a switch may seem dead because hosts at it stalled."""
         if found.fault != "blackhole" or found.kind in _LINKS:
             return Stopped.NO
         ends, crossing = self._layout().ends, self._crossing(candidates.across(number))
@@ -236,7 +237,7 @@ class Watch:
         return starved.how_stopped(sent, ends.src[own])
 
     def _singles_out(self, candidates: Candidates, number: int) -> bool:
-        """Of the newest seconds, since the first loss in them: what came before it says nothing."""
+        """Whether losses single out flows, from the first loss in the newest seconds on."""
         across = np.flatnonzero(self._crossing(candidates.across(number)))
         counts = self._history.recent_counts(across)[-staleness.HOLD_S :]
         sent, lost = counts[:, history.SENT], counts[:, _AMISS].sum(axis=1)
@@ -246,7 +247,7 @@ class Watch:
     def _with_overflow(
         self, candidates: Candidates, findings: tuple[Finding, ...]
     ) -> tuple[Finding, ...]:
-        """The same, losses with whether they come with a queue."""
+        """The findings, those of loss with their relation to a queue."""
         reported, queues = [], []
         for found in findings:
             number = candidates.number_of(found)
@@ -261,7 +262,7 @@ class Watch:
         return tuple(reported)
 
     def _bursts(self, candidates: Candidates, findings: Sequence[Finding]) -> list[Ending]:
-        """Of what is found, what lost in a burst that is over."""
+        """Findings that are a burst of losses that is over."""
         over = []
         for found in findings:
             number = candidates.number_of(found)
@@ -270,7 +271,7 @@ class Watch:
                 since = endings.ended(sent, lost)
                 if since is None:
                     continue
-                # What a queue loses in its seconds is told from a cable's by all of them (0204).
+                # Losses of a queue and of a cable are distinguished by all seconds (0204).
                 verdict = self._overflow(sent, lost, *ways)
                 queue = verdict.overflow in {Overflow.OPEN, Overflow.ALL}
                 if not queue and self._endings.burst(found, self._second):
@@ -278,8 +279,8 @@ class Watch:
         return over
 
     def _seconds_of(self, candidates: Candidates, number: int) -> tuple[Ints, Ints, Index, Index]:
-        """What crossed it in each second and was lost, and the flows whose requests and replies
-        do."""
+        """Probes that crossed it in each second, those lost, and the flows whose requests and
+        replies do."""
         there, back = candidates.across(number).reshape(OBSERVATIONS, -1)[:WAYS]
         ways = np.flatnonzero(there), np.flatnonzero(back)
         return (*overflow.counts_of(self._history, *ways), *ways)
@@ -301,13 +302,15 @@ class Watch:
         return windows, search(candidates, [*observed, *changed])
 
     def _by_candidate(self, counts: Ints) -> Ints:
-        """Of counts (`FIELDS`, flows), how many probes crossed each candidate, (1, candidates)."""
+        """From counts (`FIELDS`, flows), the number of probes that crossed each candidate, (1,
+        candidates)."""
         sent = np.zeros((WAYS, self._carrying.paths // WAYS), dtype=np.int64)
         sent[:, : counts.shape[1]] = counts[_SENT]
         return self._carrying.sums(sent.ravel())[None]
 
     def _of_pairs(self, ending: Ending) -> NDArray[np.bool_]:
-        """All flows, (flows,), of pairs with one that crossed it: requests are counted by pair."""
+        """All flows, (flows,), of pairs with a flow that crossed it: requests are counted by
+        pair."""
         pair = self._layout().pair
         return np.asarray(np.isin(pair, pair[self._crossing(ending.paths)]))
 
@@ -316,11 +319,11 @@ class Watch:
         return np.asarray(paths.reshape(OBSERVATIONS, len(self._flows)).any(axis=0))
 
     def queues(self) -> tuple[Finding, ...]:
-        """Links at which packets wait, second after second: their delay above its floor.
+        """Links at which packets wait in nearly every second: their delay above its floor.
 
-        Hosts, NICs and clocks take their part of the explanation and are not reported: what waits
-        there is no queue of the fabric. Where packets are lost, those that wait there are looked at
-        by themselves, so that a queue is known as soon as what overflows from it.
+        Hosts, NICs and clocks are part of the fit and are not reported: waiting there is not a
+        queue of the fabric. Where packets are lost, the queue is searched separately, so that it is
+        known as soon as the losses that overflow from it.
         """
         if not self._flows:
             return ()
@@ -336,8 +339,8 @@ class Watch:
     def _delays(
         self, measured: Callable[[int, float], DelayChange | DelayExcess | None], least_ns: float
     ) -> list[WindowCounts]:
-        """Delays of the last seconds, as a window without losses; what is less than `least_ns` is
-        nothing. Paths that can hold no more are measured only where others tell of something."""
+        """Delays of the last seconds, as a window without losses; values below `least_ns` count as
+        none. Paths that cannot have more are measured only if others show a delay."""
         flows, nothing = len(self._flows), self._layout().nothing
         late = np.full(len(nothing), np.nan)
         sigmas_ns = late
@@ -353,7 +356,7 @@ class Watch:
         return [WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigmas_ns)]
 
     def _start_anew(self) -> None:
-        """Most flows known are probed no more: a plan was replaced. Their places are given back."""
+        """Remove flows that are no longer probed after a change of plan, and reuse their places."""
         self._numbering += 1
         self._flows.clear()
         self._pairs.clear()
@@ -382,7 +385,7 @@ class Watch:
         return self._candidates
 
     def _layout(self) -> _Layout:
-        """Of the flows numbered by now."""
+        """Arrays of the flows numbered so far."""
         if self._laid_out is None or len(self._laid_out.pair) != len(self._flows):
             pair = np.array(self._pair_of, dtype=np.intp)
             of_pair = np.array(self._ends, dtype=np.intp).reshape(-1, 2)
@@ -394,8 +397,8 @@ class Watch:
     def _observed(
         self, candidates: Candidates, window: HistoryWindow, probes: Ints
     ) -> WindowCounts:
-        """Of a window and of its probes by candidate. What few flows lost is told apart from what
-        all of them carried."""
+        """Observations of a window and of its probes by candidate. Losses of few flows are kept
+        separate from the probes of all flows."""
         counts, flows = window.counts, len(self._flows)
         there, back, both, _ = range(OBSERVATIONS)
         amiss = np.flatnonzero(np.logical_or.reduce(counts[_AMISS, :]))
@@ -404,7 +407,7 @@ class Watch:
         sent[there], sent[back] = some[history.SENT], some[history.SENT_BACK]
         lost[there], lost[back] = some[history.LOST], some[history.LOST_BACK]
         requested = np.zeros(0, dtype=np.intp)
-        # Few flows have broken round trips, and of the others there is nothing to decide.
+        # Few flows have lost round trips; for the others there is nothing to decide.
         broken = np.flatnonzero(some[history.UNRESOLVED])
         if len(broken):
             layout = self._layout()
@@ -420,7 +423,7 @@ class Watch:
             also = np.isin(target, target[amiss[doubted]])
             also[amiss[broken]] = False
             requested = np.flatnonzero(also)
-        # Rows of two ends can disagree by what was under way: never more lost than sent.
+        # Rows of two ends can differ by packets in flight: never count more lost than sent.
         np.minimum(lost, sent, out=lost)
         answered = counts[history.SENT_BACK, requested]
         starts = flows * np.arange(OBSERVATIONS)[:, None]
@@ -436,10 +439,10 @@ class Watch:
 
 
 def reply(way: Way) -> Way:
-    """The way of a flow's replies."""
+    """The direction of a flow's replies."""
     return Way(way.dst, way.src, way.dport, way.sport)
 
 
 def path_ids(flows: Sequence[Way]) -> list[str]:
-    """Names of flows for files: ``h0/rail0:61000>h1/rail0:8620``."""
+    """Names of flows in files: ``h0/rail0:61000>h1/rail0:8620``."""
     return [f"{way.src}:{way.sport}>{way.dst}:{way.dport}" for way in flows]

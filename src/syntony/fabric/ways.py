@@ -1,4 +1,4 @@
-"""Which known components lie between two devices, for paths that are learnt only in part. Pure."""
+"""Which known components lie between two devices, for partly learnt paths. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from functools import cached_property
 from syntony.fabric.names import ARROW, cable_name, link_ends, link_name
 
 _State = tuple[str, bool]
-"""A device, and whether the way there has led down already."""
+"""A device, and whether the path to it has already led down."""
 
 
 class WayGraph:
-    """The directed links that fully learnt parts of paths show.
+    """The directed links in the fully learnt parts of paths.
 
     Args:
-        names: of components; those of links are read.
+        names: of components; those of links are used.
         is_end: whether a device is a NIC or host, which forwards nothing.
     """
 
@@ -34,11 +34,11 @@ class WayGraph:
 
     def between(self, near: str, far: str) -> set[str]:
         """Devices, links and cables that a path from `near` to `far` may cross: those of the
-        shortest known ways, and the links from and to the two ends, of a NIC those of the switch
-        that it is at, since one half of a way may be known without the other. The ends themselves
-        are not among them. A way leads up to a tier and down again, never down and up."""
+        shortest known paths, and the links from and to the two ends. For a NIC, these are the links
+        of its switch, since one half of a path may be known without the other. The ends themselves
+        are left out. A path leads up to a tier and down again, never down and up."""
         pairs = self._on_shortest(near, far)
-        # Where no whole way is known a path may take any of the links that leave either end.
+        # If no whole path is known, it may take any of the links that leave either end.
         begins = (near, *self.only_link(near, away=True)[2:])
         ends = (far, *self.only_link(far, away=False)[2:])
         if begins[-1] != ends[-1]:
@@ -49,8 +49,8 @@ class WayGraph:
         return devices | links
 
     def only_link(self, end: str, *, away: bool) -> tuple[str, ...]:
-        """The one known link of a NIC or host in this direction, its cable, and the device at its
-        other side; nothing where several are known, or for a device that forwards."""
+        """The only known link of a NIC or host in this direction, its cable, and the device at its
+        other side; empty if several are known, or for a device that forwards."""
         near = (self._after if away else self._before).get(end, set())
         if not self._is_end(end) or len(near) != 1:
             return ()
@@ -59,7 +59,7 @@ class WayGraph:
         return link, cable_name(end, device), device
 
     def shortest(self, near: str, far: str) -> Iterator[tuple[str, ...]]:
-        """The shortest known ways of `between` as their devices, both ends among them."""
+        """The devices of the shortest known paths of `between`, including both ends."""
         steps = self._climbed(near)
         stack: list[tuple[_State, tuple[str, ...]]]
         stack = [(end, (far,)) for end in self._nearest(near, far)]
@@ -71,14 +71,14 @@ class WayGraph:
             stack.extend((each, (each[0], *way)) for each in before)
 
     def _nearest(self, near: str, far: str) -> list[_State]:
-        """Where the shortest ways end; nothing where there is none."""
+        """Where the shortest paths end; empty if there is none."""
         steps = self._climbed(near)
         ends = [end for end in ((far, False), (far, True)) if end in steps]
         nearest = min((steps[end] for end in ends), default=0)
         return [end for end in ends if steps[end] == nearest]
 
     def _on_shortest(self, near: str, far: str) -> set[tuple[str, str]]:
-        """Links of the shortest ways, as pairs of devices."""
+        """Links of the shortest paths, as pairs of devices."""
         steps = self._climbed(near)
         todo = self._nearest(near, far)
         pairs: set[tuple[str, str]] = set()
@@ -93,7 +93,7 @@ class WayGraph:
         return pairs
 
     def _steps_before(self, steps: Mapping[_State, int], here: _State) -> Iterator[_State]:
-        """From where the last step of a shortest way leads here."""
+        """Predecessors of a device on the shortest paths."""
         device, descended = here
         for other in self._before.get(device, ()):
             for before in (False, True):
@@ -102,7 +102,7 @@ class WayGraph:
                     yield other, before
 
     def _climbed(self, near: str) -> dict[_State, int]:
-        """All that ways from here lead to, with the distance; ends are not passed."""
+        """All states reachable from here, with the distance; paths do not pass through ends."""
         if near not in self._ways:
             away = {(near, False): 0}
             todo = deque(away)
@@ -119,7 +119,7 @@ class WayGraph:
         return self._ways[near]
 
     def _descends(self, device: str, descended: bool, other: str) -> bool | None:
-        """Whether a way has led down after this step; None: it would lead up again."""
+        """Whether a path has led down after this step; None: it would lead up again."""
         here, there = self._tiers.get(device, 0), self._tiers.get(other, 0)
         if descended and there > here:
             return None
@@ -127,8 +127,7 @@ class WayGraph:
 
     @cached_property
     def _tiers(self) -> dict[str, int]:
-        """Device to how many links it is away from the nearest NIC or host; the others are not
-        named."""
+        """Device → number of links to the nearest NIC or host; others are left out."""
         away = {device: 0 for device in (*self._after, *self._before) if self._is_end(device)}
         todo = deque(away)
         while todo:

@@ -1,6 +1,6 @@
-"""Loaded by every Python of a job that `syntony run` starts; see `syntony_job_hook`.
+"""Imported by every Python process of a job that `syntony run` starts; see `syntony_job_hook`.
 
-Whatever `sitecustomize` would have been loaded without us is loaded too.
+A `sitecustomize` that would otherwise have been imported is imported as well.
 """
 
 import importlib.machinery
@@ -23,7 +23,7 @@ _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 
 
 def _keep():
-    """A rank of a job with spares becomes the keeper of its worker (`syntony.torch.keeper`)."""
+    """Turn a rank of a job with spares into the keeper of its worker (`syntony.torch.keeper`)."""
     argv = list(getattr(sys, "orig_argv", ()))[1:]
     words = argv[argv.index("-m") + 1 :] if "-m" in argv[:8] else argv
     program = next((each for each in words if not each.startswith("-")), "")
@@ -48,6 +48,6 @@ if os.environ.get("SYNTONY_JOB") and os.environ.get("SYNTONY_AGENT"):
         import syntony_job_hook  # type: ignore[import-not-found]
 
         syntony_job_hook.install()
-    except Exception:  # a job runs without us
+    except Exception:  # without it the job runs unprotected
         pass
 _load_next()

@@ -1,10 +1,10 @@
 """Reports collectives and steps of a PyTorch process, with their times, to the host's agent.
 
-Standard library only, Python 3.8 and later: it runs in the job's own interpreter, which may know
-nothing of Syntony. Functions of `torch.distributed` are wrapped when a program imports it. What
-they do goes as fixed records into a ring in memory that the agent reads
-(docs/reference/local-socket.md): nothing here waits for the agent, and nothing that goes wrong here
-reaches the program. A full ring loses its oldest records, which the agent counts.
+Standard library only, Python 3.8 and later: it runs in the job's own interpreter, which may not
+have Syntony installed. Functions of `torch.distributed` are wrapped when a program imports it.
+Their calls are written as fixed-size records into a ring in memory that the agent reads
+(docs/reference/local-socket.md): nothing here waits for the agent, and no error here reaches the
+program. A full ring loses its oldest records, which the agent counts.
 """
 
 import collections
@@ -32,13 +32,13 @@ COMM = struct.Struct("=II56s")
 """Ranks, length of the name, name."""
 RECORD = struct.Struct("=HHIQQqqq8xQ")
 """Kind, operation, communicator; number of the operation in it, or of the step; bytes; three
-instants or durations by kind; last the number of the record, from 1."""
+instants or durations, by kind; last the number of the record, from 1."""
 COMMS_AT = HEADER.size
 RECORDS_AT = COMMS_AT + COMMS * COMM.size
 PAGE_BYTES = RECORDS_AT + SLOTS * RECORD.size
 BEGIN, END, STEP = 1, 2, 3
 OPERATIONS = (
-    # Function, operation, place and name of what it sends, place of the group.
+    # Function, operation, place and name of the argument that it sends, place of the group.
     ("all_reduce", "all_reduce", 0, "tensor", 2),
     ("broadcast", "broadcast", 0, "tensor", 2),
     ("reduce", "reduce", 0, "tensor", 3),
@@ -55,21 +55,21 @@ OPERATIONS = (
 NAMES = tuple(dict.fromkeys(row[1] for row in OPERATIONS))
 """Operations by their number in records."""
 MOST_OPEN = 1024
-"""Operations whose end is looked out for at a time."""
+"""Maximum operations whose end is waited for at a time."""
 POLL_S, IDLE_S, RETRY_S = 0.002, 1.0, 5.0
 ASK_NS = 50_000_000
-"""Between two backward passes that DDP is asked for, at least: asking takes 10 to 60 µs, more than
-all the rest that is done in a step."""
+"""Minimum interval of backward passes for which DDP is queried: a query takes 10 to 60 µs, more
+than everything else that is done in a step."""
 WARM_STEPS, MOST_PERIOD = 32, 64
-"""Steps before how long one takes is known, and passes of which at least one is asked for."""
+"""Steps until the duration of one is known, and the maximum distance of queried passes."""
 STEPPED_NS = 1_000_000
-"""The system's clock was set where it moved by more between two steps."""
+"""The system's clock was set if its offset changed by more between two steps."""
 _SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 _F_ADD_SEALS = 1033
 
 
 class Page:
-    """The ring, and the thread that hands it to the agent and sees operations end."""
+    """The ring, and the thread that hands it to the agent and waits for the ends of operations."""
 
     def __init__(self, path):
         self._path = path
@@ -80,14 +80,14 @@ class Page:
         HEADER.pack_into(self._memory, 0, MAGIC, VERSION, SLOTS, -1, 0, 0, 0)
         self._words = memoryview(self._memory).cast("Q")
         self.put = _putter(self._memory, self._words)
-        """Records one thing: kind, operation, communicator and what is by kind."""
+        """Writes one record: kind, operation, communicator and the values by kind."""
         self._lost = itertools.count(1)
         self._open: Any = collections.deque()
         self._wake = threading.Event()
         self._agent: Any = None
         self._thread: Any = None
         self.asking = threading.Lock()
-        """Held while GPUs are asked, which they must not be while a graph is captured."""
+        """Held while GPUs are queried, which must not happen while a graph is captured."""
         self.captures = 0
 
     def start(self, rank, ranks):
@@ -96,7 +96,7 @@ class Page:
         self._thread.start()
 
     def lose(self):
-        """An operation is not recorded."""
+        """Count an operation that is not recorded."""
         self._words[LOST_PLACE] = next(self._lost)
 
     def name(self, comm, text, ranks):
@@ -104,9 +104,9 @@ class Page:
         COMM.pack_into(self._memory, COMMS_AT + comm * COMM.size, ranks, len(data), data)
 
     def watch(self, comm, operation, seq, ended):
-        """Record the end of an operation when `ended()` says so."""
+        """Record the end of an operation when `ended()` returns true."""
         if len(self._open) >= MOST_OPEN:
-            self.end(comm, operation, seq)  # better early than never: silence would be a hang
+            self.end(comm, operation, seq)  # rather early than never: no end is a hang
             self.lose()
             return
         self._open.append((comm, operation, seq, ended))
@@ -137,7 +137,7 @@ class Page:
                 with self.asking:
                     over = not self.captures and ended()
             except Exception:
-                over = True  # it failed: the program hears of it
+                over = True  # it failed: the program gets the error
             if over:
                 self.end(comm, operation, seq)
             else:
@@ -169,8 +169,8 @@ class Page:
 
 
 class Hook:
-    """What is known of this process. `page` is None until it does something worth telling, and in
-    children that it forks."""
+    """State of this process. `page` is None until there is something to report, and in forked
+    children."""
 
     def __init__(self, path):
         self._path = path
@@ -180,9 +180,10 @@ class Hook:
         self._names: Any = collections.Counter()
         self._comms = itertools.count()
         self._models: Any = weakref.WeakKeyDictionary()
-        """`DistributedDataParallel` to its communicator, newest backward pass and its begin."""
+        """`DistributedDataParallel` → its communicator, newest backward pass and when that
+        began."""
         self._period = 1
-        """One in so many passes is asked for."""
+        """One in this many passes is queried."""
         self._warm_ns = 0
         self._ahead_ns = 0
         self._c10d: Any = None
@@ -251,13 +252,14 @@ class Hook:
         return comm, operation, seq, on_gpu
 
     def _default_group(self):
-        """Where torch keeps it: its own function asks four others, cold in each step."""
+        """The default group, from where torch keeps it: torch's function calls four others, cold in
+        each step."""
         world = getattr(self._c10d, "_world", None)
         group = getattr(world, "default_pg", None)
         return self._c10d._get_default_group() if group is None else group
 
     def _group(self, group):
-        """One that is not known yet."""
+        """The communicator of a group that is not known yet."""
         page = self._ready()
         if page is None or self._c10d.get_rank(group) < 0:
             return None
@@ -297,8 +299,8 @@ class Hook:
     # --- DistributedDataParallel ---
 
     def wrap_ddp(self, module):
-        """Its reductions start in C++ and are not seen begin or end; for CPUs it keeps the time of
-        each backward pass's first and last. On GPUs it would wait for the device to tell."""
+        """Its reductions start in C++ and their begin and end are not visible. For CPUs it keeps
+        the time of each backward pass's first and last. On GPUs it would wait for the device."""
         kind = module.DistributedDataParallel
         function = kind.__init__
 
@@ -309,14 +311,14 @@ class Hook:
                 if ddp.device_type == "cpu":
                     ddp._set_ddp_runtime_logging_sample_rate(self._period)
                     self._models[ddp] = None, 0, 0
-            except Exception:  # another torch than we know
+            except Exception:  # an unknown version of torch
                 pass
 
         kind.__init__ = init
 
     def _sample(self, now_ns):
-        """Once steps are known to be short, ask for one pass in so many. Ranks that choose another
-        number, for their steps are at the limit, are in a communicator of another name."""
+        """Once steps are known to be short, query one pass in this many. Ranks that choose another
+        number, because their steps are at the limit, are in a communicator with another name."""
         if self._step == WARM_STEPS // 2:
             self._warm_ns = now_ns
         if self._step != WARM_STEPS:
@@ -331,8 +333,8 @@ class Hook:
                 self._models[ddp] = None, seq, begun_ns
 
     def _reduced(self, page, now_ns):
-        """Records of backward passes that DDP has reported since the last time; it keeps the newest
-        that it timed, and speaks of one when the next that it times begins."""
+        """Record backward passes that DDP has timed since the last call; it keeps the newest one,
+        and reports it when the next timed one begins."""
         ahead_ns = _system_ahead_ns()
         steady = abs(ahead_ns - self._ahead_ns) < STEPPED_NS
         self._ahead_ns = ahead_ns
@@ -351,7 +353,7 @@ class Hook:
             )
             self._models[ddp] = comm, seq, begin_ns
             if 0 < begin_ns == before_ns:
-                continue  # the newest of before, once more
+                continue  # the previous one again
             known = comm is not None and steady and 0 < begin_ns <= end_ns <= now_ns + ahead_ns
             for _ in range(min((seq - before) // self._period - known, SLOTS)):
                 page.lose()
@@ -390,7 +392,7 @@ class Hook:
             register(self._optimized)
 
     def _optimized(self, optimizer, _args, _kwargs):
-        """Never raises: it runs in the program's step."""
+        """Never raises, because it runs in the program's step."""
         try:
             if self._optimizer is None:
                 self._optimizer = id(optimizer)
@@ -446,8 +448,8 @@ def install():
 
 
 def _putter(memory, words):
-    """`Page.put`, of what it needs alone: in a step each look-up is a line of memory that is not
-    in a cache."""
+    """`Page.put`, with only the names that it needs: in a step each look-up is a line of memory
+    that is not in a cache."""
     number_next = itertools.count(1).__next__  # one step of the interpreter: threads need no lock
     pack_into, size, slots, begin = RECORD.pack_into, RECORD.size, SLOTS, RECORDS_AT
 
@@ -461,7 +463,7 @@ def _putter(memory, words):
 
 
 def _system_ahead_ns():
-    """Of CLOCK_MONOTONIC, by the reading of three that took least."""
+    """Offset from CLOCK_MONOTONIC, by the fastest of three readings."""
     readings = []
     for _ in range(3):
         before_ns = time.monotonic_ns()

@@ -5,7 +5,7 @@ import threading
 
 
 class Finder:
-    """Wraps modules as they are imported; finds none itself."""
+    """Wraps modules as they are imported; never finds one itself."""
 
     def __init__(self, wraps):
         self._wraps = wraps
@@ -29,7 +29,7 @@ class Finder:
             execute(module)
             try:
                 wrap(module)
-            except Exception:  # another torch than we know: it is left as it is
+            except Exception:  # an unknown version of torch: it is left unchanged
                 pass
 
         loader.exec_module = exec_module

@@ -1,1 +1,2 @@
-"""A whole fleet on one machine: namespaces, synthetic clocks with a known truth, faults."""
+"""A whole fleet on one machine: network namespaces, real daemons, synthetic clocks with a known
+truth, faults. `syntony lab` runs it; tests, drills and the demo use it."""

@@ -1,1 +1,2 @@
-"""Links and NICs: counters and their meaning, flaps, state machines. No IO."""
+"""Links and NICs: counters and their meaning, flaps, modules, state machines. No IO; the agent
+reads the values through `syntony.io`."""

@@ -1,1 +1,2 @@
-"""Metrics for Prometheus: one table, its text formats, its reference page."""
+"""Metrics for Prometheus: one table of all metrics, the text formats, the reference page. Agent and
+controller fill them in."""

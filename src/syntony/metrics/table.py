@@ -50,7 +50,13 @@ def _controller(name: str, kind: Kind, labels: str, meaning: str) -> Metric:
 
 
 _BOTH = (
-    Metric("build_info", "gauge", (HOST, "role", "version"), "1; what runs here", MetricOwner.BOTH),
+    Metric(
+        "build_info",
+        "gauge",
+        (HOST, "role", "version"),
+        "1; version and role of this process",
+        MetricOwner.BOTH,
+    ),
     Metric(
         "process_cpu_seconds_total",
         "counter",
@@ -69,14 +75,14 @@ _BOTH = (
         "log_lines_held_back_total",
         "counter",
         (HOST, "role"),
-        "lines not logged, as many of the same kind about the same object came before",
+        "log lines suppressed because many of the same kind about the same object came before",
         MetricOwner.BOTH,
     ),
     Metric(
         "certificate_expiry_seconds",
         "gauge",
         (HOST, "role"),
-        "until this process's certificate expires; 0: it has, or cannot be read",
+        "time until this process's certificate expires; 0: expired or unreadable",
         MetricOwner.BOTH,
     ),
 )
@@ -95,43 +101,43 @@ _REACTOR = (
     _agent("reactor_resident_memory_bytes", "gauge", "",
            "its resident memory; absent, like all its metrics, while it does not answer"),
     _agent("reactor_connections_total", "counter", "",
-           "times that a telemetry process has connected to it: once, where neither died"),
+           "connections of a telemetry process to it: 1 if neither process died"),
 )  # fmt: skip
 
 _JOBS = (
     _agent("job_processes", "gauge", "", "processes of jobs that are connected to the agent"),
-    _agent("job_processes_connected_total", "counter", "", "processes of jobs ever let in"),
+    _agent("job_processes_connected_total", "counter", "", "processes of jobs accepted"),
     _agent("job_processes_refused_total", "counter", "reason",
-           "processes that were not let in; docs/reference/local-socket.md explains the reasons"),
+           "processes refused; docs/reference/local-socket.md explains the reasons"),
     _agent("job_records_unused_total", "counter", "reason",
-           "records of flows that were read and not used: a field cannot be, or torn"),
+           "records of flows that were read and rejected: an impossible field, or torn"),
 )  # fmt: skip
 
 _TAKEOVERS = (
     _agent("job_ranks_replaced_total", "counter", "reason",
            "lost ranks of protected jobs that a spare replaced, by why they were lost"),
     _agent("job_takeover_stall_seconds_total", "counter", "",
-           "from losses until all ranks were connected again, sum of all takeovers"),
+           "time from each loss until all ranks were connected again, sum of all takeovers"),
     _agent("job_takeover_events_total", "counter", "event",
-           "verified, differs: parameters compared after a takeover; ended: a job that no spare "
-           "could save; unprotected; checkpoint: kept for want of a spare; straggler and its end: "
-           "no-straggler"),
+           "verified, differs: parameters compared after a takeover; ended: a job without a "
+           "usable spare; unprotected; checkpoint: state saved for lack of a spare; straggler "
+           "and its end: no-straggler"),
     _agent("job_takeover_messages_unused_total", "counter", "",
-           "messages of coordinators that cannot be used"),
+           "invalid messages of coordinators"),
 )  # fmt: skip
 
 _QUEUE_PAIRS = (
     _agent("queue_pair_processes", "gauge", "",
            "processes of jobs that are connected to report their queue pairs"),
     _agent("queue_pair_processes_connected_total", "counter", "",
-           "processes ever let in to report queue pairs"),
+           "processes accepted to report queue pairs"),
     _agent("queue_pair_processes_refused_total", "counter", "reason",
-           "processes that were not let in; docs/reference/local-socket.md explains the reasons"),
+           "processes refused; docs/reference/local-socket.md explains the reasons"),
     _agent("queue_pairs", "gauge", "", "queue pairs that these processes report"),
     _agent("queue_pairs_left_out", "gauge", "",
            "queue pairs beyond 1,024 of the host or 256 of a process, which are not reported"),
     _agent("queue_pair_records_unused_total", "counter", "",
-           "records of queue pairs that were read and not used, or what came is no page"),
+           "records of queue pairs that were read and rejected, or an invalid shared page"),
 )  # fmt: skip
 
 _SEGMENTS = (
@@ -139,20 +145,20 @@ _SEGMENTS = (
     _agent("segment_flows_left_out", "gauge", "", "flows beyond 256 of the host"),
     _agent("segments_sampled_total", "counter", "", "segments that were sampled"),
     _agent("segments_lost_total", "counter", "",
-           "samples that the kernel had no room for; their second is not reported"),
+           "samples lost because the kernel's buffer was full; their second is not reported"),
 )  # fmt: skip
 
 _CLOCK = (
     _agent("clock_state", "gauge", "state",
            "1 for the state that served time is in, 0 for the others"),
     _agent("clock_bound_seconds", "gauge", "",
-           "served fleet time is this close to the fleet's; +Inf: nothing can be said"),
+           "bound of the error of served fleet time; +Inf: unknown"),
     _agent("clock_error_seconds", "gauge", "", "1-sigma of the host clock's solved offset"),
     _agent("clock_offset_seconds", "gauge", "", "fleet time minus the host's clock"),
     _agent("clock_drift_ratio", "gauge", "", "rate of the offset: 1e-6 is 1 ppm"),
     _agent("clock_slew_left_seconds", "gauge", "", "served minus solved time, still to be slewed"),
-    _agent("clock_disruptions_total", "counter", "", "steps of the host's clock noticed"),
-    _agent("clock_slews_total", "counter", "", "changes of the host clock's rate noticed"),
+    _agent("clock_disruptions_total", "counter", "", "steps of the host's clock detected"),
+    _agent("clock_slews_total", "counter", "", "changes of the host clock's rate detected"),
     _agent("clock_utc_offset_seconds", "gauge", "", "UTC minus fleet time; absent without anchors"),
 )  # fmt: skip
 
@@ -160,19 +166,20 @@ _PROBES = (
     _agent("probe_flows", "gauge", "", "paths of the plan in force that this host probes"),
     _agent("plan_faults_total", "counter", "",
            "plans refused, and attempts at their flows that failed; the log names each"),
-    _agent("probe_requests_sent_total", "counter", "", "probe requests put on the wire"),
-    _agent("probe_replies_sent_total", "counter", "", "probe replies put on the wire"),
+    _agent("probe_requests_sent_total", "counter", "", "probe requests sent"),
+    _agent("probe_replies_sent_total", "counter", "", "probe replies sent"),
     _agent("probe_packets_received_total", "counter", "",
            "authentic probe packets received, requests and replies"),
     _agent("probe_packets_rejected_total", "counter", "reason",
            "packets ignored: malformed, foreign key, replayed, misdelivered, unsolicited, late"),
-    _agent("probe_send_errors_total", "counter", "", "probes the kernel did not take"),
-    _agent("probe_skipped_total", "counter", "", "probes left out because their turn had passed"),
-    _agent("probe_stalls_total", "counter", "", "times the probe thread itself was late"),
-    _agent("probe_stall_seconds_total", "counter", "", "how late it was, in all"),
+    _agent("probe_send_errors_total", "counter", "", "probes that the kernel refused to send"),
+    _agent("probe_skipped_total", "counter", "", "probes skipped because their time had passed"),
+    _agent("probe_stalls_total", "counter", "", "times that the probe thread itself was late"),
+    _agent("probe_stall_seconds_total", "counter", "", "total time by which it was late"),
     _agent("probe_receive_overflow_total", "counter", "",
            "packets the kernel dropped before the probe thread read them"),
-    _agent("probe_stamps_missing_total", "counter", "", "probes sent whose send stamp never came"),
+    _agent("probe_stamps_missing_total", "counter", "",
+           "probes sent for which the kernel returned no send timestamp"),
     _agent("verbs_probe_flows", "gauge", "", "paths probed over verbs; absent without RDMA"),
     _agent("verbs_probe_requests_sent_total", "counter", "", "requests sent over verbs"),
     _agent("verbs_probe_packets_received_total", "counter", "",
@@ -180,44 +187,46 @@ _PROBES = (
     _agent("verbs_probe_packets_rejected_total", "counter", "",
            "packets over verbs ignored: malformed, foreign key, replayed or misdelivered"),
     _agent("verbs_probe_send_errors_total", "counter", "",
-           "packets over verbs that the NIC did not take, or for which no way is known"),
+           "packets over verbs that the NIC refused, or without a known route"),
     _agent("verbs_probe_receive_overflow_total", "counter", "",
            "times a queue pair's receive queue was full"),
     _agent("probe_sent_total", "counter", "nic direction",
-           "probes of this host's flows on their way, out: requests, in: replies"),
+           "probes of this host's flows in each direction, out: requests, in: replies"),
     _agent("probe_lost_total", "counter", "nic direction", "of these, known to have been lost"),
     _agent("probe_unresolved_total", "counter", "nic direction",
-           "round trips that broke in a direction not known; counted in both"),
+           "lost round trips whose direction of loss is unknown; counted in both directions"),
     _agent("probe_stalled_total", "counter", "nic direction",
-           "left out of the counts of loss: this host's own thread was late"),
+           "probes not counted for loss because this host's own thread was late"),
     _agent("probe_one_way_delay_seconds", "histogram", "nic direction",
            "one-way delays on the fleet timeline, all peers and paths of the NIC together"),
 )  # fmt: skip
 
 _PATHS = (
-    _agent("paths_mode", "gauge", "mode", "1; what may be done to paths of jobs, or why nothing"),
+    _agent("paths_mode", "gauge", "mode",
+           "1 for the mode in force: what may be done to paths of jobs, or why nothing"),
     _agent("paths_stopped", "gauge", "", "1 while the fleet's stop switch is on"),
     _agent("paths_connections", "gauge", "", "connections of managed jobs"),
     _agent("paths_degraded_connections", "gauge", "",
            "… with fewer living paths than rails for 5 s or more; 0 where paths are not managed"),
-    _agent("paths_subflows", "gauge", "state", "their ways, by state"),
-    _agent("paths_events_total", "counter", "", "events that path control has looked at"),
-    _agent("paths_joins_requested_total", "counter", "", "new subflows asked for"),
-    _agent("paths_joins_failed_total", "counter", "", "… that did not come up"),
-    _agent("paths_created_total", "counter", "", "… that came up"),
-    _agent("paths_destroyed_total", "counter", "", "subflows that were up, and that were ended"),
+    _agent("paths_subflows", "gauge", "state", "their subflows, by state"),
+    _agent("paths_events_total", "counter", "", "events that path control has processed"),
+    _agent("paths_joins_requested_total", "counter", "", "new subflows requested"),
+    _agent("paths_joins_failed_total", "counter", "", "… that failed"),
+    _agent("paths_created_total", "counter", "", "… that were established"),
+    _agent("paths_destroyed_total", "counter", "", "established subflows that were closed"),
     _agent("paths_left_total", "counter", "cause",
-           "paths left, by what was to blame: failovers, moves for contention, what was surplus"),
+           "paths left, by cause: failovers, moves for contention, surplus paths"),
     _agent(
         "paths_redirected_total", "counter", "",
-        "times that a plain connection was sent another way, or back",
+        "times that a plain connection was moved to another path, or back",
     ),
     _agent("paths_refused_total", "counter", "order",
-           "orders that the kernel did not carry out, by kind; all but withdrawals, and what a "
-           "move of a flow has a subflow do, are ordered again"),
-    _agent("paths_noted_total", "counter", "", "changes decided on and not made, with the reason"),
+           "orders that the kernel did not carry out, by kind; repeated, except withdrawals "
+           "and orders to a subflow that belong to a flow's move"),
+    _agent("paths_noted_total", "counter", "",
+           "changes decided but not made; each is recorded with its reason"),
     _agent("paths_events_lost_total", "counter", "",
-           "times the kernel had to leave out events for us"),
+           "times that the kernel dropped events for path control"),
     _agent("paths_routes_restored_total", "counter", "", "routes restored after a flap"),
     _agent("paths_slowest_reaction_seconds", "gauge", "",
            "longest time from reading an event to having acted on it"),
@@ -228,43 +237,46 @@ _LINKS = (
     _agent("link_info", "gauge", "nic role link_layer driver rdma", "1; what the port is"),
     _agent("link_speed_bytes", "gauge", "nic", "speed, bytes a second"),
     _agent("link_flaps_total", "counter", "nic",
-           "losses of carrier since the agent began to watch: exact, however short"),
+           "losses of carrier since the agent started: exact, however short"),
     _agent("link_statistic_total", "counter", "nic counter kind blame",
-           "increase of a counter of docs/reference/links.md since the agent began to watch"),
+           "increase of a counter of docs/reference/links.md since the agent started"),
     _agent("link_counters_unreadable", "gauge", "nic",
-           "counters that are there and cannot be read, or stand at their ceiling"),
+           "counters that exist but cannot be read, or are at their maximum"),
     _agent("module_temperature_celsius", "gauge", "nic", "temperature of the plugged module"),
-    _agent("module_receive_power_dbm", "gauge", "nic", "light received on the darkest lane"),
+    _agent("module_receive_power_dbm", "gauge", "nic",
+           "lowest received optical power of the lanes"),
     _agent("module_bias_amperes", "gauge", "nic", "largest laser bias of the lanes"),
 )  # fmt: skip
 
 _UPLINK = (
-    _agent("uplink_connected", "gauge", "", "1 while the controller answers"),
-    _agent("uplink_connections_total", "counter", "", "streams that the controller answered on"),
+    _agent("uplink_connected", "gauge", "", "1 while the controller responds"),
+    _agent("uplink_connections_total", "counter", "", "streams on which the controller responded"),
     _agent("spool_bytes", "gauge", "", "size of the spool on disk"),
-    _agent("spool_limit_bytes", "gauge", "", "where it begins to shed"),
+    _agent("spool_limit_bytes", "gauge", "", "size from which on rows are dropped"),
     _agent("spool_batches", "gauge", "", "batches kept until the controller has stored them"),
     _agent("spool_batches_stored_total", "counter", "",
            "batches the controller has stored, over the spool's life"),
     _agent("dropped_total", "counter", "where",
-           "shed rows: spool, paths, early (no fleet time yet); shed records: pipeline, ring, "
-           "reactor (on their way from it)"),
+           "dropped rows: spool, paths, early (no fleet time yet); dropped records: pipeline, "
+           "ring, reactor (in transit from it)"),
 )  # fmt: skip
 
 _FLEET = (
-    _controller("controller_epoch", "gauge", "", "raised at each start of a controller"),
+    _controller("controller_epoch", "gauge", "",
+                "epoch of this controller; increases with each start"),
     _controller("controller_later_epoch", "gauge", "",
-                "highest epoch that agents have reported; above the one before: they obey another"),
+                "highest epoch that agents have reported; above syntony_controller_epoch: they "
+                "obey another controller"),
     _controller("gateway_connected", "gauge", "gateway",
                 "1 while the gateway's stream is up and not silent, as its leader sees it"),
     _controller("gateway_agents", "gauge", "gateway", "agents attached to it"),
     _controller("gateway_lag_seconds", "gauge", "gateway",
-                "for how long the oldest batch that it has not stored waits"),
+                "age of the oldest batch that it has not stored"),
     _controller("gateway_repeated_batches_total", "counter", "",
                 "batches that were reported to the leader twice; it judges each once"),
     _controller("gateway_leader_connected", "gauge", "", "of a gateway: 1 while it has a leader"),
     _controller("gateway_leader_changes_total", "counter", "",
-                "of a gateway: times that a leader has taken it"),
+                "of a gateway: times that a leader has accepted it"),
     _controller("enrolment_refused_total", "counter", "",
                 "requests at the enrolment port that were not granted; the log says why"),
     _controller("state_failures_total", "counter", "",
@@ -274,15 +286,15 @@ _FLEET = (
     _controller("agent_connected", "gauge", "host", "1 while the agent is attached"),
     _controller(
         "agent_silent_seconds", "gauge", "host",
-        "since the agent last said something, while the controller listened",
+        "time since the agent's last message, while the controller was reading",
     ),
     _controller(
         "controller_away_seconds_total", "counter", "",
         "time in which this controller did not run, in gaps of 3 s and more",
     ),
-    _controller("agent_dropped_total", "counter", "host", "rows the agent says it has shed"),
+    _controller("agent_dropped_total", "counter", "host", "rows that the agent reports as dropped"),
     _controller("agents_refused_total", "counter", "",
-                "times that an agent was not served; the log says why"),
+                "times that an agent was refused; the log says why"),
     _controller("plan_generation", "gauge", "", "number of the probe plan in force"),
     _controller("plan_flows", "gauge", "", "paths it probes"),
     _controller("agent_unused_nics", "gauge", "",
@@ -299,51 +311,51 @@ _FLEET = (
 _STORE = (
     _controller("ingest_batches_total", "counter", "", "batches stored or refused"),
     _controller("ingest_rows_total", "counter", "", "rows of agents stored"),
-    _controller("ingest_refused_rows_total", "counter", "", "rows of batches not understood"),
+    _controller("ingest_refused_rows_total", "counter", "", "rows of invalid batches"),
     _controller("ingest_queued_bytes", "gauge", "", "batches that wait for the store"),
-    _controller("ingest_queue_limit_bytes", "gauge", "", "where agents are made to wait"),
+    _controller("ingest_queue_limit_bytes", "gauge", "", "limit from which on agents have to wait"),
     _controller("ingest_own_tables_shed_total", "counter", "",
-                "tables of the controller's own, shed while the store took nothing"),
+                "batches of the controller's own rows, dropped while the store accepted none"),
     _controller("store_up", "gauge", "", "0 while the store refuses rows"),
-    _controller("store_inserts_total", "counter", "", "insert cycles done"),
+    _controller("store_inserts_total", "counter", "", "insert cycles completed"),
     _controller("store_insert_seconds_total", "counter", "", "time spent in them"),
-    _controller("store_failures_total", "counter", "", "insert cycles that failed and were tried "
-                "again"),
+    _controller("store_failures_total", "counter", "",
+                "insert cycles that failed and were retried"),
 )  # fmt: skip
 
 _LOOPS = (
     _controller("loop_runs_total", "counter", "loop", "rounds of each of the controller's loops"),
     _controller("loop_seconds_total", "counter", "loop", "time spent in them"),
-    _controller("loop_failures_total", "counter", "loop", "rounds that failed; the loop went on"),
+    _controller("loop_failures_total", "counter", "loop", "rounds that failed; the loop continued"),
 )
 
 _INCIDENTS = (
     _controller("incidents", "gauge", "rule severity state",
                 "live incidents: open, acknowledged, silenced, or explained by another"),
     _controller("incident_firing", "gauge", "rule severity component",
-                "1 for each live incident that no other explains: these are few"),
+                "1 for each live incident that no other explains"),
     _controller("incidents_opened_total", "counter", "rule severity",
                 "incidents opened or reopened since the controller started"),
     _controller("incidents_resolved_total", "counter", "rule severity",
                 "incidents resolved since the controller started"),
     _controller("evaluation_timestamp_seconds", "gauge", "",
                 "fleet time of the newest evaluation of the rules"),
-    _controller("findings", "gauge", "kind fault", "components to blame now"),
+    _controller("findings", "gauge", "kind fault", "components at fault now"),
     _controller("finding_loss_ratio", "gauge", "component kind fault",
-                "probability that a component to blame loses a packet"),
+                "probability that a component at fault loses a packet"),
     _controller("finding_delay_seconds", "gauge", "component kind fault",
-                "how much later packets are than before, across a component to blame"),
+                "increase of one-way delay across a component at fault"),
     _controller("sla_pairs", "gauge", "status",
                 "pairs of NICs, each direction, by the verdict on their past minute"),
-    _controller("messages_waiting", "gauge", "", "messages that no receiver has taken yet"),
-    _controller("messages_delivered_total", "counter", "", "messages that receivers took"),
-    _controller("messages_refused_total", "counter", "", "messages that receivers refused for "
-                "good"),
-    _controller("messages_shed_total", "counter", "", "messages shed: too many waited"),
+    _controller("messages_waiting", "gauge", "", "messages not yet accepted by a receiver"),
+    _controller("messages_delivered_total", "counter", "", "messages accepted by receivers"),
+    _controller("messages_refused_total", "counter", "",
+                "messages permanently refused by receivers"),
+    _controller("messages_shed_total", "counter", "", "messages dropped because too many waited"),
 )  # fmt: skip
 
 _FABRIC = (
-    _controller("fabric_ways", "gauge", "", "ways of probe flows, each direction, that are known"),
+    _controller("fabric_ways", "gauge", "", "known paths of probe flows, per direction"),
     _controller("fabric_cables", "gauge", "", "cables that they cross; absent before the first "
                 "look is over"),
     _controller("fabric_cables_lost", "gauge", "",
@@ -356,31 +368,33 @@ _FABRIC = (
 
 _PLACEMENT = (
     _controller("queues", "gauge", "", "links at which packets wait, always or in bursts"),
-    _controller("queue_delay_seconds", "gauge", "component", "how long packets wait there"),
+    _controller("queue_delay_seconds", "gauge", "component", "queueing delay there"),
     _controller("queue_flows", "gauge", "component", "jobs' flows that may share it"),
     _controller("placement_mode", "gauge", "mode", "1 for what may be done about contention"),
     _controller("placement_deciding", "gauge", "", "1 while this controller may decide"),
     _controller("placement_flows", "gauge", "state",
                 "jobs' flows: placed, or unknown while their path is not known"),
     _controller("placement_moves_total", "counter", "result",
-                "moves: ordered, would-move, no-port; and what came of them: helped, kept (nothing "
-                "could judge them), in-vain, undone, ended (their flow has), failed (not carried "
-                "out)"),
+                "moves: ordered, would-move, no-port; and their results: helped, kept (could not "
+                "be judged), in-vain, undone, ended (with their flow), failed (not carried out)"),
 )  # fmt: skip
 
 _RUNNING_JOBS = (
     _controller("jobs_running", "gauge", "", "jobs that run"),
     _controller("jobs_judged_total", "counter", "result",
-                "times that a running job was held against the rules of `syntony why`: judged, "
+                "evaluations of running jobs by the rules of `syntony why`: judged, "
                 "failed, too-large, too-slow"),
     _controller("jobs_judged_seconds_total", "counter", "", "time that this took"),
 )  # fmt: skip
 
 _AUDITS = (
     _controller("audits_ordered_total", "counter", "", "audits that agents were ordered to run"),
-    _controller("audit_reports_total", "counter", "", "hosts' reports that came in"),
+    _controller("audit_reports_total", "counter", "", "hosts' reports received"),
     _controller(
-        "audit_reports_waiting", "gauge", "", "hosts whose report on an audit under way is not in"
+        "audit_reports_waiting",
+        "gauge",
+        "",
+        "hosts whose report on a running audit has not arrived",
     ),
 )
 

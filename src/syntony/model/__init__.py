@@ -1,4 +1,5 @@
-"""The nouns: hosts, NICs, paths, clocks; identifiers, time and units. Pure."""
+"""Basic types that all rooms share: hosts, NICs, paths, clocks, identifiers, time and units.
+Pure."""
 
 from syntony.model.clocks import ClockState, Edge, SyntheticClockSpec, Timeline
 from syntony.model.names import NicRef

@@ -1,1 +1,1 @@
-"""Seeded simulators with a known truth. Pure."""
+"""Seeded simulators with a known truth, for tests and benches. Pure."""

@@ -1,1 +1,2 @@
-"""Latency against objectives, against its own past and against its like. No IO."""
+"""Compares latency with objectives, with its own past and with similar pairs. No IO; the controller
+reads the rows."""

@@ -1,4 +1,5 @@
-"""Control state: orders, policies, identities and keys, in a transactional database."""
+"""Control state: orders, policies, identities, keys, incidents and undelivered messages. It is
+stored in a transactional database, SQLite or PostgreSQL."""
 
 from syntony.state.control import ControlState, log_change
 from syntony.state.database import DatabaseConnection, InUseError, LeaseLostError, upsert

@@ -1,4 +1,5 @@
-"""The telemetry store: one schema and SQL dialect, in an embedded engine or on a server."""
+"""The telemetry store: one schema and SQL dialect for all measured rows. It runs in an embedded
+engine or on a ClickHouse server."""
 
 from syntony.store.columnar import Store, StoredPart
 from syntony.store.fabric import PathRow

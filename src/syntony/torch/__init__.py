@@ -1,10 +1,11 @@
 """Replaces a lost rank of a PyTorch job by a warm spare, at the same step.
 
 Half of this package runs in `syntony run --spares` (the coordinator), half in the job's own
-processes: it needs the standard library and the job's torch only, Python 3.11 or later.
+processes. It needs only the standard library and the job's torch, Python 3.11 or later.
 
-A program can be left as it is. One whose training loop is not found, or that keeps state in objects
-that are not, says so with `steps` and `state`; both do nothing without `syntony run --spares`.
+Most programs need no change. A program whose training loop is not found, or whose state is in
+objects that are not found, uses `steps` and `state`. Both do nothing without
+`syntony run --spares`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 
 class Stateful(Protocol):
-    """What PyTorch's schedulers, and many objects of programs, have."""
+    """The interface of PyTorch's schedulers, and of many objects of programs."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> Any: ...
@@ -33,10 +34,10 @@ class _Active:
 
 
 def steps(iterable: Iterable[T]) -> Iterator[T]:
-    """Iterate over batches; where an optimizer has stepped, a rank can be replaced.
+    """Iterate over batches; after each step of an optimizer, a rank can be replaced.
 
-    A replacement continues at the same place of `iterable`. Variables are not restored: keep what
-    must survive in objects given to `state`.
+    A replacement continues at the same place of `iterable`. Variables are not restored: pass
+    objects whose state must survive to `state`.
     """
     if _Active.job is None:
         yield from iterable
@@ -47,8 +48,9 @@ def steps(iterable: Iterable[T]) -> Iterator[T]:
 def state(*objects: Stateful) -> None:
     """Keep these objects' `state_dict` (small: up to some MiB) with each step of this rank.
 
-    Models in `DistributedDataParallel`, optimizers, schedulers and gradient scalers are known
-    anyway. Call it before the training loop, on every rank with the same objects in one order.
+    Models in `DistributedDataParallel`, optimizers, schedulers and gradient scalers are found
+    without this call. Call it before the training loop, on every rank with the same objects in the
+    same order.
     """
     if _Active.job is not None:
         for each in objects:

@@ -1,7 +1,7 @@
-"""What of a program's variables is remembered at a boundary: small values that copy exactly.
+"""Captures a program's variables at a boundary: small values that copy exactly.
 
-Objects of the program's own classes, and of libraries whose training loops we know, are followed
-through their attributes: each once, so that what is shared stays shared.
+Objects of the program's own classes, and of libraries whose training loops are known, are followed
+through their attributes: each once, so that shared objects stay shared.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ MAX_DEPTH, MAX_ITEMS = 6, 20_000
 SIMPLE = (
     bool, int, float, complex, str, bytes, type(None), enum.Enum, PurePath, dt.timedelta,
 )  # fmt: skip
-"""What does not change, and can be pickled."""
+"""Immutable types that can be pickled."""
 ADDRESS = 1 << 40
-"""Keys beyond are taken for the `id` of objects, which are of this process only."""
+"""Larger integer keys are assumed to be the `id` of objects, which are valid in this process
+only."""
 _FLAT = {bool, int, float, str, type(None)}
 _SEQUENCES = {list, tuple, set, collections.deque}
 _FUNCTIONS = {types.FunctionType, types.MethodType, types.BuiltinFunctionType}
@@ -45,7 +46,7 @@ class _Placeholder:
 
 MISSING = _Placeholder("MISSING")
 OPAQUE = _Placeholder("OPAQUE")
-"""In a container among objects that are captured: stays what the replacement has there."""
+"""In a container among captured objects: keep what the replacement has there."""
 
 
 class Instance:
@@ -55,11 +56,11 @@ class Instance:
         self.kind = kind.__module__, kind.__qualname__
         self.attributes: dict[str, Any] = {}
         self.items: Any = None
-        """Of an object that is itself a dictionary or a list."""
+        """The contents of an object that is itself a dictionary or a list."""
 
 
 class Array:
-    """A small array or tensor, as NumPy keeps it."""
+    """A small array or tensor, as a NumPy array."""
 
     def __init__(self, data: Any, *, tensor: bool) -> None:
         self.data = data
@@ -71,12 +72,12 @@ class Function:
 
     def __init__(self, place: Any, name: str) -> None:
         self.place = place
-        """A module's name, or what has it as an attribute, captured."""
+        """A module's name, or the captured object that has it as an attribute."""
         self.name = name
 
 
 class Partial:
-    """A `functools.partial`: what it calls, with what, captured."""
+    """A `functools.partial`: its function and arguments, captured."""
 
     def __init__(self, function: Any, args: Any, keywords: Any) -> None:
         self.parts = function, args, keywords
@@ -90,14 +91,14 @@ def capture(value: Any, modules: frozenset[str]) -> Any:
 
     Args:
         value: containers of values that cannot be copied are captured whole or not at all.
-        modules: objects of classes that are defined in these, or in modules within them, are
-            captured attribute by attribute.
+        modules: objects of classes that are defined in these, or in their submodules, are captured
+            attribute by attribute.
     """
     return _Capture(modules).of(value)
 
 
 def capture_all(values: Mapping[str, Any], modules: frozenset[str]) -> dict[str, Any]:
-    """Of variables by name, those that can be captured; what they share stays shared."""
+    """Capture those of the variables, by name, that can be; shared objects stay shared."""
     once = _Capture(modules)
     found = {
         name: once.of(each)
@@ -111,7 +112,7 @@ class _Capture:
     def __init__(self, modules: frozenset[str]) -> None:
         self._modules = modules
         self._done: dict[int, Any] = {}
-        """Objects and methods (by `id`) that were met."""
+        """Objects and methods (by `id`) already visited."""
         self._torch, self._numpy = sys.modules.get("torch"), sys.modules.get("numpy")
 
     def of(self, value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one line for each kind
@@ -181,7 +182,7 @@ class _Capture:
 
     @staticmethod
     def _whole(items: list[Any]) -> Any:
-        """Of a container: all of it, or where it has captured objects, those."""
+        """All of a container, or, if it has captured objects, only those."""
         if not any(each is MISSING for each in items):
             return items
         if any(isinstance(each, Instance) for each in items):
@@ -228,7 +229,7 @@ class _Capture:
 
 
 def _own_attributes(module: Any, torch: Any) -> dict[str, Any]:
-    """What a module has beside parameters, buffers and hooks, and the modules within it."""
+    """Attributes of a module other than parameters, buffers, hooks and submodules."""
     plain = {k: v for k, v in vars(module).items() if k not in _internal(torch)}
     return plain | {"_modules": dict(module._modules)}
 
@@ -246,16 +247,16 @@ def _is_within(name: str, modules: frozenset[str]) -> bool:
 
 
 def restore(kept: Any, now: Any = None) -> Any:
-    """The value again; in place where `now`, what a replacement has there, is of the same kind."""
+    """Restore a value; in place if `now`, the replacement's current value, is of the same kind."""
     return Restoring().of(kept, now)
 
 
 class Restoring:
-    """Values that were captured together."""
+    """Restores values that were captured together."""
 
     def __init__(self) -> None:
         self._done: dict[int, Any] = {}
-        """Captured objects and methods (by `id`) to those that have been restored."""
+        """Captured objects and methods (by `id`) → restored ones."""
 
     def of(self, kept: Any, now: Any) -> Any:  # noqa: PLR0911 - one line for each kind
         """As `restore`."""
@@ -315,7 +316,8 @@ class Restoring:
         return now
 
     def _fill(self, now: Any, kept: Any, before: Any = None) -> None:
-        """A dictionary, in place; `before`: what is there already, of which objects are kept."""
+        """Fill a dictionary in place; `before`: its previous contents, of which objects are
+        kept."""
         before = dict(now) if before is None else before
         items = {
             key: before[key] if each is OPAQUE else self.of(each, before.get(key))
@@ -328,7 +330,7 @@ class Restoring:
     def _sequence(self, kept: Any, now: Any) -> Any:
         place = list(now) if type(now) is type(kept) and not isinstance(now, set) else []
         if any(each is OPAQUE for each in list(kept)[len(place) :]):
-            return now  # nobody can say what was there
+            return now  # its previous value is unknown
         items = [
             place[at] if each is OPAQUE else self.of(each, place[at] if at < len(place) else None)
             for at, each in enumerate(kept)
@@ -342,7 +344,8 @@ class Restoring:
 
 
 def _allocated(module: str, name: str) -> Any:
-    """An object that was made during training, without its attributes; None: its class is gone."""
+    """An object that was made during training, without its attributes; None: its class no longer
+    exists."""
     kind: Any = _named(module, name)
     if not isinstance(kind, type):
         return None
@@ -355,7 +358,7 @@ def _allocated(module: str, name: str) -> Any:
 
 
 def _named(module: str, name: str) -> Any:
-    """A function or class; None: there is none of this name."""
+    """A function or class; None: there is none with this name."""
     found = sys.modules.get(module)
     for each in name.split("."):
         found = getattr(found, each, None)

@@ -1,9 +1,9 @@
-"""The state of a job at one step, in files: what is kept when no spare is left to replace a rank.
+"""The state of a job at one step, in files, written if no spare is left to replace a rank.
 
-A directory: `state`, which a rank wrote (what all ranks share: parameters and optimizers, as one
-rank sends them to another), or, of split parameters, one such file for each part; `records`, each
-rank's own, which the coordinator had; and, written last, `manifest.json` with sizes and SHA-256 of
-all of them. Without a manifest there is no checkpoint.
+The directory contains `state`, written by a rank (what all ranks share: parameters and optimizers,
+in the format in which one rank sends them to another), or, for split parameters, one such file for
+each part; `records`, the state of each rank, written by the coordinator; and `manifest.json`,
+written last, with sizes and SHA-256 of all of them. Without a manifest there is no checkpoint.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
 STATE, RECORDS, MANIFEST = "state", "records", "manifest.json"
 FORMAT = 2
 _ENTRY = struct.Struct(">QQ")
-"""Rank, bytes of its record."""
+"""Rank, length of its record in bytes."""
 _STATE_NAME = re.compile(rf"{STATE}(-\d+of\d+(\.\d+of\d+)*)?")
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be used; one line."""
+    """A checkpoint cannot be used; the message is one line."""
 
 
 class KeptFile(NamedTuple):
-    """What a manifest says of a file."""
+    """A file's entry in the manifest."""
 
     size: int
     sha256: str
     undo: bool = False
-    """It also has the parameters from before the step that is done next, which was under way: that
-    is done again, with the result that is kept."""
+    """Whether it also has the parameters from before the step in progress, which is done again with
+    the result that is kept."""
 
 
 class Checkpoint(NamedTuple):
-    """What a manifest says."""
+    """The contents of a manifest."""
 
     boundary: int
-    """The step that is done next."""
+    """The next step."""
     world: int
-    """Ranks of the job that it was written by."""
+    """Number of ranks of the job that wrote it."""
     files: dict[str, KeptFile]
 
 
 def state_name(part: str) -> str:
-    """The file of a part of the parameters (`sharding.Part.name`; empty: all of them)."""
+    """The file for a part of the parameters (`sharding.Part.name`; empty: all of them)."""
     return f"{STATE}-{part.replace('/', 'of')}" if part else STATE
 
 
 def write(
     place: Path, boundary: int, records: Mapping[int, bytes], states: Mapping[str, KeptFile]
 ) -> None:
-    """Complete a checkpoint whose files of state are there.
+    """Complete a checkpoint whose files of state are written.
 
     Raises:
         OSError: it cannot be written.
@@ -72,7 +72,7 @@ def write(
 
 
 def _store(path: Path, data: bytes) -> None:
-    """Whole or not at all, also after a loss of power."""
+    """Write a file whole or not at all, also if power is lost."""
     new = path.with_name(path.name + ".new")
     with new.open("wb") as file:
         file.write(data)
@@ -87,11 +87,11 @@ def _store(path: Path, data: bytes) -> None:
 
 
 def read(place: Path, *, check: bool = True) -> Checkpoint:
-    """The checkpoint there.
+    """Read the manifest of a checkpoint.
 
     Args:
         place: its directory.
-        check: read all of it, and compare hashes.
+        check: read all files, and compare hashes.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
@@ -131,7 +131,7 @@ def _check(path: Path, kept: KeptFile) -> None:
 
 
 def records(place: Path) -> dict[int, bytes]:
-    """By rank, of a checkpoint that was checked."""
+    """Records by rank, of a checkpoint that was checked."""
     data = (place / RECORDS).read_bytes()
     found, at = {}, 0
     while at < len(data):

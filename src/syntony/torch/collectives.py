@@ -1,9 +1,9 @@
 """A process group over gloo or NCCL whose collectives survive the loss of a rank.
 
 One thread runs all collectives of this process in the order in which they were called, and keeps a
-copy of the input of each until every rank is past the step. When a generation ends, the survivors
-connect anew and run every collective since the replacement's boundary again, with the kept inputs:
-the replacement takes part with inputs that it computes itself, and gets the same results.
+copy of the input of each until every rank has passed the step. When a generation ends, the
+survivors connect again and repeat every collective since the replacement's boundary, with the kept
+inputs. The replacement takes part with inputs that it computes itself, and gets the same results.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ if TYPE_CHECKING:
 _work: Any = torch._C._distributed_c10d._create_work_from_future
 BACKEND = "syntony"
 VERDICT_S = 60.0
-"""After a failure of unknown cause, until the coordinator orders a new generation."""
+"""Time after a failure of unknown cause in which the coordinator may order a new generation."""
 PRESERVED_S = 3600.0
-"""A job whose state is kept ends at once."""
+"""Limit for the end of a job whose state is kept."""
 MAX_TRIES = 2
-"""Of an operation that fails while no rank is lost: then the process ends."""
+"""Attempts of an operation that fails while no rank is lost; then the process ends."""
 MAX_PROLOGUE_BYTES = 1 << 18
-"""Results of collectives before the first boundary are kept up to here, each."""
+"""Maximum size of each result that is kept of collectives before the first boundary."""
 
 POINT_TO_POINT = ("send", "recv", "recv_anysource")
 UNREPEATABLE = (*POINT_TO_POINT, "monitored_barrier")
 
 
 class RankGroup(dist.ProcessGroup):
-    """What the program has as a process group, in all generations."""
+    """The program's process group, in all generations."""
 
     def __init__(self, executor: Executor, key: str, rank: int, size: int) -> None:
         super().__init__(rank, size)
         self._executor = executor
         self._place = rank, size
         self.key = key
-        """The same for all members and in all generations; empty: all ranks."""
+        """The same on all members and in all generations; empty: all ranks."""
         self.inner: Any = None
-        """gloo's, of this generation."""
+        """gloo's group of the current generation."""
         self.nccl: Any = None
-        """NCCL's (`NcclGroup`), of this generation, if the job uses it."""
+        """The `NcclGroup` of the current generation, if the job uses NCCL."""
         self.calls = 0
         self._name = ""
 
@@ -82,7 +82,7 @@ class RankGroup(dist.ProcessGroup):
         return self.nccl is not None and device is not None and device.type == communicators.DEVICE
 
     def unprotected(self, name: str, args: Any, kwargs: Any) -> Any:
-        """Call what carries this generation's messages itself."""
+        """Call the backend of the current generation directly."""
         carrier = self.nccl.made if self.over_nccl(device_of(args)) else self.inner
         return getattr(carrier, name)(*args, **kwargs)
 
@@ -90,7 +90,7 @@ class RankGroup(dist.ProcessGroup):
         return BACKEND
 
     def _set_group_name(self, name: str) -> None:
-        """PyTorch asks a backend of its own for the name, and we have none."""
+        """PyTorch asks a custom backend for the group's name, and we have none."""
         self._name = name
 
     @property
@@ -145,13 +145,13 @@ class Executor:
         self._pending = 0
         self._idle = threading.Condition()
         self.solo = False
-        """A replacement in its prologue: collectives have the results that were kept, or none."""
+        """True for a replacement in its prologue: collectives return the kept results, or none."""
         self.results: dict[tuple[str, int], Any] = {}
-        """Of the prologue's collectives, by group and number."""
+        """Results of the prologue's collectives, by group and number."""
         self._running: tuple[Operation, int] | None = None
-        """The operation under way and its begin, CLOCK_MONOTONIC."""
+        """The running operation and when it began, CLOCK_MONOTONIC."""
         self._called_ns = 0
-        """When the program called a collective last."""
+        """When the program last called a collective."""
         self._waits = StepWaits()
         self.shadows = Shadows(replica, lambda: not session.reason)
         replica.before_step = self.shadows.wait_copied
@@ -198,17 +198,17 @@ class Executor:
         return _work(operation.future)
 
     def mirror(self, neighbours: tuple[int, int]) -> None:
-        """At a boundary: send this rank's state to a neighbour, and keep another's."""
+        """At a boundary: send this rank's state to a neighbour, and store another rank's."""
         group = self._groups[0]
         self.submit(self.shadows.operation(group, neighbours, self.boundary))
 
     @property
     def calls(self) -> dict[str, int]:
-        """Group to operations that were called in it: goes into the record of a boundary."""
+        """Group → number of operations called in it; part of the record of a boundary."""
         return {each.key: each.calls for each in self._groups}
 
     def restore_calls(self, kept: dict[str, int]) -> None:
-        """Of a replacement: it counts on from where its predecessor was."""
+        """For a replacement: continue to count from its predecessor's numbers."""
         for each in self._groups:
             each.calls = kept.get(each.key, each.calls)
 
@@ -221,8 +221,8 @@ class Executor:
         return group.unprotected(name, args, kwargs)
 
     def _message(self, group: RankGroup, name: str, args: Any, kwargs: Any) -> Any:
-        """Between stages of a pipeline. Its end is waited for in a thread, for it has none if the
-        job ends with its state kept."""
+        """A message between stages of a pipeline. A separate thread waits for its end, because it
+        never ends if the job ends with its state kept."""
         self._session.wait_ack(self.boundary)
         self.drain()
         generation, future = self._session.generation, torch.futures.Future()
@@ -247,7 +247,7 @@ class Executor:
             return False
 
     def drain(self) -> None:
-        """Until every collective that was called has its result."""
+        """Wait until every collective that was called has its result."""
         with self._idle:
             self._idle.wait_for(lambda: self._pending == 0)
 
@@ -282,8 +282,8 @@ class Executor:
 
     @staticmethod
     def _end(name: str, error: Exception) -> None:
-        """A failed operation ends the process: PyTorch does not raise the exception of a future in
-        `Work.wait`, so the program would go on with what is in its tensors."""
+        """End the process because an operation failed: PyTorch does not raise the exception of a
+        future in `Work.wait`, so the program would continue with whatever its tensors contain."""
         print(f"syntony: {name} failed: {error}", file=sys.stderr, flush=True)
         os._exit(1)
 
@@ -297,7 +297,7 @@ class Executor:
         self._session.wait_ack(operation.boundary)
         tries = 0
         while True:
-            self._running = operation, time.monotonic_ns()  # anew: waiting for a spare is no hang
+            self._running = operation, time.monotonic_ns()  # restarted: waiting is no hang
             try:
                 operation.run()
                 break
@@ -308,7 +308,7 @@ class Executor:
                 operation.rewind()
         now_ns, began_ns = time.monotonic_ns(), self._running[1]
         self._running = None
-        # While others wait to be run, the program has called them instead of waiting for this one.
+        # Operations are queued: the program has called them instead of waiting for this one.
         waited_ns = now_ns - max(began_ns, self._called_ns) if self._pending == 1 else 0
         split = self._replica.part.parts > 1
         self._waits.add(operation.boundary, waited_ns, now_ns, split=split)
@@ -318,7 +318,8 @@ class Executor:
         self._log.append(operation)
 
     def progress(self) -> dict[str, Any]:
-        """What this rank waits in, and how far its program has come; by any thread."""
+        """The operation in which this rank waits, and the program's progress. Any thread may call
+        it."""
         running, now_ns = self._running, time.monotonic_ns()
         said: dict[str, Any] = {"called": self.calls, "pace": self._waits.pace}
         if running is not None:
@@ -328,9 +329,9 @@ class Executor:
         return said
 
     def _recovered_from(self, name: str, error: RuntimeError) -> bool:
-        """Find out with the coordinator why; return when it can be tried again.
+        """Find out the cause from the coordinator; return when the operation can be tried again.
 
-        True: nobody was lost, the operation may be at fault itself.
+        True: no rank was lost, so the operation itself may be at fault.
         """
         if self._session.reason and self._session.wanted <= self._session.generation:
             raise error
@@ -361,12 +362,12 @@ class Executor:
     # --- generations ---
 
     def _freeze(self) -> None:
-        """Called as soon as a new generation is wanted: end what waits for the old one's peers."""
+        """Called as soon as a new generation is wanted: cancel waits for peers of the old one."""
         self._connections.cut()
         self._queue.put(None)
 
     def _recover(self) -> None:
-        """Until this survivor takes part in the generation that is wanted."""
+        """Work until this survivor takes part in the wanted generation."""
         session = self._session
         while session.wanted > session.generation:
             generation = session.wanted
@@ -380,7 +381,7 @@ class Executor:
             )  # fmt: skip
             try:
                 plan = session.wait_plan_of(generation)
-            except NewerError:  # it wants a report of its own
+            except NewerError:  # the new generation needs a new report
                 continue
             if "preserve" in plan:
                 self._preserve(plan)
@@ -398,7 +399,8 @@ class Executor:
                     raise
 
     def _preserve(self, plan: dict[str, Any]) -> None:
-        """No spare is left: write what the plan says, and wait for the end, or another plan."""
+        """No spare is left: write the files that the plan names, and wait for the end, or another
+        plan."""
         written, failure = {}, ""
         try:
             for name, of, undo in plan["files"]:
@@ -413,7 +415,7 @@ class Executor:
         self._session.wait_newer(generation, PRESERVED_S)
 
     def enter(self, plan: dict[str, Any]) -> bool:
-        """Connect as planned and hand over state; False if something newer is wanted."""
+        """Connect as planned and transfer state; False if a newer generation is wanted."""
         session, generation = self._session, plan["generation"]
         assert session.rank is not None
         session.tell("arrived", generation=generation)

@@ -1,6 +1,6 @@
-"""The connections of one generation: made as the coordinator has planned, cut when it ends.
+"""The connections of one generation: made by the coordinator's plan, cut when it ends.
 
-State goes from rank to rank over gloo, also where the program's collectives are NCCL's.
+State goes from rank to rank over gloo, also in jobs whose collectives use NCCL.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from syntony.torch.session import CoordinatorSession
 
 CONNECT_S = 20
-"""Connecting takes milliseconds; a peer that dies meanwhile is waited for no longer."""
+"""Connecting takes milliseconds; a peer that dies meanwhile is not waited for longer than this."""
 OPERATION_S = 30 * 60
 """gloo's own default."""
 
 
 def open_sockets() -> dict[str, str]:
-    """Sockets of this process, each the kernel's name for it to its file descriptor.
+    """Sockets of this process, by the kernel's identification of each → file descriptor.
 
-    Not by descriptor: those are used again, and one that was something else a moment ago may be a
-    connection now.
+    Descriptors alone are not enough: they are reused, and one that was something else a moment ago
+    may be a connection now.
     """
     found: dict[str, str] = {}
     for each in Path("/proc/self/fd").iterdir():
@@ -45,7 +45,7 @@ def open_sockets() -> dict[str, str]:
 
 
 class Connections:
-    """Of this process to the other ranks."""
+    """Connections of this process to the other ranks."""
 
     def __init__(self, session: CoordinatorSession) -> None:
         self._session = session
@@ -53,9 +53,9 @@ class Connections:
         self._world: Any = None
         self._retired: list[Any] = []
         self.uses_nccl = False
-        """Groups have a communicator of NCCL, too."""
+        """Whether groups have an NCCL communicator, too."""
         self._communicators: list[communicators.NcclGroup] = []
-        """Of this generation."""
+        """Of the current generation."""
         self._before: set[str] | None = None
         """Sockets from before this generation connected."""
         self._ours: set[str] | None = None
@@ -63,7 +63,7 @@ class Connections:
 
     @property
     def exist(self) -> bool:
-        """Whether this process has been in a generation."""
+        """Whether this process has taken part in a generation."""
         return self._store is not None
 
     def open(self, plan: dict[str, Any], groups: Sequence[RankGroup]) -> None:
@@ -123,7 +123,7 @@ class Connections:
         return made
 
     def cut(self) -> None:
-        """End what waits for this generation's peers; by any thread."""
+        """Cancel waits for this generation's peers. Any thread may call it."""
         communicators.abort(self._communicators)
         before = self._before
         if before is None:
@@ -139,10 +139,10 @@ class Connections:
                         copy.shutdown(socket.SHUT_RDWR)
 
     def retire(self, groups: Sequence[RankGroup]) -> None:
-        """Let go of the generation before the one that ends, not of the one that ends.
+        """Release the generation before the one that ends, not the latter.
 
-        The threads of gloo's groups may just be letting go of tensors, for which they need the
-        interpreter's lock; who destroys a group joins its threads while holding that lock.
+        The threads of gloo's groups may be releasing tensors, for which they need the interpreter's
+        lock. Destroying a group joins its threads while holding that lock.
         """
         old = [each.inner for each in groups] + [each.nccl for each in groups]
         self._retired = [self._store, self._world, *old]

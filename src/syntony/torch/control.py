@@ -1,7 +1,7 @@
-"""How an operator on this host looks at a protected job, and has a rank's process replaced.
+"""Lets an operator on this host inspect a protected job, and drain ranks.
 
-The coordinator listens on a Unix socket of a directory that only its own user can enter. One JSON
-object a line each way: `{"do": "show"}`, `{"do": "drain", "rank": N}` or
+The coordinator listens on a Unix socket in a directory that only its own user can enter. One JSON
+object a line each way. Requests are `{"do": "show"}`, `{"do": "drain", "rank": N}` and
 `{"do": "drain", "host": NAME, "keep": BOOL}`.
 """
 
@@ -33,7 +33,7 @@ class ControlError(Exception):
 def overview(
     state: Membership, pids: Mapping[str, int], hosts: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What is to be seen of a job.
+    """Describe a job for operators.
 
     Args:
         state: of the coordinator.
@@ -80,14 +80,14 @@ def _state_of(state: Membership, rank: int, name: str) -> str:
 
 
 def directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where this user's jobs listen."""
+    """Directory of this user's job sockets."""
     base = environ.get("XDG_RUNTIME_DIR")
     shared = Path(tempfile.gettempdir()) / f"syntony-{os.geteuid()}"
     return (Path(base) / "syntony" if base else shared) / "protected"
 
 
 def _private(place: Path) -> bool:
-    """Whether nobody else can have put anything there."""
+    """Whether no other user can have created files there."""
     for each in (place.parent, place):
         found = each.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
@@ -105,15 +105,15 @@ async def listen(
 
     Args:
         job: its name.
-        show: what `overview` returns, and more.
-        drain: replaces a rank's process; why not, or nothing.
-        drain_host: the same for all of a host; or, if so wished, ends the job with its state kept.
+        show: returns the output of `overview`, and more.
+        drain: replaces a rank's process; returns why not, or an empty string.
+        drain_host: the same for all ranks of a host; on request, ends the job with its state kept.
 
     Raises:
-        OSError: another job of that name runs, or the directory is not ours alone.
+        OSError: another job of that name runs, or other users can write to the directory.
     """
     place = directory()
-    for each in (place.parent, place):  # the first is shared with labs, who want it so, too
+    for each in (place.parent, place):  # the first is shared with labs, which need the same
         each.mkdir(mode=0o700, exist_ok=True)
     if not _private(place):
         raise PermissionError(f"{place} is not private to this user")
@@ -171,7 +171,7 @@ def jobs() -> list[str]:
 
 
 def ask(job: str, wish: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a job's coordinator.
+    """Send a request to a job's coordinator and return its answer.
 
     Raises:
         ControlError: there is none, or it refuses.

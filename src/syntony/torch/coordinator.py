@@ -1,4 +1,4 @@
-"""The coordinator of one job, in `syntony run`: carries out what `membership` decides."""
+"""The coordinator of one job, in `syntony run`: carries out the decisions of `membership`."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 TICK_S = 0.1
 RECENT = 12
-"""Events that operators are shown."""
+"""Number of recent events shown to operators."""
 WITH_LAUNCHER = 137
 """Exit code of ranks whose launcher was killed."""
 HELLO_S = 20.0
-"""A connection that has not introduced itself by then is closed."""
+"""A connection that has not introduced itself within this time is closed."""
 _OFTEN = {"boundary", "heard", "state", "event", "prologue"}
-"""Messages after which the state need not be kept: it follows from what is heard next."""
+"""Messages after which the state need not be saved: it follows from later ones."""
 
 
 class Coordinator:
@@ -72,12 +72,12 @@ class Coordinator:
         self._say = say
         self._token = os.environ[VARIABLE].rpartition(":")[2]
         self._streams: dict[tuple[str, bool], asyncio.StreamWriter] = {}
-        """(worker, whether of its keeper) to where it is written to."""
+        """(worker, whether of its keeper) → its stream."""
         self._held: dict[tuple[str, bool], list[bytes]] = {}
-        """For those that are not connected yet."""
+        """Messages for processes that are not connected yet."""
         self._spares: list[subprocess.Popen[bytes]] = []
         self._start: dict[str, Any] | None = None
-        """How a spare is started, by the word of a rank's keeper."""
+        """How to start a spare, as reported by a rank's keeper."""
         self._due = settings.spares
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
@@ -87,19 +87,19 @@ class Coordinator:
         self._unkept = self._closed = False
         self._here = os.environ[VARIABLE].rsplit(":", 2)[0]
         self._lent: dict[str, asyncio.StreamWriter] = {}
-        """Connections of hosts that have spares."""
+        """Connections of hosts that offer spares."""
         self._begun: collections.Counter[str] = collections.Counter()
-        """Host to spares that were started there and have not connected yet."""
+        """Host → spares that were started there and have not connected yet."""
         self._hosts: dict[str, str] = {}
         """Of workers, by name."""
         self._trail = Trail(self._hosts, os.uname().nodename)
         self._feed = Feed(os.environ.get("SYNTONY_AGENT", ""))
         self._early: dict[str, dict[str, Any]] = {}
-        """What workers said whose keepers have not connected yet."""
+        """Messages of workers whose keepers have not connected yet."""
         self._recent: collections.deque[dict[str, Any]] = collections.deque(maxlen=RECENT)
 
     def resume(self) -> None:
-        """Take up the job of a coordinator that died; before `open`."""
+        """Take over the job of a coordinator that died; call it before `open`."""
         kept = self._spool.state()
         if kept is not None:
             self._state, self._start, self._pids, self._program, hosts = kept
@@ -112,20 +112,20 @@ class Coordinator:
         self._carry_out(self._state.on_resumed(time.monotonic_ns()))
 
     async def open(self, listener: socket.socket) -> None:
-        """Serve what connects there."""
+        """Accept connections on this socket."""
         generation = self._state.generation
         self._log({"event": "coordinator", "pid": os.getpid(), "generation": generation})
         self._servers.append(await asyncio.start_server(self._serve, sock=listener))
         self._tasks.add(asyncio.create_task(self._tick()))
 
     async def wait_alone(self) -> None:
-        """Until no keeper of a rank is left."""
+        """Wait until no keeper of a rank is left."""
         keepers = self._state.keepers
         while any((name, True) in self._streams for name in keepers.values()):  # noqa: ASYNC110
             await asyncio.sleep(TICK_S)
 
     async def answer_operators(self, job: str) -> None:
-        """Let `syntony jobs show` and `drain` ask; without that, the job runs all the same."""
+        """Serve `syntony jobs show` and `drain`; if that fails, the job runs without."""
         try:
             server = await control.listen(job, self._show, self._drain, self._drain_host)
             self._servers.append(server)
@@ -156,7 +156,7 @@ class Coordinator:
         return refusal
 
     def _end_lending(self, host: str) -> None:
-        """No spare starts there any more."""
+        """A host no longer offers spares."""
         for name, writer in list(self._lent.items()):
             if _address(writer) == host:
                 del self._lent[name]
@@ -164,7 +164,7 @@ class Coordinator:
                 self._carry_out(self._state.on_offer(name, 0))
 
     async def close(self, *, killed: bool = False) -> None:
-        """The job has ended: so do the spares, and (`killed`: its launcher was) all ranks."""
+        """The job has ended: end the spares, and (`killed`: its launcher was) all ranks."""
         self._closed = True
         ranks = set(self._state.keepers.values())
         for name, of_keeper in list(self._streams):
@@ -268,14 +268,14 @@ class Coordinator:
                 self._spawn()
 
     def _returned(self, place: tuple[str, bool], hello: dict[str, Any]) -> None:
-        """A connection broke, or the coordinator before this one died: make up for losses."""
+        """A connection broke, or the previous coordinator died: repeat lost messages."""
         name, of_keeper = place
         worker = self._state.workers.get(name)
         now_ns = time.monotonic_ns()
         if name in self._state.fenced:
             self._send(Send(name, of_keeper, {"kind": "kill" if of_keeper else "fenced"}))
         elif worker is None and of_keeper and name not in self._state.keepers.values():
-            self._introduce(hello)  # the coordinator before this one died too early
+            self._introduce(hello)  # the previous coordinator died too early
         elif worker is not None and not of_keeper:
             self._carry_out(self._state.on_returned(worker, hello, now_ns))
         elif worker is None and not of_keeper:
@@ -305,7 +305,7 @@ class Coordinator:
         self._carry_out(orders, save=message["kind"] not in _OFTEN)
 
     def _keep(self, action: Callable[[], None]) -> None:
-        """For a coordinator that is started again; without, the job runs all the same."""
+        """Save the state for the next coordinator; if that fails, the job runs without."""
         try:
             action()
         except OSError as error:
@@ -430,7 +430,7 @@ class Coordinator:
         self._spares.append(start_spare(start, environ))
 
     def _lender(self) -> asyncio.StreamWriter | None:
-        """The connection of the host that has the fewest spares for what it offers; None: here."""
+        """The connection of the host with the fewest spares relative to its offer; None: here."""
         used = self._begun + collections.Counter(
             each.host for each in self._state.workers.values() if each.rank is None
         )
@@ -473,7 +473,7 @@ class Coordinator:
             self._say(text)
 
     def _write(self, text: bytes) -> None:
-        """To the audit trail; the job runs without one as well."""
+        """Append to the audit trail; the job continues if that fails."""
         assert self._audit is not None
         try:
             self._audit.write(text)
@@ -484,11 +484,11 @@ class Coordinator:
 
 
 def _refusal(orders: Sequence[Order]) -> str:
-    """Why somebody is not drained."""
+    """Why a drain is refused."""
     events = (each.event for each in orders if isinstance(each, Log))
     return next((str(e["reason"]) for e in events if e["event"] == "drain-refused"), "")
 
 
 def _address(writer: asyncio.StreamWriter) -> str:
-    """Of the host at the other end: how hosts are told apart."""
+    """The address of the peer's host, which identifies the host."""
     return str(writer.get_extra_info("peername")[0])

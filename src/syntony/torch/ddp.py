@@ -1,4 +1,5 @@
-"""What `DistributedDataParallel` keeps beside parameters; how a replacement comes to have it."""
+"""State of `DistributedDataParallel` other than parameters, and its restoration in a
+replacement."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ from torch.nn.parallel import DistributedDataParallel
 MOVED = 97
 """Exit code of a replacement that cannot take its place as planned."""
 Layout = tuple[tuple[int, ...], ...]
-"""Of each bucket, the parameters (by number) in their order."""
+"""For each bucket, its parameters (by number) in order."""
 
 
 def layout(model: Any) -> Layout | None:
     """DDP's buckets, once it has rebuilt them, which it does after the first backward pass.
 
-    Where a gradient is in its bucket decides with what it is added up: elements of different
-    parameters if ranks differ, in another order if a bucket is another than before.
+    A gradient's place in its bucket decides the order of additions. If ranks differ, elements of
+    different parameters are added up; if a bucket changes, the order of additions does.
     """
     if not getattr(model, "_has_rebuilt_buckets", False):
         return None
@@ -34,7 +35,7 @@ def layout(model: Any) -> Layout | None:
 
 
 def state(model: Any) -> dict[str, Any]:
-    """Of a model at a boundary."""
+    """State of a model at a boundary."""
     return {
         "layout": layout(model),
         # Whether its next forward pass begins with a broadcast of buffers.
@@ -44,7 +45,7 @@ def state(model: Any) -> dict[str, Any]:
 
 
 def restore(model: Any, kept: dict[str, Any]) -> None:
-    """Of a replacement's model."""
+    """Restore a replacement's model."""
     if kept["layout"] is not None and layout(model) is None:
         warm(model, kept["layout"])
     model.require_forward_param_sync = kept["sync"]
@@ -62,7 +63,7 @@ def unprotected(model: Any) -> str:
 
 
 def patch_hooks() -> None:
-    """Note which models compress gradients with what was left over from the step before."""
+    """Note which models compress gradients with remainders of the previous step."""
     register = DistributedDataParallel.register_comm_hook
 
     def registered(self: Any, state: Any, hook: Any) -> None:
@@ -74,20 +75,20 @@ def patch_hooks() -> None:
 
 
 def rebuild_buckets(model: Any) -> None:
-    """What DDP does before its second forward pass, as soon as it can: a collective.
+    """Do what DDP does before its second forward pass, as early as possible: a collective.
 
-    At a boundary its buckets are then what they stay.
+    At a boundary its buckets are then final.
     """
     if model.reducer._rebuild_buckets():
         model._has_rebuilt_buckets = True
 
 
 def warm(model: Any, wanted: Layout) -> None:
-    """Have a replacement's DDP come to buckets as on other ranks, alone.
+    """Bring a replacement's DDP to the same buckets as on other ranks, without them.
 
-    DDP rebuilds its buckets once, in the order in which the first backward pass was done with the
-    parameters. Here that is a pass in the wanted order, of zeros. Collectives must do nothing
-    meanwhile. Gradients are not there afterwards; a model that is trained need not be otherwise.
+    DDP rebuilds its buckets once, in the order in which the first backward pass reaches the
+    parameters. Here that is a pass over zeros in the required order. Collectives must do nothing
+    meanwhile. Afterwards there are no gradients, and nothing else of the model has changed.
     """
     parameters = list(model.module.parameters())
     sync, model.require_backward_grad_sync = model.require_backward_grad_sync, True

@@ -1,7 +1,7 @@
-"""Tells the host's agent which ranks were replaced: the audit trail of takeovers, for the fleet.
+"""Reports replaced ranks to the host's agent: the audit trail of takeovers, for the fleet.
 
-One JSON object a message (docs/reference/local-socket.md). Nothing waits for the agent: while there
-is none, the newest messages are kept and the rest is dropped.
+One JSON object a message (docs/reference/local-socket.md). Nothing waits for the agent: without
+one, the newest messages are kept and the rest is dropped.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 MAX_WAITING = 256
 MAX_TEXT = 160
 MAX_LATE = 32
-"""Ranks that are late together of which there are messages."""
+"""Maximum number of ranks late together that are reported."""
 
 
 class Trail:
-    """Makes messages of a coordinator's events. Pure."""
+    """Makes messages from a coordinator's events. Pure."""
 
     def __init__(self, hosts: Mapping[str, str], here: str) -> None:
         """`hosts`: of workers, by name; `here`: this host's name."""
@@ -31,10 +31,10 @@ class Trail:
         self._lost: dict[int, dict[str, Any]] = {}
         """Ranks that wait for their replacement, with the loss."""
         self._sha256 = ""
-        """The newest that all ranks agreed on."""
+        """The newest hash that all ranks agreed on."""
         self._unverified = False
         self._spares = (-1, -1)
-        """Generation and spares that wait, as they were told last."""
+        """Generation and number of waiting spares, as last reported."""
 
     def of_spares(self, generation: int, ready: int, at_ns: int) -> list[dict[str, Any]]:
         """How many spares wait in which generation, if that has changed."""
@@ -47,7 +47,7 @@ class Trail:
     def messages(  # noqa: PLR0911 - one for each event
         self, event: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
-        """What the agent is told of an event."""
+        """Messages to the agent about an event."""
         match event:
             case {"event": "lost", "rank": rank}:
                 self._lost[rank] = dict(event)
@@ -108,7 +108,7 @@ class Trail:
 
 
 class Feed:
-    """The connection; `flush` now and then."""
+    """The connection to the agent; call `flush` regularly."""
 
     def __init__(self, path: str) -> None:
         """`path`: of the agent's socket for jobs; empty: there is none."""
@@ -120,7 +120,7 @@ class Feed:
         self._waiting.append(json.dumps(message, separators=(",", ":")).encode())
 
     def flush(self) -> None:
-        """Send what waits, as far as the agent takes it."""
+        """Send what waits, as far as the agent accepts it."""
         if not self._path or not self._waiting:
             return
         try:
@@ -131,7 +131,7 @@ class Feed:
                 self._waiting.popleft()
         except BlockingIOError:
             pass
-        except OSError:  # there is no agent, or not any more: later
+        except OSError:  # no agent now: try later
             self.close()
 
     def _connect(self) -> socket.socket:

@@ -1,7 +1,7 @@
-"""How the workers of a job are brought into a new generation, and what becomes of a job without.
+"""Forms new generations of a job's workers, or ends a job that cannot have one.
 
-The state of a job's coordinator, and what it orders once ranks are lost: fence, assign spares, wait
-for survivors to freeze, plan, connect, go on; or keep the job's state, or give up.
+Contains the state of a job's coordinator, and its orders once ranks are lost: fence, assign spares,
+wait for survivors to freeze, plan, connect, continue; or keep the job's state; or give up.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 MAX_SAME_STEP = 3
-"""Deaths of one rank at one step before the program is blamed, not the host."""
+"""Deaths of one rank at one step before the program is taken as the cause, not the host."""
 
 
 COPIED_AFTER = 2
-"""Ranks send copies at each boundary; those that are at the next one have received them."""
+"""Ranks send copies at each boundary; ranks at the next one have received them."""
 
 
 class Formation:
@@ -52,35 +52,35 @@ class Formation:
         self.world = 0
         self.workers: dict[str, Worker] = {}
         self.holders: dict[int, str] = {}
-        """Rank to the worker that holds it."""
+        """Rank → the worker that holds it."""
         self.keepers: dict[int, str] = {}
-        """Rank to the worker whose keeper the launcher waits for."""
+        """Rank → the worker whose keeper the launcher waits for."""
         self.records: dict[int, int] = {}
-        """Rank to the last boundary of which there is a record."""
+        """Rank → the last boundary with a record."""
         self.floor = START
         self.forming: Forming | None = Forming({}, 0)
         self.ended: dict[int, int] = {}
         """Exit codes of ranks."""
         self.fenced: set[str] = set()
-        """Workers that were given up: nothing that they say counts."""
+        """Workers that were given up: their messages are ignored."""
         self.offers: dict[str, int] = {}
-        """Spares that other hosts have for the job, by the host's name."""
+        """Number of spares that other hosts offer, by the host's name."""
         self.drained: set[str] = set()
-        """Hosts on which no process of the job is to be: a spare that starts there is ended."""
+        """Hosts that must have no process of the job: a spare that starts there is ended."""
         self._resumed = False
         self._awaited: set[str] = set()
-        """Workers that have not connected again since this coordinator began."""
+        """Workers that have not reconnected since this coordinator began."""
         self._ends_with: dict[int, int] = {}
-        """Ranks whose keepers were told to end, and with which code."""
+        """Ranks whose keepers were ordered to end, and the exit code."""
         self.over = False
-        """No rank is replaced any more."""
+        """Whether no rank is replaced any more."""
         self.unprotected = ""
         self.fixed = ""
         """Why no rank can be replaced, though the job's state can be kept while none is lost."""
         self.shards: dict[int, str] = {}
-        """Rank to the part of the parameters that it has, where ranks differ."""
+        """Rank → its part of the parameters, if ranks differ."""
         self.shadowed = False
-        """Ranks keep copies of each other's state, which may be a boundary behind."""
+        """Whether ranks keep copies of each other's state, which may be a boundary behind."""
         self._copied_from = START + COPIED_AFTER
         """Once all ranks are at this boundary, replacements have their neighbours' copies, too."""
         self.replaced = 0
@@ -88,14 +88,15 @@ class Formation:
         self._digests: dict[int, dict[int, str]] = {}
         self._ticked_ns = 0
         self._hang: tuple[str, int] | None = None
-        """The operation that was reported last as not ending."""
+        """The hanging operation that was last reported."""
         self._lateness = LatenessWatch()
         self._slow: Straggler | None = None
-        """Those that are late, as they were reported last."""
+        """The late ranks that were last reported."""
         self._swapped: set[int] = set()
-        """Ranks that were replaced for being late: if they still are, their work is the reason."""
+        """Ranks that were replaced for being late: if they are late again, their work is the
+        reason."""
         self._starting = settings.spares
-        """Spares of whom nothing was heard yet."""
+        """Started spares that have not reported yet."""
 
     # --- how a generation is formed ---
 
@@ -103,11 +104,11 @@ class Formation:
         self, lost: dict[int, str], now_ns: int, *, left: frozenset[str] = frozenset(),
         shortage: str = "", why: str = "",
     ) -> list[Order]:  # fmt: skip
-        """Connect anew, without these ranks' workers.
+        """Connect again, without these ranks' workers.
 
         Args:
-            lost: with the reason.
-            now_ns: when.
+            lost: ranks with the reason.
+            now_ns: the coordinator's time.
             left: `Forming.left`.
             shortage: why the job's state is kept, though no rank is lost.
             why: what failed, though no rank is lost.
@@ -141,7 +142,8 @@ class Formation:
         return orders + self._assign()
 
     def _fence(self, rank: int, reason: str) -> list[Order]:
-        """Its keeper kills it; should both be out of reach, nobody of the job listens to it."""
+        """The keeper kills its worker; if both are unreachable, all processes of the job ignore
+        them."""
         name = self.holders[rank]
         place = rank, self.records.get(rank, START)
         self._deaths[place] = self._deaths.get(place, 0) + (reason != "drained")
@@ -168,7 +170,7 @@ class Formation:
         return ""
 
     def _assign(self) -> list[Order]:
-        """Give ranks that nobody holds to spares that wait."""
+        """Assign ranks without a holder to waiting spares."""
         if self.forming is None or self.over:
             return []
         orders: list[Order] = []
@@ -176,7 +178,7 @@ class Formation:
             return self._advance()
         for rank in sorted(set(self.forming.lost) - set(self.holders)):
             left, ready = self.forming.left, self._ready()
-            # One that was heard last: others may be on a host that was lost as well.
+            # One heard from recently: others may be on a host that was lost as well.
             spare = max(ready, key=lambda e: (e.host not in left, e.heard_ns), default=None)
             if spare is None:
                 orders.append(Log({"event": "no-spare", "rank": rank}))
@@ -197,7 +199,7 @@ class Formation:
 
     @property
     def wanted_spares(self) -> int:
-        """How many are to be warm, on all hosts."""
+        """Number of warm spares to have, on all hosts."""
         return self.settings.spares + sum(self.offers.values())
 
     def _respawn(self) -> list[Order]:
@@ -206,11 +208,11 @@ class Formation:
         return [Spawn()] * missing
 
     def _spares(self) -> int:
-        """That wait or start."""
+        """Spares that wait or start."""
         return self._starting + sum(each.rank is None for each in self.workers.values())
 
     def _stranded(self, code: int) -> list[Order]:
-        """A spare could not be one: whoever waits for it waits in vain if it was the last."""
+        """A spare could not start: processes that wait for it wait in vain if it was the last."""
         forming = self.forming
         if forming is None or self._spares() or set(forming.lost) <= set(self.holders):
             return []
@@ -220,7 +222,7 @@ class Formation:
         return self._give_up(forming.shortage, forming.lost)
 
     def on_frozen(self, worker: Worker, generation: int, report: RankReport) -> list[Order]:
-        """A survivor's state does not change any more until it hears of a plan."""
+        """A survivor's state is frozen until it receives a plan."""
         forming = self.forming
         if forming is None or worker.rank is None or generation != self.generation:
             return []
@@ -252,7 +254,7 @@ class Formation:
     # --- no spare is left ---
 
     def _preserve(self, forming: Forming) -> list[Order]:
-        """Have survivors write each part of the state, of the earliest step that any is at."""
+        """Have survivors write each part of the state, at the earliest step of any rank."""
         survivors = self._survivors()
         if forming.boundary is not None or set(forming.reports) < survivors:
             return []
@@ -284,7 +286,7 @@ class Formation:
     def on_preserved(
         self, generation: int, files: Mapping[str, tuple[int, str]], failure: str
     ) -> list[Order]:
-        """A survivor has written these (name to bytes and SHA-256), or why not."""
+        """A survivor has written these files (name → bytes and SHA-256), or why not."""
         forming = self.forming
         if forming is None or generation != self.generation or forming.boundary is None:
             return []
@@ -303,7 +305,7 @@ class Formation:
         return orders
 
     def _completed(self) -> list[Order]:
-        """The job ends with its state kept: complete the checkpoint, also once more."""
+        """End the job with its state kept: complete the checkpoint, possibly repeated."""
         forming = self.forming
         if forming is None or forming.boundary is None or not forming.written or forming.unwritten:
             return []
@@ -348,14 +350,14 @@ class Formation:
         return orders
 
     def on_hosted(self, generation: int, address: str) -> list[Order]:
-        """The provider serves the store in which the workers find each other."""
+        """The provider serves the store through which the workers connect."""
         if self.forming is None or generation != self.generation:
             return []
         message = {"kind": "form", "generation": generation, "address": address}
         return [Send(name, False, message) for name in self.holders.values()]
 
     def on_formed(self, worker: Worker, generation: int, now_ns: int) -> list[Order]:
-        """A worker is connected, and has what it needs to go on."""
+        """A worker is connected, and has what it needs to continue."""
         forming = self.forming
         if forming is None or worker.rank is None or generation != self.generation:
             return []
@@ -373,7 +375,7 @@ class Formation:
     # --- giving up ---
 
     def _give_up(self, reason: str, lost: dict[int, str] | None = None) -> list[Order]:
-        """The launcher hears of a dead rank, as it would have without us."""
+        """Give up: the launcher sees a dead rank, as it would without Syntony."""
         if self.over:
             return []
         self.over = True

@@ -1,8 +1,8 @@
 """Gradients that a program keeps beyond a boundary: a replacement cannot have them.
 
-Each rank's part of a gradient is its own until ranks have reduced it. A program that clears
-gradients with `zero_grad`, or assigns new ones, needs none of an earlier iteration's; one that adds
-to them (an optimizer that steps in every fourth iteration of another's) does.
+Each rank's part of a gradient exists on that rank only until ranks have reduced it. A program that
+clears gradients with `zero_grad`, or assigns new ones, needs none of an earlier iteration. A
+program that adds to them (an optimizer that steps in every fourth iteration of another's) does.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Gradients:
-    """Which gradients are as they were at the boundary, or were added to since."""
+    """Tracks which gradients are unchanged since the boundary, and which were added to."""
 
     def __init__(self) -> None:
         self._held: dict[int, Any] = {}
-        """Parameter (by `id`) to the gradient that it had at the boundary, not cleared since."""
+        """Parameter (by `id`) → its gradient at the boundary, if not cleared since."""
         self._zero: dict[int, int] = {}
-        """Parameter to the version of its gradient when that was set to zero."""
+        """Parameter → version of its gradient when that was set to zero."""
         _after(torch.optim.Optimizer, lambda optimizer: self._clear(parameters_of(optimizer)))
         _after(torch.nn.Module, lambda module: self._clear(module.parameters()))
 
@@ -42,13 +42,13 @@ class Gradients:
         }
 
     def restore(self, parameters: list[Any], present: list[bool]) -> None:
-        """Of a replacement: zero where the lost rank had any."""
+        """For a replacement: zero where the lost rank had a gradient."""
         for parameter, was in zip(parameters, present, strict=True):
             parameter.grad = torch.zeros_like(parameter) if was else None
         self._clear(parameters)
 
     def carried(self, parameters: Iterable[Any]) -> bool:
-        """Whether a step of these has to do with an earlier iteration's gradients."""
+        """Whether a step of these uses gradients of an earlier iteration."""
         return bool(self._held) and any(
             each.grad is not None and self._held.get(id(each)) is each.grad for each in parameters
         )

@@ -1,4 +1,4 @@
-"""Which rank has not called the collective that others wait in. Pure."""
+"""Finds the rank that has not called the collective in which others wait. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 REPORT_NS = 10 * S
-"""An operation that some ranks wait in for so long is reported."""
+"""An operation in which ranks wait this long is reported."""
 
 
 class Waiting(NamedTuple):
@@ -30,16 +30,16 @@ class Waiting(NamedTuple):
 
 
 class RankProgress(NamedTuple):
-    """What a rank said of itself last."""
+    """What a rank last reported of itself."""
 
     waiting: Waiting | None = None
     called: Mapping[str, int] = {}
-    """Group to how many operations the program has called in it."""
+    """Group → number of operations that the program has called in it."""
     pace: Pace = Pace()
 
     @classmethod
     def parse(cls, said: Mapping[str, Any]) -> RankProgress:
-        """Of a `heard` message. Raises `TypeError`, `ValueError`, `KeyError`: it is none."""
+        """Parse a `heard` message. Raises `TypeError`, `ValueError`, `KeyError`: it is invalid."""
         waiting = said.get("waiting")
         pace = Pace(*map(int, said.get("pace", ())))
         called = {str(key): int(count) for key, count in dict(said.get("called", {})).items()}
@@ -54,14 +54,14 @@ NO_PROGRESS = RankProgress()
 
 
 class Hang(NamedTuple):
-    """An operation that does not end, and who is to blame."""
+    """An operation that does not end, and the ranks at fault."""
 
     operation: Waiting
     absent: tuple[int, ...]
     """Ranks whose program has not called it."""
     waiting: tuple[int, ...]
     disagree: str = ""
-    """Nobody is absent, and ranks are in different operations: who is in which."""
+    """If none is absent and ranks are in different operations: the ranks in each."""
 
     @property
     def text(self) -> str:
@@ -79,7 +79,7 @@ class Hang(NamedTuple):
 
 
 def locate(ranks: Mapping[int, RankProgress]) -> Hang | None:
-    """The operation that is waited in for longest, if for `REPORT_NS`.
+    """The operation with the longest wait, if that is `REPORT_NS` or more.
 
     Args:
         ranks: all that hold a rank.

@@ -1,4 +1,4 @@
-"""One worker of a protected job: joins its parts, and patches PyTorch for the program."""
+"""One worker of a protected job: connects its parts, and patches PyTorch for the program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KNOWN = GLOO | communicators.BACKENDS
 
 
 class RankProcess:
-    """Everything of this process."""
+    """All protection state of this process."""
 
     def __init__(self, session: CoordinatorSession, modules: frozenset[str]) -> None:
         self.session = session
@@ -36,14 +36,14 @@ class RankProcess:
         self.executor = Executor(session, self.replica)
         self.position = Position(self, modules)
         self._plan: dict[str, Any] | None = None
-        """A replacement's, once it has begun to follow it."""
+        """A replacement's plan, once it follows it."""
         self._origin: dict[str, Any] | None = None
-        """The checkpoint that this rank goes on from, until it has."""
+        """The checkpoint from which this rank resumes, until it has."""
         self._verify: set[int] = {0, *VERIFY_AFTER}
         """Boundaries at which ranks compare parameters."""
         self._verified_for = 0
         self._stages: list[tuple[int, int]] = []
-        """Of a pipeline that this rank has: index, and how many there are."""
+        """Pipeline stages of this rank: index and total number."""
         self._init = c10d.init_process_group
         self._patch()
         self.executor.start()
@@ -62,7 +62,8 @@ class RankProcess:
         named = c10d.get_backend
 
         def backend_of(*args: Any, **kwargs: Any) -> Any:
-            """Programs do otherwise for gloo than for others."""
+            """The backend that the program asked for. Programs behave differently for gloo than for
+            others."""
             found = named(*args, **kwargs)
             return c10d.Backend(self._backend) if found == BACKEND else found
 
@@ -72,7 +73,7 @@ class RankProcess:
     # --- joining ---
 
     def _begin(self, backend: Any = None, *args: Any, **kwargs: Any) -> None:
-        """In the place of `init_process_group`."""
+        """Replaces `init_process_group`."""
         reason = self._choose(backend)
         if reason:
             self.session.unprotect(reason)
@@ -106,10 +107,10 @@ class RankProcess:
         return ""
 
     _backend = "gloo"
-    """The program's own choice."""
+    """The backend that the program asked for."""
 
     def _made(self, options: Any, _: Any) -> Any:
-        """A group for c10d: called on its members."""
+        """Create a group for c10d; called on its members."""
         size = options.group_size
         whole = size == self.session.world
         key = "" if whole and not self._has_world else f"{options.group_id}"
@@ -119,7 +120,7 @@ class RankProcess:
     _has_world = False
 
     def become(self) -> None:
-        """A replacement is where the lost rank was: take its state and its place."""
+        """A replacement reaches the lost rank's place: take its state and its role."""
         if self._origin is not None:
             self._resume(self._origin)
             return
@@ -135,7 +136,7 @@ class RankProcess:
             if self.executor.enter(newest):
                 break
             if session.generation == newest["generation"]:
-                break  # it is a survivor by now: the executor goes on
+                break  # it is a survivor by now: the executor continues
         self._restore(record, plan["boundary"])
         session.acked = plan["boundary"]
         self.replica.part = sharding.part_of(self.replica.parameters())
@@ -143,7 +144,7 @@ class RankProcess:
 
     def _restore(self, record: dict[str, Any], boundary: int) -> None:
         self.executor.restore_calls(record["calls"])
-        self.executor.solo = True  # models get ready
+        self.executor.solo = True  # models are prepared
         try:
             self.replica.restore(record, boundary)
         except ValueError as error:
@@ -154,10 +155,10 @@ class RankProcess:
     def differs(error: Exception) -> None:
         print(f"syntony: the replacement is not like the lost rank: {error}",
               file=sys.stderr, flush=True)  # fmt: skip
-        os._exit(1)  # no exception: the program might catch it
+        os._exit(1)  # not an exception: the program might catch it
 
     def _resume(self, origin: dict[str, Any]) -> None:
-        """All ranks are where a checkpoint was made: take its state. Their prologues were real."""
+        """All ranks are at a checkpoint's step: take its state. Their prologues were real."""
         self._origin = None
         self.executor.drain()
         self.first_boundary()
@@ -184,7 +185,7 @@ class RankProcess:
     # --- boundaries ---
 
     def first_boundary(self) -> None:
-        """Say what a replacement could not do, before the first step."""
+        """Report what a replacement could not do, before the first step."""
         self.replica.modules.begin(self.replica.parameters())
         reason = self.replica.unprotected()
         if reason:
@@ -193,7 +194,7 @@ class RankProcess:
         self.session.tell("prologue", self.executor.prologue())
 
     def _find_part(self) -> None:
-        """Once all parameters are made."""
+        """Determine this rank's part, once all parameters are made."""
         part = sharding.part_of(self.replica.parameters())
         self.replica.part = part = sharding.in_stages(part, self._stages)
         world = self.session.world
@@ -203,7 +204,7 @@ class RankProcess:
                 self.session.event("sharded", parts=part.parts, copies=world // part.parts)
 
     def expect_stages(self) -> None:
-        """The program is going to make stages of a pipeline, each on some ranks only."""
+        """The program is about to make stages of a pipeline, each on some ranks only."""
         from torch.distributed.pipelining import stage
 
         self.session.fix("they are stages of a pipeline, whose messages are not repeated")
@@ -212,7 +213,7 @@ class RankProcess:
 
     @property
     def _alone(self) -> bool:
-        """Each rank needs a copy of its parameters on another, for nobody has the same."""
+        """Each rank needs a copy of its parameters on another, because no rank has the same."""
         return not self.session.fixed and self.replica.part.parts > self.session.world // 2
 
     def _mirror(self) -> None:
@@ -221,12 +222,12 @@ class RankProcess:
             self.executor.mirror(shadow.neighbours(rank, self.session.world, on_host))
 
     def passed(self, boundary: int) -> None:
-        """At a boundary: compare parameters where it is due."""
+        """At a boundary: compare parameters if that is due."""
         plan = self.session.plan
         if plan is not None and plan["generation"] > self._verified_for:
             self._verified_for = plan["generation"]
             if plan["verify"]:
-                # Only these: a replacement does not know of earlier ones.
+                # Only these: a replacement does not have earlier ones.
                 self._verify = {plan["boundary"] + each for each in VERIFY_AFTER}
         if boundary in self._verify:
             self._verify.discard(boundary)
@@ -236,7 +237,8 @@ class RankProcess:
     # --- the end ---
 
     def finish(self) -> None:
-        """The program has ended well: stay until all have, for a replacement may need this rank."""
+        """The program has ended well: stay until all have, because a replacement may need this
+        rank."""
         if self.session.generation >= 0:
             self.executor.drain()
             self.session.event("spent", record_ns=self.position.spent_ns,
@@ -247,7 +249,7 @@ class RankProcess:
 
 
 def warm_up() -> None:
-    """Pay for first calls while a spare waits: imports, kernels, the autograd engine."""
+    """Make slow first calls while a spare waits: imports, kernels, the autograd engine."""
     import torch._dynamo
 
     model = torch.nn.Linear(4, 4)

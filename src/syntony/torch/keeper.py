@@ -1,11 +1,11 @@
-"""A process beside each worker: starts it, reports its end, kills it when the coordinator says so.
+"""The parent process of each worker: starts it, reports its end, kills it on the coordinator's
+order.
 
-The launcher (torchrun, srun, mpirun) waits for the keeper, which ends when the *rank* has ended,
-whichever process holds it by then. It is a small process of its own so that nothing that the
-training program does, such as holding the interpreter's lock for seconds, can keep it from
-answering.
+The launcher (torchrun, srun, mpirun) waits for the keeper, which ends when the *rank* has ended, no
+matter which process holds it by then. It is a small separate process so that the training program
+cannot keep it from answering, for example by holding the interpreter's lock for seconds.
 
-Run as a file, with the interpreter and the arguments of the process whose place it took.
+Run as a file, with the interpreter and the arguments of the process that it replaces.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any
 
 POLL_S = 0.2
 AGAIN_S = 10.0
-"""For a coordinator that died to be started again."""
+"""Time in which a coordinator that died must be restarted."""
 _PR_SET_PDEATHSIG = 1
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def is_stopped(pid: int) -> bool:
-    """Stopped by a signal; not by a debugger."""
+    """Whether it is stopped by a signal, not by a debugger."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -39,7 +39,7 @@ def is_stopped(pid: int) -> bool:
 
 
 class Keeper:
-    """Waits for the worker and for orders at once."""
+    """Waits for the worker and for orders at the same time."""
 
     def __init__(self, argv: list[str]) -> None:
         from syntony.torch import launchers, messages, priority
@@ -73,7 +73,7 @@ class Keeper:
             print(f"syntony: not protected: no coordinator: {error}", file=sys.stderr)
 
     def _start(self, argv: list[str]) -> subprocess.Popen[bytes]:
-        """The worker: the same program, run by `runner`."""
+        """Start the worker: the same program, run by `runner`."""
         runner = Path(__file__).with_name("runner.py")
         flags, words = split(argv)
         environ = os.environ | {self._messages.NAME_VARIABLE: self._name}
@@ -89,7 +89,7 @@ class Keeper:
         )
 
     def run(self) -> int:
-        """Until the rank has ended; its exit code."""
+        """Run until the rank has ended; returns its exit code."""
         for number in FORWARDED:
             signal.signal(number, lambda each, _frame: self._process.send_signal(each))
         with selectors.DefaultSelector() as selector:
@@ -132,7 +132,7 @@ class Keeper:
         return None
 
     def _again(self) -> Any:
-        """A connection to the coordinator that took the place of one that died; None: none did."""
+        """Connect to the coordinator that replaced one that died; None: there is none."""
         end_s = time.monotonic() + AGAIN_S
         while time.monotonic() < end_s:
             said = {"again": True, "code": self._process.poll()}
@@ -142,13 +142,13 @@ class Keeper:
         return None
 
     def _end(self) -> None:
-        """The worker, should it still run, is none of the job any more."""
+        """End the worker: if it still runs, it is no longer part of the job."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
     def _alone(self) -> int:
-        """Without a coordinator: as if we were not there, or a spare that nobody needs."""
+        """Without a coordinator: run unprotected; a spare ends."""
         if self._spare:
             self._end()
             return 0
@@ -156,18 +156,18 @@ class Keeper:
         return self._code()
 
     def _code(self) -> int:
-        """As a shell reports it."""
+        """The exit code as a shell reports it."""
         code = self._process.wait()
         return code if code >= 0 else 128 - code
 
     def _tell(self, message: dict[str, Any]) -> None:
         if self._connection is not None:
-            with contextlib.suppress(OSError):  # its end is seen when we look for orders
+            with contextlib.suppress(OSError):  # its end is detected when orders are read
                 self._connection.send(message)
 
 
 def split(argv: list[str]) -> tuple[list[str], list[str]]:
-    """The interpreter's own options, and what it was to run with its arguments.
+    """Split the interpreter's own options from what it runs with its arguments.
 
     Args:
         argv: `sys.orig_argv` of the process, without the interpreter.
@@ -182,7 +182,7 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _run_plain_unless_placed(argv: list[str]) -> None:
-    """A launcher that does not say how many ranks there are starts none that can be replaced."""
+    """If the launcher does not give the number of ranks, run the program unprotected."""
     from syntony.torch import launchers, messages
 
     if messages.SPARE_VARIABLE in os.environ or launchers.place(os.environ) is not None:

@@ -1,4 +1,4 @@
-"""How launchers tell a process which rank it is: environment variables. Pure."""
+"""How launchers give a process its rank: environment variables. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Names(NamedTuple):
-    """Of one launcher's variables."""
+    """Names of one launcher's variables."""
 
     rank: str
     ranks: str
@@ -27,15 +27,15 @@ LAUNCHERS = (
     ),
     Names("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
 )  # fmt: skip
-"""An inner launcher before an outer one: `srun torchrun` sets both."""
+"""An inner launcher comes before an outer one: `srun torchrun` sets both."""
 OTHERS = ("GROUP_RANK", "ROLE_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_NODE_RANK")
 RANK_NAMES = frozenset({name for each in LAUNCHERS for name in (each.rank, each.local_rank)}
                        | {*OTHERS})  # fmt: skip
-"""What a spare does not have until it gets a rank."""
+"""Variables that a spare does not have until it gets a rank."""
 
 
 def place(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """Rank and ranks that a launcher gave this process, if one did."""
+    """Rank and number of ranks that a launcher gave this process, if any."""
     for each in LAUNCHERS:
         if environ.get(each.rank, "").isdigit() and environ.get(each.ranks, "").isdigit():
             return int(environ[each.rank]), int(environ[each.ranks])
@@ -43,7 +43,7 @@ def place(environ: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def per_host(environ: Mapping[str, str]) -> int:
-    """Ranks of each host; 0: not known."""
+    """Ranks on each host; 0: unknown."""
     for each in LAUNCHERS:
         if environ.get(each.per_host, "").isdigit():
             return int(environ[each.per_host])
@@ -51,12 +51,13 @@ def per_host(environ: Mapping[str, str]) -> int:
 
 
 def variables(environ: Mapping[str, str], rank: int, ranks: int) -> dict[str, str]:
-    """What the job's launcher would have given the process of a rank; PyTorch's own names, too.
+    """Variables that the job's launcher would give to the process of a rank, and PyTorch's own
+    names.
 
     Args:
-        environ: of a spare: as of another rank, without what names that.
-        rank: that it gets.
-        ranks: of the job.
+        environ: of a spare: that of another rank, without the variables that name it.
+        rank: its new rank.
+        ranks: number of ranks of the job.
     """
     on_host = per_host(environ)
     local = rank % on_host if on_host else rank

@@ -1,4 +1,4 @@
-"""Libraries that have a training loop of their own: rewritten as they are imported."""
+"""Libraries that contain a training loop: rewrites them as they are imported."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ TRAINERS = {
     "pytorch_lightning": "pytorch_lightning",
     "lightning": "lightning.pytorch",
 }
-"""Packages that train, and what of them a spare imports while it waits."""
+"""Packages that train, and what a spare imports of them while it waits."""
 MODULES = frozenset({
     "transformers.trainer", "transformers.trainer_callback", "transformers.trainer_utils",
     "transformers.trainer_pt_utils", "transformers.training_args", "trl", "accelerate",
     "pytorch_lightning", "lightning", "lightning_fabric", "lightning_utilities", "torchmetrics",
 })  # fmt: skip
-"""Where classes of objects are that change during training."""
+"""Modules that define classes of objects that change during training."""
 
 
 def trainers(imports: Iterable[str]) -> list[str]:
-    """Of a program's imports, those that may have its training loop."""
+    """Those of a program's imports that may contain its training loop."""
     return sorted(set(imports) & set(TRAINERS))
 
 
@@ -48,26 +48,26 @@ def install(runtime: Any, unprotect: Callable[[str], None]) -> None:
     """Rewrite the libraries' files when they are imported.
 
     Args:
-        runtime: what they find under the name `loops.RUNTIME`.
-        unprotect: is told why one of them cannot be.
+        runtime: the object that they find under the name `loops.RUNTIME`.
+        unprotect: called with the reason if one of them cannot be rewritten.
     """
     sys.meta_path.insert(0, _Finder(runtime, unprotect))
 
 
 def preload(imports: Iterable[str]) -> None:
-    """Of a spare, before it runs its program: importing a trainer takes seconds.
+    """Import trainers in a spare, before it runs its program: that takes seconds.
 
-    What is imported finds no rank in the environment and may take itself for rank 0.
+    Imported modules find no rank in the environment and may assume rank 0.
     """
     for each in trainers(imports):
         try:
             importlib.import_module(TRAINERS[each])
         except ImportError:
-            continue  # the program finds out
+            continue  # the program will report it
 
 
 def tell_rank(rank: int) -> None:
-    """Lightning notes the rank when it is imported."""
+    """Set the rank that Lightning read when it was imported."""
     module = sys.modules.get("lightning_utilities.core.rank_zero")
     if module is not None:
         module.rank_zero_only.rank = rank
@@ -97,7 +97,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         self._runtime, self._unprotect = runtime, unprotect
 
     def get_code(self, fullname: str) -> types.CodeType:
-        """Of the rewritten file: never from a file of bytecode."""
+        """Compile the rewritten file; never from cached bytecode."""
         known = FILES[fullname]
         source = self.get_data(self.path).decode()
         program = loops.transform(source, self.path, known)

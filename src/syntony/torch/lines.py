@@ -1,4 +1,4 @@
-"""What operators read, on the job's own terminal, of what happens to its ranks."""
+"""Lines for operators, on the job's terminal, about what happens to its ranks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Finds training loops and has them iterate through `position`: source to source.
+"""Finds training loops and makes them iterate through `position`, source to source.
 
-Loops are changed, and calls of `iter`. A loop is one of training if its body calls `.backward()`
-and `.step()`, itself or through functions of the same file, or if a library's is known to be one.
-What it assigned is assigned again when a replacement continues in its middle.
+Only loops and calls of `iter` are changed. A loop is a training loop if its body calls
+`.backward()` and `.step()`, directly or through functions of the same file, or if it is a known
+loop of a library. When a replacement continues in the middle of a loop, the variables that the loop
+had assigned are assigned again.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ UNSUPPORTED = {
     "rpc_async": "RPC is not repeated",
     "rpc_sync": "RPC is not repeated",
 }
-"""Names whose use makes a program one that cannot be protected yet."""
+"""Names whose use means that a program cannot be protected yet."""
 _STAGES = {"PipelineStage", "build_stage"}
 """Names of `torch.distributed.pipelining`, whose schedules do the backward pass."""
 _Loop = ast.For | ast.While
 
 
 class Known(NamedTuple):
-    """What is known of a library's file."""
+    """Known facts about a library's file."""
 
     name: str = ""
-    """Before the sites of its loops."""
+    """Prefix of the sites of its loops."""
     functions: frozenset[str] = frozenset()
-    """Of which all loops are training loops, for what they call is elsewhere."""
+    """Functions of which all loops are training loops, because the functions that they call are
+    elsewhere."""
     batches: frozenset[str] = frozenset()
     """Variables with the batches of one step: a loop over them is within a step."""
 
@@ -49,11 +51,11 @@ class Program:
     loops: list[str] = field(default_factory=list)
     """Sites of training loops."""
     unsupported: list[str] = field(default_factory=list)
-    """Why it cannot be protected, for people."""
+    """Why it cannot be protected, as text for the user."""
     imports: frozenset[str] = frozenset()
-    """Packages that it names."""
+    """Packages that it imports."""
     pipeline: bool = False
-    """Its ranks are stages of a pipeline."""
+    """Whether its ranks are stages of a pipeline."""
 
 
 def transform(source: str, file: str, known: Known | None = None) -> Program:
@@ -62,10 +64,10 @@ def transform(source: str, file: str, known: Known | None = None) -> Program:
     Args:
         source: of a program, or of a library's file.
         file: its name.
-        known: of a library.
+        known: facts about a library's file.
 
     Raises:
-        SyntaxError: the source is none.
+        SyntaxError: the source is invalid.
     """
     tree = ast.parse(source, file)
     imports = _imports(tree)
@@ -89,7 +91,7 @@ def _unsupported(tree: ast.Module, names: frozenset[str]) -> list[str]:
 
 
 def _imports(tree: ast.Module) -> frozenset[str]:
-    """Packages, and names from them."""
+    """Imported packages, and names imported from them."""
     found = set()
     for each in ast.walk(tree):
         if isinstance(each, ast.Import | ast.ImportFrom):
@@ -100,10 +102,10 @@ def _imports(tree: ast.Module) -> frozenset[str]:
 
 
 class _Hot:
-    """Which functions and loops do a backward pass, or a step."""
+    """Finds functions and loops that do a backward pass, or a step."""
 
     def __init__(self, tree: ast.Module, needs: frozenset[str]) -> None:
-        """`needs`: what a training loop does."""
+        """`needs`: the calls that make a training loop."""
         self._needs = needs
         self._functions: dict[str, set[str]] = {}
         found = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
@@ -114,7 +116,7 @@ class _Hot:
                 self._functions.setdefault(each.name, set()).update(self.does(each))
 
     def does(self, node: ast.AST) -> set[str]:
-        """`backward` and `step`, as far as it does them."""
+        """Which of `backward` and `step` a node does."""
         done: set[str] = set()
         for each in ast.walk(node):
             if isinstance(each, ast.Call):
@@ -215,7 +217,7 @@ class _Rewriter(ast.NodeTransformer):
         return ast.parse("\n".join(lines)).body
 
     def _assigned(self) -> set[str]:
-        """Names that the scope around the loop assigns, or is given."""
+        """Names that the scope around the loop assigns, or receives."""
         scope: ast.AST = self._scope if self._scope is not None else self._program.tree
         names = set() if self._scope is None else _parameters(self._scope)
         waiting = list(ast.iter_child_nodes(scope))

@@ -1,13 +1,14 @@
-"""Which process holds which rank of a job, and how a lost one is replaced: events in, orders out.
+"""Decides which process holds which rank of a job, and how a lost one is replaced. Pure.
 
-Each rank is held by one *worker* process. Beside it a *keeper*, which the launcher started, waits
-for the worker's death, kills it when ordered, and stays until the rank has ended, whoever holds it
-by then. Each set of workers that exchange data is a *generation*: when one is lost the survivors
-close all connections of the old generation, so a worker that was given up can never write into the
-job again, and the replacement and they connect anew.
+Each rank is held by one *worker* process. Its *keeper*, which the launcher started, waits for the
+worker's death, kills it when ordered, and stays until the rank has ended, no matter which worker
+holds it by then. Each set of workers that exchange data is a *generation*. When a worker is lost,
+the survivors close all connections of the old generation, so that it can never write into the job
+again; then the survivors and the replacement connect again.
 
-Nothing here reads a clock or a socket. Messages are small dictionaries with a `kind`; what each
-means stands beside the method that handles it (`on_KIND`) or the order that sends it.
+Events go in, orders come out; nothing here reads a clock or a socket. Messages are small
+dictionaries with a `kind`. The method that handles a kind (`on_KIND`), or the order that sends it,
+describes it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 FORMING = "ranks are being connected; try again"
-"""Who has the parameters is not known then."""
+"""Phases in which the holder of the parameters is unknown."""
 PAUSE_NS = 1 * S
-"""A coordinator that was itself away for longer starts all waiting anew."""
+"""A coordinator that did not run for longer restarts all timeouts."""
 ENDING = (1, 2, 15)
-"""SIGHUP, SIGINT, SIGTERM: somebody ends the job; a worker that dies of one is not replaced."""
+"""SIGHUP, SIGINT, SIGTERM: a request to end the job; a worker that dies of one is not replaced."""
 
 
 class Membership(Formation):
-    """Reacts to what keepers, workers and operators say."""
+    """Handles reports of keepers, workers and operators."""
 
     # --- arrivals ---
 
@@ -45,7 +46,7 @@ class Membership(Formation):
         if rank is None:
             self._starting = max(0, self._starting - 1)
             return [*self._drop_spare(name), *self._respawn()] if host in self.drained else []
-        if rank in self.keepers:  # the launcher starts ranks again: that is its own recovery
+        if rank in self.keepers:  # the launcher restarts ranks: that is its own recovery
             return [*self._give_up("the launcher restarted the ranks"), self._end(name, 1)]
         self.world = self.world or world
         unfit = self._unfit(world)
@@ -56,7 +57,7 @@ class Membership(Formation):
         return self._advance()
 
     def _unfit(self, world: int) -> str:
-        """Why a job of so many ranks cannot go on from the checkpoint."""
+        """Why a job with this number of ranks cannot resume from the checkpoint."""
         if self.origin is None or world == self.origin.world:
             return ""
         least = self.settings.min_ranks
@@ -72,12 +73,12 @@ class Membership(Formation):
         return [Log({"event": "spare-ready", "worker": worker.name}), *self._assign()]
 
     def on_offer(self, name: str, count: int) -> list[Order]:
-        """Another host has so many spares for the job; 0: not any more."""
+        """Another host offers this number of spares for the job; 0: no longer."""
         self.offers[name] = max(0, count)
         return self._respawn()
 
     def on_arrived(self, worker: Worker, generation: int) -> list[Order]:
-        """A worker that joins is at the point from which it can take part."""
+        """A joining worker has reached the point from which it can take part."""
         forming = self.forming
         if forming is None or worker.rank is None or generation != self.generation:
             return []
@@ -105,7 +106,8 @@ class Membership(Formation):
         return {"kind": "ack", "boundary": boundary, "floor": self.floor}
 
     def _boundaries(self) -> list[int]:
-        """Of every rank: what its holder passed, or where its replacement must begin."""
+        """Boundary of every rank: the last that its holder passed, or where its replacement must
+        begin."""
         found = []
         for rank in range(self.world):
             worker = self.workers.get(self.holders.get(rank, ""))
@@ -114,7 +116,7 @@ class Membership(Formation):
         return found
 
     def on_unprotected(self, worker: Worker, reason: str, *, harms: bool = False) -> list[Order]:
-        """Something that the job does cannot be repeated exactly, or (`harms`) was not."""
+        """Something in the job cannot be repeated exactly, or (`harms`) was not."""
         if self.unprotected:
             return []
         self.unprotected = reason
@@ -124,14 +126,14 @@ class Membership(Formation):
         return [event]
 
     def on_fixed(self, reason: str) -> list[Order]:
-        """A worker says that no rank can be replaced, but the job's state can be kept."""
+        """A worker reports that no rank can be replaced, but the job's state can be kept."""
         if self.fixed:
             return []
         self.fixed = reason
         return [Log({"event": "fixed", "reason": reason, "keeps": bool(self.settings.checkpoint)})]
 
     def on_sharded(self, worker: Worker, shard: str, *, shadowed: bool) -> list[Order]:
-        """Which part of the parameters a rank has; `shadowed`: nobody else has the same."""
+        """A rank reports its part of the parameters; `shadowed`: no other rank has the same."""
         if worker.rank is None:
             return []
         self.shards[worker.rank] = shard
@@ -171,12 +173,12 @@ class Membership(Formation):
         now_ns: int,
         progress: RankProgress = NO_PROGRESS,
     ) -> list[Order]:
-        """A worker speaks for itself."""
+        """A worker reports."""
         worker.heard_ns, worker.progress = now_ns, progress
         return []
 
     def on_state(self, worker: Worker, stopped: bool, now_ns: int) -> list[Order]:
-        """The keeper looked at its worker."""
+        """A keeper reports its worker's state."""
         worker.heard_ns = now_ns
         if not stopped:
             worker.stopped_ns = None
@@ -203,7 +205,7 @@ class Membership(Formation):
         return [Log({"event": "exit", "rank": rank, "code": code}), *self._ends(rank, code)]
 
     def on_finished(self, worker: Worker) -> list[Order]:
-        """A worker's program ended well; it stays until all have, for others may need it."""
+        """A worker's program ended well; it stays until all have, because others may need it."""
         worker.finished = True
         holders = [self.workers.get(name) for name in self.holders.values()]
         if any(each is not None and not each.finished for each in holders):
@@ -215,13 +217,13 @@ class Membership(Formation):
         return [Send(name, False, {"kind": "release"}) for name in self.holders.values()]
 
     def on_failed(self, generation: int, now_ns: int, why: str = "") -> list[Order]:
-        """A collective failed at a worker: connect anew. Its keeper reports a lost process."""
+        """A collective failed at a worker: connect again. Its keeper reports a lost process."""
         if self.forming is not None or generation != self.generation or self.over:
             return []
         return self._lose({}, now_ns, why=why)
 
     def on_drain(self, rank: int, now_ns: int) -> list[Order]:
-        """An operator wants the process of a rank gone."""
+        """An operator drains a rank."""
         runs = self.holders.get(rank) in self.workers and rank not in self.ended
         refusal = self._unswappable([rank], self._ready()) if runs else "no such running rank"
         if refusal:
@@ -229,13 +231,13 @@ class Membership(Formation):
         return self._lose({rank: "drained"}, now_ns, left=self._hosts_of([rank]))
 
     def on_drain_host(self, host: str, now_ns: int, *, keep: bool, fixed: str = "") -> list[Order]:
-        """An operator wants a host free of the job.
+        """An operator drains a host.
 
         Args:
-            host: as `Worker.host` has it.
-            now_ns: when.
-            keep: where its ranks cannot move to other hosts, keep the job's state and end it.
-            fixed: why they cannot, whatever spares there are.
+            host: as in `Worker.host`.
+            now_ns: the coordinator's time.
+            keep: if its ranks cannot move to other hosts, keep the job's state and end it.
+            fixed: why they cannot move, for any number of spares.
         """
         here = {each.name: each for each in self.workers.values() if each.host == host}
         ranks = [rank for rank, name in self.holders.items()
@@ -259,7 +261,7 @@ class Membership(Formation):
         return orders + self._lose(dict.fromkeys(ranks, "drained"), now_ns, left=frozenset({host}))
 
     def _unswappable(self, ranks: Collection[int], ready: Collection[Worker]) -> str:
-        """Why workers that run well cannot be exchanged for these spares; empty: they can."""
+        """Why these running workers cannot be replaced by spares; empty: they can."""
         if self.forming is not None:
             return FORMING
         fixed = f"ranks cannot be replaced: {self.fixed}" if self.fixed else ""
@@ -274,7 +276,7 @@ class Membership(Formation):
         return f"{len(ranks)} ranks run there; ready spares of other hosts: {len(ready)}"
 
     def _undivided(self, ranks: Collection[int]) -> str:
-        """Why ranks cannot leave at once, whose parameters nobody who stays has."""
+        """Why these ranks cannot leave at once: no remaining rank has their parameters."""
         stay = self.holders.keys() - set(ranks)
         if not stay:
             return "all ranks run there"
@@ -297,7 +299,7 @@ class Membership(Formation):
         return frozenset(self.workers[self.holders[rank]].host for rank in ranks)
 
     def on_tick(self, now_ns: int) -> list[Order]:
-        """Call some ten times a second."""
+        """Call about ten times a second."""
         away = now_ns - self._ticked_ns > PAUSE_NS
         self._ticked_ns = now_ns
         ranked = [each for each in self.workers.values() if each.rank is not None]
@@ -329,7 +331,7 @@ class Membership(Formation):
         return [Send(name, True, {"kind": "kill"})]
 
     def _look_for_hangs(self, ranked: list[Worker], now_ns: int) -> list[Order]:
-        """Report an operation that does not end once; give the absent up if told so."""
+        """Report an operation that does not end, once; replace the absent ranks if configured."""
         if any(each.stopped_ns is not None or each.finished for each in ranked):
             return []
         hang = locate({each.rank: each.progress for each in ranked if each.rank is not None})
@@ -348,12 +350,12 @@ class Membership(Formation):
         return orders
 
     def _look_for_stragglers(self, ranked: list[Worker], now_ns: int) -> list[Order]:
-        """Report ranks that all others wait for; replace a single one if told so, by a spare that
-        is ready.
+        """Report ranks that all others wait for; replace a single one if configured, by a spare
+        that is ready.
 
-        Not several: that they are late together has a cause which spares may share. A rank that is
-        late again after it was replaced has more to do than others, and another process has as
-        much.
+        Several late ranks are not replaced: they have a common cause, which spares may share. A
+        rank that is late again after it was replaced has more work than others, and another process
+        would have as much.
         """
         paces = {each.rank: each.progress.pace for each in ranked if each.rank is not None}
         if not self._lateness.look(paces, now_ns):
@@ -380,12 +382,13 @@ class Membership(Formation):
         return orders + self._lose(dict.fromkeys(late.ranks, reason), now_ns, left=left)
 
     def _end_lateness(self) -> list[Order]:
-        """Those that were reported as late no longer are."""
+        """Ranks that were reported as late no longer are."""
         ended, self._slow = self._slow, None
         return [] if ended is None else [Log({"event": "no-straggler", "ranks": ended.ranks})]
 
     def on_gone(self, worker: Worker, now_ns: int) -> list[Order]:
-        """Keeper and worker have both closed their connections: their host, or both, are gone."""
+        """Keeper and worker have both closed their connections: the host, or both processes, are
+        gone."""
         if worker.name not in self.workers:
             return []
         if worker.rank is None:
@@ -398,16 +401,16 @@ class Membership(Formation):
     # --- a coordinator that is started again ---
 
     def restore_record(self, rank: int, boundary: int) -> None:
-        """There is a record of this boundary that may be newer than this state."""
+        """A record of this boundary exists that may be newer than this state."""
         self.records[rank] = max(self.records.get(rank, START), boundary)
 
     def on_resumed(self, now_ns: int) -> list[Order]:
-        """This is the state of a coordinator that died; none of its last orders need have arrived.
+        """Restore the state of a coordinator that died; any of its last orders may be lost.
 
-        Everybody connects anew, in a generation after all that it can have ordered.
+        All workers connect again, in a generation above any that it can have ordered.
         """
         self._resumed, self._awaited = True, set(self.workers)
-        self._starting = 0  # those that were will be more than are needed
+        self._starting = 0  # waiting spares may become more than needed
         for each in self.workers.values():
             each.heard_ns, each.stopped_ns = now_ns, None
         orders = self._completed() if self.over else []
@@ -420,11 +423,11 @@ class Membership(Formation):
                 orders.append(self._assignment(rank, name))
         orders += self._respawn()
         if self.forming is None and (self._refusal([]) or self.fixed):
-            return orders  # it runs as it would without us
+            return orders  # it runs as it would without Syntony
         return orders + self._lose({}, now_ns)
 
     def on_returned(self, worker: Worker, said: dict[str, Any], now_ns: int) -> list[Order]:
-        """A worker has connected again; `said`: what may not have arrived before."""
+        """A worker has reconnected; `said`: messages that may have been lost."""
         orders: list[Order] = []
         worker.heard_ns = now_ns
         if int(said["generation"]) >= 0:

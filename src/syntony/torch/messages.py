@@ -1,4 +1,4 @@
-"""Frames between the coordinator, keepers and workers of a job: a JSON object and some bytes."""
+"""Frames between the coordinator, keepers and workers of a job: a JSON object and a byte string."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import threading
 from typing import Any
 
 HEADER = struct.Struct(">II")
-"""Bytes of the JSON text, bytes that follow it."""
+"""Length of the JSON text, length of the bytes that follow it."""
 MAX_TEXT, MAX_RECORD = 1 << 20, 1 << 26
-"""A frame beyond is refused: its sender is none of ours."""
+"""A larger frame is refused: its sender is not part of the job."""
 VARIABLE = "SYNTONY_RESILIENCE"
 """`ADDRESS:PORT:TOKEN` of the coordinator, in the environment of the ranks' launcher."""
 NAME_VARIABLE = "SYNTONY_WORKER"
@@ -21,11 +21,11 @@ NAME_VARIABLE = "SYNTONY_WORKER"
 SPARE_VARIABLE = "SYNTONY_SPARE"
 """Set in the environment of a spare's keeper."""
 _IPPROTO_MPTCP = 262
-"""linux/in.h; Python has a name for it from 3.12 on."""
+"""From linux/in.h; Python defines it from 3.12 on."""
 
 
 class FrameError(Exception):
-    """What arrived is no frame."""
+    """The received bytes are not a valid frame."""
 
 
 def encode(message: dict[str, Any], record: bytes = b"") -> bytes:
@@ -49,7 +49,7 @@ def decode(text: bytes) -> dict[str, Any]:
     """The message of a frame.
 
     Raises:
-        FrameError: it is no JSON object with a kind.
+        FrameError: it is not a JSON object with a kind.
     """
     try:
         message = json.loads(text)
@@ -61,7 +61,7 @@ def decode(text: bytes) -> dict[str, Any]:
 
 
 def make_socket(address: str) -> socket.socket:
-    """Of TCP over IPv4: over several paths where the kernel has MPTCP, for the death of a NIC must
+    """A TCP socket over IPv4, multi-path if the kernel has MPTCP, so that the death of a NIC does
     not make a host's ranks silent."""
     with contextlib.suppress(OSError, ValueError):
         if not ipaddress.ip_address(address).is_loopback:
@@ -73,10 +73,10 @@ class CoordinatorConnection:
     """A blocking connection to the coordinator; any thread may send, one receives."""
 
     def __init__(self, target: str, hello: dict[str, Any], *, timeout_s: float = 10.0) -> None:
-        """Connect to `ADDRESS:PORT:TOKEN` and introduce oneself.
+        """Connect to `ADDRESS:PORT:TOKEN` and introduce this process.
 
         Raises:
-            OSError: nobody answers there.
+            OSError: nothing answers there.
         """
         address, port, token = target.rsplit(":", 2)
         self._socket = make_socket(address)
@@ -122,17 +122,17 @@ class CoordinatorConnection:
 
     @property
     def local_address(self) -> str:
-        """This host's, by which the coordinator is reached."""
+        """This host's address, as used to reach the coordinator."""
         return str(self._socket.getsockname()[0])
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def leave(self) -> None:
-        """Of a child that was forked: the connection is its parent's, and goes on."""
+        """For a forked child: the connection belongs to its parent and stays open."""
         self._socket.close()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # whoever receives must hear of it
+        with contextlib.suppress(OSError):  # the receiving thread must notice it
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -1,8 +1,9 @@
-"""What modules hold that neither an optimizer nor `DistributedDataParallel` shares among ranks.
+"""State of modules that neither an optimizer nor `DistributedDataParallel` shares among ranks.
 
-Buffers of every module, and parameters that no optimizer has: of averages, teachers, frozen parts.
-They are a rank's own: what changes goes into its record of a boundary; what does not must come out
-of a replacement's prologue as it did from its predecessor's, which is checked by SHA-256.
+These are buffers of every module, and parameters without an optimizer: of averages, teachers,
+frozen parts. Each rank has its own. What changes goes into the rank's record of a boundary. What
+does not change must be the same after a replacement's prologue as after its predecessor's, which is
+checked by SHA-256.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_BYTES = 16 << 20
-"""Of what goes into each record."""
+"""Maximum size of what goes into each record."""
 
 
 class Modules:
-    """Knows every module that the program makes, in the order in which they were made."""
+    """Tracks every module that the program makes, in order of creation."""
 
     def __init__(self) -> None:
         self._modules: list[weakref.ref[Any]] = []
         self._versions: list[int] = []
-        """Of the other parameters, when training began."""
+        """Versions of the other parameters when training began."""
         self._digests: list[bytes] = []
         track(torch.nn.Module, lambda made: self._modules.append(weakref.ref(made)))
 
@@ -47,19 +48,19 @@ class Modules:
         return self._tensors("_buffers")
 
     def _others(self, known: Iterable[Any]) -> list[Any]:
-        """Parameters that are not among those that ranks share."""
+        """Parameters that ranks do not share."""
         shared = {id(each) for each in known}
         return [each for each in self._tensors("_parameters") if id(each) not in shared]
 
     def begin(self, known: Iterable[Any]) -> None:
-        """At the first boundary: from now on changes are noticed."""
+        """Called at the first boundary: changes are detected from here on."""
         self._modules = [each for each in self._modules if each() is not None]
         others = self._others(known)
         self._versions = [local(each)._version for each in others]
         self._digests = [_digest(each) for each in others]
 
     def record(self, known: Iterable[Any]) -> dict[str, Any]:
-        """Of a boundary; values of what has changed, digests of the rest.
+        """For the record of a boundary: values of what has changed, digests of the rest.
 
         Raises:
             OverflowError: it is too much for a record.
@@ -87,10 +88,10 @@ class Modules:
         }
 
     def restore(self, kept: dict[str, Any], known: Iterable[Any]) -> None:
-        """Of a replacement.
+        """Restore a replacement's modules.
 
         Raises:
-            ValueError: it is made of other modules, or they came out different.
+            ValueError: its modules, or their values, differ.
         """
         others = self._others(known)
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""One collective of a program: how it runs, and its inputs, kept so that it can run again."""
+"""One collective of a program: how it runs, with its inputs kept so that it can run again."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ NEWER = {
     "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
     "all_to_all_single": "alltoall_base",
 }
-"""Names that torch 2.13 calls groups by, to those that backends have in all versions."""
+"""Names of groups in torch 2.13 → names that backends have in all versions."""
 
 
 CPU = torch.device("cpu")
 
 
 class Pool:
-    """Buffers for copies of inputs: made in the first steps, used again in all others."""
+    """Buffers for copies of inputs: allocated in the first steps, reused in all others."""
 
     def __init__(self) -> None:
         self._free: dict[tuple[int, Any, Any], list[Any]] = {}
@@ -45,7 +45,7 @@ class Pool:
         return taken.view(tensor.shape).copy_(tensor)
 
     def take(self, count: int, kind: Any, device: Any = CPU) -> Any:
-        """A flat buffer, with anything in it."""
+        """A flat buffer with undefined contents."""
         free = self._free.get((count, kind, device))
         return free.pop() if free else torch.empty(count, dtype=kind, device=device)
 
@@ -56,7 +56,7 @@ class Pool:
 
 
 class Operation:
-    """One collective: how to run it, and its inputs as they were."""
+    """One collective: how to run it, and a copy of its inputs."""
 
     def __init__(self, group: RankGroup, name: str, args: tuple[Any, ...], boundary: int) -> None:
         self.group = group
@@ -67,14 +67,14 @@ class Operation:
         """In its group."""
         self.device = device_of(args)
         self.mark = gpu.Streams.mark(self.device)
-        """When on the program's stream its input is complete."""
+        """The point on the program's stream at which its input is complete."""
         gpus = [] if self.mark is None else [self.device]
         self.future = torch.futures.Future(devices=gpus)
         self._kept: Any = None
         self._shapes: Any = None
 
     def keep(self, pool: Pool) -> None:
-        """Before it runs."""
+        """Copy the inputs before it runs."""
         if self.name in IN_PLACE:
             if not self._receives_only():
                 self._kept = each_of(self.args[0], pool.copy)
@@ -98,22 +98,23 @@ class Operation:
             work.wait()
 
     def rewind(self) -> None:
-        """Its input again, which a failed try may have overwritten in part.
+        """Restore its inputs, which a failed attempt may have partly overwritten.
 
-        Also of those with an output apart: FSDP2 gathers into the memory that its input is part of.
+        This includes operations with a separate output: FSDP2's input is part of the memory that it
+        gathers into.
         """
         if self._kept is not None:
             copy_into(self.args[0 if self.name in IN_PLACE else 1], self._kept)
 
     def done(self) -> None:
-        """Forget the program's tensors; shapes and kept inputs stay."""
+        """Release the program's tensors; shapes and kept inputs stay."""
         outputs = self.args[0] if self.name in IN_PLACE or self.name in TWO_SIDED else None
         self._shapes = each_of(outputs, lambda each: torch.empty_like(each, device="meta"))
         self.future.set_result(outputs if isinstance(outputs, list) else [])
         self.args = self.args[2:] if self.name in TWO_SIDED else self.args[1:]
 
     def again(self) -> None:
-        """Run it for the sake of others, on copies."""
+        """Repeat it for other ranks, on copies."""
         scratch = each_of(self._shapes, lambda each: torch.empty_like(each, device=self.device))
         if self.name in IN_PLACE:
             if self._kept is not None:
@@ -137,7 +138,7 @@ def device_of(tensors: Any) -> Any:
 
 
 def each_of(tensors: Any, function: Callable[[Any], Any]) -> Any:
-    """Of a tensor or nested lists of them."""
+    """Each tensor of a tensor or nested lists of tensors."""
     if tensors is None:
         return None
     if isinstance(tensors, list | tuple):

@@ -1,4 +1,4 @@
-"""What a coordinator decides on and what it orders: settings, workers, orders. Pure."""
+"""Types of a coordinator: settings, workers, and orders. Pure."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ if TYPE_CHECKING:
 
 MS, S = 1_000_000, 1_000_000_000
 PRESERVED = 75
-"""Exit code of ranks whose state was kept (EX_TEMPFAIL: it can be gone on from later)."""
+"""Exit code of ranks whose state was kept (EX_TEMPFAIL: the job can be resumed later)."""
 
 
 class Settings(NamedTuple):
-    """What the operator chose."""
+    """The operator's settings."""
 
     spares: int
     stopped_ns: int = 1 * S
-    """A worker that is stopped (SIGSTOP) for so long is lost, unless half of all were together."""
+    """A worker that is stopped (SIGSTOP) for this long is lost, unless half of all were stopped
+    together."""
     max_replacements: int = 64
     checkpoint: str = ""
-    """Where the job's state goes when no spare is left; empty: nowhere."""
+    """Where to save the job's state if no spare is left; empty: nowhere."""
     hung_ns: int = 0
-    """A rank that has not called a collective in which others wait for so long is lost; 0: never,
-    it is reported only."""
+    """A rank that has not called a collective in which others wait for this long is lost; 0: never,
+    it is only reported."""
     slow_ns: int = 0
-    """A rank that all others wait for in each step is replaced after so long; 0: never, it is
-    reported only."""
+    """A rank that all others wait for in each step is replaced after this time; 0: never, it is
+    only reported."""
     min_ranks: int = 0
-    """A checkpoint of more ranks may be gone on from by so many; 0: by as many as it has."""
+    """A checkpoint with more ranks may be resumed with this number; 0: only with the same
+    number."""
 
 
 class Send(NamedTuple):
@@ -57,7 +59,7 @@ class Log(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The checkpoint that a job goes on from."""
+    """The checkpoint from which a job resumes."""
 
     path: str
     boundary: int
@@ -69,11 +71,11 @@ class Preserve(NamedTuple):
 
     boundary: int
     states: dict[str, KeptFile]
-    """By the names of the files."""
+    """By file name."""
 
 
 class Forget(NamedTuple):
-    """Order: records of this rank's boundaries before this one are needed no more."""
+    """Order: delete records of this rank's boundaries before this one."""
 
     rank: int
     before: int
@@ -90,16 +92,16 @@ class Worker:
     rank: int | None = None
     boundary: int = START
     waiting: bool = False
-    """It is a spare that is ready for a rank."""
+    """Whether it is a spare that is ready for a rank."""
     joining: bool = False
-    """It has a rank and does not yet take part in a generation."""
+    """Whether it has a rank but does not take part in a generation yet."""
     finished: bool = False
-    """Its program has ended; it waits for the others."""
+    """Whether its program has ended; it waits for the others."""
     stopped_ns: int | None = None
-    """Since when it is stopped."""
+    """Since when it has been stopped."""
     heard_ns: int = 0
     host: str = ""
-    """What tells it from workers of other hosts."""
+    """Identifies its host."""
     progress: RankProgress = NO_PROGRESS
 
 
@@ -116,11 +118,11 @@ class Forming:
     boundary: int | None = None
     """Once planned."""
     left: frozenset[str] = frozenset()
-    """Hosts that ranks leave on purpose: spares of others go first."""
+    """Hosts that ranks leave on purpose: spares of other hosts are preferred."""
     shortage: str = ""
     """Why no spare comes: the job's state is kept, and the job ends."""
     unwritten: dict[str, bool] = field(default_factory=dict)
-    """Files of the state that is being kept, and whether with an undo copy."""
+    """Files of state still to be written, and whether with an undo copy."""
     written: dict[str, KeptFile] = field(default_factory=dict)
     provider: int = 0
     hosted: bool = False

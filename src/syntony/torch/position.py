@@ -1,7 +1,9 @@
-"""Where a program is in its training loops: noted at every boundary, found again by a replacement.
+"""Tracks a program's position in its training loops at every boundary, so that a replacement can
+reach it.
 
-`loops` has training loops iterate through `Position.loop`. A replacement runs the program from its
-start, skips loops that come before, and in each loop on the way goes to where the lost rank was.
+`loops` makes training loops iterate through `Position.loop`. A replacement runs the program from
+its start, skips loops that end before the boundary, and in each enclosing loop goes to the lost
+rank's iteration.
 """
 
 from __future__ import annotations
@@ -30,29 +32,30 @@ class LoopLevel:
 
     site: str
     visit: int
-    """It is the loop's visit of this number within the iteration of the loop around it."""
+    """Number of the visit to this loop within the iteration of the enclosing loop."""
     at: int = 0
     """Iterations begun."""
     reading: Any = None
-    """Where it is in its data (`Reading`; in a record its state); not of a range."""
+    """Position in its data (`Reading`; in a record its state); None for a range."""
     span: range | None = None
-    """What it iterates, if that is a range."""
+    """The range that it iterates, if it is one."""
     variables: bytes = b""
-    """As the iteration began, pickled: classes may be known only once the program has run."""
+    """Variables at the start of the iteration, pickled: classes may be defined only once the
+    program has run."""
     visits: dict[str, int] = field(default_factory=dict)
-    """Loops entered in this iteration, by site."""
+    """Number of loops entered in this iteration, by site."""
 
     def copy(self) -> LoopLevel:
         return replace(self, visits=dict(self.visits))
 
     def kept(self, *, worked_on: bool) -> LoopLevel:
-        """For a record; `worked_on`: there is a loop in it."""
+        """The form for a record; `worked_on`: it encloses another loop."""
         reading = self.reading and self.reading.state(worked_on=worked_on)
         return replace(self, reading=reading)
 
 
 class Position:
-    """What the rewritten program calls, under the name `__syntony__`."""
+    """The object that the rewritten program calls, under the name `__syntony__`."""
 
     enumerate: Any
     forever = itertools.count
@@ -61,7 +64,7 @@ class Position:
     def __init__(self, job: Any, modules: frozenset[str]) -> None:
         self._job = job
         self._modules = modules
-        """Whose objects are followed."""
+        """Modules whose objects are followed."""
         self._top = LoopLevel("", 0)
         self._stack: list[LoopLevel] = []
         self._target: list[LoopLevel] | None = None
@@ -70,19 +73,19 @@ class Position:
         """Variables to be assigned again, by site."""
         self._globals = b""
         self._worlds = (0, 0)
-        """Ranks of the record's job and of this one."""
+        """Number of ranks of the record's job and of this one."""
         self._outer: set[str] = set()
-        """Sites of loops that have others in them: their variables are noted at each iteration."""
+        """Sites of loops that enclose others: their variables are captured at each iteration."""
         self.last_record_bytes = 0
         self.spent_ns = 0
         self.program = ""
-        """Which program this is, and which torch: a replacement's must be the same."""
+        """Identifies the program and torch version: a replacement's must be the same."""
         self.enumerate = _Enumerate
 
     # --- for the program ---
 
     def explicit(self, iterable: Any) -> Iterator[Any]:
-        """As `loop`, of a program that marks its loop itself."""
+        """As `loop`, for a program that marks its loop itself."""
         yield from self.loop(iterable, "steps")
 
     def loop(self, iterable: Any, site: str) -> Iterator[Any]:
@@ -134,7 +137,7 @@ class Position:
             level.at += 1
 
     def _opened(self, iterable: Any, level: LoopLevel) -> Iterator[Any]:
-        """An iterator; of a replacement, at the place where the lost rank was."""
+        """An iterator; for a replacement, at the lost rank's place."""
         if level.span is not None or isinstance(iterable, itertools.count):
             return itertools.islice(iterable, level.at, None)
         if type(iterable).__name__ == "DataLoaderDispatcher":
@@ -190,7 +193,7 @@ class Position:
     # --- of a replacement ---
 
     def aim(self, record: dict[str, Any], worlds: tuple[int, int] = (0, 0)) -> None:
-        """Go where the record was made; `worlds`: ranks of its job and of this one."""
+        """Go to the record's position; `worlds`: number of ranks of its job and of this one."""
         if record["program"] != self.program:
             sys.exit("syntony: the program or torch is another than the lost rank's")
         self._target = record["stack"]
@@ -198,10 +201,11 @@ class Position:
         self._worlds = worlds
 
     def _reach(self, level: LoopLevel, frame: FrameType) -> None:
-        """This loop is where it must be; at the last one, the replacement becomes the rank.
+        """This loop is on the way to the position; at the innermost, the replacement becomes the
+        rank.
 
-        Before that: what is read here to come to a place in the data may call collectives, which
-        do nothing as long as it is not the rank.
+        Until then, reading the data up to a position may call collectives, which do nothing while
+        the process is not the rank.
         """
         assert self._target is not None
         last = len(self._stack) == len(self._target)
@@ -222,10 +226,10 @@ def restored(data: bytes, now: Mapping[str, Any], worlds: tuple[int, int]) -> di
     """Variables that were captured together.
 
     Args:
-        data: of `Position._captured`.
+        data: from `Position._captured`.
         now: the same variables after this process's prologue.
-        worlds: ranks of the job then and now. Where they differ, a variable that is the number of
-            ranks stays what it is now.
+        worlds: number of ranks of the job then and now. If they differ, a variable that is the
+            number of ranks keeps its current value.
     """
     restoring, (before, after) = capture.Restoring(), worlds
     found = {name: restoring.of(kept, now.get(name)) for name, kept in pickle.loads(data).items()}

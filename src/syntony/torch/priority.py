@@ -1,9 +1,10 @@
-"""A spare that starts takes processor time that the job leaves, until it is ready.
+"""Gives a starting spare only processor time that the job does not use, until it is ready.
 
-Importing PyTorch takes seconds of a core, which ranks that share the host would wait for. Two
-means, for it depends on the host which of them counts: the nice value of the spare's session (where
+Importing PyTorch takes seconds of a core, for which ranks on the same host would have to wait. Two
+means are used, because their effect depends on the host: the nice value of the spare's session (if
 the kernel shares cores between sessions, `/proc/PID/autogroup`), and the class `SCHED_IDLE` within
-a session or cgroup. Everybody may take back the first; the second is used only by those who may.
+a session or cgroup. Any process may undo the first; the second is used only where the process may
+undo it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import time
 from pathlib import Path
 
 LOW_S = 10.0
-"""A spare that is not ready by then gets its full share: on a busy host it may otherwise never."""
+"""A spare that is not ready by then gets its full share: on a busy host it might otherwise never
+be."""
 TRIES, AGAIN_S = 20, 0.1
 _NONE = os.sched_param(0)
 
 
 class Lowered:
-    """A process that has just been started, in a session of its own."""
+    """A process that has just been started, in a separate session."""
 
     def __init__(self, pid: int, now_s: float) -> None:
         self._pid = pid
@@ -32,14 +34,14 @@ class Lowered:
                 os.sched_setscheduler(pid, os.SCHED_IDLE, _NONE)
 
     def look(self, now_s: float) -> None:
-        """Restore it once its time is over."""
+        """Restore its priority once the time is over."""
         if self._until_s is not None and now_s >= self._until_s:
             self._until_s = None
             restore(self._pid)
 
 
 def restore(pid: int) -> None:
-    """Of all threads of the process; does nothing to one that was not lowered."""
+    """Restore all threads of the process; does nothing if it was not lowered."""
     _nice(pid, 0)
     with contextlib.suppress(OSError):  # it has ended
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -51,16 +53,16 @@ def _nice(pid: int, value: int) -> None:
     for _ in range(TRIES):
         try:
             Path(f"/proc/{pid}/autogroup").write_text(str(value))
-        except BlockingIOError:  # the kernel allows ten changes a second, of all sessions together
+        except BlockingIOError:  # the kernel allows ten changes a second, over all sessions
             time.sleep(AGAIN_S)
-        except OSError:  # no such kernel
+        except OSError:  # not supported by this kernel
             return
         else:
             return
 
 
 def _may_return() -> bool:
-    """Tried by a thread that ends: classes are of threads."""
+    """Whether the class can be undone, tried by a temporary thread: classes belong to threads."""
     returned: list[bool] = []
 
     def probe() -> None:

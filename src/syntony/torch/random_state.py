@@ -9,7 +9,8 @@ from typing import Any
 
 
 def random_state() -> Any:
-    """Simple values that can be pickled and compared; NumPy's only once the program imported it."""
+    """Simple values that can be pickled and compared; NumPy's only once the program has imported
+    it."""
     import torch
 
     from syntony.torch import gpu
@@ -30,7 +31,7 @@ def _numpy_state(numpy: Any) -> tuple[Any, ...]:
 
 
 def set_random_state(state: Any) -> None:
-    """What `random_state` returned."""
+    """Set the state that `random_state` returned."""
     import torch
 
     from syntony.torch import gpu

@@ -1,4 +1,4 @@
-"""Iterators over a program's data that a replacement can bring to where the lost rank's were."""
+"""Iterators over a program's data that a replacement can advance to the lost rank's position."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LIBRARY_LOADERS = ("accelerate.data_loader", ".utilities.combined_loader")
-"""Ends of names of modules whose loaders give what the loaders in them give, item by item."""
+"""Suffixes of names of modules whose loaders pass on, item by item, what the loaders in them
+return."""
 
 
 @dataclass
 class ReadingState:
-    """How far an iterator was, and the random states from which it came there."""
+    """The position of an iterator, and the random states that led to it."""
 
     calls: int = 0
-    """Of `next`."""
+    """Number of calls of `next`."""
     made: Any = None
     """The random state when the iterator was made."""
     first: Any = None
-    """The one before the first call."""
+    """The state before the first call."""
     last: Any = None
-    """The one before the last call, in which some loaders read a batch ahead."""
+    """The state before the last call, in which some loaders read a batch ahead."""
     previous: Any = None
-    """The one before the call before that; of what a loop iterates."""
+    """The state before the call before that; only for what a loop iterates."""
     ended: bool = False
-    """It has nothing more; its random states are forgotten."""
+    """It is exhausted; its random states are dropped."""
     generators: list[list[Any]] = field(default_factory=list)
-    """Of each data loader that it reads, the states of the loader's own generators."""
+    """For each data loader that it reads, the states of the loader's own generators."""
 
     def reopen(self, now: Any) -> Any:
-        """Bring a replacement's reading there.
+        """Advance a replacement's reading to this position.
 
         Raises:
-            ValueError: it has none, or one that cannot be begun again.
+            ValueError: it has none, or one that cannot be restarted.
         """
         if not isinstance(now, Reading):
             raise ValueError("an iterator of the lost rank's that the replacement does not have")
@@ -48,26 +49,26 @@ class ReadingState:
 
 
 class _Current:
-    """What data loaders find when they are asked for an iterator, or for a batch."""
+    """State that data loaders consult when they are asked for an iterator, or for a batch."""
 
     reading: Reading | None = None
     skims = False
-    """Batches are counted, not read."""
+    """Whether batches are counted, not read."""
 
 
 class Reading:
-    """An iterator that knows how far it is; otherwise as the one it has in it."""
+    """An iterator that knows its position; otherwise it behaves as the one that it wraps."""
 
     def __init__(
         self, iterable: Any, state: ReadingState | None = None, *, at: int | None = None
     ) -> None:
-        """Begin to read, or be where another process's reading was.
+        """Begin to read, or continue at another process's position.
 
         Args:
-            iterable: what is read.
-            state: where that was.
-            at: of a loop, the batches that the program is done with: one less than were read if it
-                still works on the last.
+            iterable: the data.
+            state: the other process's position.
+            at: for a loop, the number of batches that the program has finished: one less than were
+                read if it still works on the last.
         """
         self._iterable = iterable
         self._of_loop = at is not None
@@ -113,28 +114,29 @@ class Reading:
         if state.calls > 1 or state.ended:
             return next(self._iterator)
         state.first = state.made if now == state.made else now
-        with self._opening():  # some loaders begin to read only now
+        with self._opening():  # some loaders begin to read only here
             return next(self._iterator)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_iterator"], name)
 
     def state(self, *, worked_on: bool = False) -> ReadingState:
-        """To be pickled, without random states that nobody needs: they are the most of a record.
+        """State to be pickled, without random states that are not needed: they are most of a
+        record.
 
         Args:
-            worked_on: of a loop that is in the middle of an iteration.
+            worked_on: for a loop that is in the middle of an iteration.
         """
         ahead = _reads_ahead(self._iterable)
         return replace(
             self._state,
-            first=None if self._of_loop else self._state.first,  # at once after it was made
+            first=None if self._of_loop else self._state.first,  # immediately after its creation
             last=self._state.last if ahead or worked_on else None,
             previous=self._state.previous if ahead and worked_on else None,
         )
 
     def loader(self, generators: list[Any]) -> None:
-        """A data loader begins to be read: give its generators the states they had, or note them.
+        """A data loader begins to be read: restore its generators' states, or record them.
 
         Args:
             generators: its own, as far as it has any.
@@ -148,10 +150,10 @@ class Reading:
         self._loaders += 1
 
     def reopen(self, state: ReadingState) -> None:
-        """Go where another process's reading of the same data was.
+        """Go to another process's position in the same data.
 
         Raises:
-            ValueError: it is an iterator that cannot begin again, and is too far.
+            ValueError: the iterator cannot restart, and is too far.
         """
         if isinstance(self._iterable, types.GeneratorType) and not state.ended:
             done = self._state.calls
@@ -171,7 +173,7 @@ class Reading:
             _Current.reading = outside
 
     def _skip(self, done: int) -> None:
-        """After so many calls go where the state says; all but the last may be counted only."""
+        """After this many calls set the random state; all but the last call may be only counted."""
         calls = self._state.calls
         for number in range(done + 1, calls + 1):
             if number == 1 and self._state.first is not None:
@@ -187,7 +189,7 @@ class Reading:
 
 
 def gives_batches(iterable: Any) -> bool:
-    """Whether it is a data loader: it can be read again, and batches that nobody looks at."""
+    """Whether it is a data loader: it can be read again, and skip batches."""
     inner = getattr(iterable, "counted", iterable)
     if _reads_ahead(inner):
         return True
@@ -202,14 +204,14 @@ def _reads_ahead(iterable: Any) -> bool:
 
 
 def opened(iterable: Any) -> Any:
-    """In the place of `iter`, for a program: of data, an iterator that can be found again."""
+    """Replaces `iter` in a program: for data, returns an iterator with a known position."""
     if gives_batches(iterable) or isinstance(iterable, types.GeneratorType):
         return Reading(iterable)
     return iter(iterable)
 
 
 def patch_loader() -> None:
-    """Have data loaders say that they are read, and count batches that are only skipped."""
+    """Make data loaders report that they are read, and count batches that are only skipped."""
     from torch.utils.data import DataLoader, dataloader
 
     make = DataLoader.__iter__
@@ -232,7 +234,7 @@ def patch_loader() -> None:
 
 
 def _generators(loader: Any) -> list[Any]:
-    """A loader's own, and those of samplers within samplers."""
+    """A loader's own generators, and those of nested samplers."""
     found = [loader.generator]
     for name in ("sampler", "batch_sampler"):
         sampler = getattr(loader, name, None)

@@ -1,8 +1,8 @@
-"""Where a lost rank resumes, and who gives it parameters: the decision alone.
+"""Decides where a lost rank resumes, and which rank sends it parameters. Pure.
 
 A *boundary* is the start of a loop iteration that follows an optimizer step; boundaries are
 numbered from 0 on every rank. -1 is the start of the program. A rank's *record* of a boundary is
-what only that rank knows (random number generators, position in its loops, buffers).
+the state that only that rank has (random number generators, position in its loops, buffers).
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 START = -1
-"""The boundary before the first: the program's start, from which anybody can begin."""
+"""The boundary before the first: the program's start, from which any process can begin."""
 VERIFY_AFTER = (2, 16, 128, 1024)
-"""Boundaries after a replacement's at which all ranks compare their parameters: the first shows
-what went wrong at once, the others a learning rate or the like that takes effect later."""
+"""Boundaries after a replacement at which all ranks compare their parameters: the first detects
+immediate differences, the others those that take effect later, such as a learning rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """What a surviving rank says of itself once nothing of its state changes any more."""
+    """A surviving rank's report once its state is frozen."""
 
     boundary: int
-    """The last that it passed."""
+    """The last boundary that it passed."""
     stepped: bool
-    """Its optimizer has stepped since; the parameters from before are in its undo copy."""
+    """Whether its optimizer has stepped since; the parameters from before are in its undo copy."""
     gives: bool = True
-    """False: it is itself still catching up and has no whole state to give."""
+    """False: it is still catching up and has no complete state to send."""
     shadows: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """Of which ranks it holds a copy of their state (`shadow`), at which boundaries."""
+    """Ranks of which it holds a copy of their state (`shadow`), and at which boundaries."""
 
 
 class StateSource(NamedTuple):
-    """Who gives a replacement its parameters and optimizer state."""
+    """The rank that sends a replacement its parameters and optimizer state."""
 
     rank: int
     undo: bool
-    """It is past the boundary's step: it sends the parameters from before it as well."""
+    """Whether it is past the boundary's step: it also sends the parameters from before it."""
 
 
 class PartSource(NamedTuple):
-    """Who has a part of the parameters and optimizer state."""
+    """The rank that has a part of the parameters and optimizer state."""
 
     rank: int
     of: int
     """The rank whose state it is: itself, or one that it has a copy of."""
     undo: bool
-    """As of `StateSource`."""
+    """As in `StateSource`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,18 @@ class RecoveryPlan:
     """How a generation begins."""
 
     boundary: int
-    """Where replacements resume; survivors run again every collective since."""
+    """Where replacements resume; survivors repeat every collective since."""
     provider: int
-    """The rank that hosts the store in which all find each other; unless `sources` says otherwise
-    it sends parameters and optimizer state as well."""
+    """The rank that hosts the store through which all connect; unless `sources` says otherwise it
+    also sends parameters and optimizer state."""
     undo: bool
-    """The provider is past the boundary's step: it sends the parameters from before it as well."""
+    """Whether the provider is past the boundary's step: it also sends the parameters from before
+    it."""
     sources: Mapping[int, StateSource] = field(default_factory=dict)
-    """Of lost ranks whose parameters are not everybody's."""
+    """Sources for lost ranks whose parameters differ from other ranks'."""
 
     def source(self, rank: int) -> StateSource:
-        """Of a replacement's state."""
+        """Source of a replacement's state."""
         return self.sources.get(rank, StateSource(self.provider, self.undo))
 
 
@@ -83,14 +84,13 @@ def make_plan(
     lost: Mapping[int, int],
     shards: Mapping[int, str] | None = None,
 ) -> RecoveryPlan | RecoveryRefusal:
-    """Choose the boundary and who provides what.
+    """Choose the boundary and the sources of state.
 
     Args:
         survivors: by rank; at least one.
-        lost: the last boundary of which there is a record, by rank; may be empty (nobody died, the
-            connections did).
-        shards: where ranks differ in their parameters, which part each has; ranks of one part have
-            the same.
+        lost: the last boundary with a record, by rank; may be empty (only connections were lost).
+        shards: if ranks differ in their parameters, the part of each; ranks of one part have the
+            same.
     """
     if not survivors:
         return RecoveryRefusal("no rank is left that has the parameters")
@@ -131,7 +131,7 @@ def _peers(
 def _shadowed(
     survivors: Mapping[int, RankReport], lost: Mapping[int, int], shards: Mapping[int, str]
 ) -> dict[int, int] | RecoveryRefusal:
-    """Of lost ranks that no survivor is like, the newest boundary of which there is a copy."""
+    """For lost ranks without a surviving peer, the newest boundary with a copy."""
     found = {}
     for rank, last in lost.items():
         if _peers(survivors, shards, rank):
@@ -183,11 +183,11 @@ def _copy_holder(survivors: Mapping[int, RankReport], rank: int, boundary: int) 
 def part_sources(
     survivors: Mapping[int, RankReport], shards: Mapping[int, str], boundary: int
 ) -> dict[str, PartSource] | RecoveryRefusal:
-    """Who has each part of the job's parameters at a boundary.
+    """The rank that has each part of the job's parameters at a boundary.
 
     Args:
         survivors: by rank.
-        shards: which part each rank of the job has; empty: all have the same.
+        shards: the part of each rank of the job; empty: all have the same.
         boundary: of a plan for them.
     """
     found = {}

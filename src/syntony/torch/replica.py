@@ -1,8 +1,9 @@
-"""What a rank is made of: models, optimizers and their like, kept so that another can become it.
+"""The state of a rank: models, optimizers and the like, tracked so that another process can take it
+over.
 
 Parameters and optimizer state are the same on every rank and come from a peer. The rest (random
-number generators, buffers, learning rates, position) is this rank's own and goes into a *record* at
-each boundary.
+number generators, buffers, learning rates, position) is particular to this rank and goes into a
+*record* at each boundary.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from syntony.torch.session import CoordinatorSession
 
 STEP_S = 600.0
-"""A step of an optimizer that takes longer hangs."""
+"""A step of an optimizer that takes longer is a hang."""
 
 CARRIED = "gradients are added up beyond another optimizer's step (or cleared without zero_grad)"
 
@@ -50,7 +51,7 @@ class Replica:
         self.models: list[Any] = []
         """Those in `DistributedDataParallel`."""
         self.stateful: list[Any] = []
-        """Schedulers, gradient scalers and what the program registered: `state_dict` is small."""
+        """Schedulers, gradient scalers and registered objects: their `state_dict` is small."""
         self.boundary = START
         self.stepped: set[int] = set()
         """Optimizers (by number) that stepped since the boundary."""
@@ -60,18 +61,18 @@ class Replica:
         self._stepping = False
         self._frozen = False
         self._undo: dict[int, list[Any]] = {}
-        """Optimizer's number to its parameters before its step."""
+        """Optimizer's number → its parameters before its step."""
         self._after: dict[int, tuple[list[Any], list[dict[str, Any]]]] = {}
-        """Of a replacement that repeats a step which others are past: what follows it."""
+        """For a replacement that repeats a step which others have passed: what follows the step."""
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
         self.expects_loop = False
-        """The program has no training loop of its own."""
+        """Whether the program contains no training loop."""
         self.modules = Modules()
         self.part = WHOLE
-        """Which of the parameters this rank has; known once they are all made."""
+        """This rank's part of the parameters; known once they are all made."""
         self.before_step: Callable[[], None] = lambda: None
-        """Waits until nothing needs the parameters as they are."""
+        """Waits until the current parameters are no longer needed."""
         self._gradients = Gradients()
         ddp.patch_hooks()
         patch_init(torch.optim.Optimizer, self._add_optimizer)
@@ -84,7 +85,7 @@ class Replica:
             self.optimizers.append(made)
 
     def add_stateful(self, made: Any) -> None:
-        """Has a small `state_dict`, which goes into each record."""
+        """Register an object with a small `state_dict`, which goes into each record."""
         if not any(each is made for each in self.stateful):
             self.stateful.append(made)
 
@@ -145,7 +146,7 @@ class Replica:
             self.cv.notify_all()
 
     def freeze(self) -> RankReport:
-        """Wait for a step under way; from now on none begins, and no boundary is passed."""
+        """Wait for a step in progress; from now on none begins, and no boundary is passed."""
         with self.cv:
             self.cv.wait_for(lambda: not self._stepping, STEP_S)
             self._frozen = True
@@ -157,7 +158,7 @@ class Replica:
             self.cv.notify_all()
 
     def rebuild_buckets(self) -> None:
-        """Before a boundary is passed."""
+        """Rebuild DDP's buckets, before a boundary is passed."""
         for each in self.models:
             ddp.rebuild_buckets(each)
 
@@ -173,7 +174,7 @@ class Replica:
     # --- the record of a boundary ---
 
     def record(self) -> dict[str, Any]:
-        """What only this rank knows; numbers and NumPy arrays."""
+        """State that only this rank has; numbers and NumPy arrays."""
         return {
             "random": random_state(),
             "groups": [
@@ -187,7 +188,7 @@ class Replica:
         }
 
     def restore(self, record: dict[str, Any], boundary: int) -> None:
-        """Of a replacement that has parameters and optimizer state already."""
+        """Restore a replacement that has parameters and optimizer state already."""
         self.boundary = boundary
         self.stepped.clear()
         for optimizer, groups in zip(self.optimizers, record["groups"], strict=True):
@@ -210,7 +211,7 @@ class Replica:
             return {}
 
     def unprotected(self) -> str:
-        """Why this rank's state cannot be given to another; empty if it can."""
+        """Why this rank's state cannot be transferred; empty if it can."""
         if not self.optimizers:
             return "no optimizer was made before the training loop"
         devices = {each.device for each in self.parameters()}
@@ -249,7 +250,7 @@ class Replica:
     # --- from rank to rank ---
 
     def shared(self, *, undo: bool) -> tuple[dict[str, Any], list[Any]]:
-        """What ranks of one part have in common: a description, and tensors in their order.
+        """State that ranks of one part have in common: a description, and tensors in order.
 
         `undo`: also parameters from before the last step.
         """
@@ -267,7 +268,7 @@ class Replica:
         return skeleton, tensors
 
     def give(self, send: Callable[[Any], None], *, undo: bool) -> int:
-        """Send what is shared; how many bytes."""
+        """Send the shared state; returns the number of bytes."""
         skeleton, tensors = self.shared(undo=undo)
         data = pickle.dumps(skeleton)
         send(torch.tensor([len(data)]))
@@ -277,7 +278,7 @@ class Replica:
         return sum(skeleton["bytes"])
 
     def _before(self) -> list[Any]:
-        """Parameters as they were before this boundary's, or the last boundary's, steps."""
+        """Parameters from before the steps of this boundary, or of the last one."""
         old: dict[int, Any] = {}
         for number in self.stepped or self._previously:
             for parameter, value in zip(
@@ -287,7 +288,7 @@ class Replica:
         return [old.get(id(each), local(each).detach()) for each in self.parameters()]
 
     def take(self, receive: Callable[[Any], None], *, undo: bool) -> int:
-        """Receive it, as a replacement; how many bytes."""
+        """Receive the shared state, as a replacement; returns the number of bytes."""
         size = torch.zeros(1, dtype=torch.int64)
         receive(size)
         data = torch.empty(int(size.item()), dtype=torch.uint8)
@@ -318,7 +319,7 @@ class Replica:
 
 
 class _Closure:
-    """An optimizer's, which is to call it once, before it changes anything."""
+    """An optimizer's closure, which must be called once, before any change."""
 
     def __init__(
         self, closure: Callable[[], Any], begin: Callable[[], None], session: CoordinatorSession
@@ -337,7 +338,7 @@ class _Closure:
 
 
 def _skeleton(optimizer: Any) -> list[dict[str, Any]]:
-    """State by parameter, tensors by their shape and type."""
+    """State by parameter, with tensors replaced by their shape and type."""
     return [
         {
             key: _described(v) if torch.is_tensor(v) else ("value", v)

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 OLDEST, NEWEST = (2, 5), (2, 13)
-"""Versions of torch whose inner parts are known."""
+"""Versions of torch whose internals are known."""
 
 
 def _load_package() -> None:
-    """Make our package importable, and nothing beside it: the job's environment is its own."""
+    """Make our package importable, and nothing else: the job's environment stays as it is."""
     root = Path(__file__).resolve().parents[1]
     spec = importlib.util.spec_from_file_location(
         "syntony", root / "__init__.py", submodule_search_locations=[str(root)]
@@ -32,7 +32,7 @@ def _load_package() -> None:
 
 
 class _Program:
-    """What is to be run as `__main__`."""
+    """The program to run as `__main__`."""
 
     def __init__(self, words: list[str]) -> None:
         """From `script arguments` or `-m module arguments`."""
@@ -80,7 +80,7 @@ def main() -> None:
     try:
         session = CoordinatorSession(target, name)
     except (OSError, ValueError):
-        _run_plain(program)  # the keeper has said why
+        _run_plain(program)  # the keeper has reported why
         return
     found = loops.transform(program.source, program.file)
     reasons = list(found.unsupported)
@@ -137,16 +137,16 @@ def _run_protected(
     except BaseException:  # noqa: BLE001 - as the interpreter would do at its top
         traceback.print_exc()
         code = 1
-    if code == 0 and os.getpid() == process:  # not of a child that it forked
+    if code == 0 and os.getpid() == process:  # not for a child that it forked
         job.finish()
     sys.stdout.flush()
     sys.stderr.flush()
     if code:
-        os._exit(code)  # collectives of others may be waited for; nothing here is worth it
+        os._exit(code)  # collectives of others may still be running; nothing here needs cleaning up
 
 
 def _wait_at_rank(session: Any) -> None:
-    """A spare's program runs until it asks which rank it is: from then on it is one."""
+    """A spare's program runs until it asks for its rank: from then on it is that rank."""
 
     from syntony.torch.launchers import RANK_NAMES
 
@@ -155,7 +155,7 @@ def _wait_at_rank(session: Any) -> None:
             if name not in RANK_NAMES:
                 return str(super().__getitem__(name))
             _take_rank(session)
-            return os.environ[name]  # of another class by now
+            return os.environ[name]  # its class may have changed
 
         def __contains__(self, name: object) -> bool:
             if name not in RANK_NAMES:

@@ -1,4 +1,4 @@
-"""Finds seeds that are others in each process: a replacement would make other data. Pure."""
+"""Finds seeds that differ in each process: a replacement would produce other data. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHANCE = {
 
 
 def by_chance(tree: ast.Module) -> list[str]:
-    """Lines that seed a generator by time or the like, for people.
+    """Lines that seed a generator by time or similar, as text for the user.
 
     A seed that may also be given (`args.seed or time.time()`) counts as given.
     """
@@ -55,7 +55,7 @@ def _is_chance(value: ast.expr, names: set[str]) -> bool:
 
 
 def _named(function: ast.expr) -> tuple[str, str]:
-    """`time.time` and `datetime.datetime.now`: what it belongs to, and its name."""
+    """`time.time` and `datetime.datetime.now`: the object and the attribute's name."""
     if isinstance(function, ast.Attribute):
         owner = function.value
         last = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")

@@ -1,4 +1,4 @@
-"""The coordinator's process: run as a file by `supervisor`, with the standard library alone."""
+"""The coordinator's process: run as a file by `supervisor`, with only the standard library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 
 async def serve(config: dict[str, Any]) -> None:
-    """Until the supervisor says that the job has ended, or (it was killed) no rank is left."""
+    """Serve until the supervisor reports the job's end, or (if it was killed) no rank is left."""
     from syntony.torch.coordinator import Coordinator
     from syntony.torch.orders import Origin, Settings
     from syntony.torch.spool import KILLED, JobSpool
@@ -41,8 +41,8 @@ async def serve(config: dict[str, Any]) -> None:
 
 
 def say(text: str) -> None:
-    """A line for the operator."""
-    with contextlib.suppress(OSError):  # nobody may read it any more
+    """Print a line for the operator."""
+    with contextlib.suppress(OSError):  # nothing may read it any more
         print(f"syntony: {text}", file=sys.stderr, flush=True)
 
 

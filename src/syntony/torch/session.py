@@ -1,4 +1,4 @@
-"""A worker's view of the coordinator: what it was told last, for all threads of the process."""
+"""A worker's connection to the coordinator: the latest orders, for all threads of the process."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FENCED = 98
-"""Exit code of a worker whose rank somebody else holds."""
+"""Exit code of a worker whose rank another one holds."""
 HEARD_S = 1.0
 RETURN_S, RETRY_S = 10.0, 0.05
-"""A coordinator that dies is started again by `syntony run`: so long, and so often, it is tried."""
+"""A coordinator that dies is restarted by `syntony run`: for how long, and how often, to
+reconnect."""
 ACK_S = 15.0
-"""A collective waits for the record of its step no longer: rather unprotected than late."""
+"""A collective waits no longer than this for the record of its step: it rather continues
+unprotected."""
 
 
 class LostError(RuntimeError):
-    """The job cannot go on: nobody can say with whom."""
+    """The job cannot continue: the participants are unknown."""
 
 
 class NewerError(Exception):
@@ -34,19 +36,19 @@ class NewerError(Exception):
 
 
 class CoordinatorSession:
-    """Receives in a thread of its own; everything else waits on `cv`."""
+    """Receives in a separate thread; everything else waits on `cv`."""
 
     def __init__(self, target: str, name: str) -> None:
         self.cv = threading.Condition()
         self.generation = -1
-        """In which this worker takes part."""
+        """The generation in which this worker takes part."""
         self.wanted = 0
-        """That is being formed, or formed."""
+        """The generation that is being formed, or formed."""
         self.rank: int | None = None
         self.world = 0
         self.plan: dict[str, Any] | None = None
         self.record = b""
-        """Of the boundary at which this replacement begins."""
+        """Record of the boundary at which this replacement begins."""
         self.prologue = b""
         self.floor = START
         self.acked = START
@@ -57,17 +59,17 @@ class CoordinatorSession:
         """Why no rank can be replaced, though the job's state can be kept."""
         self.on_freeze: Callable[[], None] = lambda: None
         self.progress: Callable[[], dict[str, Any]] = dict
-        """What operation this worker is in (`hangs.RankProgress`)."""
+        """The operation that this worker is in (`hangs.RankProgress`)."""
         self._address: tuple[int, str] = (-1, "")
         self._host = -1
         self._released = False
         self._target, self._name = target, name
         self._closed = False
         self._out = threading.RLock()
-        """Held while something is sent: what is said then is either sent, or kept for a coordinator
-        that is started again."""
+        """Held while something is sent: a message is then either sent, or kept for a restarted
+        coordinator."""
         self._records: dict[int, bytes] = {}
-        """Of boundaries that the coordinator may not have."""
+        """Records of boundaries that the coordinator may not have."""
         self._prologue: bytes | None = None
         self._unsent: list[dict[str, Any]] = []
         self._said = {"waiting": False, "finished": False, "reason": "", "harms": False}
@@ -79,7 +81,8 @@ class CoordinatorSession:
         os.register_at_fork(after_in_child=self._leave)
 
     def _leave(self) -> None:
-        """A child that the program forked is no rank: it says nothing, and waits for nothing."""
+        """A child that the program forked is not a rank: it sends nothing, and waits for
+        nothing."""
         self._out, self.cv = threading.RLock(), threading.Condition()
         self.lost = True
         self._connection.leave()
@@ -91,7 +94,7 @@ class CoordinatorSession:
             self._remember(kind, record, rest)
             try:
                 self._connection.send({"kind": kind} | rest, record)
-            except OSError:  # whoever receives sees it, too, and connects again
+            except OSError:  # the receiver notices it, too, and reconnects
                 if kind in {"event", "digest", "sharded", "fixed"}:
                     self._unsent.append({"kind": kind} | rest)
 
@@ -108,30 +111,31 @@ class CoordinatorSession:
                 self._said |= rest
 
     def event(self, event: str, **rest: Any) -> None:
-        """A line of the audit trail."""
+        """Add a line to the audit trail."""
         self.tell("event", event=event, **rest)
 
     def close(self) -> None:
-        """No coordinator any more."""
+        """There is no coordinator any more."""
         self._closed = True
         self._connection.close()
         self._receiver.join()
 
     @property
     def local_address(self) -> str:
-        """Where other ranks reach this one."""
+        """Address at which other ranks reach this one."""
         return self._address_here
 
     def socket_name(self) -> str:
-        """The kernel's name for the connection to the coordinator, which may be a new one."""
+        """The kernel's identification of the connection to the coordinator, which may be a new
+        one."""
         with self._out, contextlib.suppress(OSError):
             return str(Path(f"/proc/self/fd/{self._connection.fileno()}").readlink())
         return ""
 
     def unprotect(self, reason: str, *, harms: bool = False) -> None:
-        """From now on a lost rank ends the job, as without us.
+        """From now on a lost rank ends the job, as without Syntony.
 
-        `harms`: a rank that was replaced before may be another now, so that ends the job, too.
+        `harms`: a rank that was replaced before may have diverged, so that this also ends the job.
         """
         if not self.reason:
             self.reason = reason
@@ -152,11 +156,11 @@ class CoordinatorSession:
         with self.cv:
             self.cv.wait_for(lambda: self.rank is not None or self.lost)
             if self.rank is None:
-                os._exit(0)  # a spare that nobody needs any more
+                os._exit(0)  # a spare that is no longer needed
             return self.rank
 
     def wait_plan(self) -> dict[str, Any]:
-        """The newest generation's plan."""
+        """Wait for the newest generation's plan."""
         with self.cv:
             self.cv.wait_for(self._planned)
             self._check()
@@ -164,7 +168,7 @@ class CoordinatorSession:
             return self.plan
 
     def wait_plan_of(self, generation: int) -> dict[str, Any]:
-        """A generation's plan.
+        """Wait for a generation's plan.
 
         Raises:
             NewerError: another is wanted by now.
@@ -191,14 +195,14 @@ class CoordinatorSession:
                 raise NewerError
 
     def wait_newer(self, generation: int, timeout_s: float) -> bool:
-        """Whether a generation after `generation` is wanted."""
+        """Wait; whether a generation after `generation` is wanted."""
         with self.cv:
             self.cv.wait_for(lambda: self.wanted > generation or self.lost, timeout_s)
             self._check()
             return self.wanted > generation
 
     def wait_ack(self, boundary: int) -> None:
-        """Until the coordinator has this worker's record of a boundary."""
+        """Wait until the coordinator has this worker's record of a boundary."""
         if self.acked >= boundary or self.reason or self.lost:
             return
         with self.cv:
@@ -235,7 +239,8 @@ class CoordinatorSession:
         self._lose()
 
     def _return(self) -> bool:
-        """Connect again, and say what the coordinator may not have heard; False: there is none."""
+        """Reconnect, and repeat messages that may have been lost; False: there is no
+        coordinator."""
         hello = {"role": "worker", "name": self._name, "again": True}
         end_s = time.monotonic() + RETURN_S
         while time.monotonic() < end_s:

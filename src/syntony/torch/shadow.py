@@ -1,9 +1,9 @@
-"""A copy of each rank's state on another rank: of jobs in which no two ranks have the same.
+"""Keeps a copy of each rank's state on another rank, for jobs in which no two ranks have the same.
 
 At each boundary every rank sends its part of parameters and optimizer state to a neighbour, before
-the step's own collectives and in the same thread: what any rank is told of a step implies that the
-copies from its begin have arrived. The copies of two boundaries are kept, for ranks are at most one
-apart. A lost rank begins again at the newest boundary of which its neighbour has the copy.
+the step's own collectives and in the same thread. If a rank has reached a step, the copies from the
+step's start have therefore arrived. The copies of two boundaries are kept, because ranks are at
+most one apart. A lost rank resumes at the newest boundary of which its neighbour has the copy.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ if TYPE_CHECKING:
 
 SIZE_TAG, DATA_TAG = 2, 3
 KEPT = 2
-"""Boundaries of which copies are kept."""
+"""Number of boundaries of which copies are kept."""
 
 
 def neighbours(rank: int, world: int, per_host: int) -> tuple[int, int]:
-    """To whom a rank sends its state, and whose it gets: of another host where there is one.
+    """The rank that receives this rank's state, and the one whose state it stores: on another host
+    if there is one.
 
     Args:
         rank: this one.
-        world: ranks of the job.
-        per_host: ranks of each host; 0: not known.
+        world: number of ranks of the job.
+        per_host: ranks of each host; 0: unknown.
     """
     apart = per_host if 0 < per_host < world and world % per_host == 0 else 1
     return (rank + apart) % world, (rank - apart) % world
@@ -46,33 +47,33 @@ class Copy(NamedTuple):
     """A rank's part of parameters and optimizer state."""
 
     description: Any
-    """Bytes: what `Replica.shared` says of the tensors, pickled."""
+    """Bytes: the pickled description of the tensors from `Replica.shared`."""
     data: Any
-    """Bytes of all tensors, one after the other."""
+    """Bytes of all tensors, concatenated."""
 
 
 class Shadows:
-    """What this rank has of its neighbour, and what it sends of itself."""
+    """The neighbour's copies that this rank has, and the sending of its own."""
 
     def __init__(self, replica: Replica, protected: Callable[[], bool] = lambda: True) -> None:
-        """`protected`: says whether anybody could still use the copies."""
+        """`protected`: returns whether the copies could still be used."""
         self._replica = replica
         self._protected = protected
         self._kept: dict[int, Copy] = {}
-        """Boundary to the neighbour's state."""
+        """Boundary → the neighbour's state."""
         self._of = -1
         self._cv = threading.Condition()
         self._copied = True
         self._stopped = False
 
     def operation(self, group: RankGroup, neighbours: tuple[int, int], boundary: int) -> Mirror:
-        """Sends this rank's state at the boundary it is at, and keeps the neighbour's."""
+        """Sends this rank's state at its current boundary, and stores the neighbour's."""
         self._of = neighbours[1]
         self._copied = False
         return Mirror(group, self, neighbours, boundary)
 
     def copy(self, pool: Pool) -> Copy | None:
-        """This rank's state; None: the job is not protected any more."""
+        """This rank's state; None: the job is no longer protected."""
         made = None
         if self._protected() and not self._stopped:
             settle()
@@ -89,12 +90,13 @@ class Shadows:
         return made
 
     def wait_copied(self) -> None:
-        """Until what a step is about to change is no more needed."""
+        """Wait until the values that a step is about to change are no longer needed."""
         with self._cv:
             self._cv.wait_for(lambda: self._copied)
 
     def store(self, boundary: int, state: Copy | None, pool: Pool) -> None:
-        """None: the neighbour knows that the job is not protected, and so does this rank now."""
+        """None: the neighbour reports that the job is not protected, which holds for this rank,
+        too."""
         if state is not None:
             self._kept[boundary] = state
         self._stopped = self._stopped or state is None
@@ -102,14 +104,15 @@ class Shadows:
             pool.give_back(self._kept.pop(each).data)
 
     def held(self) -> dict[int, list[int]]:
-        """Of whom, and of which boundaries, there are copies here."""
+        """Of which rank, and at which boundaries, there are copies here."""
         return {self._of: sorted(self._kept)} if self._kept else {}
 
     def has(self, rank: int, boundary: int) -> bool:
         return rank == self._of and boundary in self._kept
 
     def give(self, boundary: int, send: Callable[[Any], None]) -> int:
-        """Send the neighbour's state as `Replica.give` would have there; how many bytes."""
+        """Send the neighbour's state as its `Replica.give` would have; returns the number of
+        bytes."""
         description, data = self._kept[boundary]
         send(torch.tensor([description.numel()]))
         send(description)
@@ -119,7 +122,7 @@ class Shadows:
 
 
 class Mirror(Operation):
-    """The exchange of a boundary: a collective of all ranks, and repeated like one."""
+    """The exchange at a boundary: a collective of all ranks, repeated like one."""
 
     def __init__(
         self, group: RankGroup, shadows: Shadows, neighbours: tuple[int, int], boundary: int
@@ -156,7 +159,7 @@ class Mirror(Operation):
         self._kept = None
 
     def _exchange(self) -> Copy | None:
-        """Sizes, and what is not empty of both copies."""
+        """Exchange sizes, and those of both copies that are not empty."""
         own = [] if self._kept is None else list(self._kept)
         sizes, theirs = torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)
         for at, each in enumerate(own):

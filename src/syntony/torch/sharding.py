@@ -1,6 +1,6 @@
-"""Parameters of which a rank has a part: FSDP2, HSDP and tensor parallelism keep them as `DTensor`.
+"""Split parameters: FSDP2, HSDP and tensor parallelism keep them as `DTensor`.
 
-What is copied, sent and hashed of a `DTensor` is this rank's part of it.
+Of a `DTensor`, only this rank's part is copied, sent and hashed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class Part(NamedTuple):
     name: str
     """The same on ranks that have the same; empty: all have the same."""
     parts: int
-    """That there are."""
+    """Number of parts."""
 
 
 WHOLE = Part("", 1)
 
 
 def local(tensor: Any) -> Any:
-    """This rank's part of a `DTensor`; any other tensor itself."""
+    """This rank's part of a `DTensor`; any other tensor unchanged."""
     return getattr(tensor, "_local_tensor", tensor)
 
 
@@ -33,7 +33,7 @@ def is_sharded(tensor: Any) -> bool:
 
 
 def like(tensor: Any, part: Any) -> Any:
-    """A `DTensor` as `tensor`, of this rank's `part`."""
+    """A `DTensor` like `tensor`, with this rank's `part`."""
     return type(tensor).from_local(
         part, tensor.device_mesh, tensor.placements, run_check=False,
         shape=tensor.shape, stride=tensor.stride(),
@@ -41,10 +41,11 @@ def like(tensor: Any, part: Any) -> Any:
 
 
 def part_of(parameters: Iterable[Any]) -> Part:
-    """By where this rank is along the dimensions of device meshes that parameters are split over.
+    """The part, from this rank's place along the dimensions of device meshes that parameters are
+    split over.
 
-    Dimensions that are over the same ranks are one: a mesh can be made twice. Ranks make parameters
-    in one order, so dimensions come in one order, too.
+    Dimensions over the same ranks count once: a mesh can be made twice. Ranks make parameters in
+    the same order, so dimensions also have the same order.
     """
     places: dict[tuple[Any, ...], tuple[int, int]] = {}
     for each in filter(is_sharded, parameters):
@@ -62,22 +63,22 @@ def part_of(parameters: Iterable[Any]) -> Part:
 
 
 def _splits(placement: Any) -> bool:
-    """FSDP2 over tensor parallelism splits a dimension twice, by a placement of its own."""
+    """FSDP2 over tensor parallelism splits a dimension twice, with a special placement."""
     return placement.is_shard() or type(placement).__name__ == "_StridedShard"
 
 
 def _along(ranks: Any, place: list[int], dimension: int) -> tuple[int, ...]:
-    """Ranks that differ from this one in one dimension of a mesh only."""
+    """Ranks that differ from this one only in one dimension of a mesh."""
     at = [slice(None) if n == dimension else here for n, here in enumerate(place)]
     return tuple(ranks[tuple(at)].tolist())
 
 
 def in_stages(part: Part, stages: Iterable[tuple[int, int]]) -> Part:
-    """Of a rank that has only some stages of a pipeline.
+    """The part of a rank that has only some stages of a pipeline.
 
     Args:
         part: of their parameters.
-        stages: each with how many there are.
+        stages: each with the total number.
     """
     places = sorted(set(stages))
     if not places:

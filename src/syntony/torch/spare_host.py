@@ -1,4 +1,5 @@
-"""A host that only has spares for a job whose coordinator is elsewhere: starts them when told."""
+"""A host that only offers spares for a job whose coordinator is elsewhere: starts them on
+request."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.2
 JOIN_S, RETURN_S = 600.0, 10.0
-"""Until the job must have begun; until a coordinator that died must be there again."""
+"""Time until the job must have begun; time until a coordinator that died must have returned."""
 OWN = ("GLOO_", "NCCL_", "SYNTONY_", "LD_")
-"""Variables that are a host's own; all others are the job's."""
+"""Variables of the host itself; all others come from the job."""
 
 
 def serve(target: str, count: int, say: Callable[[str], None]) -> int:
@@ -30,8 +31,8 @@ def serve(target: str, count: int, say: Callable[[str], None]) -> int:
 
     Args:
         target: `ADDRESS:PORT:TOKEN` of the coordinator.
-        count: spares of this host.
-        say: tells the operator.
+        count: number of spares of this host.
+        say: prints a line for the operator.
 
     Returns:
         0; 1 if there is no coordinator.
@@ -41,7 +42,7 @@ def serve(target: str, count: int, say: Callable[[str], None]) -> int:
     patience_s, met = JOIN_S, False
 
     def end(number: int, _frame: object) -> None:
-        """They are sessions of their own: a terminal's signal does not reach them."""
+        """They have separate sessions: a terminal's signal does not reach them."""
         for each in spares:
             each.send_signal(number)
         sys.exit(128 + number)
@@ -78,11 +79,11 @@ def _start(start: Mapping[str, Any], target: str) -> subprocess.Popen[bytes]:
 
 
 def start_spare(start: Mapping[str, Any], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A keeper whose worker waits for a rank.
+    """Start a keeper whose worker waits for a rank.
 
     Args:
         start: how the launcher started a rank: `python`, `argv`, `directory`.
-        environ: of the process; what names a rank is left out.
+        environ: of the process; variables that name a rank are removed.
     """
     mine = {name: value for name, value in environ.items() if name not in RANK_NAMES}
     keeper = Path(__file__).with_name("keeper.py")

@@ -1,9 +1,9 @@
-"""What a coordinator that is started again needs of the one before: kept in files as it goes.
+"""Files with what a restarted coordinator needs from its predecessor.
 
-A record is in its file before the rank hears that it is kept, the state of the job before its
-orders are sent: after a crash at any instant there is what everybody was told, or more. Files
-outlive the process only (nothing is synced), in a directory of the job that its user alone can
-enter.
+A record is in its file before the rank's acknowledgement is sent, and the state of the job before
+its orders are sent. After a crash at any instant the files thus contain at least what others have
+been sent. Files survive only the process, not the host (nothing is synced). They are in a directory
+of the job that only its user can enter.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _SUM = struct.Struct(">I")
 STATE = "state"
 CONCLUSION = "conclusion"
 ENDED, KILLED = b"ended", b"killed"
-"""What a coordinator hears from `syntony run`: the launcher has ended, or a signal ended it."""
+"""Messages of `syntony run` to a coordinator: the launcher has ended, or a signal ended it."""
 PROLOGUE = -2
-"""Stands for a boundary's number where a prologue's results are kept."""
+"""Used as the boundary's number of a prologue's results."""
 
 
 class JobSpool:
-    """Of one job. Methods raise `OSError` (disk full)."""
+    """The files of one job. Methods raise `OSError` (disk full)."""
 
     def __init__(self, place: Path) -> None:
         self._place = place
 
     def keep(self, rank: int, boundary: int, record: bytes) -> None:
-        """A record of a rank's boundary, or (`PROLOGUE`) its prologue's results."""
+        """Store a record of a rank's boundary, or (`PROLOGUE`) its prologue's results."""
         self._write(f"{rank}.{boundary}", record)
 
     def forget(self, keys: Iterable[tuple[int, int]]) -> None:
@@ -44,16 +44,16 @@ class JobSpool:
         self._write(STATE, pickle.dumps(state))
 
     def state(self) -> Any:
-        """What was saved last; None: nothing."""
+        """The state saved last; None: none."""
         data = self._read(STATE)
         return None if data is None else pickle.loads(data)
 
     def conclude(self, line: str) -> None:
-        """The job has been kept: what `syntony run` says at its end."""
+        """The job's state has been kept: store the last line of `syntony run`."""
         (self._place / CONCLUSION).write_text(line)
 
     def records(self) -> dict[tuple[int, int], bytes]:
-        """(rank, boundary) to its record; what was not written whole is left out."""
+        """(rank, boundary) → its record; incomplete ones are left out."""
         found = {}
         for each in self._place.iterdir():
             rank, _, boundary = each.name.partition(".")
@@ -65,7 +65,7 @@ class JobSpool:
         return found
 
     def clear(self) -> None:
-        """The ranks begin anew, under other numbers."""
+        """The ranks start again, under other numbers."""
         for each in self._place.iterdir():
             each.unlink()
 

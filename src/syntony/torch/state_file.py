@@ -1,4 +1,4 @@
-"""The `state` of a checkpoint: tensors in the order in which a rank sends them to another."""
+"""The `state` file of a checkpoint: tensors in the order in which a rank sends them to another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIZE = struct.Struct(">Q")
 
 
 def write(path: Path, give: Callable[[Callable[[Any], None]], int]) -> tuple[int, str]:
-    """Bytes and SHA-256 of what `give` sends. Raises `OSError`: it was not written."""
+    """Write what `give` sends; returns bytes and SHA-256. Raises `OSError`: it was not written."""
     digest, total = hashlib.sha256(), 0
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
@@ -46,7 +46,7 @@ def read(path: Path, replica: Replica, *, undo: bool) -> None:
 
     Raises:
         RuntimeError: parameters have other shapes.
-        ValueError: it is cut short.
+        ValueError: the file is truncated.
     """
     with path.open("rb") as file:
 

@@ -1,8 +1,8 @@
 """Which ranks the others wait for, step after step, and since when. Pure.
 
-Each rank adds up for how long its collectives kept it in each step (`StepWaits`), and says so once
-a second. A collective ends on all its ranks at about the same instant, so the rank that comes last
-waits least. Only durations are compared: clocks of hosts need not agree.
+Each rank sums up how long its collectives blocked it in each step (`StepWaits`), and reports that
+once a second. A collective ends on all its ranks at about the same instant, so the rank that comes
+last waits least. Only durations are compared: clocks of hosts need not agree.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 S = 1_000_000_000
 REPEAT_NS = 30 * 60 * S
-"""They are reported again after so long: reports are forgotten after an hour."""
+"""Interval of repeated reports: the fleet forgets a report after an hour."""
 WINDOW_NS, LEAST_STEPS = 10 * S, 3
-"""Ranks are compared over so long, and over so many steps of each."""
+"""Ranks are compared over this time, and over at least this many steps of each."""
 REPORT_NS = 60 * S
-"""Ranks that are late for so long are reported: an evaluation by one rank is over by then."""
+"""Ranks that are late for this long are reported: an evaluation by one rank is over by then."""
 LATE, NO_LONGER_LATE = 0.15, 0.075
 """Lateness from which ranks are late, and below which they no longer are."""
 
 
 class Pace(NamedTuple):
-    """How far a rank has come, and how long it waited."""
+    """A rank's progress, and how long it waited."""
 
     steps: int = 0
     at_ns: int = 0
-    """When it had done them, on its own clock."""
+    """When it had done these steps, on its own clock."""
     waited_ns: int = 0
-    """In all of them."""
+    """Total wait in these steps."""
 
 
 class StepWaits:
-    """Adds up what a rank waits in its steps."""
+    """Sums up a rank's waits in its steps."""
 
     def __init__(self) -> None:
         self.pace = Pace()
@@ -44,15 +44,15 @@ class StepWaits:
         self._longest_ns = self._sum_ns = 0
 
     def add(self, boundary: int, waited_ns: int, now_ns: int, *, split: bool) -> None:
-        """The program had nothing but collectives to wait for during `waited_ns`, or less.
+        """The program waited only for collectives during `waited_ns`, or less.
 
         Args:
             boundary: the step.
             waited_ns: from its last call of a collective until all had ended.
             now_ns: of this process.
             split: parameters are split over ranks, so that the program waits for each collective
-                by itself. Else a backward pass goes on meanwhile: a rank that is late is later with
-                each collective, and only its last lateness, the longest, costs time.
+                separately. Otherwise a backward pass continues meanwhile: a late rank is later with
+                each collective, and only its last and longest delay costs time.
         """
         if boundary != self._boundary:
             if self._boundary is not None:
@@ -64,11 +64,12 @@ class StepWaits:
 
 
 class Straggler(NamedTuple):
-    """Ranks that are late, window after window: mostly one, at most half of all."""
+    """Ranks that are late, window after window: usually one, at most half of all."""
 
     ranks: tuple[int, ...]
     lateness: float
-    """Part of the time that steps would be shorter by, were they as fast as the next slowest."""
+    """Share of time by which steps would be shorter if these ranks were as fast as the next
+    slowest."""
     for_ns: int
 
     @property
@@ -83,19 +84,19 @@ class LatenessWatch:
     """Compares a job's ranks window by window."""
 
     late: Straggler | None = None
-    """In the last window."""
+    """Late ranks in the last window."""
     _began_ns: int | None = None
     _begin: Mapping[int, Pace] = field(default_factory=dict)
 
     def reset(self) -> None:
-        """Ranks were connected anew: what was measured before is of other processes."""
+        """Ranks were connected again: earlier measurements are of other processes."""
         self._began_ns, self.late = None, None
 
     def look(self, ranks: Mapping[int, Pace], now_ns: int) -> bool:
-        """Whether a window ends now: then `late` is who was late in it.
+        """Whether a window ends now: then `late` has its late ranks.
 
         Args:
-            ranks: what each said last; the same ranks from one `reset` to the next.
+            ranks: the last report of each; the same ranks from one `reset` to the next.
         """
         if self._began_ns is None:
             if ranks and all(each.steps for each in ranks.values()):
@@ -118,8 +119,8 @@ class LatenessWatch:
 
 
 def _latest(begin: Mapping[int, Pace], end: Mapping[int, Pace]) -> tuple[list[int], list[float]]:
-    """Ranks by the part of their time that they waited; and by how much the first of them waited
-    less than the second, the second than the third, … up to half of all."""
+    """Ranks by the share of their time that they waited; and the differences between the first and
+    second, second and third, … up to half of all."""
     parts = sorted(
         ((each.waited_ns - begin[rank].waited_ns) / max(1, each.at_ns - begin[rank].at_ns), rank)
         for rank, each in end.items()

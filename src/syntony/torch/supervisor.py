@@ -1,7 +1,7 @@
-"""`syntony run --spares`: the process that starts a job's launcher, and a coordinator beside it.
+"""`syntony run --spares`: the process that starts a job's launcher and its coordinator.
 
-It holds the coordinator's listening socket. A coordinator that dies is started again, finds what it
-needs in the job's directory (`spool`), and keepers and workers connect to it at the same address.
+It holds the coordinator's listening socket. A coordinator that dies is restarted, finds the state
+in the job's directory (`spool`), and keepers and workers connect to it at the same address.
 """
 
 from __future__ import annotations
@@ -30,44 +30,45 @@ if TYPE_CHECKING:
     from syntony.torch.orders import Origin, Settings
 
 MAX_STARTS = 8
-"""Of coordinators: one that dies again and again has a fault."""
+"""Maximum starts of a coordinator: one that dies again and again has a fault."""
 END_S = 20.0
-"""For a coordinator to end its spares, at the job's end."""
+"""Time for a coordinator to end its spares, at the job's end."""
 STOPPED_S = 3
-"""A coordinator that is stopped (SIGSTOP) is killed: ranks do not wait for it longer than
-`session.ACK_S`."""
+"""A coordinator that is stopped (SIGSTOP) for this long is killed: ranks do not wait for it longer
+than `session.ACK_S`."""
 BACKLOG = 1024
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class ListenError(Exception):
-    """The address cannot be listened at; one line."""
+    """The socket cannot listen at the address; the message is one line."""
 
 
 class JobOptions(NamedTuple):
-    """What the operator wants of a job."""
+    """The operator's options for a job."""
 
     settings: Settings
     job: str
-    """Its name, by which operators ask for it."""
+    """Its name, for commands of operators."""
     events: Path | None = None
-    """Appended to, a JSON object a line."""
+    """File to which events are appended, a JSON object a line."""
     address: str = "127.0.0.1"
     """Where the coordinator listens."""
     port: int = 0
     token: str = ""
-    """What those who connect know; empty: a new one."""
+    """Secret of those who connect; empty: a new one."""
     origin: Origin | None = None
-    """The checkpoint that it goes on from."""
+    """The checkpoint from which it resumes."""
 
 
 def run_job(
     argv: Sequence[str], environ: Mapping[str, str], wish: JobOptions, say: Callable[[str], None]
 ) -> int:
-    """Run the launcher with a coordinator beside it; the launcher's exit code, or `PRESERVED`.
+    """Run the launcher together with a coordinator; returns the launcher's exit code, or
+    `PRESERVED`.
 
     Raises:
-        ListenError: the address cannot be listened at.
+        ListenError: the socket cannot listen at the address.
         OSError: the launcher cannot be executed.
     """
     place = Path(tempfile.mkdtemp(prefix="syntony-job-"))
@@ -112,14 +113,14 @@ def _shell_code(code: int) -> int:
 
 
 class Coordinators:
-    """The coordinator of a job, and those that follow one that dies."""
+    """The coordinator of a job, and the successors of one that dies."""
 
     def __init__(
         self, wish: JobOptions, environ: Mapping[str, str], listener: socket.socket, place: Path,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
         self._wish = wish
-        # Its own connections are not the job's: nothing is loaded into it.
+        # Its own connections are not the job's: no library is preloaded into it.
         self._environ = {k: v for k, v in environ.items() if k not in {"LD_PRELOAD", "PYTHONPATH"}}
         self._listener = listener
         self._place = place
@@ -157,7 +158,7 @@ class Coordinators:
                 self._say(f"the coordinator died ({_word(code)}); another takes up the job")
                 self._process = self._start(resumed=True)
         self._say(f"not protected: {MAX_STARTS} coordinators died")
-        self._listener.close()  # whoever connects again must hear of it
+        self._listener.close()  # processes that reconnect must notice it
 
     def end(self, how: bytes = ENDED) -> None:
         """The job has ended, or (`KILLED`) its launcher has and cannot end its ranks."""
@@ -178,7 +179,7 @@ class Coordinators:
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a coordinator's end, its exit code; one that is stopped is killed."""
+    """Wait for a coordinator's end and return its exit code; one that is stopped is killed."""
     stopped_s = 0
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""Which workers are given up, by what is heard and not heard of them. Pure."""
+"""Which workers are lost, from their reports and their silence. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 SILENT_NS = 15 * S
-"""A worker is lost when both its keeper and itself were silent for so long: each speaks once a
-second, and a host that is merely starved is heard sooner."""
+"""A worker is lost when both its keeper and itself were silent for this long: each reports once a
+second, and a host that is only short of processor time reports sooner."""
 TOGETHER_NS = 500 * MS
-"""Ranks that stop within this time were stopped by one hand."""
+"""Ranks that stop within this time have a common cause."""
 
 
 def of_ranks(ranked: list[Worker], stopped_ns: int, now_ns: int) -> dict[int, str]:
@@ -21,8 +21,8 @@ def of_ranks(ranked: list[Worker], stopped_ns: int, now_ns: int) -> dict[int, st
 
     Args:
         ranked: all workers that hold a rank.
-        stopped_ns: a worker that is stopped for so long is lost.
-        now_ns: of the coordinator, which has listened all the time.
+        stopped_ns: a worker that is stopped for this long is lost.
+        now_ns: of the coordinator, which has been receiving all the time.
     """
     lost = {
         each.rank: "stopped"
@@ -39,12 +39,12 @@ def of_ranks(ranked: list[Worker], stopped_ns: int, now_ns: int) -> dict[int, st
 
 
 def of_spares(workers: Collection[Worker], stopped_ns: int, now_ns: int) -> list[str]:
-    """Names of spares that are lost: silent, or stopped for so long while no rank is.
+    """Names of spares that are lost: silent, or stopped for this long while no rank is.
 
     Args:
         workers: all of the job.
-        stopped_ns: as of `of_ranks`.
-        now_ns: likewise.
+        stopped_ns: as in `of_ranks`.
+        now_ns: as in `of_ranks`.
     """
     paused = any(each.rank is not None and each.stopped_ns is not None for each in workers)
 
@@ -59,7 +59,7 @@ def of_spares(workers: Collection[Worker], stopped_ns: int, now_ns: int) -> list
 
 
 def is_silent(worker: Worker, now_ns: int) -> bool:
-    """Whether nothing was heard of it for `SILENT_NS`."""
+    """Whether it was silent for `SILENT_NS`."""
     return now_ns - worker.heard_ns > SILENT_NS
 
 
@@ -73,7 +73,7 @@ def _paused_with(worker: Worker, ranked: list[Worker]) -> bool:
 
 
 def _are_one_host(silent: list[Worker], ranked: list[Worker]) -> bool:
-    """Whether these are all workers of one host, and others are heard: that host is gone."""
+    """Whether these are all workers of one host, while others report: that host is gone."""
     hosts = {each.host for each in silent}
     rest = [each for each in ranked if each not in silent]
     return len(hosts) == 1 and bool(rest) and not any(each.host in hosts for each in rest)

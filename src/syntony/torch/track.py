@@ -1,4 +1,4 @@
-"""Hears of objects that a program makes."""
+"""Tracks objects that a program makes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def track(kind: Any, add: Callable[[Any], None]) -> None:
-    """Have `add` called with each new object of a kind.
+    """Call `add` with each new object of a class.
 
-    When it is allocated: not every subclass calls `kind.__init__` (`ReduceLROnPlateau` does not),
-    and copies are made without it.
+    This happens at its allocation: not every subclass calls `kind.__init__` (`ReduceLROnPlateau`
+    does not), and copies are made without it.
     """
 
     def allocated(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -25,7 +25,7 @@ def track(kind: Any, add: Callable[[Any], None]) -> None:
 
 
 def patch_init(kind: Any, add: Callable[[Any], None]) -> None:
-    """Have `add` called with each object of a kind that the program makes, not with copies."""
+    """Call `add` with each object of a class that the program makes, not with copies."""
     init = kind.__init__
 
     def initialised(self: Any, *args: Any, **kwargs: Any) -> None:

@@ -1,1 +1,2 @@
-"""Decisions on paths: failover, placement, moves. Events in, instructions out; no IO."""
+"""Decisions about the paths of jobs' connections: failover, placement, pacing. Events in,
+instructions out; no IO."""

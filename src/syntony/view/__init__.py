@@ -1,1 +1,2 @@
-"""Records as people look at them: terminal pictures without IO. Pure."""
+"""Text pictures of records for the terminal: charts, maps, matrices, tables. Pure; the command line
+prints them."""

@@ -1,1 +1,2 @@
-"""Every byte that crosses a process boundary: messages, column schemas, file formats. Pure."""
+"""Everything that crosses a process boundary: messages, column schemas, file formats, with encoding
+and bounds. Pure."""

@@ -1,4 +1,5 @@
-"""Why a job is slow: bundles of recorded telemetry, and rules that name the cause. Pure."""
+"""Finds out why a job is slow: bundles of recorded telemetry, and rules that name the cause.
+Everything here is pure: no clock, file or socket; `syntony why` and the controller call it."""
 
 from syntony.workload.bundle import Bundle, Gap, Manifest
 from syntony.workload.diagnose import Diagnosis, diagnose

@@ -1,4 +1,4 @@
-"""Who suffers from a fault, and what it cost."""
+"""Which jobs and ranks a fault affects, and what it costs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from syntony.workload.verdict import RuleFinding
 
 MIN_STEPS = 3
-"""Steps of a rank before the onset, and after it, that can be compared."""
+"""Minimum steps of a rank before the onset, and after it, for a comparison."""
 HOUR_NS = 3_600_000_000_000
 
 
 def blast_radius(facts: BundleFacts, finding: RuleFinding) -> BlastRadius:
-    """Jobs and ranks that wait for what the finding touches, and GPU time lost since its onset.
+    """Jobs and ranks that wait for what the finding affects, and GPU time lost since its onset.
 
-    A rank that shares a communicator with one that is touched waits for it.
+    A rank that shares a communicator with an affected one waits for it.
     """
     touched = finding.ranks | facts.ranks_of(finding.flows)
     waiting = _waiting(facts, touched)
@@ -47,7 +47,7 @@ def _waiting(facts: BundleFacts, touched: frozenset[int]) -> frozenset[int]:
 def _cost(
     facts: BundleFacts, finding: RuleFinding, waiting: frozenset[int]
 ) -> tuple[float | None, float | None]:
-    """Step time after over before, and time lost by all ranks that wait, in ns."""
+    """Ratio of step time after to before, and time lost by all waiting ranks, in ns."""
     if finding.fault is FaultClass.HANG:
         return None, float(len(waiting) * max(0, facts.end_ns - finding.onset_ns))
     steps = facts.steps

@@ -1,7 +1,7 @@
-"""A bundle as the rules see it: checked columns, and what is missing.
+"""A bundle as the rules use it: checked columns, and what is missing.
 
-Text columns are numbered once, so that rules compare integers. What cannot be used is left out and
-named in `Bundle.gaps`, with what cannot be concluded without it.
+Text columns are numbered once, so that rules compare integers. Unusable data is left out and listed
+in `Bundle.gaps`, with the conclusions that are impossible without it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from syntony.errors import InputError
 from syntony.workload.schema import FORMAT, TABLES, VERSION
 
 NULL = np.iinfo(np.int64).min
-"""In `instant` and `whole` columns; NaN in numbers and flags, code -1 in texts and names."""
+"""Null in `instant` and `whole` columns; numbers and flags use NaN, texts and names the code -1."""
 OWN_CLOCKS = "each host's own"
-"""Timeline of a bundle whose instants compare only within one host."""
+"""Timeline of a bundle whose instants are comparable only within one host."""
 MAX_SPAN_NS = 32 * 86_400 * 1_000_000_000
-"""A bundle covers a month at most: rows farther from its middle are of another clock."""
+"""A bundle covers a month at most: rows farther from its middle belong to another clock."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,7 +68,7 @@ class BundleTable:
         return Codes(np.full(self.rows, -1, dtype=np.int64), ()) if found is None else found
 
     def where(self, keep: NDArray[np.bool_]) -> BundleTable:
-        """Rows that are to be kept."""
+        """The rows for which the mask is true."""
         kept = {
             name: Codes(each.codes[keep], each.values) if isinstance(each, Codes) else each[keep]
             for name, each in self.columns.items()
@@ -83,35 +83,35 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     job: str = ""
     timeline: str = "fleet"
-    """Name of the clock, island or epoch on which instants lie."""
+    """Name of the clock, island or epoch to which instants refer."""
     timelines: dict[str, str] = {}
-    """Tables whose instants lie on another."""
+    """Tables whose instants refer to another one."""
     begin_ns: int | None = None
     end_ns: int | None = None
-    """When recording ended: a job that hangs writes no rows."""
+    """When recording ended: a hanging job writes no rows."""
     rail_shares: dict[str, float] = {}
     """Planned share of bytes by rail; empty: equal."""
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Something that is missing or was left out, and what that costs."""
+    """Data that is missing or was left out, and the consequence."""
 
     table: str
     reason: str
-    """One line: what is wrong."""
+    """The problem, in one line."""
     limits: str = ""
-    """What cannot be concluded."""
+    """Conclusions that are impossible."""
 
 
 class Bundle(NamedTuple):
-    """What is to be diagnosed."""
+    """The data to be diagnosed."""
 
     manifest: Manifest
     tables: Mapping[str, BundleTable]
     gaps: tuple[Gap, ...]
 
     def table(self, name: str) -> BundleTable:
-        """The table, or one without rows."""
+        """The table, or an empty one."""
         return self.tables.get(name) or BundleTable(name, {}, 0)
 
 
@@ -123,14 +123,14 @@ LIMITS = {
     "hosts": "GPU throttling, host jitter by run queues, state of clocks",
     "steps": "data stalls, and stragglers explained by their work",
 }
-"""What is lost with each table."""
+"""Conclusions that are impossible without each table."""
 
 
 def parse_manifest(data: bytes) -> Manifest:
-    """`manifest.json` as bytes.
+    """Parse the bytes of `manifest.json`.
 
     Raises:
-        InputError: not JSON of this shape, another format, or a version that is not known.
+        InputError: not JSON of this structure, another format, or an unknown version.
     """
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
@@ -140,7 +140,7 @@ def parse_manifest(data: bytes) -> Manifest:
 
 
 def check_manifest(manifest: Manifest) -> Manifest:
-    """The manifest, if it is of a known format.
+    """Return the manifest if its format is known.
 
     Raises:
         InputError: it is not.
@@ -163,7 +163,7 @@ def check_manifest(manifest: Manifest) -> Manifest:
 def make_bundle(
     manifest: Manifest, columns: Mapping[str, Mapping[str, Any]], gaps: tuple[Gap, ...] = ()
 ) -> Bundle:
-    """A bundle from typed columns by table; `gaps` are those that reading them already found.
+    """Make a bundle from typed columns by table; `gaps`: those already found while reading.
 
     Raises:
         InputError: no table can be used.
@@ -188,7 +188,7 @@ def make_bundle(
 
 
 def _checked(name: str, columns: Mapping[str, Any]) -> tuple[BundleTable | None, list[Gap]]:
-    """The table without the rows that make no sense; None if it cannot be used."""
+    """The table without invalid rows; None if it cannot be used."""
     rows = len(next(iter(columns.values()))) if columns else 0
     missing = [each.name for each in TABLES[name] if each.required and each.name not in columns]
     if missing:
@@ -219,8 +219,8 @@ def _checked(name: str, columns: Mapping[str, Any]) -> tuple[BundleTable | None,
 
 
 def _sane(name: str, values: Floats) -> Floats:
-    """Finite and, where only that can be, not negative; else null. Delays may be negative: clocks
-    are wrong."""
+    """Finite values, and non-negative ones where negative is impossible; else null. Delays may be
+    negative, because clocks may be wrong."""
     bad = ~np.isfinite(values) | (np.abs(values) > 2.0**62)
     if not name.startswith("owd_"):
         bad |= values < 0
@@ -228,7 +228,7 @@ def _sane(name: str, values: Floats) -> Floats:
 
 
 def instants(table: BundleTable) -> Ints:
-    """Where the table's rows lie in time, (rows,)."""
+    """Instants of the table's rows, (rows,)."""
     for name in ("at_ns", "enqueue_ns", "begin_ns"):
         if name in table:
             return table.ints(name)
@@ -238,7 +238,7 @@ def instants(table: BundleTable) -> Ints:
 def _of_one_clock(
     manifest: Manifest, tables: dict[str, BundleTable], gaps: list[Gap]
 ) -> dict[str, BundleTable]:
-    """Only tables, and only rows, on the manifest's timeline."""
+    """Only tables and rows that are on the manifest's timeline."""
     for name in [name for name in tables if manifest.timelines.get(name, manifest.timeline)
                  != manifest.timeline]:  # fmt: skip
         other = manifest.timelines[name]

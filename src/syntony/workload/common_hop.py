@@ -1,7 +1,7 @@
-"""Which link is common to the flows that suffer and to few of those that do not.
+"""The link that affected flows have in common and few others cross.
 
-Boolean set cover for the tens to thousands of flows of a job, where two that suffer are evidence;
-`syntony.fabric.locate` weighs losses of very many probes (docs/decisions/0241).
+Boolean set cover for the tens to thousands of flows of a job, where two affected flows are
+evidence; `syntony.fabric.locate` evaluates losses of very many probes (docs/decisions/0241).
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 MIN_PURITY = 0.75
-"""Of the flows across a link, so many must suffer."""
+"""Minimum share of affected flows across a link."""
 
 
 class Common(NamedTuple):
-    """A link, and links that the same suffering flows cross with as few others."""
+    """A link, and links that the same affected flows cross with as few others."""
 
     links: tuple[str, ...]
     flows: frozenset[int]
-    """Suffering flows across it."""
+    """Number of affected flows across it."""
     healthy: int
-    """Other flows across it."""
+    """Number of other flows across it."""
 
 
 def common_hops(
@@ -32,7 +32,7 @@ def common_hops(
     healthy: Collection[int],
     at_least: int = 2,
 ) -> list[Common]:
-    """Fewest links that explain the suffering flows, each shared by `at_least` of them."""
+    """The fewest links that explain the affected flows, each shared by `at_least` of them."""
     bad: Mapping[str, set[int]] = _crossing(hops, suffering)
     good: Mapping[str, set[int]] = _crossing(hops, healthy)
     left = set(suffering)

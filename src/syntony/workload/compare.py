@@ -1,8 +1,8 @@
-"""Two recorded runs of a job: whether they can be compared, and what changed.
+"""Compares two recorded runs of a job: whether they are comparable, and what changed.
 
 Rule 0, compare like with like: operations of the same kind, size and ranks; flows between the same
-NICs; links, hosts and GPUs of the same name. A change counts beyond a tenth and beyond what the
-scatter of both runs explains.
+NICs; links, hosts and GPUs of the same name. A change counts if it exceeds a tenth and the scatter
+of both runs.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ if TYPE_CHECKING:
     from syntony.workload.verdict import Verdict
 
 MIN_RATIO = 1.1
-"""Between medians, either way, from which something changed."""
+"""Minimum ratio of medians, in either direction, for a change."""
 SIGMAS = 4.0
-"""Of the standard error of the difference of medians that it must be beyond as well: hundreds of
-things are compared, of which none may change by chance."""
+"""Minimum change in standard errors of the difference of medians: hundreds of values are compared,
+and none should change by chance."""
 MEDIAN_ERROR = 1.2533
-"""Standard error of a median over that of a mean, for a normal distribution."""
+"""Ratio of the standard error of a median to that of a mean, for a normal distribution."""
 MIN_VALUES = 5
-"""Values of each run without which nothing is compared."""
+"""Minimum values of each run for a comparison."""
 DIGITS = 3
-"""Significant digits of the size of an operation: sizes that are equal to them are the same
-operation."""
+"""Significant digits of the size of an operation: operations with equal digits are the same."""
 NOTHING = 1e-9
-"""Share of the value after: a smaller value before counts as zero, and no ratio is given."""
+"""Share of the value after; a smaller value before counts as zero, and no ratio is given."""
 NONE = -1.0
 """Key of a size or number of ranks that was not recorded."""
 COLUMNS = (
@@ -60,7 +59,7 @@ COLUMNS = (
 
 
 class RunDifference(msgspec.Struct, frozen=True):
-    """Something that both runs have, and that is not as it was."""
+    """A value of both runs that differs."""
 
     measure: str
     subject: str
@@ -68,29 +67,29 @@ class RunDifference(msgspec.Struct, frozen=True):
     before: float
     after: float
     ratio: float | None
-    """After over before; null where there was nothing before."""
+    """After divided by before; null if there was nothing before."""
     worse: bool
     values: tuple[int, int]
-    """How many values each median is of."""
+    """Number of values of each median."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """What can be said of two runs."""
+    """The result of a comparison."""
 
     comparable: bool
     differs: tuple[str, ...]
-    """What was set up differently."""
+    """Differences in the setup."""
     sentences: tuple[str, ...]
     changes: tuple[RunDifference, ...]
     """Worst first."""
     appeared: tuple[str, ...]
-    """Verdicts of the second run alone."""
+    """Verdicts of only the second run."""
     gone: tuple[str, ...]
-    """Verdicts of the first run alone."""
+    """Verdicts of only the first run."""
 
 
 class _Measure(NamedTuple):
-    """Values by subject; whether more is worse; what matters first."""
+    """Values by subject; whether more is worse; the more important ones first."""
 
     name: str
     unit: str
@@ -103,7 +102,7 @@ _Measures = dict[str, _Measure]
 
 
 def compare(one: Bundle, other: Bundle) -> Comparison:
-    """What changed from one run to the other."""
+    """Changes from one run to the other."""
     setup, hard = _differences(one, other)
     if hard:
         text = f"The runs cannot be compared: {'; '.join(hard)}."
@@ -125,7 +124,7 @@ def compare(one: Bundle, other: Bundle) -> Comparison:
 
 
 def _differences(one: Bundle, other: Bundle) -> tuple[list[str], list[str]]:
-    """What was set up or recorded differently, and what of it makes the runs unlike."""
+    """Differences in setup or recording, and those that make the runs incomparable."""
     setup, hard = [], []
     sizes = [_ranks(each) for each in (one, other)]
     if all(sizes) and sizes[0] != sizes[1]:
@@ -214,8 +213,8 @@ def _bytes(size: float) -> str:
 
 
 def _measures(bundle: Bundle, by_name: bool, one_clock: bool) -> list[_Measure]:
-    """Everything that is compared; parts of the fabric only where hosts are the same, what needs
-    the instants of several hosts only where they are of one clock."""
+    """Everything that is compared: parts of the fabric only if hosts are the same, and values that
+    need instants of several hosts only if these share one clock."""
     steps = bundle.table("steps")
     length = (steps.ints("end_ns") - steps.ints("begin_ns")).astype(float)
     took, late = _collectives(bundle) if one_clock else ({}, {})
@@ -234,8 +233,8 @@ def _measures(bundle: Bundle, by_name: bool, one_clock: bool) -> list[_Measure]:
 
 
 def _collectives(bundle: Bundle) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """By operation: from when the last rank came to when the last was done, and from the first
-    rank's coming to the last's, in ns."""
+    """By operation: time from the last rank's arrival to the last rank's end, and from the first
+    rank's arrival to the last's, in ns."""
     table = bundle.table("collectives")
     enqueue, done = table.ints("enqueue_ns"), table.ints("done_ns")
     comms, seqs = table.codes("comm").codes, table.ints("seq")
@@ -246,7 +245,7 @@ def _collectives(bundle: Bundle) -> tuple[dict[str, Floats], dict[str, Floats]]:
         number = number.reshape(-1)
         count = int(number.max()) + 1
         last, first, end = np.zeros(count), np.full(count, np.inf), np.zeros(count)
-        offset = int(enqueue[place].min())  # float64 keeps ns only of differences
+        offset = int(enqueue[place].min())  # float64 is exact in ns only for differences
         begun = (enqueue[place] - offset).astype(float)
         np.maximum.at(last, number, begun)
         np.minimum.at(first, number, begun)
@@ -259,7 +258,7 @@ def _collectives(bundle: Bundle) -> tuple[dict[str, Floats], dict[str, Floats]]:
 
 
 def _by(table: BundleTable, column: str, keys: tuple[str, ...]) -> dict[str, Floats]:
-    """Values of a column by what these text columns name; all as one where there are none."""
+    """Values of a column by the names in these text columns; all as one if there are none."""
     values = table.numbers(column)
     known = np.flatnonzero(np.isfinite(values))
     names = [table.codes(key) for key in keys]
@@ -279,7 +278,7 @@ def _changes(before: _Measure, after: _Measure) -> Iterator[RunDifference]:
         low, high = float(np.median(one)), float(np.median(other))
         noise = MEDIAN_ERROR * math.hypot(_error(one), _error(other))
         if min(low, high) < 0 or low == high or abs(high - low) <= SIGMAS * noise:
-            continue  # below 0: a clock that is wrong
+            continue  # below 0: a wrong clock
         ratio = high / low if low > NOTHING * high else None
         if ratio and 1 / MIN_RATIO < ratio < MIN_RATIO:
             continue
@@ -289,7 +288,7 @@ def _changes(before: _Measure, after: _Measure) -> Iterator[RunDifference]:
 
 
 def _distance(change: RunDifference) -> float:
-    """How far apart the values are, as a logarithm; infinite from or to nothing."""
+    """Logarithmic distance of the values; infinite from or to zero."""
     return abs(math.log(change.ratio)) if change.ratio else math.inf
 
 
@@ -313,14 +312,14 @@ def _named(verdict: Verdict) -> str:
 
 
 def size(change: RunDifference) -> str:
-    """Both values of a change, and their ratio, for people."""
+    """Both values of a change, and their ratio, as text."""
     after, before = (show(each, change.unit) for each in (change.after, change.before))
     times = f", {change.ratio:.2f} times" if change.ratio else ""
     return f"{after} against {before}{times}"
 
 
 def show(value: float, unit: str) -> str:
-    """A value for people."""
+    """A value as text."""
     if unit == "ns":
         return format_ns(value)
     return format_bps(value) if unit == "bit/s" else f"{value:.3g} {unit}".rstrip()

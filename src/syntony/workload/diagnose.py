@@ -1,4 +1,4 @@
-"""From a bundle to verdicts: every rule is asked, then causes are parted from their symptoms."""
+"""From a bundle to verdicts: runs every rule, then separates causes from symptoms."""
 
 from __future__ import annotations
 
@@ -28,25 +28,26 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import Bundle
 
 OVERLAP = 0.5
-"""Part of a finding's flows or ranks that a cause must touch to explain it."""
+"""Share of a finding's flows or ranks that a cause must affect to explain it."""
 TIE = 0.05
-"""Findings of two classes of the same flows or ranks, as sure within this, are undetermined."""
+"""Findings of two classes of the same flows or ranks whose confidences differ by less are
+undetermined."""
 
 
 SHARED = frozenset({FaultClass.INCAST, FaultClass.CONTENTION})
 MIN_CONFIDENCE = 0.5
-"""Below it a finding is a note, not a verdict."""
+"""A finding with less confidence is a note, not a verdict."""
 
 
 class Diagnosis(NamedTuple):
-    """What is wrong, the surest first, and what could not be looked at."""
+    """Verdicts, with the highest confidence first, and what could not be examined."""
 
     verdicts: tuple[Verdict, ...]
     gaps: tuple[Gap, ...]
 
 
 def diagnose(bundle: Bundle) -> Diagnosis:
-    """Judges a bundle. The same bundle gives the same verdicts."""
+    """Diagnose a bundle. The same bundle gives the same verdicts."""
     facts = BundleFacts(bundle)
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
@@ -61,7 +62,8 @@ def diagnose(bundle: Bundle) -> Diagnosis:
 
 
 def _distinct(found: Iterable[RuleFinding]) -> list[RuleFinding]:
-    """One finding for each class and subject, the surest: a dead rank stops many communicators."""
+    """One finding for each class and subject, with the highest confidence: a dead rank stops many
+    communicators."""
     best: dict[tuple[FaultClass, tuple[str, ...]], RuleFinding] = {}
     for each in found:
         known = best.setdefault((each.fault, each.subjects), each)
@@ -87,7 +89,7 @@ def _causes(found: list[RuleFinding]) -> tuple[list[RuleFinding], dict[int, tupl
     }  # fmt: skip
     found = sorted(found, key=lambda each: order[id(each)])
     root = worst
-    """What explains the worst queue explains its echoes."""
+    """The finding that explains the worst queue also explains its echoes."""
     for each in found:
         cause = next((one for one in causes if _explains(one, each) or (
             one is root and worst is not None and _echoes(worst, each))
@@ -105,7 +107,7 @@ def _causes(found: list[RuleFinding]) -> tuple[list[RuleFinding], dict[int, tupl
 def _worst(queues: list[RuleFinding]) -> RuleFinding | None:
     """The queue of which others are echoes: that with the longest delays, unless flows that do not
     cross it wait further down, for one receiver. Congestion spreads against the traffic, from a
-    full link to those that feed it: what comes out of a full link cannot overfill the next one."""
+    full link to those that feed it; the traffic out of a full link cannot overfill the next one."""
     worst = max(queues, key=lambda each: each.excess_ns, default=None)
     if worst is None or worst.fault is not FaultClass.CONTENTION:
         return worst
@@ -118,19 +120,19 @@ def _worst(queues: list[RuleFinding]) -> RuleFinding | None:
 
 
 def _echoes(worst: RuleFinding, other: RuleFinding) -> bool:
-    """Whether a queue is what a far worse one makes of the same job's traffic."""
+    """Whether a queue is the effect of a far worse one on the same job's traffic."""
     together = other.onset_ns <= worst.last_ns and worst.onset_ns <= other.last_ns
     return other.fault in QUEUES and together and other.excess_ns < ECHO * worst.excess_ns
 
 
 def _kept_waiting(finding: RuleFinding) -> bool:
-    """Whether it is a flow of which only the rate is low: its packets, once sent, do not wait."""
+    """Whether it is a flow with only a low rate: its packets, once sent, do not wait."""
     return finding.fault is FaultClass.SLOW_FLOW and finding.excess_ns <= 0
 
 
 def _starves(cause: RuleFinding, other: RuleFinding) -> bool:
-    """Whether a flow has less to send because something else holds up its ring or tree, or is
-    delayed by the bursts that this makes without being slower."""
+    """Whether a flow has less to send because another cause holds up its ring or tree, or is
+    delayed by the resulting bursts without being slower."""
     together = other.onset_ns <= cause.last_ns and cause.onset_ns <= other.last_ns
     if not together or _kept_waiting(cause):
         return False
@@ -139,15 +141,15 @@ def _starves(cause: RuleFinding, other: RuleFinding) -> bool:
 
 
 def _keeps_pace(finding: RuleFinding) -> bool:
-    """Whether it is a flow that is delayed, and not slower than others as far as is known."""
+    """Whether it is a flow that is delayed but not slower than others, as far as known."""
     rates = [each for each in finding.evidence if each.signal == "rate_bps"]
     slower = any((each.value or 0.0) < SLOW_RATE * (each.baseline or 0.0) for each in rates)
     return finding.fault is FaultClass.SLOW_FLOW and not slower
 
 
 def _exceptions(causes: list[RuleFinding], early_ns: int) -> tuple[list[RuleFinding], list[Gap]]:
-    """Without links at which flows have always waited where they came to wait at others: how a job
-    is placed does not change. Without any where there are so many that none is an exception."""
+    """Findings without links at which flows have always waited, if they began to wait at others: a
+    job's placement does not change. Without any if there are so many that none is an exception."""
     shared = [each for each in causes
               if each.fault in SHARED and each.confidence >= MIN_CONFIDENCE]  # fmt: skip
     changed = [each for each in shared if each.onset_ns > early_ns]
@@ -171,7 +173,7 @@ def _explains(cause: RuleFinding, other: RuleFinding) -> bool:
 
 
 def _overlap(cause: RuleFinding, other: RuleFinding) -> float:
-    """The part of the other's flows, else of its ranks, that the cause touches as well."""
+    """The share of the other's flows, else of its ranks, that the cause affects as well."""
     parts = [
         len(mine & theirs) / len(theirs)
         for mine, theirs in ((cause.flows, other.flows), (cause.ranks, other.ranks))
@@ -181,7 +183,8 @@ def _overlap(cause: RuleFinding, other: RuleFinding) -> float:
 
 
 def _ties(causes: list[RuleFinding]) -> list[RuleFinding]:
-    """Two classes that touch the same, and as sure, become one that says so."""
+    """Combine two classes with the same flows or ranks and equal confidence into one undetermined
+    verdict."""
     left, result = list(causes), []
     while left:
         first = left.pop(0)

@@ -1,4 +1,4 @@
-"""Everything the rules ask of a bundle, computed once."""
+"""All values that the rules use of a bundle, computed once."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ if TYPE_CHECKING:
 
 
 MOST_LATE = 0.6
-"""Of a bundle's flows; if more are late, only a link that most of them cross can be to blame."""
+"""Share of a bundle's flows; if more are late, only a link that most of them cross can be at
+fault."""
 
 EARLY = 0.1
-"""Part of a recording in which what has always been so is seen for the first time."""
+"""Share of a recording in which permanent conditions are seen for the first time."""
 ALWAYS = 0.5
-"""Delay above the reference in that part, over the upper quartile of all, from which flows have
-waited since the recording began: before a fault they wait a third as much at most."""
+"""Ratio of the delay above the reference in that part to the upper quartile of all, from which
+flows have waited since the recording began: before a fault they wait a third as much at most."""
 OFTEN = 0.15
 """Share of windows beyond the limit up to which a flow that is not late is healthy."""
 
 
 class BundleFacts:
-    """A bundle, looked at in the ways in which the rules look."""
+    """A bundle, with the derived values that the rules need."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
@@ -59,7 +60,7 @@ class BundleFacts:
         self._distrust_clocks()
 
     def _distrust_clocks(self) -> None:
-        """Hosts whose clock says itself that it is not known: their delays prove nothing."""
+        """Hosts whose clock reports itself as unsynchronized: their delays prove nothing."""
         table = self.bundle.tables.get("hosts")
         if table is None or "clk_state" not in table:
             return
@@ -85,7 +86,7 @@ class BundleFacts:
         return sorted(found)
 
     def distrust(self, nics: Iterable[str]) -> None:
-        """Take the delays of these NICs out of everything that follows."""
+        """Remove the delays of these NICs from everything that follows."""
         names = list(nics)
         if self.flows is not None:
             self.flows.distrust(names)
@@ -101,7 +102,7 @@ class BundleFacts:
 
     @cached_property
     def end_ns(self) -> int:
-        """End of the recording: the manifest's, else the last thing seen."""
+        """End of the recording: from the manifest, else the last instant in the data."""
         ends = []
         for table in self.bundle.tables.values():
             for name in ("at_ns", "enqueue_ns", "end_ns", "done_ns"):
@@ -113,7 +114,7 @@ class BundleFacts:
 
     @cached_property
     def early_ns(self) -> int:
-        """Up to then what has always been so is seen for the first time."""
+        """Until then permanent conditions are seen for the first time."""
         return self.begin_ns + round(EARLY * (self.end_ns - self.begin_ns))
 
     def span(self, stretch: Episode) -> tuple[int, int]:
@@ -127,8 +128,8 @@ class BundleFacts:
     ) -> tuple[int, int, float]:
         """Begin, end and share of windows of what several flows show: medians.
 
-        With `bad`, (flows, windows), the share is that of windows in which half of the flows that
-        sent show it: each alone is an intermittent witness.
+        With `bad`, (flows, windows), the share is that of windows in which half of the sending
+        flows show it: each flow alone shows it only intermittently.
         """
         assert self.flows is not None  # noqa: S101 - episodes of flows
         stretches = [among[each] for each in flows if each in among]
@@ -171,8 +172,8 @@ class BundleFacts:
         return found
 
     def _worst_late(self) -> set[int]:
-        """Late flows whose delay is at least `ECHO` times the second longest. Compared with these,
-        late flows of the job's other queues count as healthy."""
+        """Late flows whose delay is at least `ECHO` times the second longest. In comparison, late
+        flows of the job's other queues count as healthy."""
         assert self.flows is not None  # noqa: S101 - late flows
         excess = {each: self.flows.mean_over(self.flows.excess, each, stretch)
                   for each, stretch in self.flows.late.items()}  # fmt: skip
@@ -182,7 +183,7 @@ class BundleFacts:
         return {each for each, value in excess.items() if value >= ECHO * level}
 
     def fullest(self, links: tuple[str, ...], begin_ns: int, last_ns: int) -> tuple[str, ...]:
-        """Those of the links that are clearly fuller than the others, where that is known."""
+        """Links that are clearly fuller than the others, if known."""
         if self.links is None:
             return links
         level = {link: self.links.level(self.links.utilisation, link, begin_ns, last_ns)
@@ -194,7 +195,7 @@ class BundleFacts:
         return tuple(link for link in links if known[link] >= best - 0.05)
 
     def use(self, link: str, begin_ns: int, last_ns: int) -> float | None:
-        """Utilisation of a link over a stretch; None where it was not recorded."""
+        """Utilisation of a link over a time interval; None if not recorded."""
         if self.links is None:
             return None
         return self.links.level(self.links.utilisation, link, begin_ns, last_ns)
@@ -207,7 +208,7 @@ class BundleFacts:
         return bool(early >= ALWAYS * np.nanquantile(excess, 0.75))
 
     def ranks_of(self, flows: Iterable[int]) -> frozenset[int]:
-        """Ranks at the ends of flows, where the flows say which."""
+        """Ranks at the ends of flows, where these are recorded."""
         if self.flows is None:
             return frozenset()
         ends = [value for each in flows for value in (self.flows.rank[each], self.flows.peer[each])]

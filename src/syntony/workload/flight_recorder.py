@@ -1,9 +1,10 @@
-"""Flight-recorder dumps of PyTorch's c10d as the table `collectives`.
+"""Reads flight-recorder dumps of PyTorch's c10d as the table `collectives`.
 
 Formats since 2.2: a bare list of entries; version 1 with `seq_id`; version 2 with
 `collective_seq_id` and `p2p_seq_id` (torch/csrc/distributed/c10d/FlightRecorder.hpp). Entries are
 numbered within their process group; ranks are the job's. Instants are those of each host's own
-clock, and ends are when a watchdog saw them: enough to tell who did not come, not who came late.
+clock, and ends are when a watchdog noticed them: enough to find ranks that are absent, not those
+that are late.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from syntony.workload.schema import FORMAT, VERSION
 
 KNOWN = ("1.", "2.")
 MAX_ENTRIES = 1_000_000
-"""Of one dump."""
+"""Maximum entries of one dump."""
 EQUAL_SIZES = frozenset({
     "all_reduce", "allreduce", "broadcast", "_broadcast_oop", "reduce", "_reduce_oop",
     "_all_gather_base", "all_gather_into_tensor_coalesced", "_reduce_scatter_base",
     "reduce_scatter_tensor_coalesced", "allreduce_coalesced", "all_gather_single",
     "reduce_scatter_single",
 })  # fmt: skip
-"""Operations for which every rank must bring as many bytes; for others sizes may differ."""
+"""Operations for which every rank must contribute the same number of bytes; for others sizes may
+differ."""
 ITEM_BYTES = {
     "Byte": 1, "Char": 1, "Bool": 1, "Half": 2, "BFloat16": 2, "Short": 2, "Int": 4, "Float": 4,
     "Long": 8, "Double": 8, "ComplexFloat": 8, "ComplexDouble": 16,
@@ -46,11 +48,11 @@ class Dump(NamedTuple):
     rank: int
     value: Any
     written_ns: int
-    """When the file was written last."""
+    """When the file was last written."""
 
 
 class Read(NamedTuple):
-    """Columns of `collectives` as lists or arrays of one length, the manifest, what is missing."""
+    """Columns of `collectives` as lists or arrays of one length, the manifest, and gaps."""
 
     columns: dict[str, Any]
     manifest: Manifest
@@ -68,7 +70,7 @@ class _Entry(NamedTuple):
 
 
 def collectives(dumps: Sequence[Dump]) -> Read:
-    """All entries of all dumps. What cannot be used is left out and named."""
+    """All entries of all dumps. Unusable ones are left out and listed."""
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     gaps: list[Gap] = []
     groups: dict[str, set[int]] = defaultdict(set)
@@ -115,7 +117,7 @@ def _typed(columns: dict[str, list[Any]]) -> dict[str, Any]:
 
 
 def _manifest(columns: dict[str, list[Any]], dumps: Sequence[Dump]) -> Manifest:
-    """A dump does not say when it was made: the first file was written then, or later."""
+    """A dump has no creation time: the first file was written then, or later."""
     last = max([*columns["enqueue_ns"], *columns["done_ns"]], default=0)
     written = min((dump.written_ns for dump in dumps), default=0)
     return Manifest(format=FORMAT, version=VERSION, timeline=OWN_CLOCKS,
@@ -151,12 +153,12 @@ def _members(config: Any) -> dict[str, set[int]]:
 
 
 def _name(value: Any) -> str:
-    """A text or number as a name. Anything else could be nested so that its text has no end."""
+    """A text or number as a name. Any other type could be nested, with text of unlimited length."""
     return _text(value) if isinstance(value, str) else str(value) if _whole(value) else "?"
 
 
 def _text(value: str) -> str:
-    """A name as UTF-8 can write it: JSON and pickles may hold half of a surrogate pair."""
+    """A name as valid UTF-8: JSON and pickles may contain half of a surrogate pair."""
     return value[:200].encode(errors="replace").decode()
 
 
@@ -165,7 +167,7 @@ def _whole(value: Any) -> TypeGuard[int]:
 
 
 def _entry(each: Any, members: dict[str, set[int]]) -> _Entry | None:
-    """One entry; None if it lacks what is needed."""
+    """One entry; None if a required field is missing."""
     if not isinstance(each, dict):
         return None
     name, state = each.get("profiling_name"), each.get("state")
@@ -195,7 +197,7 @@ def _entry(each: Any, members: dict[str, set[int]]) -> _Entry | None:
 
 
 def _bytes(each: dict[str, Any], op: str) -> float:
-    """Bytes that the rank brings, where all must bring as many; else NaN."""
+    """Bytes that the rank contributes, where all must contribute the same; else NaN."""
     sizes, kinds = each.get("input_sizes"), each.get("input_dtypes")
     if op not in EQUAL_SIZES or not isinstance(sizes, list):
         return math.nan

@@ -27,20 +27,20 @@ class FlowLine(msgspec.Struct, frozen=True, kw_only=True):
     rate_bps: float | None
     """Median while it sent."""
     in_band_ns: float | None
-    """Median delay of the job's own packets; of TCP half of the round trip."""
+    """Median delay of the job's own packets; for TCP half of the round trip."""
     worst_in_band_ns: float | None
     """… of its worst window."""
     out_of_band_ns: float | None
-    """Median delay of probes between the same NICs at the same time. Half of the way there and back
-    where the flow's is half of its round trip."""
+    """Median delay of probes between the same NICs at the same time. Half of the round trip if the
+    flow's delay is half of its round trip."""
     one_way_ns: float | None
     """Median one-way delay of its own segments from NIC to NIC, in its direction alone."""
     worst_one_way_ns: float | None
     """… of its worst window."""
     one_way_bound_ns: float | None
-    """How far these may be off for both clocks."""
+    """Error bound of these from both clocks."""
     one_way_why: str
-    """Why there is none."""
+    """Why there is no value."""
     probed_one_way_ns: float | None
     """Median one-way delay of probes in its direction at the same time."""
     retransmits: float | None
@@ -48,7 +48,7 @@ class FlowLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def flow_lines(bundle: Bundle) -> tuple[FlowLine, ...]:
-    """Of every flow that was recorded, those with the longest delay first, of either kind."""
+    """All recorded flows, those with the longest delay first, of either kind."""
     table = bundle.tables.get("flows")
     if table is None:
         return ()

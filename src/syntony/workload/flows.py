@@ -1,7 +1,8 @@
-"""Flows as a matrix, each compared with its like: delayed, slow, lossy, blocked, moved.
+"""Flows as a matrix, each compared with similar ones: delayed, slow, lossy, blocked, moved.
 
 Rule 0, compare like with like: a flow's reference is the lower of its own low quantile and the
-median of that of flows of the same job over as many hops; rates are compared with sibling channels.
+median of that of flows of the same job over the same number of hops; rates are compared with
+sibling channels.
 """
 
 from __future__ import annotations
@@ -20,32 +21,33 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import BundleTable, Floats, Ints
 
 LATE_RATIO = 2.0
-"""Delay over its reference from which packets wait on the way (a queue as long as the path)."""
+"""Ratio of delay to reference from which packets wait on the way (a queue as long as the path)."""
 SLOW_RATIO = 3.0
 """… from which one flow alone is slow (taxonomy)."""
 MUCH_ALWAYS = 10.0
-"""… from which flows are slow though it has been so since the recording began: up to there it is
-what a job's placement and its own bursts do."""
+"""… from which flows are slow even if it has been so since the recording began: up to this, a job's
+placement and its own bursts explain it."""
 SLOW_RATE = 0.6
-"""Rate over that of the siblings below which a flow is slow (taxonomy)."""
+"""Ratio of the rate to the siblings' below which a flow is slow (taxonomy)."""
 LIKE = 1.3
 """Siblings are alike within this factor (taxonomy)."""
 CLOCK_SIGMAS = 6.0
-"""Differences of delays below so many clock errors prove nothing."""
+"""Differences of delays below this many clock errors prove nothing."""
 NOISE_SIGMAS = 4.3
-"""Above the reference, a tenth-quantile, from which scatter explains no delay: 1.3 to the median of
-a normal distribution, and 3."""
+"""Distance from the reference, a tenth-quantile, from which scatter does not explain a delay: 1.3
+to the median of a normal distribution, and 3."""
 MIN_LIKE = 4
-"""Flows that make a class of their own to compare with."""
+"""Minimum number of flows in a class for comparison."""
 MOST_KEEP = 0.6
-"""Of the flows, those with the fewest retransmissions, that say what is usual."""
+"""Maximum share of the flows, those with the fewest retransmissions, that define what is usual."""
 FEW_LOSE = 0.3
-"""Quantile of the flows that says what is usual: of three hosts' flows two thirds use one NIC."""
+"""Quantile of the flows that defines what is usual: of three hosts' flows two thirds use one
+NIC."""
 SPLIT = 2.0
-"""Nats by which two rates of losses, one after the other, must be likelier than one."""
+"""Nats by which two successive rates of losses must be likelier than one."""
 LOSSES = 2.0
-"""Retransmissions in all of a stretch above the expected and 5 sigma of it from which a flow loses
-packets: fewer are chance."""
+"""Retransmissions over a time interval above the expected number and 5 sigma of it, from which a
+flow loses packets: fewer are chance."""
 
 
 class Flows:
@@ -73,7 +75,7 @@ class Flows:
         self.rank = table.numbers("rank")[first]
         self.peer = table.numbers("peer_rank")[first]
         self.untrusted: Flags = np.zeros(len(keys), dtype=bool)
-        """Flows whose delays a clock in doubt spoils."""
+        """Flows whose delays are unreliable because of a suspect clock."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -83,7 +85,7 @@ class Flows:
         return self.grid.matrix(self.table.numbers(name), combine)  # type: ignore[arg-type]
 
     def distrust(self, nics: Iterable[str]) -> None:
-        """Forget the delays of flows from and to these NICs: their clock is wrong."""
+        """Discard the delays of flows from and to these NICs: their clock is wrong."""
         bad = set(nics)
         self.untrusted |= np.array(
             [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)],
@@ -108,7 +110,7 @@ class Flows:
 
     @cached_property
     def delay(self) -> Floats:
-        """As `raw_delay`, where clocks can be believed."""
+        """As `raw_delay`, where clocks are reliable."""
         return np.where(self.untrusted[:, None], np.nan, self.raw_delay)
 
     @cached_property
@@ -125,7 +127,7 @@ class Flows:
 
     @cached_property
     def like(self) -> Ints:
-        """Number of the class of flows to compare with: same job, as many hops, (flows,)."""
+        """Number of the class of flows to compare with: same job, same number of hops, (flows,)."""
         kinds: dict[tuple[str, int], int] = {}
         return np.array(
             [
@@ -137,7 +139,7 @@ class Flows:
 
     @cached_property
     def reference(self) -> Floats:
-        """Delay when nothing waits, (flows,)."""
+        """Delay without queueing, (flows,)."""
         with np.errstate(all="ignore"):
             own = _quantile(self.delay, 0.1)
         result = own.copy()
@@ -155,7 +157,7 @@ class Flows:
 
     @cached_property
     def noise(self) -> Floats:
-        """Usual scatter of the like's delays from window to window, 1-sigma in ns, (flows,)."""
+        """Usual scatter of similar flows' delays from window to window, 1-sigma in ns, (flows,)."""
         own = median(np.abs(self.delay - median(self.delay, axis=1)[:, None]), axis=1) * MAD_SIGMA
         result = own.copy()
         for kind in np.unique(self.like):
@@ -165,7 +167,7 @@ class Flows:
 
     @cached_property
     def relative_excess(self) -> Floats:
-        """`excess` over what scatter and clocks explain, (flows, windows)."""
+        """Ratio of `excess` to what scatter and clocks explain, (flows, windows)."""
         over = np.maximum(
             (LATE_RATIO - 1) * np.abs(self.reference), CLOCK_SIGMAS * self.clock_err_ns
         )
@@ -193,13 +195,13 @@ class Flows:
 
     @cached_property
     def retransmits(self) -> Floats:
-        """Packets sent again per window."""
+        """Retransmitted packets per window."""
         return self.column("retransmits", "sum")
 
     @cached_property
     def usual_losses(self) -> Floats:
-        """Retransmissions of a flow in each window that are nothing special: the lower third's of
-        that window, or the mean of most flows over all windows, (windows,)."""
+        """Normal retransmissions of a flow in each window: the lower third's of that window, or the
+        mean of most flows over all windows, (windows,)."""
         means = np.sort(np.nan_to_num(self.retransmits).mean(axis=1))
         usual = float(means[: max(1, int(MOST_KEEP * len(means)))].mean())
         return np.fmax(np.nan_to_num(_quantile(self.retransmits.T, FEW_LOSE)), usual)
@@ -227,7 +229,7 @@ class Flows:
 
     @cached_property
     def siblings(self) -> Ints:
-        """Number of the group of channels with the same ends' hosts, (flows,)."""
+        """Number of the group of channels between the same hosts, (flows,)."""
         kinds: dict[tuple[str, str, str], int] = {}
         return np.array(
             [
@@ -240,7 +242,7 @@ class Flows:
         )
 
     def typical(self, matrix: Floats, flow: int) -> Floats:
-        """Median over the flow's siblings, or its like where there are too few, (windows,)."""
+        """Median over the flow's siblings, or its class if there are too few, (windows,)."""
         peers = self.siblings == self.siblings[flow]
         if peers.sum() < MIN_LIKE:
             peers = self.like == self.like[flow]
@@ -249,21 +251,22 @@ class Flows:
 
     @cached_property
     def one_way(self) -> Floats:
-        """Of TCP flows, one-way delay of segments from NIC to NIC in ns, where measured."""
+        """One-way delay of segments of TCP flows from NIC to NIC in ns, where measured."""
         return self.column("one_way_p50_ns")
 
     @cached_property
     def between_nics(self) -> Floats:
-        """Delay in ns as probes have it: without what hosts add, of which round trips are made."""
+        """Delay in ns that is comparable with probes': without the delay in hosts that round trips
+        include."""
         of_round_trip = np.isfinite(self.column("rtt_p50_ns"))
         measured = np.where(of_round_trip, self.one_way, self.delay)
         return np.where(self.untrusted[:, None], np.nan, measured)
 
     def delay_name(self, flow: int, stretch: Episode | None) -> str:
-        """What a flow's delays over an episode, or at all, are, for people."""
+        """Name of the kind of a flow's delays over an episode, or overall, as text."""
         part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
         known = np.isfinite(self.delay[flow, part])
-        with np.errstate(invalid="ignore"):  # else most of it is waiting in hosts, of either end
+        with np.errstate(invalid="ignore"):  # else most of it is waiting in hosts
             measured = known & (self.one_way[flow, part] >= 0.5 * self.delay[flow, part])
         if measured.any() and measured.sum() >= 0.5 * known.sum():
             return "one-way delay of its segments"
@@ -294,13 +297,13 @@ def host_of(nic: str) -> str:
 
 
 def more_than_chance(count: float, expected: float) -> bool:
-    """Whether so many losses are no accident."""
+    """Whether this many losses are more than chance."""
     return count > expected + 5 * math.sqrt(expected) + LOSSES
 
 
 def _rise(counts: Floats, least: float = SPLIT) -> int:
-    """Where counts rise: the split that is likeliest for two Poisson rates; 0 for one rate, which
-    is less likely by less than `least` nats."""
+    """Where counts rise: the likeliest split into two Poisson rates; 0 for one rate, if that is
+    less likely by less than `least` nats."""
     size = len(counts)
     before = np.concatenate(([0.0], np.cumsum(counts)))[:-1]
     after, at = counts.sum() - before, np.arange(size)
@@ -313,7 +316,7 @@ def _rise(counts: Floats, least: float = SPLIT) -> int:
 
 
 def _quantile(values: Floats, share: float) -> Floats:
-    """Per row, of what was recorded; NaN where nothing was."""
+    """Per row, of recorded values; NaN if there are none."""
     ordered = np.sort(values, axis=1)
     counts = np.isfinite(values).sum(axis=1)
     place = np.minimum((counts * share).astype(int), np.maximum(counts - 1, 0))

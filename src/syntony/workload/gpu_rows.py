@@ -1,4 +1,4 @@
-"""GPUs of a job from the store's rows to those of a bundle. Pure."""
+"""Converts GPU rows of the store to those of a bundle. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 Row = dict[str, Any]
 NONE = "none"
-"""As throttle reason of a GPU that has none; empty is not known."""
+"""Throttle reason of a GPU that has none; empty means unknown."""
 SLOT = ("pcie_gts", "pcie_max_gts", "pcie_width", "pcie_max_width")
 NUMBERS = (
     "sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w", "ecc_errors", "nvlink_errors",
     "nvlink_bps", "pcie_bps", "pcie_replays", *SLOT,
 )  # fmt: skip
-"""Named in both alike."""
+"""Columns with the same name in both."""
 
 
 def gpus_of_ranks(rows: Iterable[Row]) -> dict[int, str]:
-    """Rank to UUID, of ranks that compute on one GPU only."""
+    """Rank → UUID, for ranks that compute on one GPU only."""
     found: defaultdict[int, set[str]] = defaultdict(set)
     for each in rows:
         if each["rank"] >= 0:
@@ -28,7 +28,7 @@ def gpus_of_ranks(rows: Iterable[Row]) -> dict[int, str]:
 
 
 def gpu_rows(rows: Iterable[Row], notes: list[str]) -> Iterator[Row]:
-    """Rows of the table `hosts`: one a reading, though several ranks may compute on the GPU."""
+    """Rows of the table `hosts`: one per reading, even if several ranks compute on the GPU."""
     done = set()
     silent: dict[str, str] = {}
     for each in rows:
@@ -52,5 +52,5 @@ def gpu_rows(rows: Iterable[Row], notes: list[str]) -> Iterator[Row]:
 
 
 def known(value: float | None) -> float | None:
-    """Not a number is not known."""
+    """None for NaN."""
     return None if value is None or math.isnan(value) else value

@@ -1,4 +1,4 @@
-"""Rows as matrices of objects by windows, and stretches of windows that are out of the ordinary."""
+"""Rows as matrices of objects by windows, and episodes: intervals of exceptional windows."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import BundleTable, Floats, Ints
 
 K, N = 3, 5
-"""A stretch begins and ends where K of N windows with data are out of the ordinary (taxonomy: "k of
-n windows"; 3 of 5 survives single outliers of a starved host and is seen within five windows)."""
+"""An episode begins and ends where K of N windows with data are exceptional (taxonomy: "k of n
+windows"; 3 of 5 ignores single outliers of a host short of CPU and is detected within five
+windows)."""
 HALF = 0.5
-"""Share of bad windows in a stretch that is one episode."""
+"""Minimum share of exceptional windows within one episode."""
 LONG = 0.3
-"""Share of bad windows from which a row is not one of the usual ones."""
+"""Share of exceptional windows from which a row does not count as usual."""
 MAD_SIGMA = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
+"""Ratio of the standard deviation of a normal distribution to its median absolute deviation."""
 CHANCE = 1e-3
-"""Episodes by chance in a bundle."""
+"""Expected number of episodes by chance in a bundle."""
 MIN_CELLS, CELLS_PER_ROW = 100_000, 50
-"""A matrix has no more cells than this: rows far apart must not exhaust the memory."""
+"""Maximum cells of a matrix: distant rows must not exhaust the memory."""
 
 Flags = NDArray[np.bool_]
 
 
 class Episode(NamedTuple):
-    """A stretch of windows that show something."""
+    """An interval of windows that show something."""
 
     first: int
     last: int
-    """Both are windows that show it."""
+    """First and last window that show it."""
     share: float
-    """Of the windows with data between them that show it."""
+    """Share of the windows with data in the interval that show it."""
 
 
 class Grid:
@@ -50,7 +51,7 @@ class Grid:
         self.column: Ints = (at_ns - self.begin_ns) // self.width_ns
         self.windows = int(self.column.max()) + 1 if len(at_ns) else 0
         limit = MIN_CELLS + CELLS_PER_ROW * len(at_ns)
-        if self.windows * count > limit:  # far-off rows, or tiny windows: coarser ones
+        if self.windows * count > limit:  # distant rows, or tiny windows: use coarser ones
             self.width_ns *= math.ceil(self.windows * count / limit)
             self.column = (at_ns - self.begin_ns) // self.width_ns
             self.windows = int(self.column.max()) + 1
@@ -78,13 +79,13 @@ class Grid:
 
 
 def width_of(at_ns: Ints) -> int:
-    """The usual distance of windows where a table does not say it."""
+    """The usual distance of windows if a table does not contain it."""
     apart = np.diff(np.unique(at_ns))
     return int(np.median(apart)) if len(apart) else 1
 
 
 def episode(bad: Flags, valid: Flags) -> Episode | None:
-    """The stretch of windows, of those with data, that are `bad`; None if there is none.
+    """The interval of windows, of those with data, that are `bad`; None if there is none.
 
     With fewer than N windows with data, K bad ones are still needed.
     """
@@ -104,7 +105,7 @@ def episode(bad: Flags, valid: Flags) -> Episode | None:
 
 
 def episodes(bad: Flags, valid: Flags) -> dict[int, Episode]:
-    """By row, of which at least half of the windows are bad."""
+    """Episodes by row, with at least half of the windows bad."""
     found = {}
     for row in np.flatnonzero((bad & valid).sum(axis=1) >= K):
         stretch = episode(bad[row], valid[row])
@@ -114,8 +115,8 @@ def episodes(bad: Flags, valid: Flags) -> dict[int, Episode]:
 
 
 def _until_end(bad: Flags, valid: Flags) -> Episode | None:
-    """The windows up to the last with data of which the most are bad above half; None without K.
-    An accident long before a fault that lasts does not hide it."""
+    """The windows up to the last with data, from the begin that maximises the bad ones above half;
+    None with fewer than K. An outlier long before a lasting fault does not hide it."""
     place = np.flatnonzero(valid)
     level = np.cumsum(np.where(bad[place], 1, -1)[::-1])[::-1]
     first = int(np.argmax(level))
@@ -134,17 +135,17 @@ def no_accidents(
     tried: float = 0.0,
     lasting: bool = False,
 ) -> dict[int, Episode]:
-    """`episodes`, without those that outliers as frequent as elsewhere make by chance.
+    """`episodes`, without those that outliers, at their usual frequency, produce by chance.
 
-    Of very many rows and windows some have three outliers in five. Such an episode's relative
-    entropy against the usual share of outliers (rows that are bad for long not counted) must exceed
-    what is to be expected of so many (Chernoff's bound for a binomial). Where it is known by how
-    much windows are out of the ordinary, `size`, outliers as large as the episode's suffice: many
-    small ones elsewhere do not make a large one likelier. What a recording begins with and is over
-    within N windows is how jobs start: all ranks send at once. `tried` is how many windows all
-    matrices have that are looked through for the same, if this is one of several. With `lasting`,
-    where fewer than half of the windows from the first to the last are bad, those until the end are
-    judged instead.
+    With very many rows and windows some have three outliers in five. Such an episode's relative
+    entropy against the usual share of outliers (not counting rows that are bad for long) must
+    exceed the expected value for this number (Chernoff's bound for a binomial). If the magnitude of
+    the deviations is known, `size`, outliers as large as the episode's are used: many small ones
+    elsewhere do not make a large one likelier. An episode at the begin of a recording that is over
+    within N windows is the start of a job, when all ranks send at once. `tried` is the number of
+    windows in all matrices that are searched, if this is one of several. With `lasting`, if fewer
+    than half of the windows from the first to the last are bad, those until the end are evaluated
+    instead.
     """
     found = episodes(bad, valid)
     whole = set(found)
@@ -160,7 +161,7 @@ def no_accidents(
     cells = max(float(counts.sum()), 1.0)
     chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
     needed = math.log(max(cells, tried) / CHANCE)
-    # Of one until the end the begin was chosen among all windows.
+    # For one until the end, the begin was chosen among all windows.
     surprise = {
         row: _surprise(bad[row], valid[row], stretch, chance)
         - (0.0 if row in whole else math.log(counts[row]))
@@ -185,8 +186,8 @@ class _Row(NamedTuple):
 
 
 def _surprise_of_size(row: _Row, stretch: Episode, sizes: Floats, cells: float) -> float:
-    """As `_surprise`, of windows as large as one of the episode's, against as large ones elsewhere,
-    at the level where that is most, less what trying all levels finds by chance.
+    """As `_surprise`, for windows as large as one of the episode's, against equally large ones
+    elsewhere, at the level that maximises it, minus the gain from trying all levels by chance.
 
     `sizes` are those of all outliers, ascending.
     """
@@ -202,13 +203,13 @@ def _surprise_of_size(row: _Row, stretch: Episode, sizes: Floats, cells: float) 
 
 
 def at_start(stretch: Episode, valid: Flags) -> bool:
-    """Whether an episode is of the first N windows with data alone."""
+    """Whether an episode lies within the first N windows with data."""
     first = np.flatnonzero(valid)[: N + 1]
     return len(first) > N and stretch.first <= first[0] and stretch.last < first[N]
 
 
 def _surprise(bad: Flags, valid: Flags, stretch: Episode, chance: float) -> float:
-    """Windows times relative entropy of the share that is bad against chance, in nats."""
+    """Number of windows times relative entropy of the bad share against chance, in nats."""
     part = slice(stretch.first, stretch.last + 1)
     size = int(valid[part].sum())
     share = min(float(bad[part][valid[part]].mean()), 1 - 1e-9)
@@ -219,7 +220,7 @@ def _surprise(bad: Flags, valid: Flags, stretch: Episode, chance: float) -> floa
 
 
 def median(values: Floats, axis: int | None = None) -> Floats:
-    """The median of what was recorded; NaN where nothing was."""
+    """The median of recorded values; NaN if there are none."""
     known = np.isfinite(values)
     if axis is None:
         kept = values[known]

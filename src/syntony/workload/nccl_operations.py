@@ -1,8 +1,8 @@
-"""Reads the operations of NCCL that a job's process keeps for its agent, and believes none of them
+"""Reads the NCCL operations that a job's process shares with its agent, without trusting them
 (native/nccl/profiler/syn_nccl_page.h). Pure.
 
 The process owns the page and may write anything to it at any time. An operation that has ended is
-used if two readings of it are the same in every byte: it cannot have been overwritten meanwhile.
+used if two readings of it are identical in every byte: then it was not overwritten meanwhile.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _AS_TEXT = np.dtype(
 _FIELDS = {name: at for at, name in enumerate(_AS_TEXT.names or ())}
 PAGE_BYTES = HEADER.itemsize + OPERATIONS * OPERATION.itemsize
 QUIET_NS = 500 * MS
-"""An operation has ended if this long after the end of its last part no other part has begun: its
-proxies take their work in turns."""
+"""An operation has ended if no other part has begun this long after the end of its last part: its
+proxies take turns."""
 HANGING_NS = 10 * S
-"""An operation that has not ended, and that made no progress for so long, is reported once."""
+"""An operation that has not ended and has made no progress for this long is reported once."""
 
 _COLLECTIVE, _P2P = 1, 2
 _LIVE = 0xFFFF
@@ -65,14 +65,15 @@ _ELEMENT_BYTES = {
     "ncclUint64": 8, "ncclFloat64": 8,
 }  # fmt: skip
 _FROM_ALL = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
-"""NCCL's count is that of one rank's share."""
+"""NCCL's count is for one rank's share."""
 
 
 class NcclOperation(NamedTuple):
-    """One operation of one rank; instants CLOCK_MONOTONIC or fleet time, as its reader says.
+    """One operation of one rank; instants are CLOCK_MONOTONIC or fleet time, depending on its
+    reader.
 
-    Waits are what the oldest transfer of a proxy operation was waiting for, on average over the
-    operation's channels; None: it has no proxy operation of that direction.
+    Waits are those of the oldest transfer of a proxy operation, averaged over the operation's
+    channels; None: it has no proxy operation of that direction.
     """
 
     comm: str
@@ -83,24 +84,24 @@ class NcclOperation(NamedTuple):
     """all_reduce, all_gather, …; send or recv."""
     collective: bool
     seq: int
-    """Of this kind in its communicator, from 0. Collectives have the same on all ranks."""
+    """Number of this kind in its communicator, from 0. The same on all ranks for collectives."""
     rank: int
     nranks: int | None
     peer: int | None
-    """Of a send or receive."""
+    """For a send or receive."""
     bytes: int | None
-    """Of the operation: the larger of a rank's two buffers."""
+    """Size of the operation: the larger of a rank's two buffers."""
     algorithm: str
     protocol: str
     enqueue_ns: int
     started_ns: int | None
-    """When the first part of it began."""
+    """When its first part began."""
     done_ns: int | None
-    """None: it has not ended, or, where it has no `parts`, it is not known."""
+    """None: it has not ended, or, if it has no `parts`, unknown."""
     parts: int
-    """Proxy operations and kernels of it that NCCL reported."""
+    """Number of its proxy operations and kernels that NCCL reported."""
     steps: int
-    """Transfers that ended."""
+    """Number of completed transfers."""
     gpu_wait_ns: int | None
     credit_wait_ns: int | None
     net_wait_ns: int | None
@@ -108,47 +109,47 @@ class NcclOperation(NamedTuple):
     flush_wait_ns: int | None
     consume_wait_ns: int | None
     waiting: tuple[int, ...]
-    """How many proxy operations wait now: for the GPU, credit, network, data, flush, GPU."""
+    """Number of proxy operations that wait now: for the GPU, credit, network, data, flush, GPU."""
     changed_ns: int
     """When it last made progress."""
     dropped: int
-    """Operations that were lost since the row before."""
+    """Operations lost since the previous row."""
 
 
 class PageProgress(NamedTuple):
-    """How far a page was read, for a reader after this one."""
+    """How far a page was read, for the next reader."""
 
     begin: int
     """Operations before this one were reported or lost."""
     read_ns: int
-    """When it was read last, CLOCK_MONOTONIC: what had ended then was reported."""
+    """When it was last read, CLOCK_MONOTONIC: operations that had ended then were reported."""
 
 
 class NcclPageReader:
-    """Reads one page again and again; reports each operation once, or twice if it hangs.
+    """Reads one page repeatedly; reports each operation once, or twice if it hangs.
 
     Args:
-        before: how far another reader had read it.
+        before: progress of the previous reader.
     """
 
     def __init__(self, before: PageProgress | None = None) -> None:
         self._next = 0 if before is None else before.begin
         """Operations before this one were reported or lost."""
         self._reported_until_ns = 0 if before is None else before.read_ns - QUIET_NS
-        """Those that had ended by then were reported by another reader."""
+        """Operations that had ended by then were reported by another reader."""
         self._read_ns = 0
         self._reported: set[int] = set()
-        """Of those after: their end was reported."""
+        """Later operations whose end was reported."""
         self._hanging: set[int] = set()
-        """Of those after: reported as unfinished."""
+        """Later operations that were reported as unfinished."""
         self._dropped = 0
-        """Lost, and not yet in a row."""
+        """Lost operations that are not in a row yet."""
         self.lost = 0
-        """Operations that were overwritten before they were reported, ever."""
+        """Total of operations that were overwritten before they were reported."""
         self.malformed = 0
-        """Pages and operations that could not be used."""
+        """Pages and operations that were invalid."""
         self.left_out = 0
-        """Parts and steps for which the process had no room, as it says."""
+        """Parts and steps for which the process had no room, as it reports."""
 
     def read(
         self, before: bytes, after: bytes, now_ns: int, *, last: bool = False
@@ -160,7 +161,7 @@ class NcclPageReader:
             after: the same, read after `before`.
             now_ns: CLOCK_MONOTONIC, after both were read.
             last: the process has ended: nothing changes any more, and operations that have not
-                ended never will. All that are left are reported.
+                ended never will. All remaining ones are reported.
         """
         header = np.frombuffer(after, HEADER, 1)[0]
         if header["magic"] != MAGIC or header["version"] != VERSION:
@@ -196,7 +197,7 @@ class NcclPageReader:
         return PageProgress(self._next, self._read_ns)
 
     def _forget(self, begin: int) -> None:
-        """Operations before `begin` are not in the page any more."""
+        """Operations before `begin` are no longer in the page."""
         lost = begin - self._next - sum(1 for number in self._reported if number < begin)
         self.lost += lost
         self._dropped += lost
@@ -223,8 +224,8 @@ def _candidates(
     end: int,
     settled_ns: tuple[int, int],
 ) -> list[tuple[int, bool]]:
-    """Places of operations numbered from `begin` to before `end` that ended, or else hang, the
-    oldest first; `settled_ns`: the latest end, and the latest progress of one that hangs."""
+    """Places of operations with numbers in `begin` to `end` (exclusive) that ended, or else hang,
+    the oldest first; `settled_ns`: the latest end, and the latest progress of one that hangs."""
     numbers = second["number"]
     fits = (
         (numbers >= begin) & (numbers < end) & (first["number"] == numbers)
@@ -242,12 +243,12 @@ def _candidates(
 
 
 def _ended_ns(operations: Any) -> Any:
-    """When operations ended; of those whose end is not known, when they began."""
+    """When operations ended; if the end is unknown, when they began."""
     return np.maximum(operations["done_ns"], operations["enqueue_ns"])
 
 
 def _text(raw: bytes, name: str) -> str | None:
-    """None: it is not terminated, or has bytes that no name has."""
+    """None: it is not terminated, or has bytes that are invalid in a name."""
     whole = len(raw) < OPERATION[name].itemsize and _TEXT.fullmatch(raw)
     return raw.decode("ascii") if whole else None
 

@@ -26,7 +26,7 @@ def class_of(table: BundleTable, row: int) -> TrafficClass:
 
 
 def differ(one: TrafficClass, other: TrafficClass) -> tuple[str, ...]:
-    """Columns that both know and in which they differ, as text."""
+    """Columns that both have and in which they differ, as text."""
     return tuple(
         f"{name} {a:g} against {b:g}"
         for name, a, b in zip(CLASS_COLUMNS, one, other, strict=True)
@@ -35,7 +35,7 @@ def differ(one: TrafficClass, other: TrafficClass) -> tuple[str, ...]:
 
 
 class Pairs:
-    """Streams of probes: `src[i]`, `dst[i]` and `kind[i]` say which stream i is."""
+    """Streams of probes: `src[i]`, `dst[i]` and `kind[i]` identify stream i."""
 
     def __init__(self, table: BundleTable) -> None:
         self.table = table
@@ -66,7 +66,7 @@ class Pairs:
             self.streams[key].append(index)
 
     def distrust(self, nics: Iterable[str]) -> None:
-        """Forget delays of these NICs."""
+        """Discard delays of these NICs."""
         rows = self.touching(nics)
         self.delay[rows] = self.tail[rows] = np.nan
 
@@ -79,14 +79,14 @@ class Pairs:
         ]  # fmt: skip
 
     def level(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:
-        """Median delay of streams in a stretch of time, in ns; None where there was none."""
+        """Median delay of streams in a time interval, in ns; None if there was none."""
         part = self._part(begin_ns, last_ns)
         value = float(median(self.delay[streams][:, part])) if streams else np.nan
         return None if np.isnan(value) else value
 
     def longest(self, streams: list[int], begin_ns: int, last_ns: int) -> float:
-        """What the slowest probes need in one of ten windows of a stretch, in ns; 0 where that is
-        not known."""
+        """Delay of the slowest probes in one of ten windows of a time interval, in ns; 0 if
+        unknown."""
         found = self.tail[streams][:, self._part(begin_ns, last_ns)]
         known = found[np.isfinite(found)]
         return float(np.quantile(known, 0.9)) if len(known) else 0.0
@@ -97,13 +97,13 @@ class Pairs:
         return slice(int(first), int(last))
 
     def losses(self, begin_ns: int, last_ns: int) -> dict[tuple[str, str], float]:
-        """Probes lost in a stretch of time, by (src, dst)."""
+        """Probes lost in a time interval, by (src, dst)."""
         lost = self.lost[:, self._part(begin_ns, last_ns)].sum(axis=1)
         return {pair: float(lost[streams].sum()) for pair, streams in self.streams.items()}
 
     def risen(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:
-        """Delay in a stretch over the tenth-quantile of all times, of each stream; the median of
-        streams, None where nothing is known."""
+        """Delay of each stream in a time interval minus the tenth-quantile of all times; the median
+        of streams, None if nothing is known."""
         during = median(self.delay[streams][:, self._part(begin_ns, last_ns)], axis=1)
         known = np.isfinite(during)
         if not known.any():

@@ -1,4 +1,4 @@
-"""Links, NICs' slots, hosts and GPUs by window: what devices say of themselves."""
+"""Links, NICs' slots, hosts and GPUs by window: what devices report of themselves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Things:
         return None if place is None else matrix[place]
 
     def during(self, begin_ns: int, last_ns: int) -> slice:
-        """Windows that overlap a stretch of time."""
+        """Windows that overlap a time interval."""
         first = (begin_ns - self.grid.begin_ns) // self.grid.width_ns
         last = -(-(last_ns - self.grid.begin_ns) // self.grid.width_ns)
         first = min(max(first, 0), self.grid.windows)
@@ -70,7 +70,7 @@ class Links(Things):
         return planned
 
     def level(self, matrix: Floats, name: str, begin_ns: int, last_ns: int) -> float | None:
-        """Median of one link's row over a stretch; None where nothing was recorded."""
+        """Median of one link's row over a time interval; None if nothing was recorded."""
         row = self.row(matrix, name)
         if row is None:
             return None

@@ -1,4 +1,4 @@
-"""From what the store has of a job's RDMA queue pairs to flows of its bundle. Pure."""
+"""Converts the store's rows of a job's RDMA queue pairs to flows of its bundle. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def queue_pair_flows(
 ) -> dict[str, list[Row]]:
     """Seconds of each direction of a queue pair in which messages were measured, by flow name.
 
-    Counts of a row are since the queue pair became ready: what a second has is the difference to
-    the row before, and not known of the first one.
+    Counts of a row are totals since the queue pair became ready: a second has the difference to the
+    previous row, and the first one is unknown.
 
     Args:
         pairs: rows of `queue_pair_1s`.
-        ports: rows of `link_ports`: which NIC an RDMA device is.
+        ports: rows of `link_ports`: the NIC of each RDMA device.
         clock_err_ns: 1-sigma of a host's clock at an instant.
     """
     rows = sorted(pairs, key=lambda row: int(row["ts_ns"]))
@@ -36,7 +36,7 @@ def queue_pair_flows(
     found: dict[str, list[Row]] = {}
     for (src_host, local, number, dst_host, remote, peer), some in directions.items():
         src = place[src_host, local]
-        # A NIC that sends nothing that was measured is known by its address only.
+        # A NIC that sends nothing measured is known by its address only.
         dst = place.get((dst_host, remote), f"{dst_host}/{remote}")
         name = f"{src}:{number}>{dst}:{peer}"
         found[name] = [
@@ -49,12 +49,12 @@ def queue_pair_flows(
 
 
 def _second(row: Row, before: Row | None) -> Row:
-    """What a row says of its second, and of the time since the row before."""
+    """Values of a row for its second, and for the time since the previous row."""
     second = {"at_ns": row["ts_ns"], "window_ns": S, "owd_p50_ns": row["owd_p50_ns"]}
     if before is None or row["ts_ns"] <= before["ts_ns"]:
         return second
     more = {name: row[name] - before[name] for name in ("sent", "bytes_posted", "errors")}
-    if min(more.values()) < 0:  # it began again in between
+    if min(more.values()) < 0:  # it restarted in between
         return second
     rate_bps = more["bytes_posted"] * 8 * S / (row["ts_ns"] - before["ts_ns"])
     return second | {
@@ -63,7 +63,7 @@ def _second(row: Row, before: Row | None) -> Row:
 
 
 def _nics(ports: Iterable[Row]) -> dict[tuple[str, str], set[str]]:
-    """Host and RDMA device to its NICs: a device may have two ports."""
+    """Host and RDMA device → its NICs: a device may have two ports."""
     found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for each in ports:
         if each["rdma"]:
@@ -73,7 +73,7 @@ def _nics(ports: Iterable[Row]) -> dict[tuple[str, str], set[str]]:
 
 
 def _nic(nics: dict[tuple[str, str], set[str]], host: str, device: str) -> str:
-    """The NIC of a device; named as the device where that is not known."""
+    """The NIC of a device; the device's name if unknown."""
     known = nics.get((host, device), set())
     return next(iter(known)) if len(known) == 1 else f"{host}/{device}"
 
@@ -81,7 +81,7 @@ def _nic(nics: dict[tuple[str, str], set[str]], host: str, device: str) -> str:
 def _both(
     clock_err_ns: Callable[[str, int], float | None], src: str, dst: str, at_ns: int
 ) -> float | None:
-    """1-sigma of either end's clock, as `flows` has it; None where one is not known."""
+    """1-sigma of both ends' clocks, as in `flows`; None if one is unknown."""
     errors = [clock_err_ns(host, at_ns) for host in (src, dst)]
     known = [each for each in errors if each is not None]
     return math.hypot(*known) / math.sqrt(2) if len(known) == len(errors) else None

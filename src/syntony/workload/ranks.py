@@ -1,4 +1,4 @@
-"""Ranks in their communicators: how long each takes by itself, who is late, who is missing."""
+"""Ranks in their communicators: how long each takes by itself, which are late, which are absent."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import BundleTable, Floats, Ints
 
 LATE_MADS = 3.0
-"""A rank is late beyond so many median absolute deviations of its peers (taxonomy)."""
+"""A rank is late beyond this many median absolute deviations of its peers (taxonomy)."""
 LATE_SHARE = 0.02
-"""… and so much of a step (taxonomy)."""
+"""… and this share of a step (taxonomy)."""
 MIN_STEPS = 3
-"""… on so many steps (taxonomy), of each of which one operation counts."""
+"""… in this number of steps (taxonomy), of each of which one operation counts."""
 PART_OF_STEP = 0.5
-"""Of a step between operations that count as of different steps: they vary in length."""
+"""Minimum time between operations of different steps, as a share of a step, as steps vary."""
 LASTS_NS = 1_000_000_000
-"""… and for so long: a process that other programs keep off its cores is late for some tenths of a
-second."""
+"""… and for this long: a process that other programs keep off its cores is late for some tenths of
+a second."""
 SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 """Operations in which all ranks do the same."""
 AS_MANY = 1.2
-"""Operations of communicators that do the same: recordings begin and end in midst of a step."""
+"""Ratio of numbers of operations at which communicators do the same work: recordings begin and end
+in the middle of a step."""
 MIN_RANKS, MIN_OPERATIONS = 3, 4
-"""Of which one can stand out."""
+"""Minimum number of ranks and operations with which one can stand out."""
 MAX_OPERATIONS = 20_000
 MAX_CELLS = 10_000_000
-"""Operations of one communicator, and times its ranks: the newest; older ones are left out."""
+"""Limits of one communicator: operations, and operations times ranks. Older ones are left out."""
 
 
 class Comm(NamedTuple):
@@ -44,7 +45,7 @@ class Comm(NamedTuple):
     ranks: Ints
     seqs: Ints
     enqueue: Ints
-    """NULL: that rank never enqueued it."""
+    """NULL: that rank has not enqueued it."""
     done: Ints
     """NULL: not done."""
     row: Ints
@@ -65,17 +66,17 @@ class Slow(NamedTuple):
     last_ns: int
     share: float
     excess_ns: float
-    """Median over the operations in which it is late; likewise its peers' usual time."""
+    """Median over the operations in which it is late; also its peers' usual time."""
     usual_ns: float
     late: int
-    """Operations in which it is late, of so many in its stretch."""
+    """Operations in which it is late, and the number in its interval."""
     operations: int
     peers: frozenset[int]
     """The other ranks with which it is compared."""
 
 
 class _Group(NamedTuple):
-    """Ranks that do the same at the same time."""
+    """Ranks that do the same work at the same time."""
 
     kind: tuple[str, int]
     """Job and size; below 0: pooled from communicators of that size."""
@@ -83,7 +84,7 @@ class _Group(NamedTuple):
     enqueue: Ints
     """(ranks, operations)."""
     own: Floats
-    """What `own_time` says of them."""
+    """Result of `own_time`."""
 
 
 class Ranks:
@@ -101,7 +102,7 @@ class Ranks:
             self.host[int(ranks[row])] = str(hosts.at(row))
             self.gpu[int(ranks[row])] = str(gpus.at(row) or "")
         self.left_out = 0
-        """Operations of communicators that have too many."""
+        """Operations of communicators with too many."""
         self.freed = _freed(table)
         comms, jobs = table.codes("comm"), table.codes("job")
         keys = comms.codes * (len(jobs.values) + 1) + jobs.codes + 1
@@ -129,9 +130,9 @@ class Ranks:
         )
 
     def own_time(self, comm: Comm) -> Floats:
-        """From the end of the operation before, in any communicator of the rank, to the begin of
-        each, (ranks, operations) in ns. Where ends were not recorded and there is one communicator,
-        from when the first of its ranks begins."""
+        """Time from the end of the previous operation, in any communicator of the rank, to the
+        begin of each, (ranks, operations) in ns. If ends were not recorded and there is one
+        communicator, time since the first of its ranks began."""
         free = np.where(comm.row >= 0, self.freed[comm.row], NULL)
         known = comm.present & (free != NULL)
         if not known.any() and len(self.comms) == 1 and "done_ns" not in self.table:
@@ -143,14 +144,14 @@ class Ranks:
         return own
 
     def waits(self, comm: Comm, name: str) -> Floats:
-        """A wait of the proxies, (ranks, operations); NaN where it was not recorded."""
+        """A wait of the proxies, (ranks, operations); NaN where not recorded."""
         values = self.table.numbers(name)
         return np.where(comm.row >= 0, values[comm.row], np.nan)
 
     @cached_property
     def slow(self) -> dict[int, Slow]:
         """Ranks that take longer by themselves than their peers, from the end of one operation to
-        the begin of the next, by more than noise and by a part of a step that counts."""
+        the begin of the next, by more than noise and by a relevant share of a step."""
         found: dict[int, Slow] = {}
         groups = self._groups()
         tried = float(sum(np.isfinite(each.own).sum() for each in groups))
@@ -166,8 +167,8 @@ class Ranks:
         return found
 
     def _groups(self) -> list[_Group]:
-        """Ranks that do the same: those of each communicator. Of two ranks none stands out: each is
-        compared with those of other such communicators, at its place where places differ."""
+        """Ranks that do the same work: those of each communicator. Of two ranks none stands out:
+        each is compared with those of other such communicators, at its place if places differ."""
         groups = []
         pairs: defaultdict[tuple[object, ...], list[tuple[Comm, int]]] = defaultdict(list)
         roles = self._roles()
@@ -188,7 +189,7 @@ class Ranks:
         return groups
 
     def _roles(self) -> dict[tuple[str, int], tuple[int, ...]]:
-        """Sizes of the communicators that each rank is in: stages of a pipeline differ by them."""
+        """Sizes of the communicators of each rank, which distinguish stages of a pipeline."""
         found: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
         for comm in self.comms:
             for rank in comm.ranks.tolist():
@@ -196,7 +197,7 @@ class Ranks:
         return {rank: tuple(sorted(sizes)) for rank, sizes in found.items()}
 
     def _first(self, comm: Comm) -> tuple[object, float]:
-        """What a communicator's operations are, by the first of them; -1: size not known."""
+        """The kind of a communicator's operations, from the first of them; -1: size unknown."""
         row = int(comm.row[comm.row >= 0].min())
         size = float(self.table.numbers("bytes")[row])
         return self.table.codes("op").at(row), -1.0 if np.isnan(size) else size
@@ -219,18 +220,18 @@ class Ranks:
         return _Group((first.job, -len(first.ranks)), ranks, enqueue, own)
 
     def _slow_of(self, group: _Group, spread_ns: float, tried: float) -> list[Slow]:
-        """Of one group.
+        """Late ranks of one group.
 
         Args:
-            group: it.
-            spread_ns: the scatter that is usual in groups of as many ranks: of very few ranks some
-                are close together by chance.
-            tried: operations of ranks in all groups, of which some are late by chance.
+            group: the ranks to compare.
+            spread_ns: the usual scatter in groups of the same size: with very few ranks some are
+                close together by chance.
+            tried: number of operations of ranks in all groups, of which some are late by chance.
         """
         own = group.own
         usual = median(own, axis=0)
         excess = own - usual
-        # Some operations follow much compute and some none: each has its own scatter.
+        # Some operations follow much computation and some none: each has its own scatter.
         overall = np.fmax(median(np.abs(excess)), spread_ns)
         spread = np.fmax(median(np.abs(excess), axis=0), overall) * MAD_SIGMA
         floor = np.fmax(LATE_MADS * spread, LATE_SHARE * self.step_ns)
@@ -261,7 +262,8 @@ class Ranks:
         return found
 
     def ratio_of_wait(self, name: str, rank: int, begin_ns: int, last_ns: int) -> float | None:
-        """A rank's wait over the median of its peers' at the same time; None: not recorded."""
+        """Ratio of a rank's wait to the median of its peers' at the same time; None: not
+        recorded."""
         own, others = [], []
         for comm in self.comms:
             if rank not in comm.ranks:
@@ -277,25 +279,25 @@ class Ranks:
         return float(np.nanmean(own) / max(float(np.nanmean(others)), 1.0))
 
     def comms_of(self, ranks: frozenset[int]) -> list[Comm]:
-        """Communicators in which any of these ranks is."""
+        """Communicators of any of these ranks."""
         return [comm for comm in self.comms if ranks & set(comm.ranks.tolist())]
 
 
 def _freed(table: BundleTable) -> Ints:
-    """When the rank of each row was done with the operation that it had enqueued before, in any
-    communicator of its job, (rows,); NULL where it had none or its end was not recorded."""
+    """When the rank of each row had finished its previous operation, in any communicator of its
+    job, (rows,); NULL if it had none or its end was not recorded."""
     enqueue, done = table.ints("enqueue_ns"), table.ints("done_ns")
     rank, job = table.ints("rank"), table.codes("job").codes
     order = np.lexsort((table.ints("seq"), enqueue, rank, job))
     freed = np.full(table.rows, NULL, dtype=np.int64)
     same = (rank[order[1:]] == rank[order[:-1]]) & (job[order[1:]] == job[order[:-1]])
-    timed = done > enqueue  # else it ended, but nobody saw when
+    timed = done > enqueue  # else it ended at an unknown time
     freed[order[1:]] = np.where(same & timed[order[:-1]], done[order[:-1]], NULL)
     return freed
 
 
 def _as_often(members: list[tuple[Comm, int]]) -> list[list[tuple[Comm, int]]]:
-    """Those together whose communicators have about as many operations."""
+    """Groups of those whose communicators have about the same number of operations."""
     found: list[list[tuple[Comm, int]]] = []
     for each in sorted(members, key=lambda one: len(one[0].seqs)):
         if found and len(each[0].seqs) <= AS_MANY * len(found[-1][0][0].seqs):
@@ -306,7 +308,7 @@ def _as_often(members: list[tuple[Comm, int]]) -> list[list[tuple[Comm, int]]]:
 
 
 def _apart(instants: Ints, least_ns: float) -> int:
-    """How many of these instants, ascending, are at least so far apart."""
+    """How many of these instants, ascending, are at least this far apart."""
     count, last_ns = 0, -np.inf
     for each in instants:
         if each - last_ns >= least_ns:
@@ -315,13 +317,13 @@ def _apart(instants: Ints, least_ns: float) -> int:
 
 
 def _steady(excess: Floats) -> Floats:
-    """Mean of each operation and the one after it: one enqueued late and one early are no lag."""
+    """Mean of each operation and the next: one enqueued late and one early are not a lag."""
     after = np.concatenate((excess[:, 1:], excess[:, -1:]), axis=1)
     return (excess + after) / 2
 
 
 def step_length(steps: BundleTable, collectives: BundleTable) -> float:
-    """The usual length of a step in ns; without steps that of the time between operations."""
+    """The usual length of a step in ns; without steps the time between operations."""
     if steps.rows:
         return float(median((steps.ints("end_ns") - steps.ints("begin_ns")).astype(float)))
     if not collectives.rows:

@@ -1,6 +1,6 @@
-"""From what the store has of a job to the tables of a bundle. Pure.
+"""Converts the store's rows of a job to the tables of a bundle. Pure.
 
-Rows come as columns by table of `syntony.wire.tables`, those of the job's processes, collectives,
+Rows come as columns by table of `syntony.wire.tables`: those of the job's processes, collectives,
 steps and flows, and those of its NICs' probes and ports and its hosts' clocks.
 """
 
@@ -35,25 +35,27 @@ from syntony.workload.round_trips import Second, one_way
 from syntony.workload.schema import FORMAT, TABLES, VERSION
 
 SETTLE_NS = 4 * S
-"""What happened so shortly before now may not have arrived from all hosts."""
+"""Events this shortly before now may not have arrived from all hosts."""
 AWAITED_NS = 20 * S
-"""Rows of a host that is late with all that it reports are waited for so long: without them its
-ranks would look as if they hung."""
+"""If all reports of a host are late, its rows are waited for this long: without them its ranks
+would seem to hang."""
 STORED_NS = 1 * S
-"""Its rows of one instant are in the store so long after each other at most."""
+"""Maximum time between the storing of its rows of one instant."""
 IDLE_SHARE = 0.01
-"""Of the busiest flow's mean rate: what sends less is the job's control, not its data."""
+"""Share of the busiest flow's mean rate: a flow with less carries the job's control traffic, not
+its data."""
 DETOUR = " (detour)"
-"""End of the name of a flow whose packets have other ports than its sockets."""
+"""Suffix of the name of a flow whose packets have other ports than its sockets."""
 DIVIDED_SECONDS = 10
-"""Not every second has a measurement of both directions of a flow; one so old serves as well."""
+"""Not every second has a measurement of both directions of a flow; one up to this old is used
+instead."""
 PORT_NS = 1 * S
 PORT_LASTS_NS = 70 * S
-"""Agents look at a port once a minute, and whenever its state changes."""
+"""Agents report a port once a minute, and whenever its state changes."""
 SLOT_NS = 10 * S
-"""Between rows of a slot that has not changed: rules need several windows."""
+"""Interval of rows of a slot that has not changed: rules need several windows."""
 Rows = Mapping[str, Mapping[str, Sequence[Any]]]
-"""Table to column to values."""
+"""Table → column → values."""
 
 
 class RecordedBundle(NamedTuple):
@@ -61,7 +63,7 @@ class RecordedBundle(NamedTuple):
 
     manifest: dict[str, Any]
     tables: dict[str, dict[str, list[Any]]]
-    """Table to column to values, None for null; only tables with rows."""
+    """Table → column → values, None for null; only tables with rows."""
     notes: tuple[str, ...]
     """What was left out, and why."""
 
@@ -74,13 +76,14 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
         rows: of the store.
         first_ns: begin of the window, fleet time.
         last_ns: its end.
-        now_ns: fleet time now.
+        now_ns: current fleet time.
     """
     notes: list[str] = []
     processes = list(_each(rows, JOB_PROCESS.name))
     end_ns = min(last_ns, now_ns - SETTLE_NS, _reported_ns(processes, now_ns))
     ended_ns = _ended(processes)
-    # Flows of a second are stored together, once all hosts have reported them: none is awaited.
+    # Flows of a second are stored together, once all hosts have reported them: nothing is waited
+    # for.
     flows_end_ns = last_ns
     if ended_ns is not None:
         end_ns, flows_end_ns = min(end_ns, ended_ns), min(flows_end_ns, ended_ns)
@@ -124,7 +127,7 @@ def _before(found: list[Row], end_ns: int) -> list[Row]:
 
 
 def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
-    """Only columns of which anything is known."""
+    """Only columns with at least one value."""
     names = [column.name for column in TABLES[table]]
     columns = {name: [row.get(name) for row in found] for name in names}
     return {
@@ -135,7 +138,7 @@ def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
 
 
 def _reported_ns(processes: list[Row], now_ns: int) -> int:
-    """Until when every host has reported, of those on which processes of the job run."""
+    """Until when all hosts with processes of the job have reported."""
     newest: defaultdict[str, int] = defaultdict(int)
     for each in _newest(processes):
         if not each["ended"]:
@@ -154,7 +157,7 @@ def _newest(processes: list[Row]) -> Collection[Row]:
 
 
 def _ended(processes: list[Row]) -> int | None:
-    """When the last process of the job had ended; None: one runs, or none was seen."""
+    """When the last process of the job had ended; None: one runs, or none is known."""
     newest = _newest(processes)
     if not newest or not all(each["ended"] for each in newest):
         return None
@@ -162,7 +165,7 @@ def _ended(processes: list[Row]) -> int | None:
 
 
 def _ranks(processes: list[Row]) -> dict[str, int]:
-    """Host to rank, of hosts with one rank only: flows do not say whose they are."""
+    """Host → rank, for hosts with one rank only: flows do not name their rank."""
     found: defaultdict[str, set[int]] = defaultdict(set)
     for each in processes:
         if each["rank"] >= 0:
@@ -171,7 +174,7 @@ def _ranks(processes: list[Row]) -> dict[str, int]:
 
 
 class _Clocks:
-    """What hosts' clocks were worth."""
+    """Quality of hosts' clocks."""
 
     def __init__(self, rows: Iterator[Row]) -> None:
         self._of: defaultdict[str, list[tuple[int, str, float | None]]] = defaultdict(list)
@@ -181,7 +184,7 @@ class _Clocks:
             solutions.sort(key=lambda one: one[0])
 
     def at(self, host: str, at_ns: int) -> tuple[str | None, float | None]:
-        """State and 1-sigma, ns, of the newest solution up to then, else of the first."""
+        """State and 1-sigma, ns, of the newest solution until then, else of the first."""
         known = self._of.get(host)
         if not known:
             return None, None
@@ -191,7 +194,7 @@ class _Clocks:
 
 
 def _collectives(rows: Rows, clocks: _Clocks, gpus: list[Row], notes: list[str]) -> Iterator[Row]:
-    """Of rows of one operation that which knows its end."""
+    """Of several rows of one operation, the one with its end."""
     gpu_of = gpus_of_ranks(gpus)
     newest: dict[tuple[Any, ...], Row] = {}
     nameless = 0
@@ -247,9 +250,9 @@ def _flows(
 def _tcp_flows(
     rows: Rows, ranks: Mapping[str, int], busiest_pair: float, notes: list[str]
 ) -> Iterator[Row]:
-    """While a connection is on a detour its packets have other ports: that is another flow, of
-    whose links only the first and the last are known. `busiest_pair` is the rate of the busiest
-    queue pair, bit/s."""
+    """A connection on a detour has packets with other ports: that is another flow, of whose links
+    only the first and the last are known. `busiest_pair` is the rate of the busiest queue pair,
+    bit/s."""
     by_flow: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
     foreign: set[tuple[Any, ...]] = set()
     for each in _each(rows, JOB_FLOW.name):
@@ -309,7 +312,7 @@ def _tcp_flows(
                 "dscp": known(each["dscp"]),
                 "retransmits": each["retransmits"],
                 "credit_blocked_ns": known(each["window_limited_ns"]),
-                # Both stamps of a round trip are of one clock, those of a segment of two.
+                # Both timestamps of a round trip come from one clock, those of a segment from two.
                 "clk_err_ns": error_ns / math.sqrt(2),
             }
 
@@ -337,7 +340,7 @@ def _probe(each: Row) -> Row:
 
 
 def _links(rows: Rows) -> Iterator[Row]:
-    """Ports as they were looked at, and their losses of carrier."""
+    """Ports as reported, and their losses of carrier."""
     for each in _each(rows, LINK_PORT.name):
         yield {
             "at_ns": each["ts_ns"],
@@ -359,7 +362,7 @@ def _links(rows: Rows) -> Iterator[Row]:
 
 
 def _slots(rows: Rows) -> Iterator[Row]:
-    """NICs' PCIe slots: one is as it was at the last look, until the next."""
+    """NICs' PCIe slots: a slot is as last reported until the next report."""
     looks: defaultdict[str, list[Row]] = defaultdict(list)
     for each in _each(rows, LINK_PORT.name):
         looks[each["nic"]].append({name: known(each[name]) for name in SLOT} | {
@@ -386,7 +389,7 @@ def _hosts(processes: list[Row], clocks: _Clocks) -> Iterator[Row]:
             "window_ns": some[0]["window_ns"],
             "host": host,
             "runq_ns": sum(each["runq_ns"] for each in some),
-            # The same in all rows of a job, but of processes that have ended.
+            # The same in all rows of a job, except for processes that have ended.
             "irq_ns": max(
                 (spent for each in some if (spent := known(each["irq_ns"])) is not None),
                 default=None,

@@ -1,4 +1,4 @@
-"""One direction's part of a flow's round trips. Pure."""
+"""The share of a flow's round trips that belongs to one direction. Pure."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import NamedTuple
 
 
 class Second(NamedTuple):
-    """What is known of one second of a flow."""
+    """Known values of one second of a flow."""
 
     at_ns: int
     rtt_ns: int
-    """The kernel's, smoothed: it follows what segments need."""
+    """The kernel's smoothed value, which follows the segments' round trips."""
     there_ns: int | None
     """Measured one-way delay from NIC to NIC; None: not measured."""
     back_ns: int | None
     clk_err_ns: float
-    """1-sigma, of what was measured."""
+    """1-sigma of the measured value."""
 
 
 def one_way(seconds: Sequence[Second]) -> tuple[float, float]:
-    """The part of the first second's round trip that lies in its direction, and the clocks' 1-sigma
-    of what it was made from, both in ns.
+    """The share of the first second's round trip that belongs to its direction, and the clocks'
+    1-sigma of its inputs, both in ns.
 
-    It is what segments need there and back from NIC to NIC, as far as that was measured, and half
-    of the rest, which nobody can tell apart: waiting in hosts. Both directions together are the
-    round trip. Where one direction was measured, hosts are taken to need what they needed when both
-    were; where none was, the directions to differ as in the newest second with a measurement.
+    It is the segments' delay there and back from NIC to NIC, as far as that was measured, plus half
+    of the rest, which cannot be attributed to a direction: waiting in hosts. Both directions
+    together are the round trip. If one direction was measured, hosts are assumed to need what they
+    needed when both were; if none was, the directions are assumed to differ as in the newest second
+    with a measurement.
 
     Args:
         seconds: of one flow, newest first, at least one: as far back as they are comparable.
@@ -41,7 +42,7 @@ def one_way(seconds: Sequence[Second]) -> tuple[float, float]:
             newest.rtt_ns - rest_ns - (other or 0) if one is None else one
             for one, other in ((there_ns, back_ns), (back_ns, there_ns))
         )
-    elif there_ns is None or back_ns is None:  # nothing says that they differ
+    elif there_ns is None or back_ns is None:  # there is no evidence that they differ
         there_ns = back_ns = 0
     found_ns = (now.rtt_ns + there_ns - back_ns) / 2
     least_ns, most_ns = now.there_ns or 0, now.rtt_ns - (now.back_ns or 0)

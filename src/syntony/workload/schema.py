@@ -15,7 +15,7 @@ texts."""
 
 
 class BundleColumn(NamedTuple):
-    """One column. A required one without nulls, or the table cannot be used."""
+    """One column. If a required one has nulls, the table cannot be used."""
 
     name: str
     kind: Kind
@@ -39,7 +39,7 @@ _CLASS = (
     _optional("roce_version", "number", "1 or 2"),
 )
 CLASS_COLUMNS = tuple(column.name for column in _CLASS)
-"""What decides in which queue a packet waits, and by which header it is forwarded."""
+"""Columns that decide in which queue a packet waits, and by which header it is forwarded."""
 WAITS = (
     _optional("gpu_wait_ns", "number", "the proxy waited for the GPU (NCCL state 8)"),
     _optional("credit_wait_ns", "number", "… for credit of the peer (20)"),

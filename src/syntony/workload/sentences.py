@@ -1,4 +1,4 @@
-"""Why a job is slow, in three sentences for a person. Pure."""
+"""Why a job is slow, in three sentences for the user. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, str]:
-    """The answer: what, by which evidence and at what cost, what to do.
+    """The answer: the cause, its evidence and cost, the remedy.
 
     Args:
-        job: that was asked for.
+        job: the requested one.
         result: of its recording.
         length_ns: of the recording.
     """

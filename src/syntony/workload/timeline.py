@@ -1,8 +1,8 @@
-"""A bundle as a trace in Chrome's Trace Event Format, which ui.perfetto.dev opens.
+"""Exports a bundle as a trace in Chrome's Trace Event Format, which ui.perfetto.dev opens.
 
 One process for each host with a thread for each rank (collectives and steps as slices), one for the
 flows (delays as counters) and one for verdicts (instants). Instants are µs since the recording
-began, as floats: ns are kept. Source: the document "Trace Event Format" of the Chromium project.
+began, as floats, which keep ns. Source: the document "Trace Event Format" of the Chromium project.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 FLOWS_PID, VERDICTS_PID, FIRST_HOST_PID = 1, 2, 10
 MAX_FLOWS = 200
-"""Flows with a counter: those with the highest delays; a trace with thousands cannot be read."""
+"""Maximum flows with a counter: those with the highest delays; a trace with thousands is
+unreadable."""
 PARTS_OF_STEPS = ("work", "data_ns", "compute_ns", "comm_ns", "checkpoint_ns")
 ARGUMENTS = ("bytes", "nranks", "step", "gpu_wait_ns", "credit_wait_ns", "net_wait_ns",
              "recv_wait_ns", "flush_wait_ns", "consume_wait_ns")  # fmt: skip
@@ -32,14 +33,14 @@ Event = dict[str, Any]
 
 
 class TimelineTrace(NamedTuple):
-    """A trace: what it is of, and its events, which are made as they are read."""
+    """A trace: its description, and its events, which are generated as they are read."""
 
     about: dict[str, Any]
     events: Iterator[Event]
 
 
 def trace(bundle: Bundle, verdicts: Iterable[Verdict]) -> TimelineTrace:
-    """All ranks of a bundle on its timeline, with what was found."""
+    """All ranks of a bundle on its timeline, with the findings."""
     facts = BundleFacts(bundle)
     flows = _recorded(facts)
     about = {"begin_ns": str(facts.begin_ns), "timeline": bundle.manifest.timeline,
@@ -61,7 +62,8 @@ def _events(facts: BundleFacts, flows: list[int], verdicts: Iterable[Verdict]) -
 
 
 def encoded(made: TimelineTrace) -> Iterator[bytes]:
-    """The JSON object format, in pieces: a trace of thousands of ranks is never held at once."""
+    """The JSON object format, in pieces: a trace of thousands of ranks is never in memory at
+    once."""
     encode = msgspec.json.Encoder().encode
     yield b'{"displayTimeUnit":"ns","otherData":' + encode(made.about) + b',"traceEvents":[\n'
     comma = b""
@@ -87,7 +89,8 @@ def _us(instant_ns: int, origin_ns: int) -> float:
 
 def _collectives(bundle: Bundle, pids: dict[str, int], tids: Iterator[int], origin: int,
                  end_ns: int) -> Iterator[Event]:  # fmt: skip
-    """Slices of a thread may not overlap: operations that do are on further threads of the rank."""
+    """Slices of a thread must not overlap: overlapping operations are on further threads of the
+    rank."""
     table = bundle.table("collectives")
     hosts, comms, ops = table.codes("host"), table.codes("comm"), table.codes("op")
     enqueue, done, ranks = table.ints("enqueue_ns"), table.ints("done_ns"), table.ints("rank")

@@ -1,4 +1,4 @@
-"""One line for each job: how it does, its slowest rank, its worst flow, what is wrong. Pure."""
+"""One line for each job: its state, its slowest rank, its worst flow, its verdict. Pure."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class JobLine(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     ranks: int | None
-    """That took part in collectives."""
+    """Number of ranks that took part in collectives."""
     step_ns: float | None
     """Median of its steps; without steps, of the time between operations."""
     slowest_rank: int | None
     late_ns: float | None
-    """What that rank takes by itself before an operation, beyond the median rank; median."""
+    """Median time that this rank takes by itself before an operation, beyond the median rank."""
     worst_flow: str
     worst_ns: float | None
     """Its in-band delay, median…"""
     usual_ns: float | None
     """… and that of the median flow."""
     verdict: str
-    """Class of the surest; empty: none."""
+    """Class with the highest confidence; empty: none."""
     subject: str
     confidence: float
     others: int
     """Number of further verdicts."""
     error: str = ""
-    """Why nothing is known of it."""
+    """Why no data is available."""
 
 
 def job_line(job: str, bundle: Bundle, result: Diagnosis) -> JobLine:
@@ -68,7 +68,7 @@ def job_line(job: str, bundle: Bundle, result: Diagnosis) -> JobLine:
 
 
 def unknown(job: str, error: str) -> JobLine:
-    """The line of a job whose recording there is not."""
+    """The line of a job without a recording."""
     return JobLine(
         job=job, ranks=None, step_ns=None, slowest_rank=None, late_ns=None, worst_flow="",
         worst_ns=None, usual_ns=None, verdict="", subject="", confidence=0.0, others=0, error=error,
@@ -76,8 +76,8 @@ def unknown(job: str, error: str) -> JobLine:
 
 
 def worst_first(lines: Iterable[JobLine]) -> list[JobLine]:
-    """Jobs with verdicts first, the surest before others; then those whose slowest rank takes the
-    largest part of a step; those of which nothing is known last."""
+    """Jobs with verdicts first, by confidence; then by the share of a step that their slowest rank
+    takes; jobs without data last."""
 
     def weight(line: JobLine) -> tuple[bool, float, float, str]:
         part = (line.late_ns or 0.0) / line.step_ns if line.step_ns else 0.0

@@ -1,4 +1,4 @@
-"""What a diagnosis says: a class, who, since when, how sure, why, what else was looked at."""
+"""The result of a diagnosis: a class, subjects, onset, confidence, evidence, alternatives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class FaultClass(StrEnum):
-    """The taxonomy. One file in `syntony.workload.classes` for each but the last."""
+    """The taxonomy. Each class but the last has a file in `syntony.workload.classes`."""
 
     SLOW_FLOW = "slow-flow"
     CONTENTION = "contention"
@@ -31,39 +31,39 @@ class FaultClass(StrEnum):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """One thing that was measured and speaks for the verdict."""
+    """One measurement that supports the verdict."""
 
     signal: str
     """Column or columns of the bundle."""
     text: str
-    """For people, with units."""
+    """Text for the user, with units."""
     value: float | None = None
     """In the unit of the column."""
     baseline: float | None = None
-    """What the like of it has at the same time, or it had before."""
+    """The value of similar objects at the same time, or its own value before."""
 
 
 class Alternative(msgspec.Struct, frozen=True, rename={"fault": "class"}):
-    """Another class that would look alike."""
+    """Another class that would look similar."""
 
     fault: FaultClass
     excluded: bool
-    """False: it could not be excluded with what the bundle has."""
+    """False: it could not be excluded with the data in the bundle."""
     reason: str
 
 
 class BlastRadius(msgspec.Struct, frozen=True):
-    """Who suffers."""
+    """Who is affected."""
 
     jobs: tuple[str, ...]
     ranks: int
-    """Ranks of the communicators that wait for the fault; all of a job's where that is unknown."""
+    """Ranks of the communicators that wait for the fault; all of a job's if that is unknown."""
     hosts: tuple[str, ...]
-    """Where the fault is, or ends of the flows that it touches."""
+    """Hosts of the fault, or at the ends of the flows that it affects."""
     gpu_hours: float | None
     """Lost since the onset within the recording; None: too few steps before or after."""
     slowdown: float | None
-    """Step time since the onset over that before; None as above."""
+    """Ratio of step time since the onset to that before; None as above."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename={"fault": "class"}):
@@ -71,33 +71,35 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, rename={"fault": "class
 
     fault: FaultClass
     subjects: tuple[str, ...]
-    """Whom it is about. More than one where they cannot be distinguished."""
+    """What it is about. Several if they cannot be distinguished."""
     onset_ns: int
-    """Begin of the first window that shows it; at the begin of the recording it may be older."""
+    """Begin of the first window that shows it; at the begin of the recording the fault may be
+    older."""
     end_ns: int | None
-    """End of the last window that shows it; None: it is there until the end."""
+    """End of the last window that shows it; None: it lasts until the end."""
     confidence: float
-    """0 to 1; docs/decisions/0240 says what it is made of."""
+    """0 to 1; docs/decisions/0240 describes how it is computed."""
     evidence: tuple[Evidence, ...]
     alternatives: tuple[Alternative, ...]
     action: str
     blast_radius: BlastRadius
     follows: tuple[str, ...] = ()
-    """Symptoms that other classes would have named, and that this one explains."""
+    """Symptoms that other classes would have named, and that this verdict explains."""
 
 
 ECHO = 0.33
-"""Of the worst delay of a job that another must reach to be a cause by itself: one slow part of a
-ring or tree makes the rest come in bursts, which wait a little for each other."""
+"""Share of the worst delay of a job that another must reach to be an independent cause: one slow
+part of a ring or tree makes the rest arrive in bursts, which wait a little for each other."""
 
 
 ALIKE = 0.5
-"""Part of the worst flow's or queue's delay, or lag in rate, from which others are as it is,
-whatever else is true of them."""
+"""Share of the worst flow's or queue's delay, or lag in rate, from which others belong to the same
+finding, whatever else applies to them."""
 
 
 MOST_ALONE = 3
-"""Findings of one kind that may each be an exception; more of them are how the job is."""
+"""Maximum findings of one kind that may each be an exception; more of them are the job's normal
+state."""
 
 
 class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,24 +115,25 @@ class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
     alternatives: tuple[Alternative, ...]
     action: str
     flows: frozenset[int] = frozenset()
-    """Flows that it touches, as indices into `Flows.names`."""
+    """Flows that it affects, as indices into `Flows.names`."""
     ranks: frozenset[int] = frozenset()
-    """Ranks that it touches, not those that wait for them."""
+    """Ranks that it affects, not those that wait for them."""
     hosts: frozenset[str] = frozenset()
 
     @property
     def excess_ns(self) -> float:
-        """By how much its packets are delayed; 0 where the finding does not say."""
+        """Delay of its packets above normal; 0 if the finding does not have it."""
         reported = (each for each in self.evidence if each.signal == "owd_p50_ns")
         return max(((each.value or 0) - (each.baseline or 0) for each in reported), default=0.0)
 
 
 def confidence(shown: float, *checks: bool | None) -> float:
-    """How sure a rule may be.
+    """Confidence of a rule.
 
-    `shown` is the share of windows since the onset that show the evidence; each check is a rival or
-    a confirmation: True for as the class would have it, False for the contrary, None for not
-    recorded. What was not recorded takes a tenth, what contradicts takes half.
+    `shown` is the share of windows since the onset that show the evidence. Each check is an
+    alternative or a confirmation: True if it agrees with the class, False if it contradicts, None
+    if not recorded. A check that was not recorded reduces confidence by a tenth, a contradiction by
+    half.
     """
     factor = 1.0
     for check in checks:

@@ -1,1 +1,2 @@
-"""The process that reacts: it owns the probe engine and jobs' paths, and needs no other process."""
+"""The process that reacts to failures: it owns the probe engine and jobs' paths. It needs no other
+process to do so."""

@@ -1,6 +1,6 @@
-"""The plan and the keys that a starting reactor takes over from the one before it.
+"""The plan and the keys that a starting reactor takes over from its predecessor.
 
-They are files in the sockets' directory, which a boot empties: the controller is asked then.
+They are files in the sockets' directory, which is emptied at boot: then the controller sends them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ FILE = "reactor-kept"
 
 
 class KeptOrders(msgspec.Struct, frozen=True, kw_only=True):
-    """As the controller sent them; None: it has not."""
+    """As the controller sent them; None: not received."""
 
     plan: Plan | None = None
     keys: ProbeKeys | None = None
 
 
 def load(directory: Path) -> KeptOrders:
-    """Nothing, where there is nothing that can be read."""
+    """Load them; empty if there is no readable file."""
     file = directory / FILE
     try:
         return msgspec.msgpack.decode(file.read_bytes(), type=KeptOrders)
@@ -37,7 +37,7 @@ def load(directory: Path) -> KeptOrders:
 
 
 def save(directory: Path, kept: KeptOrders) -> None:
-    """Only its owner may read it: it holds keys."""
+    """Save them, readable for the owner only: they contain keys."""
     try:
         write_atomically(directory / FILE, msgspec.msgpack.encode(kept))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The telemetry process's end: asks the reactor, and goes on where it does not answer."""
+"""The telemetry process's connection to the reactor; continues if the reactor does not answer."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 _A = TypeVar("_A", bound=Answer)
 
 PATIENCE_NS = 1 * S
-"""For one message. A reactor that is stopped is asked again when its part is started again."""
+"""Timeout of one message. A reactor that is stopped is tried again when its part is restarted."""
 RETRY_NS = 2 * S
-"""Between two attempts to reach it, at most: it is started again within so long."""
+"""Maximum interval of attempts to reach it: it is restarted within this time."""
 BEGIN_NS, LOOK_NS = 2 * S, 20 * MS
-"""How long a socket that is not there yet is waited for; between two looks."""
+"""How long to wait for a socket that is not there yet; interval of checks."""
 NOTHING_SEEN = ReactorUpdate(pending=0, probing=0, outcome="", has_flows=False)
 
 
 class ReactorLink:
-    """Of the agent's loop. While the reactor cannot be asked, every answer is that there is
-    nothing, and `fault` says why a connection was lost.
+    """Used by the agent's loop. While the reactor does not answer, every result is empty, and
+    `fault` has the reason.
 
     Args:
         directory: of its socket.
@@ -66,27 +66,27 @@ class ReactorLink:
         self._path = directory / REACTOR_SOCKET
         self._channel: Channel | None = None
         self.connections = 0
-        """Times that it was reached: it or this process has started again each time."""
+        """Number of connections made: one more whenever either process restarts."""
         self.fault: MissingError | None = None
         self.state: ReactorState | None = None
-        """As it last was; None: it does not answer."""
+        """The last known state; None: it does not answer."""
         self.counters = Counters(**dict.fromkeys(Counters.__struct_fields__, 0))
-        """Of the probe engine, as last known."""
+        """Counters of the probe engine, as last known."""
         self.cpu_ns = self.rss_bytes = 0
-        """Of the reactor, as last known."""
+        """CPU time of the reactor, as last known."""
         self.unsent = 0
-        """Probe records that were lost on the way here, as last known."""
+        """Probe records that were lost in transit, as last known."""
         self.held: KeysHeld | None = None
-        """The keys that it holds, to be reported to the controller; set when it accepts keys."""
+        """Its keys, to be reported to the controller; set when it accepts keys."""
         self._verbs: list[NDArray[np.void]] = []
         self._standing: dict[type[Reported], Reported] = {}
-        """What the reactor has to know when it has started again."""
+        """Orders that a restarted reactor must receive again."""
         self._rows = 0
         """Rows before this number have been taken."""
 
     def await_socket(self) -> None:
-        """Where both begin together, the reactor is soon there: what it says of the NICs, rather
-        than a guess, should be the first that the controller hears."""
+        """Wait for a reactor that starts at the same time, so that the controller's first message
+        contains its report of the NICs rather than a guess."""
         until_ns = time.monotonic_ns() + BEGIN_NS
         while time.monotonic_ns() < until_ns and not self._path.exists():
             time.sleep(LOOK_NS / S)
@@ -112,7 +112,7 @@ class ReactorLink:
 
     @property
     def up(self) -> bool:
-        """Whether it answered when it was last asked."""
+        """Whether it answered the last request."""
         return self._channel is not None
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class ReactorLink:
         return ""
 
     def look(self, *, flows: bool) -> ReactorUpdate:
-        """What is new."""
+        """Ask for news."""
         return self._ask(Look(flows=flows), ReactorUpdate) or NOTHING_SEEN
 
     def drain(self) -> NDArray[np.void]:
@@ -150,12 +150,12 @@ class ReactorLink:
         return np.frombuffer(found.records if found is not None else b"", RECORD)
 
     def drained_verbs(self) -> NDArray[np.void]:
-        """Those over verbs that came with `drain`, the same."""
+        """Records over verbs that came with `drain`, in the same format."""
         taken, self._verbs = self._verbs, []
         return np.concatenate([np.empty(0, RECORD), *taken])
 
     def heard(self) -> NDArray[np.void]:
-        """Who has probed this host: shape (n,), dtype `HEARD`."""
+        """Requests received from each prober: shape (n,), dtype `HEARD`."""
         return np.frombuffer(self.state.heard if self.state is not None else b"", HEARD)
 
     def verbs_heard(self) -> NDArray[np.void]:
@@ -167,7 +167,7 @@ class ReactorLink:
         return self._ask(ProbingQuery(), Probing)
 
     def refresh(self) -> None:
-        """Ask how it is."""
+        """Ask for its state."""
         self.state = self._ask(StateQuery(rows=self._rows), ReactorState)
         if self.state is not None:
             self.counters = msgspec.convert(self.state.engine, Counters)
@@ -175,8 +175,8 @@ class ReactorLink:
             self.cpu_ns, self.rss_bytes = self.state.cpu_ns, self.state.rss_bytes
 
     def vitals(self, shed: int) -> dict[str, int]:
-        """Counters of a row of `agent_1s`, of which `shed` rows or records were lost: of both
-        processes together."""
+        """Counters of a row of `agent_1s`; `shed` rows or records were lost: of both processes
+        together."""
         counters, own = self.counters, own_usage()
         return {
             "tx": counters.sent + counters.replies,
@@ -189,7 +189,7 @@ class ReactorLink:
         }
 
     def rows(self) -> tuple[PathRow, ...]:
-        """What was done to paths since the last call."""
+        """Actions on paths since the last call."""
         if self.state is None:
             return ()
         fresh = self.state.rows[max(0, self._rows - self.state.first_row) :]

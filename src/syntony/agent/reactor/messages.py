@@ -1,7 +1,7 @@
-"""What the telemetry process asks of the reactor, and is answered. Pure.
+"""Requests of the telemetry process to the reactor, and its answers. Pure.
 
-Both come from one installation, so these are types of this package and not of `syntony.wire`; what
-the controller said (plans, keys, orders) goes through as the controller said it.
+Both come from one installation, so these are types of this package and not of `syntony.wire`.
+Messages of the controller (plans, keys, orders) are forwarded unchanged.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from syntony.wire.probes import Plan, ProbeKeys
 from syntony.wire.traffic import Moves
 
 PROTOCOL = 1
-"""Another number where a process of the version before could misunderstand. Fields may be added
-without: who does not know them skips them."""
+"""Changes if a process of the previous version could misunderstand a message. Fields may be added
+without: processes that do not know them skip them."""
 
 
 class ProcessPace(NamedTuple):
-    """What one process may send between two addresses."""
+    """The rate limit of one process between two addresses."""
 
     path: PacedPath
     bps: int
@@ -36,15 +36,15 @@ class ProcessPace(NamedTuple):
 
 
 class ProcessPaces(msgspec.Struct, frozen=True, kw_only=True, tag="process-paces"):
-    """Everything that processes are to hold back; who is not here is free."""
+    """All rate limits of processes; processes not listed have none."""
 
     paces: tuple[ProcessPace, ...]
     expires_ns: int
-    """CLOCK_MONOTONIC from which on nothing is, unless it is said again."""
+    """CLOCK_MONOTONIC from which on there are no limits, unless they are repeated."""
 
 
 Reported = Plan | ProbeKeys | Switch | Moves
-"""What the reactor obeys."""
+"""Messages of the controller that the reactor obeys."""
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
@@ -55,10 +55,10 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True, tag="begin"):
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True, tag="look"):
-    """What is new? Answered by `Seen`; asked several times a second."""
+    """Request news. Answered by `Seen`; sent several times a second."""
 
     flows: bool
-    """Tell jobs' flows, too."""
+    """Include jobs' flows."""
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
@@ -66,23 +66,22 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True, tag="drain"):
 
 
 class StateQuery(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
-    """How everything is; answered by `ReactorState`, asked once a second."""
+    """Request the state; answered by `ReactorState`, sent once a second."""
 
     rows: int
-    """Rows before this number are kept by who asks, and need not be reported again."""
+    """Rows before this number are stored by the requester and need not be reported again."""
 
 
 class ProbingQuery(msgspec.Struct, frozen=True, kw_only=True, tag="probing"):
-    """What is probed; answered by `Probing`."""
+    """Request what is probed; answered by `Probing`."""
 
 
 class Obey(msgspec.Struct, frozen=True, kw_only=True, tag="obey"):
-    """The controller has said this, or it follows from what it said; answered by `Obeyed` or
-    `Failed`."""
+    """An order of the controller, or derived from one; answered by `Obeyed` or `Failed`."""
 
     said: Reported | ProcessPaces
     fleet_minus_monotonic_ns: int | None
-    """Fleet time less CLOCK_MONOTONIC; None: there is no fleet time here."""
+    """Fleet time minus CLOCK_MONOTONIC; None: there is no fleet time here."""
 
 
 Request = Begin | Look | Drain | StateQuery | ProbingQuery | Obey
@@ -95,14 +94,14 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, tag="began"):
 
 
 class ReactorUpdate(msgspec.Struct, frozen=True, kw_only=True, tag="seen"):
-    """What is new."""
+    """News."""
 
     pending: int
-    """Probe records waiting."""
+    """Number of waiting probe records."""
     probing: int
-    """Another number where other flows are probed than before."""
+    """Changes when the set of probed flows changes."""
     outcome: str
-    """The newest order that has come to its end; empty: none has."""
+    """The newest order that is completed; empty: none."""
     has_flows: bool
     """Whether any job's flow is managed."""
     flows: tuple[ReportedFlow, ...] = ()
@@ -126,43 +125,43 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReactorState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
-    """How the reactor is."""
+    """The reactor's state."""
 
     nics: tuple[NicInfo, ...]
-    """As the controller should know them: one that has gone is as it was, so that it keeps its
-    place in the plan. Peers see it dead, and it is missed."""
+    """Description for the controller. A NIC that has gone keeps its last one, so that it keeps its
+    place in the plan; peers detect it as dead."""
     clocks: dict[str, tuple[int, int]]
-    """NICs that stamp in a clock of their own: its number N in ``/dev/ptpN``, and another number
-    whenever the NIC is attached."""
+    """NICs that stamp with their own clock: its number N in ``/dev/ptpN``, and a number that
+    changes whenever the NIC is attached."""
     parts: tuple[PartStatus, ...]
     engine: dict[str, int]
     """`syntony.io.probe_records.Counters`."""
     heard: bytes
     """An array of `syntony.io.probe_records.HEARD`."""
     flows: int
-    """That are probed."""
+    """Number of probed flows."""
     plan_faults: int
-    """Plans and flows of plans that could not be taken."""
+    """Number of plans and flows of plans that were rejected."""
     unsent: int
     """Probe records that were lost between the two processes."""
     report: PathsReport
     counters: PathCounters
     rows: tuple[PathRow, ...]
     first_row: int
-    """Number of the first of them."""
+    """Number of the first of these."""
     jobs: JobCounts
     cpu_ns: int
     rss_bytes: int
     connections: int
-    """Times that a telemetry process has connected."""
+    """Number of connections of a telemetry process so far."""
     verbs: dict[str, int] = {}
     """`syntony.io.probe_records.Counters` of the engine over verbs; empty: there is none."""
     verbs_heard: bytes = b""
     """As `heard`."""
     verbs_flows: int = 0
-    """That are probed over verbs."""
+    """Number of flows probed over verbs."""
     verbs_clocks: dict[str, DeviceClockReading] = {}
-    """NIC → its RDMA device's clock, of those that stamp probes over verbs."""
+    """NIC → its RDMA device's clock, for those that stamp probes over verbs."""
 
 
 class Probing(msgspec.Struct, frozen=True, kw_only=True, tag="probing"):
@@ -171,15 +170,16 @@ class Probing(msgspec.Struct, frozen=True, kw_only=True, tag="probing"):
     plan: Plan | None
     """With the flows that are probed; None: there is none yet."""
     tell_from_ns: int
-    """Probes sent before, by the host's clock, serve clocks only: peers may not have had keys."""
+    """Probes sent before, by the host's clock, are used for clocks only: peers may not have had
+    keys."""
 
 
 class Obeyed(msgspec.Struct, frozen=True, kw_only=True, tag="obeyed"):
-    """It is in force."""
+    """The order is in force."""
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
-    """It is not so, and why."""
+    """The order is not in force, and why."""
 
     reason: str
 

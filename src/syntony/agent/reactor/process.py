@@ -1,7 +1,7 @@
-"""The reactor: probe engine, jobs' paths and jobs' socket of one host, in a process of its own.
+"""The reactor: probe engine, jobs' paths and jobs' socket of one host, in a separate process.
 
-It acts on what it hears from the kernel, its probes and jobs' processes. The controller's word
-comes through the telemetry process; the last one stays in force without that process.
+It acts on events of the kernel, its probes and jobs' processes. Orders of the controller come
+through the telemetry process; the last ones stay in force without that process.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ from syntony.wire.probes import Plan, ProbeKeys
 _log = logging.getLogger(__name__)
 
 PLAN_GRACE_NS = 1 * S
-"""A plan's flows begin this long after it has come, when every reflector has its keys too: a probe
-refused by a peer that has not got the pair's key yet would look like loss."""
+"""A plan's flows begin this long after it has arrived, when every reflector has its keys too: a
+probe refused by a peer that does not have the pair's key yet would look like loss."""
 COLD_GRACE_NS = 300 * MS
-"""A reactor that has just started begins to probe this early, for the clock's sake; what these
-probes say of loss is not reported before the grace above is over."""
+"""A reactor that has just started begins to probe this early, for the clock's sake; losses of these
+probes are not reported before the grace period above is over."""
 CHECK_NS = 1 * S
-"""Between two looks at the parts."""
+"""Interval of checks of the parts."""
 JOBS_NS = 500 * MS
-"""Between two reads of the reports of jobs' processes."""
+"""Interval of reading the reports of jobs' processes."""
 TURN_NS = 200 * MS
-"""Longest rest: the order to stop is heard within it."""
+"""Longest pause: an order to stop is noticed within it."""
 MAX_FAULTS_LOGGED = 8
-"""Of one plan; the rest is only counted."""
+"""Maximum number logged for one plan; further ones are only counted."""
 
 
 def run_reactor(config: AgentConfig, stop: threading.Event) -> None:
-    """Probe, reflect and keep jobs' paths alive until `stop` is set.
+    """Probe, reflect and protect jobs' paths until `stop` is set.
 
     Raises:
-        ConfigError: an address or a number is not as it must be.
+        ConfigError: an address or a number is invalid.
     """
     reactor = Reactor(config)
     try:
@@ -92,7 +92,7 @@ def run_reactor(config: AgentConfig, stop: threading.Event) -> None:
 
 
 class Reactor:
-    """One per host. Paths are controlled by a thread of their own, and nothing here makes it wait.
+    """One per host. A separate thread controls paths, and nothing here blocks it.
 
     Args:
         config: of the agent, which is this process and the telemetry process.
@@ -112,13 +112,13 @@ class Reactor:
         self.verbs = VerbsPlane(config, self._clock, self.nics.engine)
         self._kept = kept.KeptOrders()
         self._cold = True
-        """No plan has been taken yet, or it had other numbers."""
+        """No plan has been accepted yet, or it had other numbers."""
         self._coming: tuple[int, Plan] | None = None
         self._plan: Plan | None = None
         self._probed: Plan | None = None
         """With the flows that have started."""
         self._probing = 0
-        """How many times others have."""
+        """Number of changes of these so far."""
         self._tell_from_ns = 0
         self._plan_faults = 0
         self._described: tuple[NicInfo, ...] = ()
@@ -127,10 +127,10 @@ class Reactor:
         self._verbs_probing = 0
 
     def start(self) -> None:
-        """Start every part that can be; the others are tried again in `run`.
+        """Start every part that can start; the others are retried in `run`.
 
         Raises:
-            ConfigError: an address or a number is not as it must be.
+            ConfigError: an address or a number is invalid.
         """
         now_ns = time.monotonic_ns()
         starts: dict[str, Callable[[], None]] = {
@@ -177,7 +177,7 @@ class Reactor:
         self.nics.close()
 
     def _check(self, now_ns: int) -> None:
-        """Once a second: find what has failed, try again what is due."""
+        """Once a second: detect failed parts, retry those that are due."""
         for nic, error in self.nics.gone().items():
             self.nics.detach(nic)
             self.parts.fail(f"nic:{nic}", error, now_ns)
@@ -313,7 +313,7 @@ class Reactor:
         return Failed(reason=fault) if fault else Obeyed()
 
     def _take_plan(self, sent: Plan) -> str:
-        """Why not; empty: it is taken."""
+        """Accept a plan; returns why not, or an empty string."""
         if sent == self._kept.plan:
             return ""
         found = usable(sent, self.nics.numbers, self._config.family)
@@ -333,7 +333,7 @@ class Reactor:
         return ""
 
     def _take_keys(self, sent: ProbeKeys) -> str:
-        """Why not; empty: they are taken."""
+        """Accept keys; returns why not, or an empty string."""
         sent = msgspec.structs.replace(sent, number=0)
         if sent == self._kept.keys:
             return ""
@@ -350,7 +350,7 @@ class Reactor:
         kept.save(self._directory, now)
 
     def _tell_probing(self) -> None:
-        """Other flows are probed than before, by the same plan or another."""
+        """Report that the set of probed flows has changed, by the same plan or another."""
         if self._probed is not None:
             self._probed = msgspec.structs.replace(self._probed, verbs=self.verbs.flows)
             self._probing += 1
@@ -361,7 +361,7 @@ class Reactor:
             _log.warning("flows of the plan skipped generation=%d %s", plan.generation, fault)
 
     def _start_flows(self) -> None:
-        """Probe by the newest plan, from NICs that are there. Raises `MissingError`: another
+        """Probe by the newest plan, from NICs that are present. Raises `MissingError`: another
         program has a source port; the flows from the others are probed."""
         if self._plan is None:
             return

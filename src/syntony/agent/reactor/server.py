@@ -1,4 +1,4 @@
-"""Answers the telemetry process, one request after the other, and does not wait for it."""
+"""Answers the telemetry process, one request after the other, without waiting for it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from syntony.model import MS
 
 _log = logging.getLogger(__name__)
 PATIENCE_NS = 500 * MS
-"""For one message; then anyone who is stopped in the middle of it is let go."""
+"""Timeout of one message; a peer that is stopped in the middle of it is disconnected."""
 
 
 class Server:
-    """Of one thread. The newest connection counts: anyone who had the one before is gone or hangs.
+    """Used by one thread. Only the newest connection is served: the previous peer is gone or hangs.
 
     Args:
         path: of the socket.
-        answer: to one request.
+        answer: handles one request.
     """
 
     def __init__(self, path: Path, answer: Callable[[Request], Answer]) -> None:
@@ -38,10 +38,10 @@ class Server:
         self._channel: Channel | None = None
         self.connections = 0
         self.unsent = 0
-        """Probe records that could not be handed over."""
+        """Probe records that could not be delivered."""
 
     def start(self) -> None:
-        """Begin to listen, or again. Raises `MissingError`: the socket cannot be made."""
+        """Begin to listen, or restart. Raises `MissingError`: the socket cannot be made."""
         self.close()
         self._listener = job_socket.listen(self._path, socket.SOCK_STREAM, 0o600)
         self._bound = job_socket.file_of(self._path)
@@ -56,11 +56,11 @@ class Server:
 
     @property
     def fault(self) -> MissingError | None:
-        """Why nobody can connect any more."""
+        """Why no process can connect any more."""
         return None if self._listener is None else job_socket.missing(self._path, self._bound)
 
     def serve(self, timeout_ns: int) -> None:
-        """Wait for a request for so long, and answer it."""
+        """Wait for a request for at most this time, and answer it."""
         poll = select.poll()
         for each in (self._channel, self._listener):
             if each is not None:

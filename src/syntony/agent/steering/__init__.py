@@ -1,1 +1,2 @@
-"""Path control of one host: hears the machine, asks `syntony.traffic`, acts within milliseconds."""
+"""Path control of one host: receives events of the host, lets `syntony.traffic` decide, acts within
+milliseconds."""

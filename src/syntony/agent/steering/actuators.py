@@ -1,4 +1,5 @@
-"""Carries instructions out. Decisions know paths; how a path is moved is known only here."""
+"""Carries out instructions. Decisions refer to paths; how a flow is moved to a path is known only
+here."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ class PathActuator(Protocol[_I_contra]):
     which name subflows, or notices, which name paths (decision 0197)."""
 
     def do(self, instruction: _I_contra) -> None:
-        """Carry it out before returning. Raises `OSError`: refused."""
+        """Carry it out before returning. Raises `OSError`: the kernel refused."""
         ...
 
     def close(self) -> None: ...
 
 
 class Kernel(Protocol):
-    """`PathManager`, as far as it is needed here."""
+    """The part of `PathManager` that is needed here."""
 
     def create(self, token: int, flow: FourTuple, local_id: int) -> None: ...
     def destroy(self, token: int, flow: FourTuple) -> None: ...
@@ -41,7 +42,7 @@ class Kernel(Protocol):
 
 
 class MptcpActuator:
-    """Subflows made and ended through the kernel's userspace path manager."""
+    """Creates and ends subflows through the kernel's userspace path manager."""
 
     def __init__(self, kernel: Kernel | None = None) -> None:
         self._kernel = kernel or PathManager()
@@ -60,8 +61,8 @@ class MptcpActuator:
                 self._withdraw(instruction)
 
     def _create(self, order: Create) -> None:
-        """A join that failed leaves its address and port behind under its id, until all ids and
-        many ports are taken."""
+        """A failed join leaves its address and port behind under its id, until all ids and many
+        ports are taken."""
         try:
             self._kernel.create(order.token, order.flow, order.local_id)
         except OSError as error:
@@ -71,8 +72,8 @@ class MptcpActuator:
             self._kernel.create(order.token, order.flow, order.local_id)
 
     def _announce(self, order: Announce) -> int:
-        """Announces, and returns under which id: the one asked for, unless a subflow uses the
-        address under the kernel's own."""
+        """Announce an address; returns its id: the requested one, unless a subflow uses the address
+        under the kernel's own id."""
         local_id = order.local_id
         try:
             self._kernel.announce(order.token, order.address, order.port, local_id)
@@ -87,17 +88,17 @@ class MptcpActuator:
     def _make_room(
         self, token: int, local_id: int, end: tuple[str, int], *, keep: bool = False
     ) -> int:
-        """Has the kernel forget what it holds under an id, or at an address and port.
+        """Make the kernel drop what it holds under an id, or at an address and port.
 
-        A peer that joins an address before it is announced makes the kernel enter that address
-        under an id of its own choice (mptcp_userspace_pm_get_local_id), and from then on it refuses
-        the address under any other id, and any other address under that one.
+        If a peer joins an address before it is announced, the kernel enters that address under an
+        id of its own choice (mptcp_userspace_pm_get_local_id). From then on it refuses the address
+        under any other id, and any other address under that one.
 
         Args:
-            token: whose.
-            local_id: wanted.
-            end: address and port that are wanted under it.
-            keep: a subflow uses the address; forgetting would end it.
+            token: of the connection.
+            local_id: the requested one.
+            end: address and port for this id.
+            keep: a subflow uses the address, and would end if it were dropped.
 
         Returns:
             The id to use.
@@ -111,9 +112,10 @@ class MptcpActuator:
         return local_id
 
     def _withdraw(self, order: Withdraw) -> None:
-        """Ending a subflow makes the kernel forget that its address was announced, whatever the
-        port (mptcp_userspace_pm_delete_local_addr, Linux 6.18), and it withdraws only what it
-        remembers: then it is announced and withdrawn in one breath."""
+        """Withdraw an address. When a subflow ends, the kernel forgets that its address was
+        announced, whatever the port (mptcp_userspace_pm_delete_local_addr, Linux 6.18), and it
+        withdraws only addresses that it remembers. The address is then announced and withdrawn at
+        once."""
         try:
             self._kernel.withdraw(order.token, order.local_id)
         except OSError as error:
@@ -129,7 +131,7 @@ class MptcpActuator:
 
 
 def _unless_gone(do: Callable[[], None]) -> None:
-    """What is to be ended may have ended by itself."""
+    """Ignore that a subflow to be ended has already ended."""
     try:
         do()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The thread that reacts: everything the kernel and the probes say goes through here in order.
+"""The thread that reacts: it handles all events of the kernel and the probes in order.
 
-It waits on files only (netlink groups, listeners, what others post), so nothing that happens waits
-for a tick; it shares nothing with the reporting loop but a queue of rows and a snapshot.
+It waits on files only (netlink groups, listeners, messages of other threads), so no event waits for
+a tick; it shares nothing with the reporting loop but a queue of rows and a snapshot.
 """
 
 from __future__ import annotations
@@ -67,29 +67,29 @@ from syntony.wire.probes import ProbeFlow
 _log = logging.getLogger(__name__)
 
 FLOWS_NS = 100 * MS
-"""Between two accounts of jobs' flows, for anyone who reports them."""
+"""Interval of snapshots of jobs' flows, for reports."""
 ROUTINE_NS = 1 * S
-"""Between two rounds of what need not be prompt."""
+"""Interval of tasks that are not urgent."""
 NOTE_ROUTES_NS = 10 * S
-"""Routes are noted again so often, of NICs that have been up since the last time."""
+"""Interval of recording routes, of NICs that have been up since the last time."""
 SWITCH_INTERVAL_S = 0.001
-"""Of Python's threads: how long this one waits at most for another that computes."""
+"""Python's thread switch interval: how long this thread waits at most for another that computes."""
 HANDOVER_S = 2.0
 NICENESS = -10
 
 
 class ReadableSource(Protocol):
-    """A file that becomes readable when the machine has something to say."""
+    """A file that becomes readable when there is an event."""
 
     def fileno(self) -> int: ...
 
     @property
     def deadline_ns(self) -> int | None:
-        """CLOCK_MONOTONIC by which to look, readable or not; None: only when readable."""
+        """CLOCK_MONOTONIC by which to poll even if it is not readable; None: only when readable."""
         ...
 
     def poll(self, now_ns: int) -> Sequence[PathEvent | events.WireHeard]:
-        """What was said since the last call."""
+        """Events since the last call."""
         ...
 
 
@@ -100,7 +100,7 @@ class OwnSource(ReadableSource, Protocol):
 
 
 class PathControl:
-    """One per agent; what other threads may call comes first, the rest runs on its own.
+    """One per agent; methods for other threads come first, the rest runs on its own thread.
 
     Args:
         host: our name, for rows.
@@ -147,7 +147,7 @@ class PathControl:
         self._posted: deque[Callable[[], list[Instruction]]] = deque()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._unreported = False
-        """Something has happened since flows were reported."""
+        """Something has happened since flows were last reported."""
         self._closing = False
         self.path_log = PathLog(host, self._failover.health.nic_of)
         self.view = View(self._failover, self.path_log.name)
@@ -209,7 +209,7 @@ class PathControl:
 
         def take() -> list[Instruction]:
             if isinstance(event, events.SocketOwner) and event.job:
-                self._flows.refresh()  # from now on it is looked at often
+                self._flows.refresh()  # from now on it is polled often
             return self._failover.handle(event)
 
         self._call(take)
@@ -229,7 +229,7 @@ class PathControl:
         }
 
     def probe_with(self, prober: Prober | None) -> None:
-        """Listen to this engine from now on; returns when the one before is let go of."""
+        """Use this engine's events from now on; returns when the previous one is released."""
         done = threading.Event()
 
         def take() -> list[Instruction]:
@@ -242,11 +242,11 @@ class PathControl:
             _log.error("path control thread did not stop, probe engine stays open")
 
     def use(self, paths: frozenset[ProcessPath], rails: Sequence[ReportedFlow]) -> None:
-        """The paths that jobs' processes use by their own word; what they send by queue pairs."""
+        """Paths and queue-pair rates as jobs' processes report them."""
         self._soon(lambda: self._failover.use(paths, time.monotonic_ns(), rails))
 
     def add_nic(self, nic: LocalNic) -> None:
-        """A NIC that was missing when this was made is there."""
+        """A NIC that was missing at the start is there."""
         self._soon(lambda: self._failover.health.add(nic))
 
     def stop(self, *, stopped: bool) -> None:
@@ -320,7 +320,7 @@ class PathControl:
         self._periodic(now_ns)
 
     def _periodic(self, now_ns: int) -> None:
-        """What is done every so often, in whatever turn comes then."""
+        """Tasks that are done at intervals, in the next turn."""
         if now_ns >= self._flows_ns:
             self._flows_ns, self._unreported = now_ns + FLOWS_NS, False
             self.view.take_flows()
@@ -332,7 +332,7 @@ class PathControl:
             self._routine(now_ns)
 
     def _woke(self, late_ns: int, busy_ns: int, now_ns: int) -> None:
-        """So late, after a turn that took so long: who is away for long has seen nothing."""
+        """Late by this much, after a turn that took this long: a long pause means missed events."""
         self._corroboration.woke(late_ns, now_ns)
         away_ns = max(late_ns, busy_ns)
         if away_ns >= AWAY_NS:
@@ -373,7 +373,7 @@ class PathControl:
         elif isinstance(event, events.ConnectionDown):
             self._jobs.forget(event.token)
         elif isinstance(event, FlowSample) and len(self._failover.connections) > before:
-            self._jobs.ask(event.token)  # older than we are, or its event was lost
+            self._jobs.ask(event.token)  # older than this process, or its event was lost
         elif fresh and isinstance(event, FlowSample):
             self._jobs.ask_socket(event.inode)
 
@@ -402,7 +402,8 @@ class PathControl:
             self._redirect(plain)
 
     def _redirect(self, plain: list[Expect | Redirect]) -> None:
-        """All at once: what one failure does to many connections is one change for the kernel."""
+        """All at once: the effect of one failure on many connections is one change for the
+        kernel."""
         result = self._detours.do(plain)
         done_ns = time.monotonic_ns()
         for each in plain:
@@ -467,7 +468,7 @@ class PathControl:
         self.view.take_connections()
 
     def _indexes(self, now_ns: int) -> list[int]:
-        """Interfaces that have been up for a while: what they have is what they should have."""
+        """Interfaces that have been up for a while: their present routes are their proper ones."""
         found = []
         for nic in self._failover.health.nics():
             dead = self._failover.health.dead(nic.name, "") is not None

@@ -1,5 +1,5 @@
-"""Carries out what is decided for plain TCP connections: names on the wire, and routes to fall
-back on."""
+"""Carries out decisions for plain TCP connections: rewritten names on the wire, and fallback
+routes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BEAT_NS = DEAD_MAN_S * S // 3
 
 
 class _Made:
-    """What opening came to."""
+    """The result of opening."""
 
     table: DetourTable | None = None
     routes: HostRoutes | None = None
@@ -30,14 +30,14 @@ class _Made:
 class Detours:
     """Opened when the first connection is known: hosts without plain jobs have no table of ours.
 
-    That needs programs (`nft`, and the one that cleans up after us), so another thread does it;
-    from then on only the kernel is asked.
+    Opening needs programs (`nft`, and the one that cleans up after us), so another thread does it;
+    from then on only the kernel is used.
 
     Args:
-        nics: names of our NICs, now.
+        nics: returns the current names of our NICs.
         nic_of: the NIC that has a local address.
-        opened: informed of the table once it is there, to be listened to.
-        call: has something done soon by the thread that reacts.
+        opened: called with the table once it exists, to receive its events.
+        call: runs a function soon in the thread that reacts.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class Detours:
         self._call = call
         self._opener: threading.Thread | None = None
         self._made: _Made | None = None
-        """By the opener, for the thread that reacts."""
+        """Set by the opening thread, for the thread that reacts."""
         self._early: list[Expect] = []
         self._table: DetourTable | None = None
         self._routes: HostRoutes | None = None
         self._offered: dict[tuple[str, str], FourTuple] = {}
-        """(Remote address, NIC): packets to there may leave here if no other route is left, as
-        those of this way do."""
+        """(Remote address, NIC): packets to there may leave here if no other route is left, like
+        those of this path."""
         self._beat_ns = 0
         self.missing = ""
-        """Why this host cannot do it; empty: it can, as far as is known."""
+        """Why this host cannot do it; empty: it can, as far as known."""
 
     def close(self) -> None:
-        """Everything goes its own way again."""
+        """Remove all detours."""
         if self._opener is not None:
             self._opener.join()
             self._take_made()
@@ -75,7 +75,7 @@ class Detours:
             self._table.close()
 
     def do(self, instructions: Sequence[Expect | Redirect]) -> str:
-        """All of them at once; empty, or why not."""
+        """Carry out all of them at once; empty, or why not."""
         if self._table is None and not self.missing:
             early = [each for each in instructions if isinstance(each, Expect)]
             self._early += early
@@ -105,7 +105,7 @@ class Detours:
         return ""
 
     def beat(self, now_ns: int) -> None:
-        """We live: the dead man's switches stay open."""
+        """Heartbeat: keeps the dead man's switches from ending the detours."""
         if self._table is None or now_ns < self._beat_ns:
             return
         self._beat_ns = now_ns + BEAT_NS
@@ -117,14 +117,14 @@ class Detours:
             _log.warning("detours not renewed, they may expire reason=%s", error)
 
     def restore(self, nic: str) -> None:
-        """The kernel has dropped this NIC's routes, ours among them."""
+        """Restore this NIC's routes, which the kernel has dropped, including ours."""
         lost = {key: wire for key, wire in self._offered.items() if key[1] == nic}
         for key, wire in lost.items():
             del self._offered[key]
             self._route(*key, wire)
 
     def _open(self) -> None:
-        """The opener."""
+        """Runs in the opening thread."""
         made = _Made()
         try:
             made.table = DetourTable()
@@ -165,7 +165,7 @@ class Detours:
                 self._route(flow.remote, nic, wire)
 
     def _route(self, remote: str, nic: str, wire: FourTuple) -> None:
-        """A packet has to have some route to be renamed, and then gets another."""
+        """A packet must have some route to be rewritten; then it gets another."""
         if self._routes is None or (remote, nic) in self._offered:
             return
         metric = 1 + len(self._offered)

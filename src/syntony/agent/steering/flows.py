@@ -1,8 +1,7 @@
-"""Samples of the connections that leave by our NICs: often, but
-reported only when something changed that matters.
+"""Samples the connections that leave by our NICs: often, but reports only relevant changes.
 
-Every flow is asked for every `SAMPLE_NS`, all in one call; Python sees a flow when it has made no
-progress for a while, and all of them every `ALL_NS`.
+Every flow is sampled every `SAMPLE_NS`, all in one call; Python processes a flow when it has made
+no progress for a while, and all of them every `ALL_NS`.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ if TYPE_CHECKING:
 SAMPLE_NS = 15 * MS
 """A quarter of the silence that makes a flow stalled."""
 SUSPECT_NS = 30 * MS
-"""Without progress for so long, a flow is reported at every sample."""
+"""A flow without progress for this long is reported at every sample."""
 ALL_NS = 500 * MS
-"""Between two accounts of all flows: rates, and connections we have not heard of."""
+"""Interval of listings of all flows: rates, and new connections."""
 NONE_NS = 1 * S
-"""… while none is asked for often: a listing walks the kernel's whole table of connections."""
+"""… while none is sampled often: a listing walks the kernel's whole table of connections."""
 MOST_PROGRESS = 256
-"""Flows that are looked at before a path is given up, those with the newest acknowledgements: each
-costs 14 µs, and of a path that carries any of its flows will do."""
+"""Maximum flows to check before a path is given up, those with the newest acknowledgements: each
+costs 14 µs, and any flow shows whether the path works."""
 TICKS_NS = 10 * MS
-"""The kernel accounts for a flow's busy time in ticks: two of 4 ms (250 Hz), and some."""
+"""The kernel accounts for a flow's busy time in ticks: two of 4 ms (250 Hz), and a margin."""
 STALL_NS = 10 * MS
-"""Looking later than this after we meant to: we were not scheduled."""
+"""If a sample is later than planned by more than this, this process was not scheduled."""
 
 
 class FlowWatch:
-    """A `Source` without a file: it is looked at by its deadline.
+    """A `Source` without a file: it is polled by its deadline.
 
     Args:
-        addresses: of our NICs, now.
-        plain: inodes of the plain connections that are managed: these and MPTCP's subflows are
-            sampled often, all others are only listed. None: plain ones are left out.
+        addresses: returns the current ones of our NICs.
+        plain: inodes of the managed plain connections: these and MPTCP's subflows are sampled
+            often, all others are only listed. None: plain ones are left out.
     """
 
     def __init__(
@@ -61,11 +60,11 @@ class FlowWatch:
         self._baseline = self._rows.copy()
         self._reported = np.zeros(len(self._rows), bool)
         self._acked = np.zeros(len(self._rows), np.int64)
-        """When bytes were last acknowledged, at the latest; 0: never seen."""
+        """When bytes were last acknowledged, upper bound; 0: unknown."""
         self._idle = np.zeros(len(self._rows), np.int64)
         self._idle_us = self._rows["busy_us"].astype(np.int64)
-        """Since when data have been under way all the time, at the latest, and the kernel's account
-        of that then."""
+        """Since when data have been in flight all the time, upper bound, and the kernel's busy time
+        at that instant."""
         self._next_ns = 0
         self._all_ns = 0
 
@@ -77,23 +76,23 @@ class FlowWatch:
 
     @property
     def deadline_ns(self) -> int:
-        """Without a flow to be asked for often, the next account of all is soon enough."""
+        """If no flow needs frequent samples, the time of the next listing."""
         return self._next_ns if len(self._rows) else self._all_ns
 
     def refresh(self) -> None:
-        """There is a flow that we may not know yet."""
+        """There may be a flow that is not known yet."""
         self._all_ns = 0
 
     def progress(
         self, remotes: Collection[str], now_ns: int, *, anew: bool = False
     ) -> list[ConnectionProgress]:
-        """Flows to these addresses, as they get on now: those that got on last, and those that wait
-        longest.
+        """Current progress of flows to these addresses: those with the newest progress, and those
+        that wait longest.
 
         Args:
             remotes: addresses.
             now_ns: CLOCK_MONOTONIC.
-            anew: look for flows that are not known yet first.
+            anew: search for unknown flows first.
         """
         if anew:
             self._find(now_ns)
@@ -125,7 +124,7 @@ class FlowWatch:
         if now_ns < self.deadline_ns:
             return []
         if now_ns - self._next_ns > STALL_NS:
-            # We did not look meanwhile: what was silent then proves nothing.
+            # No samples were taken meanwhile: silence in that time proves nothing.
             self._since += now_ns - self._next_ns
         self._next_ns = now_ns + SAMPLE_NS
         if now_ns >= self._all_ns:
@@ -138,8 +137,8 @@ class FlowWatch:
         return list(self._suspects(now_ns))
 
     def _find(self, now_ns: int) -> NDArray[np.void]:
-        """All flows anew, and what is to be reported; what is known of those that stay is kept."""
-        if not len(self._rows):  # nobody was to be looked at: this is no stall
+        """List all flows, and return what is to be reported; state of those that stay is kept."""
+        if not len(self._rows):  # nothing was to be sampled: this is no stall
             self._next_ns = now_ns + SAMPLE_NS
         found = self._flows.find(self._addresses())
         rows = found[found["token"] != 0]
@@ -188,7 +187,7 @@ class FlowWatch:
             return []
         fresh = suspect & ~self._reported
         self._reported |= suspect
-        # First as it was when it last moved, so that anyone who reads knows since when.
+        # First its state when it last made progress, so that readers know since when.
         before = zip(
             self._flows.samples(self._baseline[fresh], now_ns),
             self._since[fresh].tolist(),

@@ -1,7 +1,7 @@
-"""Finds out whose new connections are, on a thread of its own: /proc is slow, failover is not.
+"""Finds the jobs of new connections, in a separate thread: /proc is slow, failover must not be.
 
-A connection that its server has not accepted belongs to anyone who listens there: a server that
-accepts late must not make its peer wait for its second path.
+A connection that its server has not accepted yet belongs to any process that listens there: a
+server that accepts late must not make its peer wait for its second path.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from syntony.traffic.events import JobFound, SocketOwner
 _log = logging.getLogger(__name__)
 FIRST_LOOK_NS = 2 * MS
 LAST_LOOK_NS = 2 * S
-"""Between two looks for the same connection, doubling: it may wait to be accepted."""
+"""Interval of searches for the same connection, doubling: it may wait to be accepted."""
 GIVE_UP_NS = 20 * S
-"""An accepted connection that no job's process holds by then is none of ours."""
+"""An accepted connection that no job's process holds by then is not a job's."""
 MOST_HELD = 65_536
-"""Sockets that were found and that nobody wanted quickened: more are forgotten."""
+"""Maximum found sockets that are kept without a request to quicken them; older ones are dropped."""
 _REFUSED = {
     errno.EPERM: "other users' sockets are not ours to touch; the agent needs CAP_SYS_PTRACE",
     errno.ENOPROTOOPT: "this kernel cannot; Linux 6.15 and newer can",
@@ -35,19 +35,19 @@ _REFUSED = {
 
 
 class JobFinder:
-    """Calls `found` once for every connection asked for."""
+    """Calls `found` once for every requested connection."""
 
     def __init__(self, found: Callable[[JobFound | SocketOwner], None]) -> None:
         self._found = found
         self._processes = JobProcesses()
         self._wanted: dict[int, int] = {}
-        """Token to when it was asked for."""
+        """Token → when it was requested."""
         self._sockets: set[int] = set()
-        """Inodes of plain sockets asked for."""
+        """Inodes of requested plain sockets."""
         self._held: dict[int, Held] = {}
         """Those that jobs' processes hold, until they are quickened."""
         self._quick: dict[int, int] = {}
-        """Plain sockets to be quickened: inode to the shortest timeout in ns."""
+        """Plain sockets to be quickened: inode → the shortest timeout in ns."""
         self._reported = ""
         self._changed = threading.Condition()
         self._closing = False
@@ -64,26 +64,26 @@ class JobFinder:
             self._thread.join()
 
     def ask(self, token: int) -> None:
-        """Whose is it? Answered through `found`."""
+        """Request the job of a connection; answered through `found`."""
         with self._changed:
             self._wanted[token] = time.monotonic_ns()
             self._changed.notify_all()
 
     def ask_socket(self, inode: int) -> None:
-        """The same of a plain connection that a process holds already: answered at the first look,
-        for there may be many and few are jobs'."""
+        """The same for a plain connection that a process holds already: answered at the first
+        search, because there may be many and few are jobs'."""
         with self._changed:
             self._sockets.add(inode)
             self._changed.notify_all()
 
     def quicken(self, inode: int, rto_ns: int) -> None:
-        """A plain socket that was found: its kernel shall retransmit sooner."""
+        """Make the kernel retransmit sooner for a plain socket that was found."""
         with self._changed:
             self._quick[inode] = rto_ns
             self._changed.notify_all()
 
     def forget(self, token: int) -> None:
-        """It is over."""
+        """The connection has ended."""
         with self._changed:
             self._wanted.pop(token, None)
 
@@ -104,7 +104,7 @@ class JobFinder:
                 self._look(before, sockets)
             except OSError:
                 _log.exception("looking up the jobs of connections failed, retrying")
-            # Anyone who is new meanwhile is looked for at once.
+            # Connections requested meanwhile are searched at once.
             fresh = self._pause(before, wait_ns)
             wait_ns = FIRST_LOOK_NS if fresh else min(2 * wait_ns, LAST_LOOK_NS)
 
@@ -119,7 +119,7 @@ class JobFinder:
         return bool(self._sockets or self._quick)
 
     def _lower(self, quick: dict[int, int]) -> None:
-        """What cannot be quickened keeps the kernel's own timers: slower, not wrong."""
+        """A socket that cannot be quickened keeps the kernel's own timers: slower, not wrong."""
         for inode, rto_ns in quick.items():
             held = self._held.pop(inode, None)
             try:
@@ -142,7 +142,7 @@ class JobFinder:
         for inode in sockets:
             self._found(SocketOwner(at_ns=now_ns, inode=inode, job=jobs.get(inode, "")))
         for token in tokens:
-            # Listeners of several jobs at one port: which of them accepts will tell.
+            # Listeners of several jobs at one port: the one that accepts decides.
             names = {jobs.get(inode, "") for inode in known.get(token, ())}
             job = names.pop() if len(names) == 1 else ""
             with self._changed:

@@ -1,4 +1,4 @@
-"""Which probed flows are watched for life, and what is heard of them."""
+"""Chooses the probed flows that are watched for liveness, and receives their events."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from syntony.traffic.pairs import Pair
 from syntony.wire.probes import ProbeFlow
 
 WATCH_PPS = 1_600
-"""Probes a second that all watched paths of a host may cost together: at about 15 µs of CPU each,
-2.5 % of a core here and as much at the peers."""
+"""Total rate of probes for all watched paths of a host: at about 15 µs of CPU each, 2.5 % of a core
+here and as much at the peers."""
 PORTS_PER_PAIR = 4
-"""Source ports watched of each pair: one path of the fabric is not the pair. With two equal-cost
-paths all four share one with probability 1/8."""
+"""Source ports watched of each pair: one path of the fabric does not represent the pair. With two
+equal-cost paths all four share one with probability 1/8."""
 MORE_PORTS = 4
-"""… and so many more of a pair on which a job's flow hangs, or that has fallen silent."""
+"""… and further ones for a pair that a job's flow uses, or that has fallen silent."""
 SPARE_PORTS = 8
-"""… and, seldom, so many more of it: all that is asked is whether any of them is answered. Where
-one of two spines swallows, there or back, 4 + 4 ports are all lost to one pair in ten, 16 to one in
-a hundred."""
+"""… and, rarely, further ones, only to learn whether any of them is answered. If one of two spines
+drops everything, there or back, 4 + 4 ports are all lost for one pair in ten, 16 for one in a
+hundred."""
 FASTEST_NS, SLOWEST_NS = 2 * MS, 50 * MS
 PORTS = PORTS_PER_PAIR + MORE_PORTS + SPARE_PORTS
 AT_ONCE_NS = 10 * MS
-"""Between two probes of such a port while it is not known whether the pair is reachable in part:
+"""Interval of probes of such a port while it is unknown whether the pair is partially reachable:
 dead after 52 ms. For a moment, so not in the budget."""
 
 
 class Prober(Protocol):
-    """`syntony.io.probe.ProbeEngine`, as far as it is needed here."""
+    """The part of `syntony.io.probe.ProbeEngine` that is needed here."""
 
     def watch(self, flows: Sequence[ProbeFlow]) -> None: ...
 
@@ -50,12 +50,12 @@ class Prober(Protocol):
 def choose(
     flows: Sequence[ProbeFlow], requested: Watch, configured: Callable[[str], str]
 ) -> list[ProbeFlow]:
-    """What to watch, as often as the budget allows.
+    """Choose what to watch, as often as the budget allows.
 
     Args:
         flows: the plan, and spare ports.
         requested: which pairs of NICs, and which of them on more ports.
-        configured: what a NIC is called in plans.
+        configured: a NIC's name in plans.
     """
 
     def planned(pairs: frozenset[Pair]) -> frozenset[Pair]:
@@ -92,9 +92,9 @@ class LivenessSource:
         self._prober = prober
         self._fd = prober.liveness_fd()
         self.interval_ns = SLOWEST_NS
-        """Between two probes of one watched flow."""
+        """Interval of probes of one watched flow."""
         self.rung = False
-        """Whether there is something to see in `look`."""
+        """Whether `look` has news."""
         self._look_ns: int | None = None
 
     def fileno(self) -> int:
@@ -113,11 +113,11 @@ class LivenessSource:
         self._prober.watch(flows)
 
     def round_trips(self) -> dict[int, int]:
-        """Of each watched flow that is answered, smoothed, in ns."""
+        """Smoothed round trip of each watched flow that is answered, in ns."""
         return {each.flow_id: each.rtt_ns for each in self._prober.watched() if each.alive}
 
     def look(self, now_ns: int) -> list[WatchStatus]:
-        """All watched flows; while a pair is doubted, to be called again soon."""
+        """State of all watched flows; while a pair is suspect, call it again soon."""
         status = self._prober.watched()
         self.rung = False
         suspect = any((each.suspect or each.hushed) and each.alive for each in status)

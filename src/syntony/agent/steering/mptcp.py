@@ -23,22 +23,22 @@ _log = logging.getLogger(__name__)
 
 
 def kernel_events() -> PathManagerEvents:
-    """What the kernel says of connections. Raises `MissingError`: it has no MPTCP."""
+    """The kernel's events of connections. Raises `MissingError`: it has no MPTCP."""
     supported()
     return PathManagerEvents()
 
 
 class Mptcp:
-    """Of the thread that reacts; listens in its selector.
+    """Used by the thread that reacts; listens in its selector.
 
     Args:
-        events: as `kernel_events` has them; closed here.
+        events: from `kernel_events`; closed here.
         policy: whether paths are managed, and at which port joins arrive.
-        selector: what is registered here answers with events.
+        selector: calls back the objects that are registered here.
         counters: where lost events are counted.
 
     Raises:
-        MissingError: paths may not be managed by this process.
+        MissingError: this process may not manage paths.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Mptcp:
         self._actuator.do(instruction)
 
     def listen(self, addresses: set[str], ports: Collection[int]) -> None:
-        """Join listeners where our NICs have addresses; only while paths are managed."""
+        """Listen for joins at our NICs' addresses; only while paths are managed."""
         if not self._acts:
             return
         fresh, closed = self._listeners.keep(addresses, set(ports))
@@ -107,6 +107,6 @@ class Mptcp:
 
 
 def _refuse(listener: socket.socket) -> list[Event]:
-    """A connection that is no join: joins never come up here."""
+    """Close a connection that is not a join: joins are never accepted here."""
     refuse(listener)
     return []

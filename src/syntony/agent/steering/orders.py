@@ -1,4 +1,4 @@
-"""Between the controller's messages and what path control knows: flows up, orders down. Pure."""
+"""Converts between the controller's messages and path control: flows up, orders down. Pure."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from syntony.wire.traffic import (
 
 MAX_EVIDENCE = 300
 Hops = Callable[[str, FourTuple], tuple[str, ...]]
-"""NIC and flow to who forwards it, by address; empty: not known."""
+"""NIC and flow → addresses of its hops; empty: unknown."""
 PaceOf = Callable[[ReportedFlow], tuple[bool, int]]
-"""Whether a flow would be held back, and to what it is; 0: it is not."""
+"""Whether a flow could be rate-limited, and its limit; 0: none."""
 
 
 def flows_report(
@@ -35,7 +35,7 @@ def flows_report(
     delays: tuple[ProbeDelay, ...] = (),
     pace_of: PaceOf = lambda _flow: (False, 0),
 ) -> FlowsReport:
-    """The fastest flows first, should there be too many."""
+    """If there are too many, the fastest flows."""
     ranked = sorted(flows, key=lambda each: -(each.tx_bps + each.rx_bps))
     kept = ranked[:MAX_VIEWS]
     return FlowsReport(
@@ -52,10 +52,10 @@ def flows_report(
 
 
 def order_of(move: Move, fleet_now_ns: int | None) -> MoveOrder | RailOrder | str:
-    """The order, or why it is none that may be obeyed.
+    """The order, or why it is invalid.
 
     Args:
-        fleet_now_ns: None while this host has no fleet time: then nobody can say how old it is.
+        fleet_now_ns: None while this host has no fleet time: then an order's age is unknown.
     """
     if fleet_now_ns is None:
         return "no fleet time here: the order's age is unknown"

@@ -1,4 +1,5 @@
-"""Before the probes' word on a path is believed: what else this host knows of it."""
+"""Corroborates probe loss on a path with other evidence of this host before the path is declared
+dead."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from syntony.traffic.pairs import ConnectionProgress, Pair, Reply
 
 
 class Corroborated(NamedTuple):
-    """What came of it."""
+    """The result."""
 
     back: bool
-    """Whether a pair is well again that was presumed dead."""
+    """Whether a pair that was presumed dead works again."""
     presumed: tuple[Pair, ...]
-    """Pairs that are presumed dead by their silence, and jobs' data that wait."""
+    """Pairs that are presumed dead because of their silence and of waiting data of jobs."""
 
 
 class PathCorroboration:
-    """What the jobs' own data and the newest answers of all probes say, together."""
+    """Combines the progress of jobs' data with the newest answers of all probes."""
 
     def __init__(self, health: Health, flows: FlowWatch) -> None:
         self._health = health
@@ -31,15 +32,15 @@ class PathCorroboration:
         self._pair_timeouts = PairTimeouts()
 
     def woke(self, late_ns: int, now_ns: int) -> None:
-        """So much later than was asked for; not late where it is negative."""
+        """This process woke up late by this much; not late if negative."""
         self._pair_timeouts.late(late_ns, now_ns)
 
     def was_away(self, now_ns: int) -> None:
-        """Until now, for so long that what was silent meanwhile says nothing."""
+        """Until now it was paused for so long that silence meanwhile proves nothing."""
         self._pair_timeouts.away(now_ns)
 
     def corroborate(self, liveness: LivenessSource | None, now_ns: int) -> Corroborated:
-        """What is to be believed, as of now."""
+        """The states of paths that are corroborated now."""
         corroborated = Corroborated(back=False, presumed=())
         if liveness is not None and (liveness.rung or self._health.unsure):
             corroborated = self._presume(liveness, now_ns)
@@ -62,8 +63,8 @@ class PathCorroboration:
         return corroborated
 
     def _presume(self, liveness: LivenessSource, now_ns: int) -> Corroborated:
-        """A pair's silence is looked at as a whole once it is asked by a burst, and from then on
-        every few ms: how long data have waited is known no better than that."""
+        """A pair's silence is evaluated as a whole once it is probed by a burst, and from then on
+        every few ms, because the waiting time of data is known no better."""
         replies = _replies(liveness, now_ns)
         back = self._health.heard(replies, now_ns)
         answers = self._health.answers(replies)

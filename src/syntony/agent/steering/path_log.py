@@ -1,4 +1,4 @@
-"""What path control has done: counted, and as rows for anyone who reports them."""
+"""Actions of path control: counted, and as rows for reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from syntony.model.paths import FourTuple
 from syntony.traffic.instructions import Create, Destroy, Note, Redirect, Steer
 
 MAX_ROWS = 4096
-"""Rows waiting to be reported; more are counted, not kept."""
+"""Maximum rows waiting to be reported; further ones are counted, not kept."""
 ROWS_AT_ONCE = 1_024
 
 
@@ -21,26 +21,26 @@ class PathCounters(msgspec.Struct):
 
     events: int = 0
     requested: int = 0
-    """Joins asked for."""
+    """Joins requested."""
     created: int = 0
-    """Joins that came up."""
+    """Joins that were established."""
     joins_failed: int = 0
     destroyed: int = 0
-    """Paths that were up, and left."""
+    """Established paths that were left."""
     refused: dict[str, int] = msgspec.field(default_factory=dict)
     """Orders that the kernel did not carry out, by kind."""
     redirected: int = 0
-    """Times that a plain connection was sent another way."""
+    """Times that a plain connection was moved to another path."""
     notes: int = 0
-    """Changes decided on and not made."""
+    """Changes decided but not made."""
     rows_dropped: int = 0
     events_lost: int = 0
-    """Times the kernel had to leave events out."""
+    """Times that the kernel dropped events."""
     routes_restored: int = 0
     left: dict[str, int] = msgspec.field(default_factory=dict)
     """Paths left, by cause."""
     slowest_ns: int = 0
-    """Longest time from reading an event to having acted on it."""
+    """Longest time from reading an event to acting on it."""
 
 
 class PathLog:
@@ -58,12 +58,12 @@ class PathLog:
         self._taken = 0
         """Rows that need not be kept any longer."""
         self.names: dict[str, str] = {}
-        """Addresses of peers to ``host/nic``."""
+        """Addresses of peers → ``host/nic``."""
         self.counters = PathCounters()
 
     def rows(self, after: int) -> tuple[int, tuple[PathRow, ...]]:
-        """Rows that wait, oldest first, some of them where there are many, and the number of the
-        first; those before `after` are dropped. By one thread at a time."""
+        """Waiting rows, oldest first, limited in number, and the number of the first; those before
+        `after` are dropped. For one thread at a time."""
         while self._rows and self._taken < after:
             self._rows.popleft()
             self._taken += 1
@@ -74,7 +74,7 @@ class PathLog:
     def tell(
         self, instruction: Create | Destroy | Note | Redirect, done_ns: int, result: str
     ) -> None:
-        """Count it, and keep its row; `result`: what went wrong, if anything."""
+        """Count it, and keep its row; `result`: the error, if any."""
         counters = self.counters
         match instruction:
             case Create():
@@ -100,7 +100,7 @@ class PathLog:
         self.counters.refused[kind] = self.counters.refused.get(kind, 0) + 1
 
     def name(self, flow: FourTuple | None) -> str:
-        """A flow as operators read it: hosts and NICs for addresses, where they are known."""
+        """A flow with the names of hosts and NICs for addresses, where known."""
         if flow is None:
             return ""
         nic = self._nic_of(flow.local)

@@ -1,4 +1,4 @@
-"""What was done to paths, as rows of `path_events`. Pure."""
+"""Actions on paths, as rows of `path_events`. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syntony.wire.tables import PATH_EVENTS
 
 
 class PathRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing done, not done, or only noted; `at_ns` is CLOCK_MONOTONIC."""
+    """One action, done, failed, or only noted; `at_ns` is CLOCK_MONOTONIC."""
 
     at_ns: int
     job: str
@@ -69,8 +69,8 @@ def _connection(instruction: Create | Destroy | Note | Redirect) -> str:
 
 
 def is_news(instruction: Create | Destroy | Note | Redirect) -> bool:
-    """Whether an operator should read of it. The end of a join that was not up is none: what became
-    of the join is reported by a `Note`."""
+    """Whether an operator should see it. The end of a join that was not established is left out: a
+    `Note` reports the result of the join."""
     if isinstance(instruction, Create | Note):
         return not instruction.quiet
     return not (isinstance(instruction, Destroy) and instruction.reason.cause is Cause.JOIN)

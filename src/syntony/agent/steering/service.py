@@ -1,4 +1,4 @@
-"""Path control as the reactor sees it: plans and orders in, rows and reports out."""
+"""The reactor's interface to path control: plans and orders in, rows and reports out."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _log = logging.getLogger(__name__)
 
 
 class PathService:
-    """One per agent. A host where paths cannot be managed is measured all the same.
+    """One per agent. A host whose paths cannot be managed is measured nevertheless.
 
     Args:
-        config: who we are, the policy.
+        config: of the agent.
         processes: those of jobs that move their own flows.
     """
 
@@ -61,7 +61,7 @@ class PathService:
             self._mode = "unavailable: not started yet"
 
     def start(self) -> None:
-        """Begin to manage paths, with the NICs that are there. Raises `MissingError`: this host
+        """Begin to manage paths, with the NICs that are present. Raises `MissingError`: this host
         cannot, now."""
         config = self._config
         try:
@@ -89,19 +89,19 @@ class PathService:
         control.use(*self._used)
 
     def use(self, paths: frozenset[ProcessPath], rails: tuple[ReportedFlow, ...]) -> None:
-        """The paths that jobs' processes use by their own word; what they send by queue pairs."""
+        """Paths and queue-pair rates as jobs' processes report them."""
         if (paths, rails) != self._used:
             self._used = paths, rails
             if self._control is not None:
                 self._control.use(paths, rails)
 
     def rails(self) -> tuple[ReportedFlow, ...]:
-        """What processes send by queue pairs, with what is done about it."""
+        """Rates that processes send by queue pairs, and the actions on them."""
         rails = self._used[1]
         return self._control.view.rails(rails) if self._control is not None else rails
 
     def nic_came(self, name: str) -> None:
-        """A NIC that was missing is there."""
+        """A NIC that was missing is present."""
         nic = self._local_nic(name)
         if nic is not None and self._control is not None:
             self._control.add_nic(nic)
@@ -114,7 +114,7 @@ class PathService:
 
     @property
     def stopped(self) -> bool:
-        """Whether the stop switch is on, as last heard."""
+        """Whether the stop switch is on, as last received."""
         return self._switch.stopped
 
     @property
@@ -154,7 +154,7 @@ class PathService:
             )
 
     def probe_with(self, prober: Prober | None) -> None:
-        """The probe engine to hear of paths from; None before it is closed."""
+        """The probe engine whose events to use; None before it is closed."""
         self._prober = prober
         if self._control is not None:
             self._control.probe_with(prober)
@@ -164,13 +164,13 @@ class PathService:
         if not self._switch.take(switch):
             return
         if self._control is not None:
-            self._control.stop(stopped=switch.stopped)  # before the disk, which may hang
+            self._control.stop(stopped=switch.stopped)  # before writing to the disk, which may hang
         self._switch.save()
         _log.warning("traffic control stopped=%s by=%s", switch.stopped, switch.by)
 
     def rows(self, after: int) -> tuple[int, tuple[PathRow, ...]]:
-        """What was done, oldest first, and the number of the first row; rows before `after` need
-        not be kept any longer."""
+        """Actions, oldest first, and the number of the first row; rows before `after` need not be
+        kept any longer."""
         return self._control.path_log.rows(after) if self._control is not None else (0, ())
 
     def report(self) -> PathsReport:
@@ -185,16 +185,16 @@ class PathService:
         )
 
     def flows(self) -> tuple[ReportedFlow, ...]:
-        """Managed subflows and connections, as they were `FLOWS_NS` ago at most."""
+        """Managed subflows and connections, at most `FLOWS_NS` old."""
         return self._control.view.job_flows if self._control is not None else ()
 
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What became of the newest orders, oldest first."""
+        """Results of the newest orders, oldest first."""
         done = self._control.view.outcomes if self._control is not None else ()
         return (*self._refused, *done)
 
     def newest_outcome(self) -> str:
-        """The order that has come to its end last; empty: none has."""
+        """The order that was completed last; empty: none."""
         outcomes = self._control.view.outcomes if self._control is not None else ()
         return outcomes[-1].move_id if outcomes else ""
 

@@ -24,22 +24,22 @@ class StopSwitch:
     def __init__(self, directory: Path) -> None:
         self._file = directory / FILE
         self.position = self._load()
-        """None: it was never thrown, as far as is known."""
+        """None: it was never thrown, as far as known."""
 
     @property
     def stopped(self) -> bool:
-        """Whether paths must be left alone."""
+        """Whether paths must not be changed."""
         return self.position is not None and self.position.stopped
 
     def take(self, switch: Switch) -> bool:
-        """Go by this position if it is the newest. Whether it is; then it is to be saved."""
+        """Use this position if it is the newest. Returns whether it is; then it must be saved."""
         if self.position is not None and not switch.outranks(self.position):
             return False
         self.position = switch
         return True
 
     def save(self) -> None:
-        """Whole or not at all: a crash must not leave half a switch."""
+        """Save it whole or not at all: a crash must not leave a partial file."""
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomically(self._file, msgspec.json.encode(self.position))
@@ -52,6 +52,7 @@ class StopSwitch:
         except FileNotFoundError:
             return None
         except (OSError, msgspec.DecodeError) as error:
-            # Someone threw it, and we cannot read which way: touching nothing is the safe reading.
+            # The switch was thrown, but its position is unreadable: changing nothing is the safe
+            # choice.
             _log.error("%s cannot be read, traffic control stays stopped: %s", self._file, error)
             return Switch(stopped=True, at_ns=0, by="unreadable switch file")

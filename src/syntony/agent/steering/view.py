@@ -1,5 +1,5 @@
-"""What other threads see of the one that reacts: jobs' flows, orders' outcomes, and connections
-as `syntony paths` shows them. Pure."""
+"""Snapshots for other threads of the thread that reacts: jobs' flows, results of orders, and
+connections as `syntony paths` shows them. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from syntony.wire.failover import ConnectionView, SubflowView
 
 
 class View:
-    """Taken by the thread that reacts; each attribute is replaced as a whole, so that any other
-    may read it."""
+    """Written by the thread that reacts; each attribute is replaced as a whole, so that any other
+    thread may read it."""
 
     def __init__(self, failover: Failover, name: Callable[[FourTuple | None], str]) -> None:
         self._failover = failover
@@ -26,7 +26,7 @@ class View:
         self.job_flows: tuple[ReportedFlow, ...] = ()
         """Subflows and plain connections of managed jobs."""
         self.outcomes: tuple[Outcome, ...] = ()
-        """What became of the newest orders, oldest first."""
+        """Results of the newest orders, oldest first."""
         self._moved: Mapping[PacedPath, ProcessPath] = {}
         self._moving: frozenset[PacedPath] = frozenset()
         self.connections: tuple[ConnectionView, ...] = ()
@@ -40,7 +40,7 @@ class View:
         self.outcomes = tuple(its.relocation.outcomes)
 
     def rails(self, flows: Iterable[ReportedFlow]) -> tuple[ReportedFlow, ...]:
-        """What processes send by queue pairs, with what is done about it."""
+        """Rates that processes send by queue pairs, and the actions on them."""
         return tuple(
             each._replace(
                 movable=self._failover.rails.may_move(each.job),
@@ -73,7 +73,7 @@ def describe(conn: MptcpConnection, name: Callable[[FourTuple | None], str]) -> 
 
 
 def describe_plain(flow: PlainFlow, name: Callable[[FourTuple | None], str]) -> ConnectionView:
-    """The one way that its packets take, as they are named there."""
+    """The path of its packets, with the ports that they have there."""
     path = SubflowView(path=name(flow.wire), state=_plain_state(flow), rate_bps=flow.judge.rate_bps)
     return ConnectionView(job=flow.job or "", connection=f"{flow.inode:08x}", subflows=(path,))
 

@@ -1,1 +1,1 @@
-"""One class for each check; `syntony.audit.registry` finds them all."""
+"""The checks of an audit, one class for each. `syntony.audit.registry` finds all of them."""

@@ -1,1 +1,2 @@
-"""Collectives over the whole fleet: what is run, what its output says, what it comes down to."""
+"""Collectives over the whole fleet: which to run, how to read their output, how to judge the
+result."""

@@ -1,1 +1,2 @@
-"""What foreign programs print, as records. Anything else raises `UnreadableError`, nothing else."""
+"""Parsers of the output of other programs, which return records. They raise `UnreadableError` and
+no other error."""

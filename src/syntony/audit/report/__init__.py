@@ -1,1 +1,2 @@
-"""Verdicts for people and for other programs: tree, tables, JUnit, HTML, Markdown, exit codes."""
+"""Verdicts as documents for people and other programs: tree, tables, JUnit, HTML, Markdown, exit
+codes."""

@@ -1,1 +1,1 @@
-"""Audits meet the world here: files and commands of a host, hosts over SSH."""
+"""Reads the files and runs the commands that audits need, on this host and on hosts over SSH."""

@@ -1,1 +1,2 @@
-"""Drills: a real job in a lab, a fault on schedule, the same again with other means, compared."""
+"""Drills: a real job in a lab, faults on a schedule, and the same again with other
+settings. Reports compare the results."""

@@ -1,4 +1,4 @@
-"""What can break in a lab: one class per kind of fault, each with an undo."""
+"""The faults that a lab can inject, one class for each kind. Each can be undone."""
 
 from syntony.lab.faults.base import FaultOrder, LabFault, Site, TargetKind
 from syntony.lab.faults.catalog import KINDS, parse_order

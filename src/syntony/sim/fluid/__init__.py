@@ -1,1 +1,1 @@
-"""Flows on a fabric as fluids: who shares what with whom, and when each is done. Pure, seeded."""
+"""Flows on a fabric as fluids: how they share links, and when each is finished. Pure, seeded."""

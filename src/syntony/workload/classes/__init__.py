@@ -1,7 +1,7 @@
-"""The taxonomy, one file for each class. Each has `find(facts)`, which returns what it found.
+"""The taxonomy of causes, one file for each class. Each has `find(facts)`, which returns findings.
 
-The order is that of explaining: what an earlier class names is no longer a symptom for the later
-ones it explains (`EXPLAINS`, docs/decisions/0240).
+The order is the order of explanation: findings of an earlier class are the cause of those of later
+classes that it explains (`EXPLAINS`, docs/decisions/0240).
 """
 
 from __future__ import annotations
@@ -71,4 +71,5 @@ EXPLAINS: dict[F, frozenset[F]] = {
     F.CONTENTION: frozenset({F.SLOW_FLOW, F.RAIL_IMBALANCE}),
     F.SLOW_FLOW: frozenset({F.RAIL_IMBALANCE}),
 }
-"""What an earlier class explains where it touches most of the same flows or ranks."""
+"""Classes whose findings an earlier class explains if it affects most of the same flows or
+ranks."""

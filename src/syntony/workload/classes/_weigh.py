@@ -1,4 +1,4 @@
-"""Alternatives, as the rules state them."""
+"""Alternatives, as the rules list them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def weigh(fault: FaultClass, excluded: bool | None, reason: str, unknown: str = "") -> Alternative:
-    """An alternative; None where what would exclude it was not recorded, which `unknown` names."""
+    """An alternative; None if the data that would exclude it was not recorded; `unknown` names that
+    data."""
     if excluded is None:
         return Alternative(fault, excluded=False, reason=f"not checked: {unknown} not recorded")
     return Alternative(fault, excluded=excluded, reason=reason)

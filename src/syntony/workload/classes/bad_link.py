@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from syntony.workload.ports import Links
 
 MIN_ERRORS = 5.0
-"""Symbol errors in a window, above four times the links' median, from which a link corrupts."""
+"""Symbol errors in a window from which a link counts as corrupting; also above four times the
+links' median."""
 MIN_WINDOWS = 3
-"""In which a flow loses no more than others while they do, from which its links are well."""
+"""Windows in which a flow loses no more than others while they do, from which its links count as
+healthy."""
 QUEUED = 0.25
-"""Delay of the slowest probes over what the flows' packets wait, from which there is a queue."""
+"""Ratio of the slowest probes' delay to the waiting time of the flows' packets, from which there is
+a queue."""
 ACTION = "clean and reseat both ends, then replace the cable or module; drain the link until then"
 
 
@@ -52,7 +55,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         if finding is not None:
             found.append(finding)
     uncounted = [each for each in found if not _counts(each)]
-    # Buffers overflow before many links alike; so many cables do not break.
+    # A queue that overflows is likelier than several faulty cables at once.
     return found if len(uncounted) <= MOST_ALONE else [each for each in found if _counts(each)]
 
 
@@ -61,7 +64,7 @@ def _counts(finding: RuleFinding) -> bool:
 
 
 def _planned(facts: BundleFacts, flows: Flows) -> set[int]:
-    """Flows of ports that a planned change took down: they lose packets by it."""
+    """Flows of ports that a planned change took down, which explains their losses."""
     links = facts.links
     if links is None:
         return set()
@@ -72,8 +75,8 @@ def _planned(facts: BundleFacts, flows: Flows) -> set[int]:
 
 
 def _commons(facts: BundleFacts, flows: Flows, dirty: Collection[str]) -> list[Common]:
-    """Links that lossy flows share; one lossy flow is enough where a link counts errors, or where
-    probes between the same NICs are lost as well."""
+    """Links that lossy flows share. One lossy flow is enough if a link counts errors, or if probes
+    between the same NICs are lost as well."""
     lossy = flows.lossy.keys() - _planned(facts, flows) - _answers(flows)
     if not lossy:
         return []
@@ -95,8 +98,8 @@ def _commons(facts: BundleFacts, flows: Flows, dirty: Collection[str]) -> list[C
 
 
 def _answers(flows: Flows) -> set[int]:
-    """Flows that send little again, and whose acknowledgements take the way of one that sends far
-    more again: those are lost, not their packets."""
+    """Flows with few retransmissions whose acknowledgements share the path of a flow with far more
+    retransmissions: their acknowledgements are lost, not their packets."""
     sent = np.nansum(flows.retransmits, axis=1)
     worst: dict[tuple[str, str], float] = {}
     for flow in flows.lossy:
@@ -107,8 +110,8 @@ def _answers(flows: Flows) -> set[int]:
 
 
 def _confirmed(facts: BundleFacts, flows: Flows, begin_ns: int, last_ns: int) -> set[int]:
-    """Flows whose retransmissions may be a link's: TCP loses packets in every queue that it fills,
-    so that probes between the same NICs must be lost as well, if that is recorded at all."""
+    """Flows whose retransmissions may be due to a link. TCP loses packets in every queue that it
+    fills, so probes between the same NICs must be lost as well, if they are recorded."""
     every = set(range(len(flows)))
     if facts.probes is None or "lost" not in facts.probes.table:
         return every
@@ -120,7 +123,7 @@ def _confirmed(facts: BundleFacts, flows: Flows, begin_ns: int, last_ns: int) ->
 
 
 def _lossy_pairs(facts: BundleFacts, begin_ns: int, last_ns: int) -> set[tuple[str, str]]:
-    """Pairs of NICs between which more probes are lost than between most, sender first."""
+    """Pairs of NICs with more lost probes than most pairs, sender first."""
     lost = {} if facts.probes is None else facts.probes.losses(begin_ns, last_ns)
     usual = float(np.quantile([*lost.values()], 0.25, method="lower")) if lost else 0.0
     return {pair for pair, count in lost.items() if more_than_chance(count, usual)}
@@ -129,8 +132,8 @@ def _lossy_pairs(facts: BundleFacts, begin_ns: int, last_ns: int) -> set[tuple[s
 def _probes_wait(
     facts: BundleFacts, flows: Flows, common: Common, span: tuple[int, int]
 ) -> bool | None:
-    """Whether the slowest probes between the NICs of flows wait about as they do: some of their
-    ports take the same links. None: not known, or packets need no longer than before."""
+    """Whether the slowest probes between the NICs of flows wait about as long as these: some of
+    their ports take the same links. None: unknown, or packets are no slower than before."""
     if facts.probes is None:
         return None
     rows, grid = sorted(common.flows), flows.grid
@@ -145,7 +148,7 @@ def _probes_wait(
 
 
 def _pooled(flows: Flows, link: str) -> Common | None:
-    """A link that counts errors, if the flows across it together lose more than chance."""
+    """A link that counts errors, if the flows across it together lose more than by chance."""
     across = [index for index, hops in enumerate(flows.hops) if link in hops]
     if not across:
         return None
@@ -222,7 +225,7 @@ def _judge(
 
 
 def _carrier(facts: BundleFacts, links: tuple[str, ...]) -> Alternative:
-    """Whether its port, or that of a NIC at its end, comes and goes."""
+    """Whether its port, or that of a NIC at its end, loses carrier."""
     known = facts.links
     if known is None or "downs" not in known.table:
         return weigh(FaultClass.FLAPPING, None, "", "downs")

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
 
 RATIO = 5.0
-"""In-band delay over out-of-band delay of the same NICs, direction and time (taxonomy)."""
+"""Ratio of in-band to out-of-band delay for the same NICs, direction and time (taxonomy)."""
 MOST = 0.8
-"""Share of a group's pairs that must show it."""
+"""Minimum share of a group's pairs that show it."""
 ACTION = (
     "correct NCCL_IB_TC, NCCL_IB_SL, NCCL_IB_GID_INDEX or NCCL_IB_ROCE_VERSION_NUM of the job, or"
     " the switches' mapping of the class"
@@ -28,7 +28,7 @@ ACTION = (
 
 class _Pair(NamedTuple):
     """One direction between two NICs: delays in ns in band, out of band, of the slowest probes, and
-    by probes in the job's own class; that class, how the probes' differs, flows."""
+    of probes in the job's own class; that class, how the probes' class differs, flows."""
 
     in_band: float
     probed: float
@@ -40,13 +40,13 @@ class _Pair(NamedTuple):
 
     @property
     def slow(self) -> bool:
-        """Whether the job's packets wait and probes in another class do not, not even those that
-        come when the job sends: bursts of the job's own make such a queue."""
+        """Whether the job's packets wait and probes in another class do not, even those sent at the
+        same time as the job's: otherwise the job's own bursts cause the queue."""
         return self.in_band > max(RATIO * self.probed, self.longest) and bool(self.other)
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
-    """Jobs, or hosts of one, whose class of traffic waits."""
+    """Jobs, or hosts of one, whose traffic class waits."""
     if facts.flows is None or facts.probes is None:
         return []
     by_job: dict[str, dict[tuple[str, str], _Pair]] = defaultdict(dict)
@@ -65,7 +65,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _hosts(facts: BundleFacts, pairs: dict[tuple[str, str], _Pair]) -> list[RuleFinding]:
-    """Hosts whose class is another than that of most, and whose packets alone wait."""
+    """Hosts with another class than most, and whose packets alone wait."""
     kinds = [pair.kind for pair in pairs.values()]
     usual = max(set(kinds), key=kinds.count)
     found = []
@@ -78,7 +78,7 @@ def _hosts(facts: BundleFacts, pairs: dict[tuple[str, str], _Pair]) -> list[Rule
 
 
 def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
-    """Each pair of NICs that has flows and probes, over the time in which its flows are slowest."""
+    """Each pair of NICs with flows and probes, over the time in which its flows are slowest."""
     flows, probes = facts.flows, facts.probes
     assert flows is not None  # noqa: S101 - asked before
     assert probes is not None  # noqa: S101 - asked before

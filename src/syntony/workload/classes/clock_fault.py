@@ -1,4 +1,5 @@
-"""Clock fault: delays to one NIC rise by what those from it fall, with all its peers together."""
+"""Clock fault: delays to one NIC rise by as much as those from it fall, for all its peers
+together."""
 
 from __future__ import annotations
 
@@ -19,34 +20,35 @@ if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
 
 AGREE = 0.3
-"""Spread of a NIC's pairs over their median within which they moved together."""
+"""Maximum ratio of the spread of a NIC's pairs to their median at which they moved together."""
 MIN_PART = 0.5
-"""Of a path's delay that a clock must be wrong by to be reported from paths of unequal length."""
+"""Minimum clock error, relative to a path's delay, to be reported from paths of unequal length."""
 SUM_MOVES, PATHS_DIFFER = 0.5, 0.2
-"""A queue moves the sum of both directions by twice what it moves half their difference, a clock
-does not move it; sums differ by so much of a path between NICs near and far."""
+"""A queue moves the sum of both directions by twice as much as half their difference; a clock does
+not move the sum. The second value allows for differences of sums between near and far NICs."""
 LOWER, BELOW = 0.35, 0.5
-"""Quantile of the delays of paths of one length that is their floor; part of what a clock is off by
-by which one direction lies below it. A queue only makes the other direction longer."""
+"""Quantile of the delays of paths of one length that is their floor; and the share of the clock
+error by which one direction must be below that floor. A queue only makes the other direction
+longer."""
 ALWAYS = 0.75
-"""Of the windows that must show it: a wrong clock is wrong all the time, queues come and go."""
+"""Minimum share of windows that show it: a wrong clock is always wrong, queues come and go."""
 ACTION = "do not trust delays of this NIC; look at its time stamping and at `syntony clock status`"
 
 
 OFTEN_SEEN, MOST_TOGETHER = 0.6, 4
-"""Share of windows with data of a direction from which windows are taken one by one; else so many
-at most are taken as one."""
+"""Share of windows with data of a direction from which on windows are evaluated one by one;
+otherwise up to this many are combined."""
 
 
 class _Sides(NamedTuple):
-    """What one NIC's pairs show, (pairs, windows)."""
+    """Delays of one NIC's pairs, (pairs, windows)."""
 
     half: Floats
     """Half of delay in minus delay out, in ns."""
     total: Floats
     """Delay in plus delay out."""
     floor: Floats
-    """Delay of each pair's paths when nothing waits, in ns, (pairs, 1)."""
+    """Delay of each pair's paths without queueing, in ns, (pairs, 1)."""
     peers: list[str]
 
 
@@ -55,14 +57,14 @@ class _Source(NamedTuple):
 
     grid: Grid
     width: int
-    """Windows of the grid that are taken as one."""
+    """Number of windows of the grid that are combined."""
     delays: dict[tuple[str, str], Floats]
     lengths: dict[tuple[str, str], int]
     sigma_ns: float
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
-    """NICs whose clock is wrong. Their delays are taken out of the facts of all later rules."""
+    """NICs whose clock is wrong. Their delays are removed from the facts for all later rules."""
     found: list[RuleFinding] = []
     for source in _sources(facts):
         usual = _usual_total(source.delays)
@@ -76,7 +78,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _sources(facts: BundleFacts) -> list[_Source]:
-    """Delays of probes and of flows, but not halves of round trips: those are of one clock."""
+    """Delays of probes and of flows, without halves of round trips, which involve one clock
+    only."""
     found = []
     for each in (facts.probes, facts.flows):
         if each is None:
@@ -95,15 +98,15 @@ def _sources(facts: BundleFacts) -> list[_Source]:
 
 
 def _together(delays: dict[tuple[str, str], Floats]) -> int:
-    """Windows to take as one so that both directions of most pairs are seen in it: some jobs send
-    this way and that in turns."""
+    """Number of windows to combine so that most pairs have data of both directions: some jobs
+    alternate between directions."""
     known = [np.isfinite(each) for each in delays.values()]
     share = float(np.median([each.mean() for each in known])) if known else 0.0
     return min(MOST_TOGETHER, max(1, int(np.ceil(1 / share)))) if 0 < share < OFTEN_SEEN else 1
 
 
 def _coarse(values: Floats, width: int) -> Floats:
-    """Medians of so many windows each."""
+    """Medians over this many windows each."""
     padded = np.full(-(-len(values) // width) * width, np.nan)
     padded[: len(values)] = values
     return median(padded.reshape(-1, width), axis=1)
@@ -112,7 +115,7 @@ def _coarse(values: Floats, width: int) -> Floats:
 def _floors(
     delays: dict[tuple[str, str], Floats], lengths: dict[tuple[str, str], int]
 ) -> dict[tuple[str, str], float]:
-    """Delay of a path as long when nothing waits, in ns: of all such paths that of the lower third.
+    """Delay without queueing of paths of the same length, in ns: the lower third of all such paths.
 
     A wrong clock lowers as many directions as it raises; queues only raise.
     """

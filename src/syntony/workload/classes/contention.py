@@ -1,4 +1,4 @@
-"""Contention on a link: flows wait whose only common link it is, others do not."""
+"""Contention on a link: flows wait that have only this link in common, others do not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from syntony.workload.flows import Flows
 
 FULL = 0.85
-"""Utilisation from which a link is full: queues of bursty traffic grow without bound near it."""
+"""Utilisation from which a link is full: near it, queues of bursty traffic grow without bound."""
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 
 
@@ -37,7 +37,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _own_bursts(facts: BundleFacts, common: Common, link: str) -> bool:
-    """Whether it is the link out of one NIC, on which only one job's flows wait for each other."""
+    """Whether it is the link out of one NIC, where only one job's flows wait for each other."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     if any(flows.hops[each][0] != link for each in common.flows):
@@ -48,8 +48,8 @@ def _own_bursts(facts: BundleFacts, common: Common, link: str) -> bool:
 
 
 def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
-    """As `Facts.joint`, but from the begin of the recording where the flows have waited since then;
-    and whether they have, and no longer than flows of one job do by their placement."""
+    """As `Facts.joint`, but from the begin of the recording if the flows have waited since then;
+    and whether they have, and no longer than a job's flows do because of their placement."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
@@ -62,8 +62,8 @@ def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
 
 
 def _slower(flows: Flows, common: Common) -> bool | None:
-    """Whether the flows send less than before they waited; None where that is not known. A link
-    that is well used makes packets wait a little, which is no fault."""
+    """Whether the flows send less than before they waited; None if unknown. Packets wait a little
+    at a well-used link, which is not a fault."""
     ratios = []
     for flow in common.flows & flows.late.keys():
         first = flows.late[flow].first
@@ -101,7 +101,7 @@ def _finding(facts: BundleFacts, common: Common, links: tuple[str, ...]) -> Rule
 
 
 def alternatives(facts: BundleFacts, common: Common) -> tuple[Alternative, ...]:
-    """What else makes packets of several flows wait."""
+    """Alternative causes if packets of several flows wait."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     lossy = common.flows & flows.lossy.keys()

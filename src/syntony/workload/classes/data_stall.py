@@ -1,4 +1,4 @@
-"""Data loader or checkpoint: all ranks wait for storage, and nothing is pending in the network."""
+"""Data loader or checkpoint: all ranks wait for storage, and no network operation is pending."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
 
 MUCH = 0.15
-"""Part of the time of steps, over a stretch of them, that waiting for storage may take."""
+"""Share of the time of steps, over several of them, that waiting for storage may take."""
 TIMES = 2.0
-"""… and that over what it took before."""
+"""… and the ratio of that to the share before."""
 STRETCH = 5
-"""Steps that are looked at together: checkpoints come every so many."""
+"""Number of steps that are evaluated together: checkpoints come every so many steps."""
 MOST = 0.8
-"""Of the ranks that must wait; a few are not storage, and their peers wait in collectives."""
+"""Minimum share of ranks that wait; if only a few do, storage is not the cause, and their peers
+wait in collectives."""
 ACTIONS = {
     "data_ns": "look at storage, data-loader workers and their CPUs; prefetch more",
     "checkpoint_ns": "write checkpoints asynchronously, or more rarely; look at storage",
@@ -93,7 +94,7 @@ def _job(facts: BundleFacts) -> str:
 
 def _rolling(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray[
         tuple[int, ...], np.dtype[np.float64]]:  # fmt: skip
-    """Sum of each step and those after it, as many as are looked at together."""
+    """Sums over each step and the following ones that are evaluated together."""
     filled = np.nan_to_num(values)
     sums = np.cumsum(np.pad(filled, ((0, 0), (1, 0))), axis=1)
     ends = np.minimum(np.arange(values.shape[1]) + STRETCH, values.shape[1])

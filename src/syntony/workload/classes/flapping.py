@@ -1,4 +1,4 @@
-"""Flapping NIC or port: carrier lost again and again, or speed lost, and nobody planned it."""
+"""Flapping NIC or port: repeated loss of carrier, or reduced speed, without a planned change."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from syntony.workload.ports import Links
 
 SOON_NS, SOON = 60 * S, 2
-"""So many losses of carrier within a minute (taxonomy)."""
+"""This many losses of carrier within a minute (taxonomy)."""
 LONG_NS, OFTEN = 3600 * S, 8
-"""… or so many within an hour (taxonomy)."""
+"""… or this many within an hour (taxonomy)."""
 SLOWER = 0.95
-"""Of its nominal speed below which a port has lost lanes."""
+"""Share of its nominal speed below which a port has lost lanes."""
 ACTION = "drain the port; clean and reseat the cable, then replace it, then the far port"
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
-    """Ports that flap or have trained at less than their speed."""
+    """Ports that flap or have trained below their speed."""
     links = facts.links
     if links is None:
         return []
@@ -64,7 +64,7 @@ def _slower(links: Links) -> dict[int, tuple[int, int, float]]:
 
 
 def _ports(facts: BundleFacts, links: Links, rows: list[int]) -> list[list[str]]:
-    """A NIC and its links in both directions are one port."""
+    """A NIC and its links in both directions count as one port."""
     groups: dict[str, list[str]] = {}
     for row in rows:
         name = links.names[row]

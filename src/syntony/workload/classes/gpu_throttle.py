@@ -1,4 +1,4 @@
-"""GPU throttle or ECC: a rank is behind, and its GPU says why."""
+"""GPU throttle or ECC: a rank is behind, and its GPU reports the reason."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from syntony.workload.ranks import Slow
 
 LOWER = 0.93
-"""SM clock over the other GPUs' from which it is held back: boost differs by a few per cent."""
+"""Ratio of the SM clock to the other GPUs' below which it is held back: boost differs by a few per
+cent."""
 BENIGN = frozenset(
     {"", "none", "gpu_idle", "applications_clocks_setting", "sw_power_cap", "sync_boost",
      "display_clock_setting"})  # fmt: skip
-"""Reasons that do not slow a GPU by themselves; its clock is what counts then."""
+"""Reasons that do not slow a GPU by themselves; its clock decides then."""
 ACTION = (
     "drain the GPU; check cooling and power; with Xid or ECC errors reset it, and return it if they"
     " come back"
@@ -42,7 +43,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _reported(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
-    """What the device says of itself while its rank is behind, and others' do not."""
+    """What the device reports while its rank is behind and others' devices do not."""
     part, row = gpus.during(slow.begin_ns, slow.last_ns), gpus.index[gpu]
     evidence = []
     clock = gpus.column("sm_clock_mhz")
@@ -78,7 +79,7 @@ def _reasons(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
 
 
 def _harmful(reasons: str) -> str:
-    """Those of some reasons, by commas, that slow a GPU by themselves."""
+    """Those reasons of a comma-separated list that slow a GPU by themselves."""
     named = (each.strip() for each in reasons.split(","))
     return ", ".join(each for each in named if each.lower() not in BENIGN)
 

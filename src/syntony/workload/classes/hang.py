@@ -1,5 +1,5 @@
-"""Hang or desync: a communicator stands still, for one of its ranks did not come, or came with
-another operation."""
+"""Hang or desync: a communicator makes no progress, because a rank did not call the operation, or
+called another one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from syntony.workload.ranks import Comm, Ranks
 
 MIN_SILENCE_NS = 5 * S
-"""Without progress for at least so long (taxonomy)."""
+"""Minimum time without progress (taxonomy)."""
 LONGER = 10.0
-"""… and so many times the longest usual time between operations, the 99.9th percentile."""
+"""… and this multiple of the longest usual time between operations, the 99.9th percentile."""
 OFTEN = 10
-"""So many operations that were followed by the same kind each time say what comes next."""
+"""After this many operations that were each followed by the same kind, the next one can be
+predicted."""
 ACTION = (
     "look at that rank's process and host (py-spy, flight recorder, kernel log); restart the job"
     " from its checkpoint without it if it is dead"
@@ -30,7 +31,7 @@ ACTION = (
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
-    """Communicators that stand still, and whom they wait for."""
+    """Communicators without progress, and the ranks that they wait for."""
     ranks = facts.ranks
     if ranks is None:
         return []
@@ -53,7 +54,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _kinds(ranks: Ranks, comm: Comm) -> Ints:
-    """The same number for the same operation and size, (ranks, operations); -1: none."""
+    """A number that is equal for the same operation and size, (ranks, operations); -1: none."""
     ops = ranks.table.codes("op")
     names = [_both_ends(str(op)) for op in ops.values]
     sizes = np.nan_to_num(ranks.table.numbers("bytes"), nan=-1)
@@ -69,8 +70,8 @@ def _kinds(ranks: Ranks, comm: Comm) -> Ints:
 
 
 def _least_silence_ns(kinds: Ints) -> int:
-    """How long nothing has to come before a communicator may stand still. Ranks that differ in
-    their last operation, and never before, do: such jobs often end within a few seconds."""
+    """Minimum time without progress before a communicator counts as hanging. If ranks differ in
+    their last operation and never before, it hangs: such jobs often end within a few seconds."""
     known = kinds >= 0
     same = (~known | (kinds == kinds.max(axis=0))).all(axis=0)
     differs = len(same) > OFTEN and same[:-1].all() and not same[-1]
@@ -78,12 +79,12 @@ def _least_silence_ns(kinds: Ints) -> int:
 
 
 def _stuck(comm: Comm, end_ns: int, least_ns: int) -> int | None:
-    """The first operation that was begun, never ended, and nothing came after for `least_ns` and
+    """The first operation that was begun and never ended, without any later one for `least_ns` and
     for `LONGER` than usual; else None."""
     open_here = comm.present & (comm.done == NULL)
     absent = ~comm.present[:, -1]
     if not (comm.done != NULL).any() and not absent.any():
-        return None  # ends were not recorded, and nobody is behind
+        return None  # ends were not recorded, and no rank is behind
     if not open_here.any() and not absent.any():
         return None
     known = np.concatenate((comm.enqueue[comm.present], comm.done[comm.done != NULL]))
@@ -101,7 +102,8 @@ def _stuck(comm: Comm, end_ns: int, least_ns: int) -> int | None:
 def _desync(
     facts: BundleFacts, ranks: Ranks, comm: Comm, kinds: Ints, seq: int
 ) -> RuleFinding | None:
-    """Ranks that enqueued something else than what is due, or than most, under the same number."""
+    """Ranks that enqueued another operation than the predicted one, or than most ranks, under the
+    same number."""
     here = np.flatnonzero(kinds[:, seq] >= 0)
     reported = kinds[here, seq].tolist()
     order = sorted(set(reported), key=reported.count, reverse=True)
@@ -127,7 +129,7 @@ def _desync(
 
 
 def _due(kinds: Ints, seq: int) -> int | None:
-    """What has always followed the operation before this one; None: not known, or not one kind."""
+    """The kind that has always followed the previous operation; None: unknown, or several kinds."""
     before = kinds[:, :seq]
     whole = (before >= 0).all(axis=0) & (before == before[0]).all(axis=0)
     if not seq or not whole[-1]:
@@ -138,7 +140,7 @@ def _due(kinds: Ints, seq: int) -> int | None:
 
 
 def _both_ends(op: str) -> str:
-    """A send and its receive are one operation."""
+    """A send and its receive count as one operation."""
     parts = op.lower().replace(":", " ").split()
     return "send or recv" if {"send", "recv", "isend", "irecv"} & set(parts) else op
 

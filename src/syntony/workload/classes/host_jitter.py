@@ -1,4 +1,5 @@
-"""Host CPU jitter: pollers of one host are away, or its threads wait for a core, and no other's."""
+"""Host CPU jitter: pollers of one host are descheduled, or its threads wait for a core, unlike on
+other hosts."""
 
 from __future__ import annotations
 
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from syntony.workload.flows import Flows
 
 TIMES = 3.0
-"""Poll gap or run-queue delay over that of others (taxonomy)."""
+"""Ratio of poll gap or run-queue delay to that of others (taxonomy)."""
 MOST = 0.8
-"""Of a host's flows that must show it: one queue pair alone is not the host."""
+"""Minimum share of a host's flows that show it: a single queue pair is not evidence about the
+host."""
 MIN_WAIT = 0.05
-"""Share of a window for which its threads wait for a core from which that can matter."""
+"""Minimum share of a window for which its threads wait for a core."""
 ACTION = (
     "find who else runs on the job's cores (`pidstat -w`, cgroups, interrupts) and pin or evict it"
 )
@@ -42,7 +44,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _poll_gaps(flows: Flows) -> dict[str, tuple[int, int, float, float, float]]:
-    """Hosts whose flows, all of them, are polled late: begin, end, share, gap, usual gap."""
+    """Hosts whose flows are all polled late: begin, end, share, gap, usual gap."""
     gap = flows.column("poll_gap_ns", "max")
     usual = median(gap, axis=0)
     low = np.nan_to_num(np.nanquantile(gap, 0.25)) if np.isfinite(gap).any() else 0.0
@@ -68,16 +70,16 @@ def _poll_gaps(flows: Flows) -> dict[str, tuple[int, int, float, float, float]]:
             float(np.median([each.share for each in stretches])),
             float(median(gap[members, first : last + 1])), float(low),
         )  # fmt: skip
-    # Hosts that are all short of CPU differ in how long their pollers are away.
+    # Between hosts that are all short of CPU, gaps of pollers differ.
     found = {host: each for host, each in found.items() if each[3] > TIMES * each[4]}
     if len(found) > min(MOST_ALONE, max(1, len(hosts) // 3)):
-        return {}  # all are starved alike: no host stands out
+        return {}  # all are equally short of CPU: no host stands out
     return found
 
 
 def _all_starved(facts: BundleFacts) -> bool:
-    """Whether threads wait for a core on most hosts: pollers are then away here and there, and a
-    host is one of many unless its threads wait for longer than the others'."""
+    """Whether threads wait for a core on most hosts. Gaps of pollers are then normal, and a host
+    stands out only if its threads wait for longer than the others'."""
     if facts.hosts is None or not facts.hosts.table.rows:
         return False
     wait = facts.hosts.column("runq_ns", "sum") / facts.hosts.grid.width_ns
@@ -117,7 +119,7 @@ def _judge(
         int(each) for each in np.flatnonzero(flows.touching(host)))  # fmt: skip
     late = frozenset() if flows is None else touching & flows.late.keys()
     if gap is None and not (behind or late):
-        return None  # a busy host that costs nothing
+        return None  # a busy host that delays nothing
     begin_ns = min(each[0] for each in (gap, queue) if each is not None)
     last_ns = max(each[1] for each in (gap, queue) if each is not None)
     evidence = []

@@ -17,7 +17,7 @@ ACTION = "pace the senders, or spread what they send to this receiver over more 
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
-    """Receivers whose last link flows of at least two senders wait for."""
+    """Receivers whose last link delays flows of at least two senders."""
     if facts.flows is None:
         return []
     into = facts.last_hops()

@@ -1,6 +1,6 @@
-"""PCIe downgrade: a slot has fewer or slower lanes than it could.
+"""PCIe downgrade: a slot has fewer or slower lanes than possible.
 
-Of a NIC, all its flows feel it both ways; of a GPU, its rank is behind.
+For a NIC, all its flows are affected in both directions; for a GPU, its rank is behind.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from syntony.workload.ranks import Slow
 
 LOW = 0.9
-"""Of the bandwidth that a slot could have."""
+"""Share of the bandwidth that a slot could have."""
 LONG_FLUSH = 2.5
-"""Flush wait of the NIC's ranks over that of their peers."""
+"""Ratio of the flush wait of the NIC's ranks to that of their peers."""
 ACTION = (
     "reseat the card, check slot and riser, then `lspci -vv` (LnkSta against LnkCap) after a boot"
 )
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
-    """NICs and GPUs whose slot is slower than it, or its siblings, could be."""
+    """NICs and GPUs whose slot is slower than they, or their siblings, allow."""
     return [*_nics(facts), *_gpus(facts)]
 
 
@@ -61,7 +61,7 @@ def _nics(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _gpus(facts: BundleFacts) -> list[RuleFinding]:
-    """Of ranks that are behind. A GPU's lanes are slower while it is idle: the most that they reach
+    """GPUs of ranks that are behind. A GPU's lanes are slower while it is idle: their maximum
     counts."""
     ranks, gpus = facts.ranks, facts.gpus
     if ranks is None or gpus is None or not gpus.table.rows:
@@ -94,7 +94,7 @@ def _gpu_finding(gpu: str, slow: Slow, share: float, host: Mapping[int, str]) ->
 
 
 def _most(values: Floats) -> Floats:
-    """Of each row; NaN where nothing is known."""
+    """Maximum of each row; NaN where nothing is known."""
     known = np.where(np.isfinite(values), values, -np.inf).max(axis=1, initial=-np.inf)
     most: Floats = np.where(known > -np.inf, known, np.nan)
     return most
@@ -106,8 +106,8 @@ def _slot(share: float) -> Evidence:
 
 
 def _bandwidth(things: Things) -> tuple[Floats, Floats]:
-    """Lanes times GT/s, or one of them where only that was recorded: now, and what slot and card
-    can, as far as that is known of the same. (things, windows)."""
+    """Lanes times GT/s, or one of them if only that was recorded: now, and the maximum of slot and
+    card, as far as the same value is known. (things, windows)."""
     now: Floats = np.full((len(things.names), max(1, things.grid.windows)), np.nan)
     limit = now.copy()
     for name in ("gts", "width"):
@@ -159,7 +159,7 @@ def _judge(
 
 
 def _port_speed(facts: BundleFacts, nic: str, span: tuple[int, int]) -> bool | None:
-    """Whether the port runs at its nominal speed; None where that was not recorded."""
+    """Whether the port runs at its nominal speed; None if not recorded."""
     links = facts.links
     assert links is not None  # noqa: S101 - a slot of one
     share = links.level(links.column("speed_bps") / links.column("nominal_bps"), nic, *span)
@@ -168,7 +168,7 @@ def _port_speed(facts: BundleFacts, nic: str, span: tuple[int, int]) -> bool | N
 
 def _slow(flows: Flows, members: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
           span: tuple[int, int]) -> bool | None:  # fmt: skip
-    """Whether most of these flows are slower than their like; None if nothing was recorded."""
+    """Whether most of these flows are slower than similar ones; None if nothing was recorded."""
     grid = flows.grid
     first = max(0, (span[0] - grid.begin_ns) // grid.width_ns)
     part = slice(first, max(first + 1, (span[1] - grid.begin_ns) // grid.width_ns))

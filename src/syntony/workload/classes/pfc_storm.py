@@ -1,5 +1,5 @@
 """PFC storm: a port pauses its sender, pauses spread up the tree, and flows suffer that do not go
-there."""
+to that port."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from syntony.workload.ports import Links
 
 PAUSED = 0.05
-"""Share of a window from which a link is held back, if others are paused five times less."""
+"""Share of a window for which a link is paused from which it is held back, if others are paused
+five times less."""
 ACTION = (
     "shut the port that the pauses come from, or turn on the PFC watchdog; then look at that NIC"
     " and host: it does not take its packets"
@@ -43,7 +44,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     trees = {root: _tree(root, above) for root in roots}
     rest = paused.keys() - trees.keys() - {link for tree in trees.values() for link in tree}
     held = {root: _held(links, root, paused[root]) for root in roots}
-    # Every lossless fabric pauses now and then; a port that takes nothing stands out of that.
+    # Every lossless fabric pauses now and then; a port that accepts nothing stands out.
     roots = [root for root in roots if held[root] >= ECHO * max(held.values())]
     return [_finding(facts, links, root, paused, trees[root] | rest) for root in roots]
 
@@ -54,7 +55,7 @@ def _held(links: Links, root: str, stretch: Episode) -> float:
 
 
 def _neighbours(flows: Flows) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """Links right before and right after each link, on any path."""
+    """Links immediately before and after each link, on any path."""
     before: dict[str, set[str]] = defaultdict(set)
     after: dict[str, set[str]] = defaultdict(set)
     for hops in set(flows.hops):
@@ -67,7 +68,7 @@ def _neighbours(flows: Flows) -> tuple[dict[str, set[str]], dict[str, set[str]]]
 def _inputs(link: str, before: dict[str, set[str]], after: dict[str, set[str]]) -> set[str]:
     """Links into the switch that a link leaves: those that feed it or another of its outputs.
 
-    A link that feeds any of them passes the same switch.
+    A link that feeds any of them passes through the same switch.
     """
     outputs = {other for one in before[link] for other in after[one]}
     return {one for other in outputs for one in before[other]} - {link}

@@ -1,4 +1,4 @@
-"""Asymmetric rail use: a rail's share of the bytes is off by more than a fifth of the plan."""
+"""Asymmetric rail use: a rail's share of the bytes differs by more than a fifth from the plan."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from syntony.workload.grid import Episode
 
 OFF = 0.2
-"""Of the planned share (taxonomy)."""
+"""Maximum deviation from the planned share (taxonomy)."""
 MOST_OF_RECORDING = 0.2
-"""That bytes are summed over at most, to see steps as wholes."""
+"""Maximum share of the recording over which bytes are summed, so that sums contain whole steps."""
 MOST = 0.7
-"""Of the rail's flows that must carry more, or less."""
+"""Minimum share of the rail's flows that carry more, or less."""
 ALONE = 1.15
-"""A deviation so many times the next one is the cause of the others."""
+"""A deviation this many times the next one is the cause of the others."""
 ACTION = "check how channels are spread over NICs (NCCL_IB_HCA, rails of the hosts, plane weights)"
 
 
@@ -66,7 +66,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     begin_ns, last_ns = facts.span(stretch)
     own = _deviating(flows, rails, plan, level, part)
     if not any(len(own[rail]) >= MOST * flows.rail.count(rail) for rail in named):
-        return []  # a few flows are to blame, not how the rail is used
+        return []  # a few flows are at fault, not the use of the rail
     text, since = (
         ", ".join(f"{rails[each]} {values[each]:+.0%}" for each in order[:8])
         for values in (level, change - 1)
@@ -90,9 +90,9 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _change(facts: BundleFacts, sums: Floats, stretch: Episode, smeared: int) -> Floats:
-    """What each rail carries for an operation, or step, in an episode over what it carried before,
-    (rails,). NaN where that is not known: a rail that is full carries no more in a second when it
-    has more to carry, and the others carry less.
+    """Ratio of each rail's bytes per operation, or step, in an episode to those before, (rails,).
+    NaN if unknown: a full rail carries no more per second when it has more to carry, and the others
+    carry less.
 
     Args:
         sums: bytes, (rails, windows).
@@ -111,7 +111,7 @@ def _change(facts: BundleFacts, sums: Floats, stretch: Episode, smeared: int) ->
 
 
 def _pace(facts: BundleFacts, begin_ns: int, end_ns: int) -> float:
-    """Operations, or steps, of one rank in a ns; NaN where too few were recorded."""
+    """Operations, or steps, of one rank per ns; NaN if too few were recorded."""
     table, name = facts.bundle.table("collectives"), "enqueue_ns"
     if not table.rows:
         table, name = facts.steps, "begin_ns"
@@ -124,8 +124,8 @@ def _pace(facts: BundleFacts, begin_ns: int, end_ns: int) -> float:
 
 
 def _changed(rails: list[int], change: Floats) -> list[int]:
-    """Those of the rails that carry something else than before, if all others carry the same: of
-    two that deviate alike, one did so because of the other. All of them where that is not clear."""
+    """Rails whose bytes changed while all others are unchanged: of two equal deviations, one is the
+    consequence of the other. All of them if that is not clear."""
     size = np.abs(np.log(np.maximum(change, 1e-9)))
     found = [each for each in rails if size[each] > np.log(1 + OFF)]
     same = [each for each in rails if size[each] < np.log(1 + OFF / 2)]
@@ -141,7 +141,8 @@ def _rolling(carried: Floats, windows: int) -> Floats:
 
 def _deviating(flows: Flows, rails: list[str], plan: Floats, level: Floats,
                part: slice) -> dict[str, list[int]]:  # fmt: skip
-    """Flows of each rail that carry more, or less, than other rails' flows, as the rail does."""
+    """Flows of each rail that carry more, or less, than other rails' flows, in the same direction
+    as the rail."""
     sent = np.nansum(flows.column("bytes", "sum")[:, part], axis=1)
     place = np.array([rails.index(rail) for rail in flows.rail])
     found = {}
@@ -149,7 +150,7 @@ def _deviating(flows: Flows, rails: list[str], plan: Floats, level: Floats,
         mine = place == number
         others = sent[~mine] / plan[place[~mine]]
         others = others[np.isfinite(others)]
-        # Of the others those that could explain the deviation away: one slow NIC is no rail.
+        # Of the others those that could explain the deviation: one slow NIC is not a rail.
         part_of = 0.75 if level[number] > 0 else 0.25
         usual = float(np.quantile(others, part_of, method="nearest")) if len(others) else 0.0
         with np.errstate(invalid="ignore"):
@@ -160,7 +161,7 @@ def _deviating(flows: Flows, rails: list[str], plan: Floats, level: Floats,
 
 
 def _plan(facts: BundleFacts, rails: list[str]) -> Floats | None:
-    """Planned share by rail: the manifest's, else by NICs; None where it does not say."""
+    """Planned share by rail: from the manifest, else from NICs; None if unknown."""
     given = facts.bundle.manifest.rail_shares
     if given:
         shares = np.array([given.get(rail, 0.0) for rail in rails])

@@ -1,4 +1,5 @@
-"""Fabric down-rate after failover: flows were moved off a dead part and share what is left."""
+"""Fabric down-rate after failover: flows were moved off a dead part and share the remaining
+capacity."""
 
 from __future__ import annotations
 
@@ -17,16 +18,17 @@ if TYPE_CHECKING:
     from syntony.workload.flows import Flows
 
 LESS = 0.9
-"""Rate after over rate before from which capacity is lower."""
+"""Ratio of rate after to before, below which capacity is lower."""
 SIGMAS = 3.0
-"""… and of the scatter of both medians that the drop must exceed: rates of few windows differ."""
+"""… and the multiple of the scatter of both medians that the drop must exceed: rates of few windows
+differ."""
 ACTION = (
     "nothing is broken but the part that was left: repair it, and expect the lower rate until then"
 )
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
-    """Parts that flows left for good, where less is to be had since."""
+    """Parts that flows left for good, since when less capacity is available."""
     flows = facts.flows
     if flows is None:
         return []
@@ -48,7 +50,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _moves(flows: Flows) -> dict[int, int]:
-    """Flows that end elsewhere than they began, with the window of their last move."""
+    """Flows that end on another path than they began, with the window of their last move."""
     table = flows.table
     route = np.stack([table.codes(name).codes for name in ("src", "dst", "hops")])
     changed = (route[:, flows.first_row] != route[:, flows.last_row]).any(axis=0)
@@ -62,7 +64,7 @@ def _moves(flows: Flows) -> dict[int, int]:
 
 
 def _left(flows: Flows, flow: int) -> set[str]:
-    """NICs and links that it used before and no longer."""
+    """NICs and links that it used before and no longer uses."""
     table = flows.table
     before, after = flows.first_row[flow], flows.last_row[flow]
 
@@ -127,7 +129,8 @@ def _judge(
 
 
 def _beyond_scatter(flows: Flows, members: list[int], at: int) -> bool:
-    """Whether the members' rates dropped by more than the medians before and after scatter by."""
+    """Whether the members' rates dropped by more than the scatter of the medians before and
+    after."""
     with np.errstate(invalid="ignore", divide="ignore"):
         own = np.log(flows.rate[members] / median(flows.rate[members], axis=1)[:, None])
     level = median(own, axis=0)

@@ -1,4 +1,4 @@
-"""Slow flow: one flow delayed or slow among siblings that are not (94 µs among 4 µs)."""
+"""Slow flow: one flow delayed or slow while its siblings are not (94 µs among 4 µs)."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from syntony.workload.flows import Flows
 
 SIGMAS = 3.0
-"""Of the like's scatter of rates that a slow one must be away from them."""
+"""Minimum distance of a slow flow's rate, in units of the scatter of similar flows' rates."""
 MOST_LATE = 0.34
-"""Of its siblings that may be delayed as well."""
+"""Maximum share of its siblings that may be delayed as well."""
 LITTLE = 0.1
-"""… by more than so much of its own delay."""
+"""… by more than this share of its own delay."""
 STAYS = 0.1
 """Quantile of its delays that must be beyond the limit."""
 STEADY = 0.4
-"""… and that over their median: a queue of bursts drains between them."""
+"""… and the minimum ratio of that to their median: a queue of bursts drains between them."""
 MUCH = 5.0
-"""Delay over its siblings' that is a fault though the flow has, as far as is known, their rate:
-less is what the job's own bursts do (94 µs among 4 µs is 23 times)."""
+"""Ratio of its delay to its siblings' that is a fault even if the flow has their rate, as far as
+known. A job's own bursts cause less (94 µs among 4 µs is 23 times)."""
 MIN_BEFORE = 3
 """Windows from which a flow's earlier rate is known."""
 ACTION = (
@@ -78,9 +78,9 @@ def _alike(
     slow: dict[int, Episode],
     shared: set[int],
 ) -> int:
-    """Flows that wait half as long as the worst of these, or lag half as far behind in rate where
-    none of these waits, whatever else is true of them; but for those that have always done so where
-    the worst came to do it."""
+    """Flows that wait at least half as long as the worst of these, or, if none of these waits,
+    whose rate lags at least half as far behind, whatever else applies to them. Flows that have
+    always done so are left out if the worst began to do so."""
     size, stretches = _lag(flows, slow), slow
     if any(each.excess_ns > 0 for each in found):
         stretches = {each: flows.late[each] for each in flows.late.keys() - shared}
@@ -96,7 +96,7 @@ def _alike(
 
 
 def _lag(flows: Flows, slow: dict[int, Episode]) -> dict[int, float]:
-    """By how much flows lag behind their siblings' rates, as a logarithm."""
+    """Logarithmic lag of flows behind their siblings' rates."""
     lag = {}
     for flow in slow:
         own, usual = _over(flows.rate[flow]), _over(flows.typical(flows.rate, flow))
@@ -127,7 +127,7 @@ def _judge(
     rate, usual_rate = _over(flows.rate[flow, part]), _over(flows.typical(flows.rate, flow)[part])
     limit = SLOW_RATIO * max(usual, float(flows.reference[flow]))
     known = flows.delay[flow, part][np.isfinite(flows.delay[flow, part])]
-    # In most of its windows: a queue comes and goes, what slows one flow alone stays.
+    # In most of its windows: a queue comes and goes, but a cause that slows one flow alone stays.
     least = float(np.quantile(known, STAYS)) if len(known) else 0.0
     delayed = bool(len(known)) and least > max(limit, STEADY * delay)
     alone = flow in slow and _became_slow(flows, flow, stretch.first)
@@ -168,7 +168,7 @@ def _judge(
 
 
 def _losses(flows: Flows, flow: int) -> Alternative:
-    """Whether its losses may be what slows it."""
+    """Whether its losses may explain its slowness."""
     lost = flows.retransmits[flow]
     if not np.isfinite(lost).any():
         return weigh(FaultClass.BAD_LINK, None, "", "retransmits")
@@ -180,7 +180,7 @@ def _losses(flows: Flows, flow: int) -> Alternative:
 
 
 def _receiver(flows: Flows, flow: int, part: slice) -> Alternative:
-    """Whether its receiver may be what is slow: one flow that waits for it does not prove it."""
+    """Whether its receiver may be slow: one flow that waits for the receiver does not prove it."""
     own, usual = _over(flows.blocked[flow, part]), _over(flows.typical(flows.blocked, flow)[part])
     if not np.isfinite(own):
         return weigh(FaultClass.SLOW_RECEIVER, None, "", "credit_blocked_ns")
@@ -192,8 +192,8 @@ def _receiver(flows: Flows, flow: int, part: slice) -> Alternative:
 
 
 def _worst_part(flows: Flows, flow: int) -> Episode:
-    """When a late flow waits about as long as it ever does, if that is for most of its episode:
-    before, it may have waited a little in bursts of the job's own."""
+    """The part of its episode in which a late flow waits about as long as it ever does, if that is
+    most of it: before, it may have waited a little in bursts of the job's own."""
     stretch, excess = flows.late[flow], flows.excess[flow]
     part = slice(stretch.first, stretch.last + 1)
     known = np.isfinite(excess)
@@ -205,7 +205,7 @@ def _worst_part(flows: Flows, flow: int) -> Episode:
 
 
 def _beside(facts: BundleFacts, flows: Flows, flow: int, stretch: Episode) -> list[Evidence]:
-    """What probes between the same NICs need in the same direction at the same time."""
+    """Delay of probes between the same NICs in the same direction at the same time."""
     if facts.probes is None:
         return []
     streams = facts.probes.streams.get((flows.src[flow], flows.dst[flow]), [])
@@ -216,8 +216,8 @@ def _beside(facts: BundleFacts, flows: Flows, flow: int, stretch: Episode) -> li
 
 
 def _became_slow(flows: Flows, flow: int, first: int) -> bool:
-    """Whether a low rate is the flow's own: it was higher before, or channels between the same
-    hosts have more. Elsewhere in a ring or pipeline others have other rates."""
+    """Whether a low rate is particular to the flow: it was higher before, or channels between the
+    same hosts have more. Elsewhere in a ring or pipeline rates differ."""
     if (flows.siblings == flows.siblings[flow]).sum() >= MIN_LIKE:
         return True
     before = flows.rate[flow, :first]
@@ -231,8 +231,8 @@ def _over(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
 
 
 def _siblings_alike(flows: Flows, flow: int, part: slice, rates: bool) -> bool:
-    """Whether most similar flows are not delayed (or, for a flow that is slow by its rate, keep to
-    one rate); else this flow does not stand out."""
+    """Whether most similar flows are not delayed (or, for a flow that is slow by its rate, have one
+    rate); otherwise this flow does not stand out."""
     peers = flows.siblings == flows.siblings[flow]
     if peers.sum() < 4:
         peers = flows.like == flows.like[flow]

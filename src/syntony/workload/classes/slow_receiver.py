@@ -17,18 +17,19 @@ if TYPE_CHECKING:
     from syntony.workload.flows import Flows
 
 BLOCKED = 0.02
-"""Share of a window for which a flow waits for credit from which it is held back: as much of a step
-as counts for a straggler."""
+"""Share of a window for which a flow waits for credit, from which it counts as held back: the same
+share of a step makes a straggler."""
 TIMES = 3.0
-"""… and that over what is usual for flows at the same time."""
+"""… and the ratio of that to the usual value for flows at the same time."""
 MOST, MOST_CONFIRMED = 0.75, 0.5
-"""Of the flows to a receiver that must wait; where its GPU is known to consume late, those of
-another communicator may have too little to send to be held back."""
+"""Minimum share of the flows to a receiver that wait. The second applies if its GPU is known to
+consume late: flows of another communicator may have too little to send to be held back."""
 STANDS_OUT, MOST_OTHERS = 2.0, 0.9
-"""Mean wait for its credit over that of so many others, below which, unless its GPU is known to
-consume late, nothing stands out: steps and windows make some wait more than others."""
+"""Ratio of mean waits for its credit to those of other receivers, and the share of these, below
+which nothing stands out unless its GPU is known to consume late: steps and windows make some wait
+more than others."""
 CONSUMES_LATE = 2.0
-"""Its wait for its GPU to consume, over its peers'."""
+"""Ratio of its wait for its GPU to its peers'."""
 ACTION = "look at what that rank does besides: its GPU, its copies, its host's memory bandwidth"
 
 
@@ -57,7 +58,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
             if finding is not None:
                 found.append(finding)
     sure = [each for each in found if _consumes_late(each)]
-    # Where all come late, as on hosts short of CPU, each waits for credit now and then.
+    # If all come late, as on hosts short of CPU, each waits for credit now and then.
     if len(found) - len(sure) > MOST_ALONE:
         return sure
     named = {rank for each in found for rank in each.ranks}
@@ -69,8 +70,8 @@ def _consumes_late(finding: RuleFinding) -> bool:
 
 
 def _stands_out(flows: Flows, finding: RuleFinding, named: set[int], blocked: Floats) -> bool:
-    """Whether senders wait for this rank's credit by far longer than for that of most that are not
-    `named`."""
+    """Whether senders wait for this rank's credit far longer than for that of most ranks that are
+    not `named`."""
     grid, (rank,) = flows.grid, finding.ranks
     first, end = ((each - grid.begin_ns) // grid.width_ns
                   for each in (finding.onset_ns, finding.last_ns))  # fmt: skip
@@ -102,7 +103,7 @@ def _judge(
     late = None if consume is None else consume > CONSUMES_LATE
     behind = facts.ranks is not None and rank in facts.ranks.slow
     if late is False or (late is None and (behind or not most or len(members) < 2)):
-        return None  # the receiver is idle, or comes late itself; one flow alone proves little
+        return None  # the receiver is idle, or late itself; one flow alone proves little
     waiting = set(members) & flows.late.keys()
     slots = facts.links is not None and "pcie_width" in facts.links.table
     part = slice(held[members[0]].first, held[members[0]].last + 1)

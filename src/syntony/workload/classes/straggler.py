@@ -1,4 +1,5 @@
-"""Straggler GPU: a rank takes longer by itself than its peers; work and host do not say why."""
+"""Straggler GPU: a rank takes longer by itself than its peers, and neither its work nor its host
+explains it."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from syntony.workload.ranks import Ranks, Slow
 
 WAITS_LONG = 1.5
-"""Wait of its proxy for the GPU over its peers' from which the GPU is late."""
+"""Ratio of its proxy's wait for the GPU to its peers', from which the GPU is late."""
 EXPLAINED = 0.5
-"""Part of its lag that its work must leave unexplained."""
+"""Minimum share of its lag that its work leaves unexplained."""
 WAITS_FOR_DATA = 0.5
-"""Part of its lag that may be waiting for data."""
+"""Share of its lag that may be waiting for data."""
 ACTION = (
     "run the GPU's health checks (`syntony audit run --only node`) and replace the rank if it stays"
     " behind"
@@ -28,19 +29,20 @@ ACTION = (
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
-    """Ranks that make the others wait."""
+    """Ranks for which the others wait."""
     ranks = facts.ranks
     if ranks is None:
         return []
     found = [_finding(facts, ranks, slow) for slow in ranks.slow.values()
              if not explained_by_work(facts, slow) and not _waits_for_data(facts, slow)
              and not _computes_as_others(facts, slow)]  # fmt: skip
-    # Without ends a rank may be late because the operation before released it late: with others.
+    # Without recorded ends, a rank may be late because the previous operation released it late,
+    # like others.
     return found if "done_ns" in ranks.table or len(found) == 1 else []
 
 
 def explained_by_work(facts: BundleFacts, slow: Slow) -> bool:
-    """Whether the rank has as much more to do as it takes longer (ResiHP)."""
+    """Whether its additional work explains the additional time (ResiHP)."""
     steps = facts.steps
     work = steps.numbers("work")
     if not np.isfinite(work).any():
@@ -52,7 +54,7 @@ def explained_by_work(facts: BundleFacts, slow: Slow) -> bool:
 
 
 def _waits_for_data(facts: BundleFacts, slow: Slow) -> bool:
-    """Whether the rank's lag is its own data loader's."""
+    """Whether the rank's lag comes from its own data loader."""
     data = facts.steps.numbers("data_ns")
     own, other = _during(facts, slow)
     more = float(median(data[own]) - median(data[other]))
@@ -60,7 +62,7 @@ def _waits_for_data(facts: BundleFacts, slow: Slow) -> bool:
 
 
 def _computes_as_others(facts: BundleFacts, slow: Slow) -> bool:
-    """Whether its steps say that it computes no longer than its peers."""
+    """Whether its steps show that it computes no longer than its peers."""
     compute = facts.steps.numbers("compute_ns")
     own, other = _during(facts, slow)
     more = float(median(compute[own]) - median(compute[other]))

@@ -1,4 +1,4 @@
-"""Ways to choose and change paths, one file each, behind one interface."""
+"""Policies that choose and change paths, one file each, behind one interface."""
 
 from __future__ import annotations
 
