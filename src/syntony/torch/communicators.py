@@ -1,9 +1,9 @@
-"""NCCL's communicators of one generation: made as PyTorch makes them, aborted when it ends.
+"""NCCL's communicators of one generation: created with it, aborted when it ends.
 
-NCCL cannot take a lost rank out of a communicator and another one in: its `shrink` only leaves
-ranks out. So a generation's communicators are aborted, which ends their kernels, and the next one's
-are new. A collective counts as done when the GPU has done it: until then it may be aborted, and is
-run again with its input as it was.
+NCCL cannot exchange a rank of a communicator: `ncclCommShrink` only removes ranks. So the
+communicators of a generation are aborted, which ends their kernels, and the next generation has new
+ones. A collective is complete when the GPU has completed it. If it is aborted before that, it is
+repeated with its original input.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEVICE = "cuda"
-"""Type of the tensors whose collectives are NCCL's; all others are gloo's."""
+"""Collectives on tensors of this device type use NCCL; all others use gloo."""
 BACKENDS = frozenset({"nccl", "cuda:nccl", "cpu:gloo,cuda:nccl"})
 SETTINGS = {
-    # PyTorch's watchdog ends the process when a communicator fails, and another thread if that
-    # hangs: who fails is what the coordinator finds out.
+    # Otherwise PyTorch's watchdog ends the process when a communicator fails, and its monitor ends
+    # it when the watchdog hangs. Here the coordinator finds out which rank was lost.
     "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
     "TORCH_NCCL_ENABLE_MONITORING": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     "TORCH_NCCL_BLOCKING_WAIT": "0",
-    # A communicator whose peer dies while it is made can be aborted only if this does not block.
+    # A communicator whose peer dies during its creation can be aborted only if that does not block.
     "TORCH_NCCL_USE_COMM_NONBLOCKING": "1",
     "TORCH_NCCL_NONBLOCKING_TIMEOUT": "20",
 }
-"""Environment of PyTorch's NCCL groups, read when one is made."""
+"""Environment variables that PyTorch reads when it creates an NCCL group."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 20e-6, 1e-3
-"""Between looks at whether the GPU is done."""
+"""Pauses between checks whether the GPU has completed a collective."""
 _ABORTS = ("abort", "_abort", "_shutdown")
-"""What a group's abort is called, newest first: PyTorch 2.6, earlier ones."""
+"""Names of a group's abort method in PyTorch, newest first."""
 
 
 class AbortedError(RuntimeError):
-    """The generation has ended."""
+    """The generation ended before the collective was complete."""
 
 
 def unusable() -> str:
@@ -66,11 +66,11 @@ class NcclGroup:
         self._aborted = threading.Event()
 
     def call(self, name: str, args: tuple[Any, ...]) -> None:
-        """Run one collective to its end on the GPU, on the current stream.
+        """Run one collective on the current stream, until the GPU has completed it.
 
         Raises:
             AbortedError: the generation ended first.
-            RuntimeError: it failed.
+            RuntimeError: NCCL reported an error.
         """
         if self._aborted.is_set():
             raise AbortedError(name)
@@ -81,20 +81,24 @@ class NcclGroup:
         while not (self._aborted.is_set() or work.is_completed()):
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        # An aborted one may look completed, with anything in its tensors.
+        # An aborted collective may be reported as complete, with undefined contents.
         if self._aborted.is_set():
             raise AbortedError(name)
         failure = work.exception()
         if failure is not None:
             raise RuntimeError(str(failure))
-        work.wait()  # the current stream's, which comes back at once
+        work.wait()  # for the current stream only; returns at once
+
+    @property
+    def is_aborted(self) -> bool:
+        return self._aborted.is_set()
 
     def mark_aborted(self) -> None:
-        """From now on nothing that it does counts."""
+        """From now on none of its collectives counts as complete."""
         self._aborted.set()
 
     def abort(self) -> None:
-        """End its kernels. May take as long as NCCL needs for that."""
+        """End its kernels. Returns when NCCL has ended them."""
         for name in _ABORTS:
             if hasattr(self.made, name):
                 getattr(self.made, name)()
@@ -102,11 +106,11 @@ class NcclGroup:
 
 
 def abort(groups: Sequence[NcclGroup]) -> None:
-    """All communicators of this process, by any thread, once or several times.
+    """Abort all communicators of this process. Any thread may call it, also repeatedly.
 
-    Together, as NCCL wants it: the abort of one may wait for the kernels of another.
+    In one NCCL group call: otherwise the abort of one may wait for the kernels of another.
     """
-    fresh = [each for each in groups if not each._aborted.is_set()]
+    fresh = [each for each in groups if not each.is_aborted]
     for each in groups:
         each.mark_aborted()
     if not fresh:
@@ -116,7 +120,7 @@ def abort(groups: Sequence[NcclGroup]) -> None:
         fresh[0].made._group_start()
     try:
         for each in fresh:
-            with suppress(RuntimeError):  # one that was never connected, or is broken already
+            with suppress(RuntimeError):  # never connected, or broken already
                 each.abort()
     finally:
         if together:

@@ -1,4 +1,4 @@
-"""What a rank's GPU needs that a CPU does not: order between streams, random state, a name."""
+"""What ranks with a GPU need in addition: order between streams, its random state, its model."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """Collectives run in a thread of ours, on a stream of ours, after what the program did before.
+    """Orders the program's stream before the stream on which the executor runs collectives.
 
-    The program's thread marks its stream when it calls a collective; ours lets its stream wait for
-    that mark. The result is complete before the program goes on, so the way back needs none.
+    The program's thread records an event on its stream when it calls a collective; the executor's
+    stream waits for that event. In the other direction no event is needed: the host waits until the
+    result is complete.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class Streams:
 
     @staticmethod
     def mark(device: Any) -> Event | None:
-        """By the caller's thread; None for anything but a GPU."""
+        """Record an event on the calling thread's stream; None if the device is no GPU."""
         if device is None or device.type != "cuda":
             return None
         event = torch.cuda.Event()
@@ -34,7 +35,7 @@ class Streams:
 
     @contextmanager
     def after(self, mark: Event | None, device: Any) -> Iterator[None]:
-        """Run on our stream of the device, after the mark."""
+        """Run the block on the executor's stream of the device, after the event `mark`."""
         if mark is None:
             yield
             return
@@ -46,31 +47,31 @@ class Streams:
 
 
 def settle() -> None:
-    """Until the GPU has done all that it was given."""
+    """Wait until the GPU has completed all work."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
 def captured(device: Any) -> bool:
-    """Whether what is called now goes into a CUDA graph instead of running."""
+    """Whether calls are now recorded in a CUDA graph instead of run."""
     return device is not None and device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def random_state() -> bytes | None:
-    """Of the GPU's generator; None without a GPU in use."""
+    """State of the GPU's generator; None if no GPU is in use."""
     if not torch.cuda.is_initialized():
         return None
     return bytes(torch.cuda.get_rng_state().numpy().tobytes())
 
 
 def set_random_state(state: bytes | None) -> None:
-    """What `random_state` returned."""
+    """Set the state that `random_state` returned."""
     if state is not None:
         torch.cuda.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8).clone())
 
 
 def model_of(tensors: list[Any]) -> str:
-    """Name and memory of the GPU that tensors are on; empty on a CPU."""
+    """Name and memory of the GPU that holds the tensors; empty if they are on a CPU."""
     device = next((each.device for each in tensors if each.device.type == "cuda"), None)
     if device is None:
         return ""

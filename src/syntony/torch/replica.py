@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+import sys
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ class Replica:
     def __init__(self, session: CoordinatorSession) -> None:
         self._session = session
         self.on_gpu = False
-        """Parameters may be on a GPU."""
+        """Whether parameters may be on a GPU."""
         self.optimizers: list[Any] = []
         self.models: list[Any] = []
         """Those in `DistributedDataParallel`."""
@@ -300,7 +301,9 @@ class Replica:
             raise RuntimeError("the replacement's parameters have other shapes")
         here = gpu.model_of(parts)
         if here != skeleton["gpu"]:
-            self._session.event("other-gpu", here=here, lost=skeleton["gpu"])
+            print(f"syntony: the replacement's GPU ({here}) is not like the one of the rank that "
+                  f"sends its state ({skeleton['gpu']}): results may differ",
+                  file=sys.stderr, flush=True)  # fmt: skip
         count = len(parameters)
         live = [torch.empty_like(each) for each in parts]
         with torch.no_grad():
@@ -373,7 +376,7 @@ def _from_skeleton(
             if what[0] == "value":
                 found[key] = what[1]
                 continue
-            # Not all of an optimizer's state is where its parameter is: counts of steps are not.
+            # Counts of steps are on the CPU, also if their parameter is on a GPU.
             at = "cpu" if what[3] == "cpu" else local(parameter).device
             part = torch.empty(what[1], dtype=what[2], device=at)
             receive(part)
