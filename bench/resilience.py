@@ -126,6 +126,13 @@ class Run:
         at = [int(words[0]) for words in self.lines(rank) if int(words[0]) >= since_ns]
         return [(b - a) / 1e9 for a, b in itertools.pairwise(at)]
 
+    def hold(self) -> None:
+        """The job does not end before `release`."""
+        (self.out / "hold").touch()
+
+    def release(self) -> None:
+        (self.out / "hold").unlink()
+
     def running(self) -> bool:
         return self.process.poll() is None
 

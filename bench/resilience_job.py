@@ -2,7 +2,8 @@
 
 Each rank writes a line for each step (instant, step, loss and what else it computes, in full), at
 the end a hash of everything that it has learnt and its largest resident size (KiB), and, all along,
-in one byte of a file, what it is doing, so that it can be killed there.
+in one byte of a file, what it is doing, so that it can be killed there. After three quarters of its
+steps it waits while there is a file `hold`, so that it does not end before all faults have been.
 """
 
 import argparse
@@ -99,9 +100,9 @@ def net(width: int, hidden: int, norm: bool) -> nn.Module:
     return nn.Sequential(*layers, nn.GELU(), nn.Linear(hidden, 10))
 
 
-def hold(file: Path | None, steps: int, total: int) -> None:
-    """So that a job on a busy machine does not end before all faults have been."""
-    while file is not None and 4 * steps > 3 * total and file.exists():
+def wait_while_held(file: Path, steps: int, total: int) -> None:
+    """After three quarters of all steps."""
+    while 4 * steps > 3 * total and file.exists():
         time.sleep(0.02)
 
 
@@ -114,7 +115,6 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--pause-ms", type=float, default=0.0)
     parser.add_argument("--features", default="")
-    parser.add_argument("--hold", type=Path, help="three quarters done, wait until it is gone")
     parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     features = set(filter(None, args.features.split(",")))
@@ -171,7 +171,7 @@ def main() -> None:  # noqa: C901, PLR0912, PLR0915 - one long script, as they a
         if "plain-sampler" not in features:
             sampler.set_epoch(epoch)
         for i, batch in enumerate(loader):
-            hold(args.hold, steps, total)
+            wait_while_held(args.out / "hold", steps, total)
             x, y = (each.to(device) for each in batch)
             phase[0] = 2
             last = (i + 1) % every == 0 or i + 1 == len(loader)

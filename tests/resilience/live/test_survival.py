@@ -62,14 +62,12 @@ def test_nothing_differs_after_three_losses(tmp_path: Path, features: str) -> No
     print("seed", seed)
     choice = random.Random(seed)
     base = undisturbed(tmp_path, "--features", features.removeprefix("nccl,"))
-    hold = tmp_path / "hold"
-    hold.touch()
-    words = [*WORDS, *PAUSE, "--hold", str(hold), "--features", features]
-    run = start(tmp_path, "faults", words, spares=1)
+    run = start(tmp_path, "faults", [*WORDS, *PAUSE, "--features", features], spares=1)
+    run.hold()
     for used, number in enumerate((signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL)):
         phase = choice.choice(PHASES[2:])
         strike(run, used, choice.randrange(RANKS), phase, number)
-    hold.unlink()
+    run.release()
     assert run.wait() == 0, run.out.with_suffix(".out").read_text()[-2000:]
     assert differences(base, run) == []
     assert len(run.seen("assigned")) == 3
@@ -79,7 +77,9 @@ def test_nothing_differs_after_three_losses(tmp_path: Path, features: str) -> No
 def test_data_loader_workers(tmp_path: Path) -> None:
     base = undisturbed(tmp_path, "--features", "workers")
     run = start(tmp_path, "faults", [*WORDS, *PAUSE, "--features", "workers"], spares=1)
+    run.hold()
     strike(run, 0, 1, "backward", signal.SIGKILL)
+    run.release()
     assert run.wait() == 0
     assert differences(base, run) == []
 

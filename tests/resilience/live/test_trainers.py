@@ -72,10 +72,12 @@ def test_nothing_differs_after_three_losses(tmp_path: Path, what: What) -> None:
     choice = random.Random(seed)
     job = Job(tmp_path, what)
     run = job.start("faults", 1, "--pause-ms", "800")
+    run.hold()
     for used, number in enumerate((signal.SIGKILL, signal.SIGSTOP, signal.SIGKILL)):
         assert wait_ready(run, used), said(run)
         assert run.kill(choice.randrange(RANKS), choice.choice(PHASES[2:]), number) is not None
         eventually(partial(lost_more_than, run, used), "the coordinator sees it")
+    run.release()
     job.must_be_the_same(run, 3)
 
 
@@ -83,8 +85,10 @@ def test_nothing_differs_after_three_losses(tmp_path: Path, what: What) -> None:
 def test_two_losses_at_once_with_data_loader_workers(tmp_path: Path, what: What) -> None:
     job = Job(tmp_path, what, "--workers", "1")
     run = job.start("faults", 2, "--workers", "1", "--pause-ms", "800")
+    run.hold()
     assert wait_ready(run, 0, spares=2), said(run)
     eventually(lambda: len(run.lines(1)) > 14, "some steps")
     for rank in (0, 2):
         assert run.kill(rank, "backward", signal.SIGKILL) is not None
+    run.release()
     job.must_be_the_same(run, 2)

@@ -1,7 +1,7 @@
 """A training program with Hugging Face's Trainer that knows nothing of Syntony.
 
 Each rank writes what its Trainer logs, in full; at the end a hash of all that it has learnt; and,
-all along, what it is doing (as in `bench.resilience_job`).
+all along, what it is doing. It waits for the file `hold` to go (as in `bench.resilience_job`).
 """
 
 import argparse
@@ -60,11 +60,13 @@ class Model(LlamaForCausalLM):  # type: ignore[misc]
 class Log(TrainerCallback):  # type: ignore[misc]
     """Writes what is logged; counts."""
 
-    def __init__(self, file: Any, phase: Any) -> None:
-        self.file, self.phase, self.seen = file, phase, 0
+    def __init__(self, file: Any, phase: Any, held: Path) -> None:
+        self.file, self.phase, self.seen, self.held = file, phase, 0, held
 
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.seen += 1
+        while 4 * state.global_step > 3 * state.max_steps and self.held.exists():
+            time.sleep(0.02)
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
         self.phase[0] = 4
@@ -112,7 +114,8 @@ def main() -> None:
         trainer = Trainer(
             model=model, args=arguments, train_dataset=Sequences(given.batches * 4 * world),
             eval_dataset=Sequences(24), callbacks=[
-                Log(file, model.phase), EarlyStoppingCallback(early_stopping_patience=50),
+                Log(file, model.phase, given.out / "hold"),
+                EarlyStoppingCallback(early_stopping_patience=50),
             ],
         )  # fmt: skip
         trainer.train()

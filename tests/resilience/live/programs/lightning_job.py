@@ -1,7 +1,7 @@
 """A training program with Lightning that knows nothing of Syntony.
 
 Each rank writes a line for each batch; at the end a hash of all that it has learnt and logged; and,
-all along, what it is doing (as in `bench.resilience_job`).
+all along, what it is doing. It waits for the file `hold` to go (as in `bench.resilience_job`).
 """
 
 import argparse
@@ -66,6 +66,9 @@ class Model(pl.LightningModule):  # type: ignore[misc]
     def training_step(self, batch: Any, number: int) -> Any:
         self.phase[0] = 2
         time.sleep(given.pause_ms / 1e3)
+        done = self.current_epoch * given.batches + number
+        while 4 * done > 3 * given.epochs * given.batches and (given.out / "hold").exists():
+            time.sleep(0.02)
         x, y = batch
         out = self.net(x)
         loss = nn.functional.cross_entropy(out, y)
