@@ -90,6 +90,15 @@ SUM = """
         return total, seen
     result = main()
 """
+ELSE = """
+    n, i = 0, None
+    for i in range(3):
+        b.backward(); o.step()
+        n += 10
+    else:
+        n += 1
+    result = i, n
+"""
 COUNT = """
     n = 0
     while n < 5:
@@ -109,6 +118,8 @@ class Anything:
     [
         (SUM, 0, {}, (145, list(range(10)))),
         (SUM, 7, {"total": 1000, "seen": [0]}, (1054, [0, 7, 8, 9])),
+        (SUM, 10, {"total": 7, "seen": [9]}, (7, [9])),
+        (ELSE, 3, {"i": 2, "n": 40}, (2, 41)),
         (COUNT, 0, {}, 5),
         (COUNT, 0, {"n": 4}, 5),
         (COUNT, 0, {"n": 9}, 9),

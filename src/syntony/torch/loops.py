@@ -171,6 +171,8 @@ class _Rewriter(ast.NodeTransformer):
         source = _Enumerate().visit(node.iter)
         node.iter = ast.Call(_runtime("loop"), [source, ast.Constant(site)], [])
         node.body = prelude + node.body
+        # A rank lost after the last iteration's step: the body does not run again.
+        node.orelse = self._prelude(site, set()) + node.orelse
         return node
 
     def visit_While(self, node: ast.While) -> ast.AST:

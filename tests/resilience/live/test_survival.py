@@ -34,6 +34,10 @@ def torch() -> str:
         pytest.skip(str(error))
 
 
+def said(run: Run) -> str:
+    return run.out.with_suffix(".out").read_text()[-2000:]
+
+
 def undisturbed(place: Path, *words: str) -> Run:
     run = start(place, "alone", [*WORDS, *words])
     run.must_end_well()
@@ -41,7 +45,7 @@ def undisturbed(place: Path, *words: str) -> Run:
 
 
 def strike(run: Run, used: int, rank: int, phase: str, number: int) -> None:
-    assert wait_ready(run, used), run.out.with_suffix(".out").read_text()[-2000:]
+    assert wait_ready(run, used), said(run)
     assert run.kill(rank, phase, number) is not None
     eventually(lambda: len(run.seen("lost")) > used, "the coordinator sees it")
 
@@ -68,10 +72,26 @@ def test_nothing_differs_after_three_losses(tmp_path: Path, features: str) -> No
         phase = choice.choice(PHASES[2:])
         strike(run, used, choice.randrange(RANKS), phase, number)
     run.release()
-    assert run.wait() == 0, run.out.with_suffix(".out").read_text()[-2000:]
+    assert run.wait() == 0, said(run)
     assert differences(base, run) == []
     assert len(run.seen("assigned")) == 3
     assert all(each["equal"] for each in run.seen("digest"))
+
+
+def test_a_rank_lost_before_the_first_step_of_an_epoch(tmp_path: Path) -> None:
+    base = undisturbed(tmp_path, "--features", "reduce")
+    run = start(tmp_path, "faults", [*WORDS, *PAUSE, "--features", "reduce"], spares=1)
+    run.hold()
+    assert wait_ready(run, 0), said(run)
+    epoch = 40
+    end = epoch * (1 + len(run.lines(1)) // epoch)
+    eventually(lambda: len(run.lines(1)) >= end, "the epoch ends")
+    assert run.kill(2, "forward", signal.SIGKILL) is not None
+    run.release()
+    assert run.wait() == 0, said(run)
+    assert differences(base, run) == []
+    (lost,) = run.seen("lost")
+    assert lost["boundary"] == end, "it was not killed where it should be"
 
 
 def test_data_loader_workers(tmp_path: Path) -> None:
@@ -89,11 +109,11 @@ def test_a_drained_rank_leaves_everything_as_it_was(tmp_path: Path, features: st
     words = ["--features", features]
     base = undisturbed(tmp_path, *words)
     run = start(tmp_path, "drained", [*WORDS, *PAUSE, *words], spares=1)
-    assert wait_ready(run, 0), run.out.with_suffix(".out").read_text()[-2000:]
+    assert wait_ready(run, 0), said(run)
     command = [*SYNTONY, "jobs", "drain", f"drained-{os.getpid()}", "2", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()[:1]) == (0, "{"), done.stderr
-    assert run.wait() == 0, run.out.with_suffix(".out").read_text()[-2000:]
+    assert run.wait() == 0, said(run)
     assert differences(base, run) == []
     assert [each["reason"] for each in run.seen("lost")] == ["drained"]
     assert all(each["equal"] for each in run.seen("digest"))
