@@ -1,0 +1,23 @@
+"""What there is in the fleet by name, to tell a name that is mistyped."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from syntony.controller.services import Services
+
+
+async def known_names(services: Services) -> frozenset[str]:
+    """Hosts, NICs, switches, cables (``A->B``, either way), gateways and jobs. Of the controller's
+    event loop, which it does not keep."""
+    fabric = await asyncio.to_thread(services.locating.fabric_map)
+    names = {device.name for device in fabric.devices}
+    names |= {f"{a}->{b}" for ends in fabric.cables for a, b in (ends, ends[::-1])}
+    for host, member in services.fleet.members.items():
+        names |= {host, *(f"{host}/{nic.name}" for nic in member.hello.nics)}
+    names |= {gateway.name for gateway in services.gateways.statuses()}
+    names |= services.traffic.used(time.monotonic_ns()).keys()
+    return frozenset(names).union(services.jobs.names)
