@@ -6,16 +6,19 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from syntony.fabric.names import cable_name, link_name
+
 if TYPE_CHECKING:
     from syntony.controller.services import Services
 
 
 async def known_names(services: Services) -> frozenset[str]:
-    """Hosts, NICs, switches, cables (``A->B``, either way), gateways and jobs. Of the controller's
-    event loop, which it does not keep."""
+    """Hosts, NICs, switches, cables in both directions, gateways and jobs. To be awaited on the
+    controller's event loop, which it does not block."""
     fabric = await asyncio.to_thread(services.locating.fabric_map)
     names = {device.name for device in fabric.devices}
-    names |= {f"{a}->{b}" for ends in fabric.cables for a, b in (ends, ends[::-1])}
+    for a, b in fabric.cables:
+        names |= {cable_name(a, b), link_name(a, b), link_name(b, a)}
     for host, member in services.fleet.members.items():
         names |= {host, *(f"{host}/{nic.name}" for nic in member.hello.nics)}
     names |= {gateway.name for gateway in services.gateways.statuses()}
