@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable, Collection
 
+from syntony.io.descriptors import Share, note_refused
 from syntony.model import S
 
 _log = logging.getLogger(__name__)
@@ -47,8 +48,6 @@ class Gate:
         self._loop = asyncio.get_running_loop()
         self._coming: set[asyncio.Task[None]] = set()
         self._said_ns: int | None = None
-        self.refused = 0
-        """Connections that were one too many."""
         listening.setblocking(False)
         self._resume()
 
@@ -95,11 +94,11 @@ class Gate:
                 connection.close()
 
     def _refuse(self) -> None:
-        self.refused += 1
+        refused = note_refused(Share.API)
         now_ns = round(self._loop.time() * S)
         if self._said_ns is None or now_ns - self._said_ns >= SAY_NS:
             self._said_ns = now_ns
             _log.warning(
                 "API connections refused open=%d refused=%d reason=so many may be open at once",
-                len(self._opened) + len(self._coming), self.refused,
+                len(self._opened) + len(self._coming), refused,
             )  # fmt: skip

@@ -244,11 +244,6 @@ class _Server(uvicorn.Server):
         self._listening = listening
         self._gate: Gate | None = None
 
-    @property
-    def refused(self) -> int:
-        """Connections that were one too many."""
-        return self._gate.refused if self._gate is not None else 0
-
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         most = _most_connections()

@@ -6,9 +6,15 @@ one leaves the others, and the files of the store, what they need.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import resource
+from collections import Counter
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
+
+_log = logging.getLogger(__name__)
 
 PARTS = 16
 
@@ -40,3 +46,43 @@ def raise_limit() -> None:
 def count_open() -> int:
     """How many are open now. Microseconds for each of them."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+_refused: Counter[Share] = Counter()
+
+
+def note_refused(share: Share) -> int:
+    """A connection of this port was closed, being one too many; returns how many were."""
+    _refused[share] += 1
+    return _refused[share]
+
+
+def count_refused(share: Share) -> int:
+    """Connections of this port that were one too many, since the process began."""
+    return _refused[share]
+
+
+class DescriptorWatch:
+    """Tells when the port for agents has no connection left to give, which gRPC tells nobody.
+
+    Args:
+        count: of the descriptors that are open.
+    """
+
+    def __init__(self, count: Callable[[], int] = count_open) -> None:
+        self._count = count
+        self._full = False
+
+    async def watch_descriptors(self) -> None:
+        """To be called every second or so, on an event loop that it does not block."""
+        opened, most = await asyncio.to_thread(self._count), Share.AGENTS.connections
+        full = opened >= most
+        if full and not self._full:
+            _log.warning(
+                "open files nearly used up open=%d limit=%d reason=of connections beyond %d the "
+                "further ones are closed: strangers, or more agents than the limit of open files "
+                "allows", opened, limit(), most,
+            )  # fmt: skip
+        elif self._full and not full:
+            _log.info("open files are free again open=%d limit=%d", opened, limit())
+        self._full = full
