@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,10 +37,26 @@ class Protocol(asyncio.Protocol):
         self._opened.discard(self)
 
 
+class Failing(socket.socket):
+    """Has no descriptor left for the first connections."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self._failures = failures
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if self._failures:
+            self._failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
 class Listening:
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, tls: ssl.SSLContext | None, failures: int) -> None:
         self.opened: set[object] = set()
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket = Failing(failures)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.listen()
         self.address = self._socket.getsockname()
         self._clients: list[asyncio.StreamWriter] = []
         self._gate = Gate(self._socket, lambda: Protocol(self.opened), tls, self.opened, MOST)
@@ -64,8 +82,10 @@ class Listening:
 
 
 @asynccontextmanager
-async def listening(tls: ssl.SSLContext | None = None) -> AsyncIterator[Listening]:
-    found = Listening(tls)
+async def listening(
+    tls: ssl.SSLContext | None = None, failures: int = 0
+) -> AsyncIterator[Listening]:
+    found = Listening(tls, failures)
     try:
         yield found
     finally:
@@ -105,6 +125,17 @@ def test_one_too_many_is_closed_and_the_next_is_served(caplog: pytest.LogCapture
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(story())
+
+
+def test_without_a_free_descriptor_it_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "PAUSE_S", 0.05)
+
+    async def story() -> None:
+        async with listening(failures=2) as found:
+            await found.connect()
+            await until_open(found, 1)
+
+    asyncio.run(story())
 
 
 def test_a_handshake_that_stops_half_way_ends_and_counts_meanwhile(

@@ -47,13 +47,15 @@ class Gate:
         self._opened, self._most = opened, most
         self._loop = asyncio.get_running_loop()
         self._coming: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
         self._said_ns: int | None = None
         listening.setblocking(False)
         self._resume()
 
     def close(self) -> None:
         """Accept no more, and end handshakes. Idempotent."""
-        self._said_ns = None
+        if self._pause is not None:
+            self._pause.cancel()
         self._loop.remove_reader(self._socket)
         for task in self._coming:
             task.cancel()
@@ -70,7 +72,7 @@ class Gate:
             except OSError as error:
                 _log.error("API cannot accept connections reason=%s", error.strerror)
                 self._loop.remove_reader(self._socket)
-                self._loop.call_later(PAUSE_S, self._resume)
+                self._pause = self._loop.call_later(PAUSE_S, self._resume)
                 return
             if len(self._opened) + len(self._coming) >= self._most:
                 connection.close()

@@ -354,7 +354,8 @@ class IncidentService:
         self._change(work, lambda connection: log_change(connection, fleet_ns, issuer, change))
         _log.warning("%s %s by=%s", change[0], change[2], issuer.who)
         reply = self.incidents(IncidentsQuery())
-        subjects = {*known, *(incident.subject for incident in self._book.incidents)}
+        with self._lock:
+            subjects = {*known, *(incident.subject for incident in self._book.incidents)}
         warning = "" if action.end else warn_of_subject(wanted, subjects)
         return msgspec.structs.replace(reply, warning=warning)
 
