@@ -8,10 +8,12 @@ the controller.
 
 From the moment it is attached each agent says every other second, as real ones do, how far its
 clock is from those of `--peers` others, on both rails, so that clocks are synchronized and nobody
-is silent; with `--ill` a part of each agent is down, which is an incident each.
+is silent; with `--ill` a part of each agent is down, which is an incident each. With `--askers`
+so many clients ask for the delay matrix of a week, over all rows that there are, again and again.
 
     python -m bench.ingest flood --rows 2000000 --rows-per-batch 2000
     python -m bench.ingest fleet --agents 1000 --seconds 20 --rows-per-batch 160
+    python -m bench.ingest fleet --agents 200 --seconds 60 --rows-per-batch 2000 --askers 6
 """
 
 from __future__ import annotations
@@ -23,17 +25,20 @@ import os
 import resource
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from msgspec import structs
 from tests.link import ControllerProcess, hello
 
 from syntony.agent.daemon import ESTIMATE_SECONDS
+from syntony.controller.client import ask
 from syntony.controller.pki import TlsPaths
+from syntony.errors import SyntonyError
 from syntony.io.transport import grpc
 from syntony.model import Edge, S
 from syntony.wire.arrow import encode_columns
@@ -50,7 +55,7 @@ from syntony.wire.messages import (
     decode_controller,
 )
 from syntony.wire.parts import PartsReport, PartState, PartStatus
-from syntony.wire.probes import KeysHeld, ProbeKeys
+from syntony.wire.probes import KeysHeld, MatrixQuery, ProbeKeys
 from syntony.wire.tables import PROBE
 
 START_NS = 1_700_000_000 * S
@@ -73,6 +78,14 @@ class Outcome(NamedTuple):
     client_cpu_percent: float
     ack_p50_ms: float
     ack_p99_ms: float
+    ack_max_ms: float
+    decision_gap_p50_s: float
+    decision_gap_max_s: float
+    """Longest time between two decisions that one agent was sent."""
+    questions: int
+    question_p50_s: float
+    question_max_s: float
+    refused_questions: int
 
 
 class Agent:
@@ -106,6 +119,8 @@ class Agent:
         self._seconds = sum(map(ord, host))  # not all agents in the same second
         self.acknowledged = 0
         self.delays: list[float] = []
+        self.decided: list[float] = []
+        """When decisions came, monotonic."""
 
     async def _write(self, data: bytes) -> None:
         async with self._writing:
@@ -178,6 +193,7 @@ class Agent:
                 raise SystemExit(f"refused: {message.reason}")
             stored = message.seq if isinstance(message, Ack) else 0
             if isinstance(message, Decision):
+                self.decided.append(time.monotonic())
                 stored = message.stored
                 message = decode_controller(message.message)
             if stored > self.acknowledged:
@@ -273,18 +289,47 @@ async def drive(controller: ControllerProcess, arguments: argparse.Namespace) ->
     listening = [await agent.attach() for agent in agents]
     await asyncio.gather(*(agent.warm_up() for agent in agents))
     await asyncio.sleep(arguments.settle)
+    load = _flood if arguments.load == "flood" else steady
     before = Usage.now(controller.pid)
-    if arguments.load == "flood":
-        await asyncio.gather(*(_flood(agent, arguments) for agent in agents))
-    else:
-        await asyncio.gather(
-            *(steady(agent, place, arguments) for place, agent in enumerate(agents))
-        )
-    await asyncio.gather(*(agent.settle() for agent in agents))
-    after = Usage.now(controller.pid)
+    with Asking(controller, arguments.askers) as asking:
+        await asyncio.gather(*(load(each, place, arguments) for place, each in enumerate(agents)))
+        await asyncio.gather(*(agent.settle() for agent in agents))
+        after = Usage.now(controller.pid)
     for task in listening:
         task.cancel()
-    return _outcome(agents, arguments.rows_per_batch, before, after, controller.pid)
+    return _outcome(agents, arguments.rows_per_batch, (before, after), controller.pid, asking)
+
+
+class Asking:
+    """Clients in threads of their own, each with a heavy question, again and again."""
+
+    def __init__(self, controller: ControllerProcess, askers: int) -> None:
+        self._target = f"unix:{controller.socket}"
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._ask) for _ in range(askers)]
+        self.took: list[float] = []
+        self.refused = 0
+
+    def _ask(self) -> None:
+        while not self._over.is_set():
+            began = time.monotonic()
+            try:
+                ask(self._target, MatrixQuery(window_ns=7 * 86_400 * S), timeout_ns=120 * S)
+            except SyntonyError:
+                self.refused += 1
+                self._over.wait(0.1)
+            else:
+                self.took.append(time.monotonic() - began)
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
 
 
 def peers_of(hosts: Sequence[str], place: int, wanted: int) -> list[str]:
@@ -294,7 +339,7 @@ def peers_of(hosts: Sequence[str], place: int, wanted: int) -> list[str]:
     return [hosts[(place + 1 + other) % len(hosts)] for other in drawn]
 
 
-async def _flood(agent: Agent, arguments: argparse.Namespace) -> None:
+async def _flood(agent: Agent, _place: int, arguments: argparse.Namespace) -> None:
     batches = arguments.rows // arguments.rows_per_batch // arguments.agents
     for second in range(batches):
         await agent.send(second)
@@ -311,10 +356,17 @@ async def steady(agent: Agent, place: int, arguments: argparse.Namespace) -> Non
         await asyncio.sleep(max(0.0, started + second + 1 - time.monotonic()))
 
 
-def _outcome(agents: list[Agent], rows: int, before: Usage, after: Usage, pid: int) -> Outcome:
+def _outcome(
+    agents: list[Agent], rows: int, usage: tuple[Usage, Usage], pid: int, asking: Asking
+) -> Outcome:
+    before, after = usage
     seconds = after.at - before.at
     batches = sum(len(agent.delays) for agent in agents)
     delays = np.sort([delay for agent in agents for delay in agent.delays]) * 1e3
+    gaps = np.sort(np.concatenate([
+        np.diff([at for at in agent.decided if before.at <= at <= after.at]) for agent in agents
+    ]))  # fmt: skip
+    took = sorted(asking.took) or [0.0]
     status = Path(f"/proc/{pid}/status").read_text()
     rss_kb = int(status.partition("VmRSS:")[2].split()[0])
     return Outcome(
@@ -329,6 +381,13 @@ def _outcome(agents: list[Agent], rows: int, before: Usage, after: Usage, pid: i
         client_cpu_percent=round(100 * (after.client - before.client) / seconds, 1),
         ack_p50_ms=round(float(delays[len(delays) // 2]), 1),
         ack_p99_ms=round(float(delays[int(len(delays) * 0.99)]), 1),
+        ack_max_ms=round(float(delays[-1]), 1),
+        decision_gap_p50_s=round(float(gaps[len(gaps) // 2]), 2) if len(gaps) else 0.0,
+        decision_gap_max_s=round(float(gaps[-1]), 2) if len(gaps) else 0.0,
+        questions=len(asking.took),
+        question_p50_s=round(took[len(took) // 2], 2),
+        question_max_s=round(took[-1], 2),
+        refused_questions=asking.refused,
     )
 
 
@@ -352,6 +411,7 @@ def main() -> int:
     parser.add_argument("--rows-per-batch", type=int, default=0, help="flood: 2000, fleet: 160")
     parser.add_argument("--peers", type=int, default=10, help="whose clocks each agent measures")
     parser.add_argument("--ill", action="store_true", help="a part of each agent is down")
+    parser.add_argument("--askers", type=int, default=0, help="clients with heavy questions")
     parser.add_argument("--settle", type=float, default=3.0, help="seconds after attaching")
     arguments = parser.parse_args()
     for load in (arguments.load,) if arguments.load else ("flood", "fleet"):

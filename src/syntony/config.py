@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from syntony.errors import ConfigError
+from syntony.model.names import did_you_mean
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`(?P<where>.*)")
@@ -40,8 +40,7 @@ def _explain(message: str, kind: type[msgspec.Struct]) -> str:
     if match is None:
         return message
     field = match["field"]
-    near = difflib.get_close_matches(field, sorted(_all_fields(kind)), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(field, _all_fields(kind))
     return f"unknown key {field!r}{match['where']}{hint}"
 
 

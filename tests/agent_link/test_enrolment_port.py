@@ -351,7 +351,7 @@ def test_a_stream_that_was_open_before_a_revocation_begins_no_session(
 
     with grpc.secure_channel(f"127.0.0.1:{controller.port}", credentials) as channel:
         answers = channel.stream_stream(ATTACH)(late(), timeout=60)
-        ask(f"unix:{controller.socket}", RevokeCommand(what="h77", by="o", comment="test"))
+        ask(f"unix:{controller.socket}", RevokeCommand(what="h77", by="o", unseen=True))
         go.set()
         refusal = decode_controller(next(answers))
         assert isinstance(refusal, Refuse)

@@ -10,6 +10,7 @@ import select
 import signal
 import socket
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,7 +21,7 @@ from tests.link import ControllerProcess, free_port, hello, wait_until
 from syntony.agent.spool import open_spool
 from syntony.agent.uplink import Uplink
 from syntony.controller.client import ask
-from syntony.controller.listen import raise_descriptor_limit
+from syntony.io.descriptors import raise_limit
 from syntony.io.transport import grpc
 from syntony.wire.enrol import JOIN
 from syntony.wire.messages import ATTACH, QUERY, ControllerMessage, FleetQuery, Hello, Refuse
@@ -31,24 +32,60 @@ IDLE = 10_000
 GB = 1 << 30
 
 
+LIMITED = (
+    "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit})); "
+    "from syntony.cli.controller import command; command()"
+)
+HALF_A_HELLO = bytes.fromhex("1603010200010001fc0303")
+"""Of TLS: 512 bytes are announced."""
+
+
 @pytest.mark.skipif(
     resource.getrlimit(resource.RLIMIT_NOFILE)[1] < IDLE + 1_000, reason="too few descriptors"
 )
-def test_ten_thousand_idle_connections(controller: ControllerProcess) -> None:
-    """1,024 of them once locked out every client."""
+@pytest.mark.parametrize(
+    ("port", "limit", "said"),
+    [
+        ("agents", 1_024, b""),
+        ("agents", 1_024, HALF_A_HELLO),
+        ("agents", 4_096, b""),
+        ("api", 1_024, b""),
+        ("api", 4_096, HALF_A_HELLO),
+        ("enrolment", 1_024, HALF_A_HELLO),
+    ],
+)
+def test_ten_thousand_idle_connections(tmp_path: Path, port: str, limit: int, said: bytes) -> None:
+    """A flood once took all descriptors: nobody got in any more, at any port."""
+    controller, api = ControllerProcess(tmp_path), free_port()
+    with controller.config.open("a") as config:
+        config.write(f'api = {{ listen = "127.0.0.1:{api}" }}\n')
+    ports = {"agents": controller.port, "api": api, "enrolment": controller.join_port}
     tls = controller.issue("o1", Role.OPERATOR)
     with contextlib.ExitStack() as stack:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
-        raise_descriptor_limit()
-        idle = {
-            each.fileno(): each
-            for each in (
-                stack.enter_context(socket.create_connection(("127.0.0.1", controller.port), 60))
-                for _ in range(IDLE)
-            )
-        }
-        ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
+        raise_limit()
+        controller.start(LIMITED.format(limit=limit))
+        stack.callback(controller.end, signal.SIGKILL)
+        first = stack.enter_context(_attached(controller, "h1", tmp_path / "h1", 0))
+        wait_until(lambda: first.connected)
+        before = first.connections
+        idle: dict[int, socket.socket] = {}
+        for _ in range(IDLE):
+            each = stack.enter_context(socket.create_connection(("127.0.0.1", ports[port]), 60))
+            idle[each.fileno()] = each
+            with contextlib.suppress(OSError):
+                each.sendall(said)
+        assert _open_files(controller.pid) < limit * 7 // 8, "files of the store can be opened"
+        if port != "agents":
+            ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
+        if port != "api":
+            with socket.create_connection(("127.0.0.1", api), timeout=60) as plain:
+                plain.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n")
+                assert plain.recv(100).startswith(b"HTTP/1.1 ")
+        second = stack.enter_context(_attached(controller, "h2", tmp_path / "h2", 1))
+        wait_until(lambda: second.connected)
+        assert (first.connected, first.connections) == (True, before)
         # None of them is kept for longer than a handshake may take.
         poll = select.poll()
         for number in idle:
@@ -61,7 +98,21 @@ def test_ten_thousand_idle_connections(controller: ControllerProcess) -> None:
             return not idle
 
         wait_until(closed)
-    ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
+        ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
+
+
+@contextlib.contextmanager
+def _attached(controller: ControllerProcess, host: str, place: Path, rail: int) -> Iterator[Uplink]:
+    agent = _Agent(controller, host, place, rail)
+    try:
+        with agent.uplink as uplink:
+            yield uplink
+    finally:
+        agent.spool.close()
+
+
+def _open_files(pid: int) -> int:
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
 @pytest.mark.parametrize("method", [QUERY, ATTACH, JOIN])

@@ -162,7 +162,7 @@ def test_matrix(controller: Controller, clock: Callable[..., Said]) -> None:
     assert "3 ms" in clock("matrix", "h0", "h1")[1]
     code, out, err = clock("matrix", "h0", "h11")
     assert (code, out) == (2, "")
-    assert "no clock 'h11' in this fleet; did you mean h1?" in err
+    assert "no clock 'h11' in this fleet; did you mean 'h1'?" in err
 
 
 def test_history(controller: Controller, clock: Callable[..., Said]) -> None:
@@ -176,7 +176,7 @@ def test_history(controller: Controller, clock: Callable[..., Said]) -> None:
     assert len(answer["samples"]) == 3
     assert isinstance(controller.requested[-1], ClockHistoryQuery)
     assert controller.requested[-1].step_ns == 0
-    assert "did you mean h1?" in clock("history", "hh1")[2]
+    assert "did you mean 'h1'?" in clock("history", "hh1")[2]
     controller.samples = ()
     assert "nothing is stored of clock h1 in the last 10m" in clock("history", "h1")[2]
     for words in ((), ("h1", "--all")):

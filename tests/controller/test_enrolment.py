@@ -79,8 +79,9 @@ class Fleet:
         request = JoinRequest(token=token or self.token("agent", name), csr=csr(name))
         return shows(self.enrolment.join(request, "ipv4:1", 2))
 
-    def revoke(self, what: str) -> tuple[str, ...]:
-        return self.enrolment.revoke(RevokeCommand(what=what, by="ann"), ANN, 3).serials
+    def revoke(self, what: str, *, unseen: bool = False) -> tuple[str, ...]:
+        command = RevokeCommand(what=what, by="ann", unseen=unseen)
+        return self.enrolment.revoke(command, ANN, 3).serials
 
     def accepted(self, who: Caller, enrolment: Enrolment | None = None) -> bool:
         try:
@@ -330,11 +331,27 @@ def test_one_certificate_is_revoked_by_its_number(fleet: Fleet, *, seen: bool) -
         fleet.enrolment.admit(theirs)
         fleet.enrolment.refresh()
     assert theirs.certificate is not None
-    assert fleet.revoke(theirs.certificate.serial.upper()) == (theirs.certificate.serial,)
+    serial = theirs.certificate.serial
+    assert fleet.revoke(serial.upper(), unseen=not seen) == (serial,)
     assert not fleet.accepted(theirs)
     assert fleet.accepted(ours)
     fleet.enrolment.refresh()
     assert not fleet.accepted(theirs)
+
+
+def test_a_mistyped_name_or_number_revokes_nothing(fleet: Fleet) -> None:
+    ours = fleet.join("gpu001")
+    assert ours.certificate is not None
+    for what, nearest in (("gpu01", "gpu001"), (ours.certificate.serial[:-1] + "x", "")):
+        with pytest.raises(UsageError, match=f"no certificate of '{what}' is known.*{nearest}"):
+            fleet.revoke(what)
+    with pytest.raises(UsageError, match="--unseen"):
+        fleet.revoke("0" * 40)
+    assert fleet.accepted(ours)
+    assert not fleet.identities.revocations(fleet.now_ns).names
+    assert fleet.revoke("h7", unseen=True) == (), "of one that was issued elsewhere"
+    stranger = shows(Issued(certificate=issued_elsewhere(fleet, "h7"), ca=b""))
+    assert not fleet.accepted(stranger)
 
 
 def test_revocations_of_another_controller_are_learnt(fleet: Fleet) -> None:

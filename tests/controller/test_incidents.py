@@ -137,6 +137,29 @@ def test_commands(control: Control) -> None:
     assert control.service.silence(SilenceAction(by="eve", end=1), EVE, T0).silences == ()
 
 
+def test_a_silence_that_fits_nothing_now_is_made_with_a_warning(control: Control) -> None:
+    """For a host that comes later; a rule that does not exist is never meant."""
+    known = frozenset({"gpu001", "gpu001/rail0", "leaf0"})
+
+    def made(subject: str, rule: str = "") -> str:
+        action = SilenceAction(by="eve", for_ns=60 * S, subject=subject, rule=rule)
+        return control.service.silence(action, EVE, T0, known).warning
+
+    for right in ("", "*", "gpu001", "gpu*", "gpu001/rail0", "leaf?"):
+        assert made(right, "link-*") == ""
+    assert "nothing is called 'gpu01' now; did you mean 'gpu001'? The silence" in made("gpu01")
+    assert "nothing is called 'xyz' now. The silence" in made("xyz")
+    assert control.service.silence(SilenceAction(by="eve", end=1), EVE, T0).warning == ""
+    before = control.service.incidents(IncidentsQuery()).silences
+    assert before[-1]["subject"] == "xyz"
+    with pytest.raises(UsageError, match=r"no rule 'link-flap'; did you mean 'link-flap\w+'"):
+        made("gpu001", "link-flap")
+    assert control.service.incidents(IncidentsQuery()).silences == before
+    control.store.links.seen = (port("h0/rail0", flaps=9),)
+    control.tick()
+    assert made("h0") == "", "an incident is about it"
+
+
 def test_what_was_last_seen_of_a_stale_port_proves_nothing() -> None:
     stale = port("h0/rail0", state="no-peer", seen_ns=T0 - 3600 * S)
     values = {each.metric: each.value for each in of_links([stale], [], frozenset(), T0)}

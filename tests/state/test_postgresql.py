@@ -32,7 +32,7 @@ def enrol(state: ControlState) -> None:
     record = Record(Identity(Role.AGENT, "h1"), "ab" * 12, NOW_NS, NOW_NS + 9 * S, "used")
     identities.redeem("used", record, issuer=ANN, at_ns=2, now_ns=NOW_NS)
     for what in ("ab" * 12, "h2"):
-        identities.revoke(what, issuer=ANN, at_ns=3, now_ns=NOW_NS, comment="")
+        identities.revoke(what, issuer=ANN, at_ns=3, now_ns=NOW_NS, comment="", unseen=True)
 
 
 def members(state: ControlState) -> tuple[object, ...]:

@@ -64,19 +64,31 @@ class StarvedWorld(SilentWorld):
         pause_ns = self._drawn_ns(LONGEST_MS)
         engine = self.random.random() < 0.8
         if not engine or self.random.random() < 0.6:
-            self.control_ns[name] = self.now_ns + pause_ns
-            self.at(pause_ns, lambda: self._control_is_back(name, pause_ns))
+            self._stop_control(name, pause_ns)
         end_ns = pause_ns
         if engine:
-            rails = self.random.sample(range(self.rails), self.rails)
-            most_ns = min(pause_ns, UNFAIR_MS * MS) * self.random.choice([0, 0, 1]) // len(rails)
-            for rail in rails:
-                self.read_ns[name, rail] = self.now_ns + end_ns
-                end_ns += self.random.randrange(most_ns + 1)
-            agent = self.agents[name]
-            agent.paused_ns = self.now_ns + end_ns
-            self.at(end_ns, lambda: self._engine_is_back(name, end_ns))
+            most_ns = min(pause_ns, UNFAIR_MS * MS) * self.random.choice([0, 0, 1])
+            end_ns = self._stop_engine(name, pause_ns, most_ns)
         self.at(end_ns, lambda: self._run_a_while(name))
+
+    def pause(self, name: str, pause_ns: int) -> None:
+        """All threads of a reactor, as by SIGSTOP; its NICs are read one after the other then."""
+        self._stop_control(name, pause_ns)
+        self._stop_engine(name, pause_ns, UNFAIR_MS * MS)
+
+    def _stop_control(self, name: str, pause_ns: int) -> None:
+        self.control_ns[name] = self.now_ns + pause_ns
+        self.at(pause_ns, lambda: self._control_is_back(name, pause_ns))
+
+    def _stop_engine(self, name: str, pause_ns: int, most_ns: int) -> int:
+        """Returns when all NICs have been read, up to `most_ns` after the pause."""
+        end_ns = pause_ns
+        for rail in self.random.sample(range(self.rails), self.rails):
+            self.read_ns[name, rail] = self.now_ns + end_ns
+            end_ns += self.random.randrange(most_ns // self.rails + 1)
+        self.agents[name].paused_ns = self.now_ns + end_ns
+        self.at(end_ns, lambda: self._engine_is_back(name, end_ns))
+        return end_ns
 
     def _engine_is_back(self, name: str, paused_ns: int) -> None:
         """Its own silence is not counted."""

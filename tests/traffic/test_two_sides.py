@@ -251,6 +251,15 @@ def test_nothing_is_forgotten_while_nobody_lists() -> None:
         assert (found._watch_due_ns is not None) is looked
 
 
+def test_nothing_is_forgotten_for_the_first_samples_after_a_pause() -> None:
+    for late_ns, looked in ((S - 1, False), (S, True)):
+        found = machine()
+        found.handle(StallEvent(at_ns=NOW, lasted_ns=20 * S))
+        found._listed_ns, found._watch_due_ns = NOW + late_ns, None
+        found.forget(NOW + late_ns)
+        assert (found._watch_due_ns is not None) is looked
+
+
 def test_after_a_stall_of_our_own_silence_counts_from_then() -> None:
     found = machine()
     (subflow,) = found.connections[7].subflows.values()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
+
+from syntony.errors import UsageError
+from syntony.model.names import did_you_mean
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,9 +27,33 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
 
     def matches(self, rule: str, subject: str) -> bool:
         """Whether it is about an incident."""
+        return fnmatch.fnmatchcase(rule, self.rule) and self.covers(subject)
+
+    def covers(self, subject: str) -> bool:
+        """Whether it is about a subject, by whichever rule."""
         whole = fnmatch.fnmatchcase(subject, self.subject)
-        part = fnmatch.fnmatchcase(subject, f"{self.subject}/*")
-        return fnmatch.fnmatchcase(rule, self.rule) and (whole or part)
+        return whole or fnmatch.fnmatchcase(subject, f"{self.subject}/*")
+
+
+def check_rule(silence: Silence, rules: Collection[str]) -> None:
+    """Raises `UsageError`: it is about none of the rules there are."""
+    if not any(fnmatch.fnmatchcase(rule, silence.rule) for rule in rules):
+        raise UsageError(
+            f"no rule {silence.rule!r}{did_you_mean(silence.rule, rules)}; "
+            "`syntony incidents rules` lists them"
+        )
+
+
+def warn_of_subject(silence: Silence, known: Collection[str]) -> str:
+    """What to say of a silence whose subject nobody knows, which may come later; empty: it covers
+    some of these names."""
+    if silence.subject == "*" or any(map(silence.covers, known)):
+        return ""
+    hint = did_you_mean(silence.subject, known) or "."
+    return (
+        f"nothing is called {silence.subject!r} now{hint} The silence is in force, for what comes "
+        "by that name; `syntony incidents silence --end NUMBER` ends it"
+    )
 
 
 def silenced(silences: Iterable[Silence], rule: str, subject: str, now_ns: int) -> bool:

@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from syntony.api.app import HEADERS, Api, LeaderApi
+from syntony.api.gate import Gate
 from syntony.api.gateway_app import GatewayApi
 from syntony.api.identity import PEER_CERTIFICATE
 from syntony.api.oidc import Provider
@@ -37,18 +38,21 @@ from syntony.controller.config import ControllerConfig, TlsFiles
 from syntony.controller.gateway_api import GatewayApiHub
 from syntony.errors import BusyError, ConfigError, MissingError
 from syntony.io.credentials import certificate_file
+from syntony.io.descriptors import Share
 from syntony.model import MS, S
 from syntony.wire.coding import encode
 from syntony.wire.gateways import ApiRequest
 
 _log = logging.getLogger(__name__)
 HEAD_TIMEOUT_S = 10.0
-"""For a TLS handshake, and for the head of a request, to be complete."""
+"""For the head of a request to be complete."""
 IDLE_S = 60
 """A connection without a request is closed."""
 STUCK_NS = 30 * S
 """A peer that takes nothing of what was sent to it for so long is hung up on."""
 MAX_CONNECTIONS = 1000
+REFUSED_PART = 8
+"""A part of so many more connections is open to be told that there are too many."""
 MAX_HEAD_BYTES = 32 << 10
 RELOAD_S = 5.0
 """Between two looks whether the certificate's files have changed."""
@@ -95,7 +99,7 @@ class HttpServer:
         self._make = make
         self._thread = threading.Thread(target=self._run, name="api", daemon=True)
         self._ready = threading.Event()
-        self._server: uvicorn.Server | None = None
+        self._server: _Server | None = None
         self._api: Api | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -145,7 +149,7 @@ class HttpServer:
     async def _serve(self) -> None:
         api = self._make()
         config = uvicorn.Config(
-            with_headers(limited(api.app)),
+            with_headers(limited(api.app, _most_connections())),
             http=_Protocol,
             ws="none",
             lifespan="off",
@@ -160,13 +164,13 @@ class HttpServer:
             ssl_context_factory=self._tls.context if self._tls else None,
         )
         self._api, self._loop = api, asyncio.get_running_loop()
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config, self._socket)
         tasks = [asyncio.create_task(api.events.run())]
         if self._tls is not None:
             tasks.append(asyncio.create_task(self._tls.keep_current()))
         self._ready.set()
         try:
-            await self._server.serve(sockets=[self._socket])
+            await self._server.serve(sockets=[])
         finally:
             for task in tasks:
                 task.cancel()
@@ -219,7 +223,7 @@ def with_headers(app: ASGIApp) -> ASGIApp:
     return strict
 
 
-def limited(app: ASGIApp, most: int = MAX_CONNECTIONS) -> ASGIApp:
+def limited(app: ASGIApp, most: int) -> ASGIApp:
     """Requests that come on more connections than `most` are told so."""
     busy = ProblemError(
         ProblemType.BUSY, f"{most} connections are open; try again", {"Retry-After": "5"}
@@ -230,6 +234,36 @@ def limited(app: ASGIApp, most: int = MAX_CONNECTIONS) -> ASGIApp:
         await (busy.response() if full else app)(scope, receive, send)
 
     return admitting
+
+
+class _Server(uvicorn.Server):
+    """Listens through a `Gate`."""
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket) -> None:
+        super().__init__(config)
+        self._listening = listening
+        self._gate: Gate | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        most = _most_connections()
+        most += most // REFUSED_PART + 1
+        opened = self.server_state.connections
+        self._gate = Gate(self._listening, self._protocol, self.config.ssl, opened, most)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._gate is not None:
+            self._gate.close()
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        state = self.lifespan.state
+        return _Protocol(config=self.config, server_state=self.server_state, app_state=state)
+
+
+def _most_connections() -> int:
+    """That are served at once."""
+    return min(MAX_CONNECTIONS, Share.API.connections)
 
 
 class _Protocol(H11Protocol):

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from syntony.audit import checks as _folder
 from syntony.audit.check import Check, HostCheck, Section
 from syntony.errors import UsageError
+from syntony.model.names import did_you_mean
 
 
 @functools.cache
@@ -46,10 +47,7 @@ def named_checks(names: Iterable[str]) -> tuple[type[Check], ...]:
     wanted = tuple(names)
     for name in wanted:
         if not any(_named(check.id, name) for check in every_check()):
-            import difflib
-
-            near = difflib.get_close_matches(name, [check.id for check in every_check()], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, [check.id for check in every_check()])
             raise UsageError(f"no check {name!r}{hint} (see: syntony audit checks)")
     return tuple(
         check for check in every_check()

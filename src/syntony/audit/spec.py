@@ -16,7 +16,6 @@ hot_c = 80
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import operator
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from syntony.audit.parse.text import version_key
 from syntony.audit.registry import every_check
 from syntony.audit.result import Value
 from syntony.errors import ConfigError
+from syntony.model.names import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -202,8 +202,7 @@ def _limits_of(check: type[Check], spec: Spec, name: str) -> msgspec.Struct:
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, sorted(known), n=1)
-    return f"; did you mean {near[0]!r}?" if near else " (see: syntony audit checks)"
+    return did_you_mean(word, known) or " (see: syntony audit checks)"
 
 
 _FIELDS = ("roles", "checks", "hosts", "backend", "expect", "min", "max", "about", "within")

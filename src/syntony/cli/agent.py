@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.known import unknown_host
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import format_ns
@@ -136,7 +137,9 @@ def parts(context: click.Context, target: FleetTarget, host: str, as_json: bool)
     fleet = ask(target, FleetQuery(), until=_all_have_reported)
     agents = [agent for agent in fleet.agents if host in {"", agent.host}]
     if not agents:
-        raise UsageError(f"no agent of {host or 'any host'} has attached to the controller")
+        if host:
+            raise unknown_host(host, {agent.host for agent in fleet.agents})
+        raise UsageError("no agent has attached to the controller")
     down = any(part.state is not PartState.RUNNING for agent in agents for part in agent.parts)
     unknown = any(not (agent.parts and agent.connected) for agent in agents)
     if as_json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import time
@@ -18,6 +17,7 @@ from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import RemoteError, UsageError
 from syntony.model import MS, S, Timeline, parse_duration_ns
+from syntony.model.names import did_you_mean
 from syntony.view.clocks import newest_ns, plain_line, readings, status_table, verdict
 from syntony.wire.clocks import ClockHistoryQuery, ClockQuery
 from syntony.wire.messages import FleetQuery
@@ -223,11 +223,10 @@ def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) 
 def unknown_clock(node: str, known: Iterable[str]) -> UsageError:
     """The error for a clock that does not exist, with the nearest one that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(node, names, n=1, cutoff=0.4)
     if not names:
         return UsageError(f"no clock {node!r}: no clock is known yet")
-    hint = f"did you mean {near[0]}?" if near else f"known: {names[0]} … {names[-1]}"
-    return UsageError(f"no clock {node!r} in this fleet; {hint}")
+    hint = did_you_mean(node, names) or f"; known: {names[0]} … {names[-1]}"
+    return UsageError(f"no clock {node!r} in this fleet{hint}")
 
 
 def _clocks(target: FleetTarget) -> tuple[tuple[Timeline, ...], frozenset[str]]:

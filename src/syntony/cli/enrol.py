@@ -141,8 +141,9 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
 @command.command()
 @click.argument("what", metavar="NAME|SERIAL")
 @click.option("--comment", default="", help="Why, for the audit log.")
+@click.option("--unseen", is_flag=True, help="Even if the fleet has never seen it.")
 @fleet_options
-def revoke(target: FleetTarget, what: str, comment: str, as_json: bool) -> None:
+def revoke(target: FleetTarget, what: str, comment: str, unseen: bool, as_json: bool) -> None:
     """Refuse every certificate of NAME, or the one with this serial number, from now on.
 
     Streams that were opened with it are closed. The name can join again with a new token.
@@ -151,7 +152,7 @@ def revoke(target: FleetTarget, what: str, comment: str, as_json: bool) -> None:
     Example:
       syntony enrol revoke gpu001 --comment "stolen"
     """
-    order = RevokeCommand(what=what, by=user(), comment=comment)
+    order = RevokeCommand(what=what, by=user(), comment=comment, unseen=unseen)
     revoked = ask(target, order, until=lambda _: True)
     if as_json:
         print_json(msgspec.to_builtins(revoked))

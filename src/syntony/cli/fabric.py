@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.known import must_know_nics
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError
@@ -88,6 +89,8 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
     """
     answer = ask(target, PathsQuery(), until=lambda answer: bool(answer.paths))
     chosen = [path for path in answer.paths if src in {"", path.src} and dst in {"", path.dst}]
+    if not chosen:
+        must_know_nics(target, src, dst)
     if parquet is not None:
         _write_paths(chosen, parquet)
     elif as_json:

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.known import must_know_hosts, warn_of_job
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view import drawn
@@ -44,6 +45,9 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
     """
     query = FailoverLogQuery(window_ns=parse_duration_ns(window), job=job, host=host)
     events = ask(target, query, until=lambda _: True).events
+    if not events:
+        must_know_hosts(target, host)
+        warn_of_job(target, job)
     if as_json:
         print_json(msgspec.to_builtins(events))
         return

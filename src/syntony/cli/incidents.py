@@ -8,7 +8,7 @@ import click
 
 from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
-from syntony.cli.output import console, plain_table, print_json
+from syntony.cli.output import console, messages, plain_table, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.view import drawn
 from syntony.wire.incidents import (
@@ -157,6 +157,8 @@ def silence(
             end=end,
         )
         reply = ask(target, action, until=lambda _: True)
+    if reply.warning:
+        messages.print(f"warning: {reply.warning}", style="yellow", markup=False)
     if as_json:
         print_json(reply.silences)
         return

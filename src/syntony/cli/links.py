@@ -17,6 +17,7 @@ from syntony.links.deltas import CounterOutcome
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import LinkRole
 from syntony.model import NicRef, S, parse_duration_ns
+from syntony.model.names import did_you_mean
 from syntony.view import drawn
 from syntony.wire.links import (
     LinkCounterRow,
@@ -96,11 +97,11 @@ def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
         NicRef.parse(nic)
     query = LinkHistoryQuery(nic=nic, window_ns=parse_duration_ns(window))
     answer = ask(target, query, until=lambda _: True)
+    if nic and not (answer.events or answer.counters):
+        _must_be_known(target, nic, query.window_ns)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
-    if nic and not (answer.events or answer.counters):
-        _must_be_known(target, nic, query.window_ns)
     if not answer.events and not answer.counters:
         console.print(f"nothing happened to {nic or 'any port'} in {window}")
         return
@@ -114,8 +115,12 @@ def _must_be_known(target: FleetTarget, nic: str, window_ns: int) -> None:
     """Raises `UsageError` for a port that no agent has reported in the window."""
     query = LinksQuery(window_ns=window_ns)
     ports = ask(target, query, until=lambda answer: bool(answer.ports)).ports
-    if all(port.nic != nic for port in ports):
-        raise UsageError(f"no port {nic!r} is known; `syntony links list` shows those that are")
+    known = {port.nic for port in ports}
+    if nic not in known:
+        hint = did_you_mean(nic, known)
+        raise UsageError(
+            f"no port {nic!r} is known{hint}; `syntony links list` shows those that are"
+        )
 
 
 @command.command()

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.known import must_know_hosts, warn_of_job
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns
 from syntony.view import drawn
@@ -40,6 +41,9 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
       syntony paths --job train-7
     """
     answer = ask(target, ConnectionsQuery(job=job, host=host), until=_reported)
+    if not any(each.report.connections or each.report.processes for each in answer.hosts):
+        must_know_hosts(target, host)
+        warn_of_job(target, job)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.known import must_know_nics
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
@@ -102,6 +103,7 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
     query = SeriesQuery(src=src, dst=dst, window_ns=parse_duration_ns(window))
     points = ask(target, query).points
     if not points:
+        must_know_nics(target, src, dst)
         raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
     if as_json:
         print_json(msgspec.to_builtins(points))

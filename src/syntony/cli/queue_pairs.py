@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.known import must_know_hosts, warn_of_job
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
 from syntony.view import drawn
@@ -30,6 +31,9 @@ def queue_pairs(target: FleetTarget, job: str, host: str, as_json: bool) -> None
       syntony traffic queue-pairs --job train-7
     """
     answer = ask(target, QueuePairsQuery(job=job, host=host), until=lambda it: bool(it.queue_pairs))
+    if not answer.queue_pairs:
+        must_know_hosts(target, host)
+        warn_of_job(target, job)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.known import warn_of_job
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_bps, format_ns
@@ -54,6 +55,8 @@ def status(target: FleetTarget, job: str, as_json: bool) -> None:
       syntony traffic status
     """
     answer = ask(target, TrafficQuery(job=job), until=lambda it: it.now_ns > 0)
+    if not answer.flows:
+        warn_of_job(target, job)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -114,6 +117,8 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
       syntony traffic moves --limit 10
     """
     answer = ask(target, MovesQuery(job=job, limit=limit), until=lambda _: True)
+    if not answer.moves:
+        warn_of_job(target, job)
     if as_json:
         print_json(msgspec.to_builtins(answer.moves))
         return

@@ -212,8 +212,9 @@ class Enrolment:
         if seen:
             self._identities.saw(seen)
         serials = self._identities.revoke(
-            command.what, issuer=issuer, at_ns=at_ns, now_ns=now_ns, comment=command.comment
-        )
+            command.what, issuer=issuer, at_ns=at_ns, now_ns=now_ns, comment=command.comment,
+            unseen=command.unseen,
+        )  # fmt: skip
         self._reload(now_ns)
         return Revoked(serials=serials)
 

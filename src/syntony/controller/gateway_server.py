@@ -18,11 +18,13 @@ from syntony.controller.gateway_api import GatewayApiHub, OpenGatewayApi
 from syntony.controller.greeting import prefixes
 from syntony.controller.leader_link import Call
 from syntony.controller.listen import ServerCertificate, open_server
+from syntony.controller.loops import Loops
 from syntony.controller.metrics import new_sheet, open_metrics, put_ingest
 from syntony.controller.retention import learn_minutes
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, RemoteError
 from syntony.io.credentials import TlsFiles, civil_now, load_credentials
+from syntony.io.descriptors import DescriptorWatch
 from syntony.io.dialling import channel_options, explain
 from syntony.io.renewal import Renewal
 from syntony.io.transport import grpc
@@ -124,6 +126,7 @@ class GatewayServer:
                 background = [
                     group.create_task(self._renew_in_time()),
                     group.create_task(self._learn_minutes()),
+                    group.create_task(Loops().every(S, DescriptorWatch().watch_descriptors)),
                 ]
                 await self._stop.wait()
                 opening.cancel()

@@ -21,7 +21,7 @@ from syntony.alerts.incidents import Book, ChangeKind, Incident, IncidentChange,
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Rule, parse_rules, with_defaults
-from syntony.alerts.silences import Silence
+from syntony.alerts.silences import Silence, check_rule, warn_of_subject
 from syntony.controller import (
     clock_watch,
     impact,
@@ -307,8 +307,25 @@ class IncidentService:
         _log.warning("incident %s number=%d by=%s", action.what, number, who)
         return self.incidents(IncidentsQuery(number=number))
 
-    def silence(self, action: SilenceAction, issuer: Issuer, fleet_ns: int) -> IncidentsReply:
-        """Begin or end a silence. Raises `UsageError`, `StateError`: nothing has changed."""
+    def silence(
+        self,
+        action: SilenceAction,
+        issuer: Issuer,
+        fleet_ns: int,
+        known: Collection[str] = frozenset(),
+    ) -> IncidentsReply:
+        """Begin or end a silence.
+
+        Args:
+            action: what to do.
+            issuer: who wants it.
+            fleet_ns: now.
+            known: names of the fleet's parts and jobs; a silence that matches none of them is
+                accepted with a warning, because its subject may come later.
+
+        Raises:
+            UsageError, StateError: nothing has changed.
+        """
         if not action.end and action.for_ns <= 0:
             raise UsageError("a silence needs a duration, for example 2h")
         first_ns = fleet_ns + max(0, action.in_ns)
@@ -320,6 +337,7 @@ class IncidentService:
             who=issuer.who,
             comment=action.comment[:MAX_TEXT],
         )
+        check_rule(wanted, [rule.name for rule in self.rules])
         what = f"silence of {wanted.rule} on {wanted.subject}"
         change = (what, "", f"for {format_ns(action.for_ns)}", wanted.comment)
         if action.end:
@@ -334,7 +352,11 @@ class IncidentService:
 
         self._change(work, lambda connection: log_change(connection, fleet_ns, issuer, change))
         _log.warning("%s %s by=%s", change[0], change[2], issuer.who)
-        return self.incidents(IncidentsQuery())
+        reply = self.incidents(IncidentsQuery())
+        with self._lock:
+            subjects = {*known, *(incident.subject for incident in self._book.incidents)}
+        warning = "" if action.end else warn_of_subject(wanted, subjects)
+        return msgspec.structs.replace(reply, warning=warning)
 
     def live(self) -> list[Incident]:
         """Copies of the incidents that are not resolved."""

@@ -16,8 +16,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from syntony.controller.enrolment import Enrolment
-from syntony.controller.listen import HANDSHAKE_MS, ServerCertificate, add_port, first_message
+from syntony.controller.listen import (
+    HANDSHAKE_MS,
+    ServerCertificate,
+    add_port,
+    connection_limit,
+    first_message,
+)
 from syntony.errors import BusyError, SyntonyError, UsageError
+from syntony.io.descriptors import Share
 from syntony.io.transport import grpc
 from syntony.model import S
 from syntony.wire.coding import encode
@@ -73,7 +80,8 @@ class JoinServer:
         """Addresses that a line was logged about within the last second."""
         self._unsaid = 0
         self._turns = asyncio.Semaphore(AT_ONCE)
-        self.server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
+        options = (*_OPTIONS, connection_limit(Share.ENROLMENT))
+        self.server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_CALLS)
         service, method = JOIN.strip("/").split("/")
         # For a unary call gRPC would wait for the request without limit.
         handler = grpc.stream_unary_rpc_method_handler(self._join)

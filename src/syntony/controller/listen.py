@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from syntony.controller.config import ControllerConfig
 from syntony.errors import ConfigError, MissingError, WireError
 from syntony.io.credentials import Credentials, load_credentials
+from syntony.io.descriptors import Share
 from syntony.io.transport import grpc
 from syntony.wire.coding import MAX_MESSAGE_BYTES
 from syntony.wire.x509 import check_validity, read_certificate, read_validity
@@ -49,10 +49,9 @@ _OPTIONS = (
 )
 
 
-def raise_descriptor_limit() -> None:
-    """Raise the limit of file descriptors to this user's maximum: each connection needs one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def connection_limit(share: Share) -> tuple[str, int]:
+    """The option of a gRPC server that closes further connections as they come."""
+    return "grpc.max_allowed_incoming_connections", share.connections
 
 
 def open_server(
@@ -63,7 +62,7 @@ def open_server(
     Raises:
         MissingError: an address that cannot be bound.
     """
-    server = grpc.aio.server(options=_OPTIONS)
+    server = grpc.aio.server(options=(*_OPTIONS, connection_limit(Share.AGENTS)))
     server.add_generic_rpc_handlers((handlers,))
     port = add_port(server, config.listen, certificate.credentials(mutual=True))
     if config.local_socket:

@@ -11,10 +11,10 @@ from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Planner
 from syntony.controller.gateway_api import OpenGatewayApi
 from syntony.controller.gateway_server import GatewayServer
-from syntony.controller.listen import raise_descriptor_limit
 from syntony.controller.memory import collect_seldom, keep_freed
 from syntony.controller.server import Controller
 from syntony.controller.solve import Solver
+from syntony.io import descriptors
 from syntony.io.log_limit import bugs_logged
 from syntony.store import Store
 
@@ -35,7 +35,7 @@ def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     import uvloop
 
     os.umask(0o077)
-    raise_descriptor_limit()
+    descriptors.raise_limit()
     keep_freed()
     collect_seldom()
     with bugs_logged():

@@ -32,6 +32,7 @@ from syntony.controller.solve import SolveLoop
 from syntony.controller.stored_rows import StoredRows
 from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError
+from syntony.io import descriptors
 from syntony.io.credentials import civil_now
 from syntony.io.log_limit import lines_held_back
 from syntony.io.process import own_usage
@@ -121,6 +122,9 @@ def new_sheet(role: str = "controller") -> Sheet:
     sheet.put("process_cpu_seconds_total", usage.cpu_ns / S)
     sheet.put("process_resident_memory_bytes", usage.rss_bytes)
     sheet.put("log_lines_held_back_total", lines_held_back())
+    sheet.put("open_files", descriptors.count_open())
+    sheet.put("open_files_limit", descriptors.limit())
+    sheet.put("api_connections_refused_total", descriptors.count_refused(descriptors.Share.API))
     return sheet
 
 

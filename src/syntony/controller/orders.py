@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from syntony.controller.known_names import known_names
 from syntony.controller.questions import Requested, order
 from syntony.errors import StateError
 from syntony.wire.access_tokens import (
@@ -62,8 +63,9 @@ async def act_on_incident(
 
 @order(SilenceAction)
 async def silence(requested: Requested, action: SilenceAction, issuer: Issuer) -> IncidentsReply:
+    known = await known_names(requested.services)
     return await asyncio.to_thread(
-        requested.services.alerts.silence, action, issuer, requested.now_ns
+        requested.services.alerts.silence, action, issuer, requested.now_ns, known
     )
 
 

@@ -55,6 +55,7 @@ from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError, StoreError
 from syntony.io.clocks import KernelClock, SyntheticClock
 from syntony.io.credentials import civil_now
+from syntony.io.descriptors import DescriptorWatch
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns, parse_duration_ns
 from syntony.state.document import Document
@@ -296,6 +297,7 @@ class Controller:
                 (ENFORCE_INTERVAL_NS, self._enforce), (TELL_INTERVAL_NS, self._record_stop),
                 (LOOK_INTERVAL_NS, self._evaluation.look, LOOK_REST),
                 (CHECK_NS, self._lease.check_lease),
+                (TELL_INTERVAL_NS, DescriptorWatch().watch_descriptors),
             )  # fmt: skip
             tasks = [
                 group.create_task(self._ingest.run()),

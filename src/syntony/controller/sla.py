@@ -13,6 +13,7 @@ from syntony.controller.planes import PlanesSeen, PlaneWatch
 from syntony.errors import UsageError
 from syntony.model import MS, S
 from syntony.model.findings import Queue, QueueFlow
+from syntony.model.names import did_you_mean
 from syntony.model.sla import Latency, SlaItem, SlaRow, SlaStatus
 from syntony.sla.check import Place, check_latency, check_places, worst
 from syntony.sla.judge import ENOUGH, class_of, judge, peers_by_class
@@ -110,7 +111,8 @@ class SlaService:
         member = self._fleet.members.get(host)
         if member is None:
             raise UsageError(
-                f"no host {host!r} has attached; `syntony probe plan` shows those that have"
+                f"no host {host!r} has attached{did_you_mean(host, self._fleet.members)}; "
+                "`syntony probe plan` shows those that have"
             )
         nics = sorted(f"{host}/{nic.name}" for nic in member.hello.nics)
         status = SlaStatus.OK if member.connected else SlaStatus.BREACH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from syntony.errors import UsageError
@@ -42,6 +43,15 @@ def device_clock(nic: NicRef) -> str:
 def is_name(text: str) -> bool:
     """Whether `text` can name a host, a NIC, a switch or a lab."""
     return _NAME.fullmatch(text) is not None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean 'h3'?``, to end the error about an unknown name with; empty: nothing known
+    is like it."""
+    import difflib  # costs every command milliseconds at its start
+
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def nic_number(ref: NicRef) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from syntony.errors import UsageError
+from syntony.model.names import did_you_mean
 from syntony.state.control import ControlState, log_change
 from syntony.state.database import DatabaseConnection
 from syntony.wire.control import Issuer
@@ -179,7 +180,7 @@ class Identities:
                 )  # fmt: skip
 
     def revoke(
-        self, what: str, *, issuer: Issuer, at_ns: int, now_ns: int, comment: str
+        self, what: str, *, issuer: Issuer, at_ns: int, now_ns: int, comment: str, unseen: bool
     ) -> tuple[str, ...]:
         """Revoke the certificate with this serial number, or every certificate of this name.
 
@@ -188,9 +189,12 @@ class Identities:
 
         Raises:
             StateError: it is not recorded; nothing is revoked.
+            UsageError: no such certificate is known, and not `unseen`; nothing is revoked.
         """
         with self._state.transaction() as database:
             column, value = _meant(database, what)
+            if not unseen:
+                _must_be_known(database, column, value)
             if column == "serial":
                 # Issued elsewhere and never seen: kept by its number alone.
                 database.execute(
@@ -294,6 +298,16 @@ def _meant(database: DatabaseConnection, what: str) -> tuple[str, str]:
         if database.execute(sql, (value,)).fetchone() is not None:
             return column, value
     return ("serial", serial) if _SERIAL.fullmatch(serial) else ("name", what)
+
+
+def _must_be_known(database: DatabaseConnection, column: str, value: str) -> None:
+    """Raises `UsageError`: no certificate has this ``serial`` number, or ``name``."""
+    known = {row[0] for row in database.execute(f"SELECT {column} FROM certificate").fetchall()}
+    if value not in known:
+        raise UsageError(
+            f"no certificate of {value!r} is known{did_you_mean(value, known)}; `syntony enrol "
+            "list --all` lists those that are; --unseen revokes one that was never used here"
+        )
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -79,6 +79,8 @@ class Failover:
         self._watch_due_ns: int | None = None
         self._listed_ns = 0
         """Newest listing of the kernel, of connections of either kind."""
+        self._back_ns = -LISTED_NS
+        """End of this process's last pause: one sample after it is no listing of all."""
         self._watched_ns = -WATCH_EVERY_NS
 
     # --- commands ---
@@ -220,8 +222,8 @@ class Failover:
 
     def forget(self, now_ns: int) -> list[Instruction]:
         """Drop what the kernel no longer lists. To be called every second or so."""
-        if now_ns - self._listed_ns > LISTED_NS:
-            return []  # nobody lists anything
+        if now_ns - self._listed_ns > LISTED_NS or now_ns - self._back_ns < LISTED_NS:
+            return []  # nobody lists anything, or not everything yet
         fewer = self.table.forget(now_ns)
         self._watch(now_ns)
         out = [order for conn in fewer for order in self._settle(conn, now_ns)]
@@ -254,6 +256,7 @@ class Failover:
         return [*settled, *self.plain.settle_stranded(event.at_ns)]
 
     def _stall(self, event: StallEvent) -> list[Instruction]:
+        self._back_ns = event.at_ns
         self.health.stall(event)
         self.table.excuse(event.at_ns)
         for known in self.plain.managed():

@@ -104,6 +104,8 @@ class RevokeCommand(Query["Revoked"], frozen=True, kw_only=True, tag="revoke"):
     """A name: every certificate of it; or one certificate's serial number."""
     by: str
     comment: str = ""
+    unseen: bool = False
+    """Also where no such certificate is known: one that was issued elsewhere and never used."""
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):

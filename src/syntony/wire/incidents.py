@@ -55,6 +55,8 @@ class IncidentsReply(msgspec.Struct, frozen=True, kw_only=True, tag="incidents")
     silences: tuple[dict[str, Any], ...]
     waiting: int
     """Messages to receivers that have not been taken yet."""
+    warning: str = ""
+    """Why the silence that was just made may be a mistake; it is in force all the same."""
 
 
 class RulesReply(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):

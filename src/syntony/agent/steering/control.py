@@ -299,7 +299,9 @@ class PathControl:
         due_ns = max(requested_ns, self._due_ns())
         ready = self._selector.select((due_ns - requested_ns) / S)
         busy_ns, began_ns = requested_ns - self._began_ns, time.monotonic_ns()
-        self._woke(began_ns - due_ns, busy_ns if self._began_ns else 0, began_ns)
+        late_ns = began_ns - due_ns
+        self._corroboration.woke(late_ns, began_ns)
+        self._note_pause(max(late_ns, busy_ns if self._began_ns else 0), began_ns)
         self._began_ns = began_ns
         for key, _ in ready:
             for event in key.data():
@@ -310,6 +312,8 @@ class PathControl:
             if source.deadline_ns is not None and source.deadline_ns <= now_ns:
                 for event in self._poll(source):
                     self._take(event)
+        now_ns = time.monotonic_ns()
+        self._note_pause(now_ns - began_ns, now_ns)  # of this turn, before it decides
         corroborated = self._corroboration.corroborate(self._liveness, now_ns)
         self._carry_out(
             self._failover.tick(now_ns, back=corroborated.back, presumed=corroborated.presumed)
@@ -331,13 +335,12 @@ class PathControl:
             self._routine_ns = now_ns + ROUTINE_NS
             self._routine(now_ns)
 
-    def _woke(self, late_ns: int, busy_ns: int, now_ns: int) -> None:
-        """Late by this much, after a turn that took this long: a long pause means missed events."""
-        self._corroboration.woke(late_ns, now_ns)
-        away_ns = max(late_ns, busy_ns)
+    def _note_pause(self, away_ns: int, now_ns: int) -> None:
+        """Record that this thread did not run for `away_ns`: it may have missed events."""
         if away_ns >= AWAY_NS:
             self._corroboration.was_away(now_ns)
             self._take(StallEvent(at_ns=now_ns, lasted_ns=away_ns))
+            self._began_ns = now_ns  # the pause is not counted again as a long turn
 
     def _timed(self) -> Sequence[ReadableSource]:
         return self._sources if self._liveness is None else (*self._sources, self._liveness)

@@ -29,7 +29,7 @@ class _OfCertificate(LabFault):
         issue_agent(self.site.directory, self.site.plan, authority, self.order.target)
 
     def _revoke(self, serial: str) -> None:
-        command = RevokeCommand(what=serial, by=_BY, comment=self.name)
+        command = RevokeCommand(what=serial, by=_BY, comment=self.name, unseen=True)
         ask(_socket(self.site), command, timeout_ns=_TIMEOUT_NS)
 
 

@@ -1,0 +1,106 @@
+"""Accepts the API's connections: so many at once, and none that does not finish its handshake."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Collection
+
+from syntony.io.descriptors import Share, note_refused
+from syntony.model import S
+
+_log = logging.getLogger(__name__)
+
+HANDSHAKE_S = 5.0
+"""For TLS; until then a connection has not shown that anybody serious is there."""
+PAUSE_S = 0.5
+"""After a connection that could not be accepted: no file descriptor is left, say."""
+BATCH = 64
+"""Connections accepted in one turn of the loop: those that are open are served in between."""
+SAY_NS = 60 * S
+"""Between two lines of the log about refusals."""
+
+
+class Gate:
+    """Of one listening socket, in the thread of a running event loop.
+
+    Args:
+        listening: non-blocking from now on; not closed here.
+        protocol: makes the protocol of a connection.
+        tls: None without.
+        opened: connections whose handshake is done.
+        most: connections at once, in their handshakes or open; further ones are closed at once.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        protocol: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None,
+        opened: Collection[object],
+        most: int,
+    ) -> None:
+        self._socket, self._protocol, self._tls = listening, protocol, tls
+        self._opened, self._most = opened, most
+        self._loop = asyncio.get_running_loop()
+        self._coming: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._said_ns: int | None = None
+        listening.setblocking(False)
+        self._resume()
+
+    def close(self) -> None:
+        """Accept no more, and end handshakes. Idempotent."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._socket)
+        for task in self._coming:
+            task.cancel()
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(BATCH):
+            try:
+                connection, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                _log.error("API cannot accept connections reason=%s", error.strerror)
+                self._loop.remove_reader(self._socket)
+                self._pause = self._loop.call_later(PAUSE_S, self._resume)
+                return
+            if len(self._opened) + len(self._coming) >= self._most:
+                connection.close()
+                self._refuse()
+                continue
+            task = self._loop.create_task(self._serve(connection))
+            self._coming.add(task)
+            task.add_done_callback(self._coming.discard)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        """Until its handshake is over; the protocol goes on from there."""
+        connection.setblocking(False)
+        try:
+            await self._loop.connect_accepted_socket(
+                self._protocol, connection, ssl=self._tls,
+                ssl_handshake_timeout=HANDSHAKE_S if self._tls else None,
+            )  # fmt: skip
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            _log.debug("API connection ended in its handshake reason=%s", error)
+            with contextlib.suppress(OSError):
+                connection.close()
+
+    def _refuse(self) -> None:
+        refused = note_refused(Share.API)
+        now_ns = round(self._loop.time() * S)
+        if self._said_ns is None or now_ns - self._said_ns >= SAY_NS:
+            self._said_ns = now_ns
+            _log.warning(
+                "API connections refused open=%d refused=%d reason=so many may be open at once",
+                len(self._opened) + len(self._coming), refused,
+            )  # fmt: skip

@@ -1,0 +1,67 @@
+"""Names that people give to commands: nobody takes an empty answer for that of a mistyped name.
+
+Hosts and NICs are those whose agents have attached: any other is an error. Jobs come and go, and
+one that has not begun may be asked for: the empty answer stays, with a warning.
+"""
+
+from __future__ import annotations
+
+from syntony.cli.fleet import FleetTarget, ask
+from syntony.cli.output import messages
+from syntony.errors import UsageError
+from syntony.model import S
+from syntony.model.names import did_you_mean
+from syntony.wire.jobs import JobsQuery
+from syntony.wire.messages import AgentStatus, FleetQuery
+
+JOBS_NS = 86_400 * S
+"""Jobs that ran within so long are known."""
+
+
+def must_know_hosts(target: FleetTarget, *hosts: str) -> None:
+    """Raises `UsageError`: one of these, those that are not empty, is no host of the fleet."""
+    wanted = [host for host in hosts if host]
+    known = {agent.host for agent in _agents(target)} if wanted else set()
+    for host in wanted:
+        if host not in known:
+            raise unknown_host(host, known)
+
+
+def unknown_host(host: str, known: set[str]) -> UsageError:
+    """The error for a host without an agent."""
+    return UsageError(
+        f"no agent of {host!r} has attached to the controller{did_you_mean(host, known)}"
+    )
+
+
+def must_know_nics(target: FleetTarget, *nics: str) -> None:
+    """The same for NICs (``h0/rail0``)."""
+    wanted = [nic for nic in nics if nic]
+    known = {f"{each.host}/{nic.name}" for each in _agents(target) for nic in each.nics}
+    for nic in wanted:
+        if nic not in known:
+            raise UsageError(f"no NIC {nic!r} is known{did_you_mean(nic, known)}")
+
+
+def warn_of_job(target: FleetTarget, job: str) -> None:
+    """Nothing was found of a job, if it is not empty: say so where there was none by that name."""
+    if not job:
+        return
+    try:
+        jobs = {each.job for each in ask(target, JobsQuery(window_ns=JOBS_NS), until=_any).jobs}
+    except UsageError:
+        return  # there is no fleet time yet
+    if job not in jobs:
+        hint = did_you_mean(job, jobs)
+        messages.print(
+            f"warning: no process of job {job!r} was seen in the last day{hint}",
+            style="yellow", markup=False,
+        )  # fmt: skip
+
+
+def _agents(target: FleetTarget) -> tuple[AgentStatus, ...]:
+    return ask(target, FleetQuery(), until=_any).agents
+
+
+def _any(_: object) -> bool:
+    return True

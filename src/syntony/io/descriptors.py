@@ -1,0 +1,88 @@
+"""File descriptors of this process: how many it may have, and which part of them for what.
+
+Each connection holds one, whoever made it. Every port has a share of its own, so that a flood at
+one leaves the others, and the files of the store, what they need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+PARTS = 16
+
+
+class Share(Enum):
+    """Sixteenths of all descriptors that a port's connections may take; the rest is for files."""
+
+    AGENTS = 10
+    API = 2
+    ENROLMENT = 1
+
+    @property
+    def connections(self) -> int:
+        """As a number, by the limit in force."""
+        return max(1, limit() * self.value // PARTS)
+
+
+def limit() -> int:
+    """How many this process may have open."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def raise_limit() -> None:
+    """As many as this user may have: each agent and each stranger needs one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def count_open() -> int:
+    """How many are open now. Microseconds for each of them."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+_refused: Counter[Share] = Counter()
+
+
+def note_refused(share: Share) -> int:
+    """A connection of this port was closed, being one too many; returns how many were."""
+    _refused[share] += 1
+    return _refused[share]
+
+
+def count_refused(share: Share) -> int:
+    """Connections of this port that were one too many, since the process began."""
+    return _refused[share]
+
+
+class DescriptorWatch:
+    """Tells when the port for agents has no connection left to give, which gRPC tells nobody.
+
+    Args:
+        count: of the descriptors that are open.
+    """
+
+    def __init__(self, count: Callable[[], int] = count_open) -> None:
+        self._count = count
+        self._full = False
+
+    async def watch_descriptors(self) -> None:
+        """To be called every second or so, on an event loop that it does not block."""
+        opened, most = await asyncio.to_thread(self._count), Share.AGENTS.connections
+        full = opened >= most
+        if full and not self._full:
+            _log.warning(
+                "open files nearly used up open=%d limit=%d reason=of connections beyond %d the "
+                "further ones are closed: strangers, or more agents than the limit of open files "
+                "allows", opened, limit(), most,
+            )  # fmt: skip
+        elif self._full and not full:
+            _log.info("open files are free again open=%d limit=%d", opened, limit())
+        self._full = full
