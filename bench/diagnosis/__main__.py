@@ -13,6 +13,7 @@ printed. A verdict beside the right one counts as false, unless it names a secon
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from bench.diagnosis import drawn, foreign, queued
-from bench.diagnosis.case import Case, arrow_tables, bundle_of
+from bench.diagnosis.case import Case, arrow_tables, bundle_of, cut
 
 from syntony.io.bundle_files import write_bundle
 from syntony.workload import FaultClass, diagnose
@@ -62,9 +63,11 @@ class Graded(msgspec.Struct, frozen=True):
     diagnose_s: float
 
 
-def grade(generator: str, fault: str, seed: int) -> Graded:
-    """Makes one case and diagnoses it."""
+def grade(generator: str, fault: str, seed: int, windows: int | None = None) -> Graded:
+    """Makes one case and diagnoses it, or what of it was there some windows after the onset."""
     case = GENERATORS[generator](fault, seed)
+    if windows is not None and fault:
+        case = cut(case, windows)
     bundle = bundle_of(case)
     begin_s = time.process_time()
     verdicts = diagnose(bundle).verdicts
@@ -116,7 +119,8 @@ def _graded(work: list[tuple[str, str, int]], options: argparse.Namespace) -> li
     if options.report:
         return done
     with ProcessPoolExecutor(options.workers) as pool:
-        for each in pool.map(grade, *zip(*left, strict=True)) if left else ():
+        early = itertools.repeat(options.windows)
+        for each in pool.map(grade, *zip(*left, strict=True), early) if left else ():
             done.append(each)
             if options.log:
                 with options.log.open("ab") as file:
@@ -131,6 +135,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="the first seed; default: drawn, and printed")
     parser.add_argument("--only", choices=[*GENERATORS])
     parser.add_argument("--class", dest="fault", choices=["", *CLASSES], default="")
+    parser.add_argument("--windows", type=int, help="judge what is there so long after the onset")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--log", type=Path, help="append each case; go on where it ends")
     parser.add_argument("--report", action="store_true", help="print what --log has")

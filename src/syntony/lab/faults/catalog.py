@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 _ALL: tuple[type[LabFault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, FlowRate, Mtu, RailSwap, AgentKill,
     AgentStop, ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep,
-    ClockDrift, CertRevoke, CertRotate, ControllerKill, ControllerPause, GatewayKill, GatewayPause, KeyRotate,
+    ClockDrift, CertRevoke, CertRotate, ControllerKill, ControllerPause, GatewayKill, GatewayPause,
+    KeyRotate,
 )  # fmt: skip
 KINDS: Mapping[str, type[LabFault]] = {kind.name: kind for kind in _ALL}
 
