@@ -1,0 +1,83 @@
+"""A queue in its first seconds, when not all that wait in it are certain to: as recorded live."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.workload.made import MS, T0, bundle
+
+from syntony.workload import FaultClass, diagnose
+from syntony.workload.facts import BundleFacts
+from syntony.workload.verdict import Verdict
+
+S = 1000 * MS
+QUIET = 19
+INTO_H2 = {(0, 2): (19.3, 21.8, 22.7, 22.5), (1, 2): (13.1, 19.1, 19.4, 19.5),
+           (3, 2): (9.1, 25.7, 26.7, 24.9)}  # fmt: skip
+"""Milliseconds from host to host in the seconds in which two strangers fill a NIC."""
+OUT_OF_H2 = {(2, 0): (0.046, 5.2, 6.7, 7.8), (2, 1): (0.014, 5.3, 6.7, 7.7)}
+"""Half of the round trips of what it sends: what is acknowledged waits there as well."""
+Delays = dict[tuple[int, int], tuple[float, ...]]
+
+
+def hops(src: int, dst: int) -> tuple[str, ...]:
+    out, into = src // 2, dst // 2
+    way = (f"leaf{out}",) if out == into else (f"leaf{out}", f"spine{src % 2}", f"leaf{into}")
+    nodes = (f"h{src}/n", *way, f"h{dst}/n")
+    return tuple(f"{one}->{other}" for one, other in itertools.pairwise(nodes))
+
+
+def after(seconds: int, waits: Delays) -> Any:
+    """Four hosts that send to each other, so many seconds after some of their flows began to wait;
+    in three seconds before that, a flow waited for twice as long as usual."""
+    draw = np.random.default_rng(7)
+    flows: dict[str, list[Any]] = {
+        name: [] for name in ("flow", "at_ns", "window_ns", "src", "dst", "rate_bps",
+                              "owd_p50_ns", "hops")}  # fmt: skip
+    for src in range(4):
+        for dst in {*range(4)} - {src}:
+            delays = 13_000 * draw.lognormal(0, 0.1, QUIET + seconds)
+            delays[draw.choice(QUIET, 2, replace=False)] *= 2.5
+            if (src, dst) in waits:
+                delays[QUIET:] = [each * MS for each in waits[src, dst][:seconds]]
+            for second, delay in enumerate(delays):
+                flows["flow"].append(f"h{src}/n:1>h{dst}/n:2")
+                flows["at_ns"].append(T0 + second * S)
+                flows["window_ns"].append(S)
+                flows["src"].append(f"h{src}/n")
+                flows["dst"].append(f"h{dst}/n")
+                flows["rate_bps"].append(3e6 if second < QUIET else 0.4e6)
+                flows["owd_p50_ns"].append(delay)
+                flows["hops"].append(hops(src, dst))
+    return bundle({"flows": flows})
+
+
+def named(seconds: int, waits: Delays) -> tuple[Verdict, ...]:
+    return diagnose(after(seconds, waits)).verdicts
+
+
+@pytest.mark.parametrize("seconds", [3, 4])
+def test_no_flow_of_a_queue_is_named_before_the_queue_is(seconds: int) -> None:
+    found = named(seconds, INTO_H2 | OUT_OF_H2)
+    assert {each.fault for each in found} <= {FaultClass.INCAST}
+
+
+def test_in_the_first_seconds_one_flow_of_the_queue_is_late_and_the_others_are_not_yet() -> None:
+    """Else the case above shows nothing."""
+    flows = BundleFacts(after(3, INTO_H2 | OUT_OF_H2)).flows
+    assert flows is not None
+    assert 0 < len({*INTO_H2} & {(int(flows.src[each][1]), int(flows.dst[each][1]))
+                                 for each in flows.late}) < len(INTO_H2)  # fmt: skip
+
+
+def test_the_queue_is_named_a_second_later() -> None:
+    assert [each.subjects for each in named(4, INTO_H2 | OUT_OF_H2)] == [("h2/n",)]
+
+
+@pytest.mark.parametrize("seconds", [3, 4])
+def test_a_flow_that_alone_waits_is_named_at_once(seconds: int) -> None:
+    slow = {(0, 2): INTO_H2[0, 2]}
+    assert [each.fault for each in named(seconds, slow)] == [FaultClass.SLOW_FLOW]
