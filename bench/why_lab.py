@@ -153,7 +153,8 @@ def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
             )  # fmt: skip
             besides = set(_classes(looks, begun.clock)) - {cause.fault}
             named = any(_right(look, cause.fault, begun.right) for look in looks)
-            if keep is not None and (before or besides or named != bool(cause.fault)):
+            unsaid = begun.clock and not any(_says_unknown(each, begun.clock) for each in looks)
+            if keep is not None and (before or besides or unsaid or named != bool(cause.fault)):
                 recorder.keep(keep / seed.replace("/", "-").replace(" ", "-"))
         finally:
             begun.end()

@@ -74,6 +74,8 @@ class BundleFacts:
                 "delays from and to these hosts, and lateness of their ranks")
         )  # fmt: skip
         self.distrust(nic for nic in self.nics if nic.split("/")[0] in names)
+        if self.ranks is not None:
+            self.ranks.distrust(names)
 
     @cached_property
     def nics(self) -> list[str]:

@@ -12,6 +12,8 @@ from syntony.workload.bundle import NULL
 from syntony.workload.grid import MAD_SIGMA, Flags, median, no_accidents
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from syntony.workload.bundle import BundleTable, Floats, Ints
 
 LATE_MADS = 3.0
@@ -102,6 +104,8 @@ class Ranks:
             self.gpu[int(ranks[row])] = str(gpus.at(row) or "")
         self.left_out = 0
         """Operations of communicators that have too many."""
+        self.untrusted: set[int] = set()
+        """Ranks on hosts whose clock is in doubt."""
         self.freed = _freed(table)
         comms, jobs = table.codes("comm"), table.codes("job")
         keys = comms.codes * (len(jobs.values) + 1) + jobs.codes + 1
@@ -128,6 +132,10 @@ class Ranks:
             name, str(table.codes("job").at(rows[0]) or ""), ranks, seqs, enqueue, done, place
         )
 
+    def distrust(self, hosts: Collection[str]) -> None:
+        """Do not compare instants of ranks on these hosts with those of others."""
+        self.untrusted = {rank for rank, host in self.host.items() if host in hosts}
+
     def own_time(self, comm: Comm) -> Floats:
         """From the end of the operation before, in any communicator of the rank, to the begin of
         each, (ranks, operations) in ns. Where ends were not recorded and there is one communicator,
@@ -136,8 +144,9 @@ class Ranks:
         known = comm.present & (free != NULL)
         if not known.any() and len(self.comms) == 1 and "done_ns" not in self.table:
             latest = np.iinfo(np.int64).max
-            first = np.where(comm.present, comm.enqueue, latest).min(axis=0, keepdims=True)
-            free, known = np.broadcast_to(first, comm.enqueue.shape), comm.present
+            known = comm.present & ~np.isin(comm.ranks, [*self.untrusted])[:, None]
+            first = np.where(known, comm.enqueue, latest).min(axis=0, keepdims=True)
+            free = np.broadcast_to(first, comm.enqueue.shape)
         own = np.where(known, comm.enqueue - np.where(known, free, 0), 0).astype(float)
         own[~known] = np.nan
         return own
