@@ -43,11 +43,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from syntony.lab.client import Lab
+    from syntony.workload.bundle import Bundle
 
 QUIET_NS = 8 * S
 LIMIT_NS = 40 * S
 RECORDED_S = 10
 """Seconds of every rank or flow before the quiet phase begins."""
+NOW_WINDOWS = 3
+"""What a flow that still is has data in one of."""
 RECORD_S = 90.0
 """At most until they are there."""
 ELEMENTS, PAUSE_NS = 8_192, 20 * MS
@@ -181,31 +184,33 @@ def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
 
 def _wait_recorded(recorder: Recorder, job: Running, rails: int) -> None:
     """Until the job is seen as a whole. Raises `RemoteError`: it never was, and what is missing."""
-    end_s = time.monotonic() + RECORD_S
-    while missing := _missing(recorder, job, rails):
+    end_s, ranks = time.monotonic() + RECORD_S, len(job.spec.hosts)
+    flows = 0 if job.torch else rails * ranks * (ranks - 1)
+    while lacks := missing(recorder.bundle(), flows):
         if time.monotonic() > end_s:
-            raise RemoteError(f"not recorded within {RECORD_S:.0f} s: {missing}")
+            raise RemoteError(f"not recorded within {RECORD_S:.0f} s: {lacks}")
         time.sleep(0.5)
 
 
-def _missing(recorder: Recorder, job: Running, rails: int) -> str:
-    """What a whole recording of the job lacks; empty: nothing."""
-    bundle, name = recorder.bundle(), "steps" if job.torch else "flows"
+def missing(bundle: Bundle | None, wanted: int) -> str:
+    """What a whole recording of a job lacks, of so many flows, 0: of steps; empty: nothing."""
+    name = "flows" if wanted else "steps"
     if bundle is None or name not in bundle.tables:
-        return name
-    if job.torch:
+        return f"no {name}"
+    if not wanted:
         ends_ns = bundle.tables[name].ints("end_ns")
         known_s = int(ends_ns.max() - ends_ns.min()) / S
-        return "" if known_s > RECORDED_S else f"steps of {known_s:.0f} s are known"
+        return "" if known_s > RECORDED_S else f"steps of {known_s:.0f} s only"
     flows = Flows(bundle.tables[name])
-    ranks, seconds = len(job.spec.hosts), np.isfinite(flows.raw_delay).sum(axis=1)
-    known = {each for each, count in zip(flows.names, seconds, strict=True) if count >= RECORDED_S}
-    short = [f"{each} ({count} s)" for each, count in zip(flows.names, seconds, strict=True)
-             if each not in known]  # fmt: skip
-    wanted = rails * ranks * (ranks - 1)
-    if len(known) >= wanted and not short:
+    seconds = np.isfinite(flows.raw_delay)
+    # Connections of the job before, of the same name, may be in the first second as well.
+    here, count = seconds[:, -NOW_WINDOWS:].any(axis=1), seconds.sum(axis=1)
+    short = [f"{each} ({known} s)" for each, known, lasts in
+             zip(flows.names, count, here, strict=True) if lasts and known < RECORDED_S]  # fmt: skip
+    known = int((count >= RECORDED_S).sum())
+    if known >= wanted and not short:
         return ""
-    return f"{len(known)} of {wanted} flows are known, not {', '.join(short) or 'the others'}"
+    return f"{known} of {wanted} flows are known; too short: {', '.join(short) or 'none'}"
 
 
 def _subjects(look: JudgedAnswer, fault: str) -> tuple[str, ...]:
