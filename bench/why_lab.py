@@ -205,8 +205,8 @@ def missing(bundle: Bundle | None, wanted: int) -> str:
     seconds = np.isfinite(flows.raw_delay)
     # Connections of the job before, of the same name, may be in the first second as well.
     here, count = seconds[:, -NOW_WINDOWS:].any(axis=1), seconds.sum(axis=1)
-    short = [f"{each} ({known} s)" for each, known, lasts in
-             zip(flows.names, count, here, strict=True) if lasts and known < RECORDED_S]  # fmt: skip
+    short = [f"{flows.names[each]} ({count[each]} s)"
+             for each in np.flatnonzero(here & (count < RECORDED_S))]  # fmt: skip
     known = int((count >= RECORDED_S).sum())
     if known >= wanted and not short:
         return ""
