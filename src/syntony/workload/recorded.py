@@ -86,9 +86,10 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
         end_ns, flows_end_ns = min(end_ns, ended_ns), min(flows_end_ns, ended_ns)
     clocks = _Clocks(_each(rows, CLOCK.name))
     ranks = _ranks(processes)
+    replaced = _Replaced(processes)
     gpus = list(_each(rows, GPU.name))
     made = {
-        "collectives": list(_collectives(rows, clocks, gpus, notes)),
+        "collectives": list(_collectives(rows, replaced, clocks, gpus, notes)),
         "flows": list(_flows(rows, ranks, clocks, notes)),
         "probes": [_probe(each) for each in _each(rows, PROBE.name)],
         "links": list(_links(rows)),
@@ -135,12 +136,14 @@ def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
 
 
 def _reported_ns(processes: list[Row], now_ns: int) -> int:
-    """Until when every host has reported, of those on which processes of the job run."""
+    """Until when every host has reported, of those on which processes of the job run; one that is
+    late is awaited for so long, and until another has reported."""
     newest: defaultdict[str, int] = defaultdict(int)
     for each in _newest(processes):
         if not each["ended"]:
             newest[each["host"]] = max(newest[each["host"]], each["ts_ns"] + each["window_ns"])
-    return max(min(newest.values(), default=now_ns) - STORED_NS, now_ns - AWAITED_NS)
+    first_ns, last_ns = (of(newest.values(), default=now_ns) for of in (min, max))
+    return max(first_ns - STORED_NS, min(now_ns - AWAITED_NS, last_ns - STORED_NS))
 
 
 def _newest(processes: list[Row]) -> Collection[Row]:
@@ -151,6 +154,23 @@ def _newest(processes: list[Row]) -> Collection[Row]:
         if key not in newest or each["ts_ns"] >= newest[key]["ts_ns"]:
             newest[key] = each
     return newest.values()
+
+
+class _Replaced:
+    """Processes that have ended and whose ranks have another since: of an earlier run of the job.
+    Nobody waits for them any more."""
+
+    def __init__(self, processes: list[Row]) -> None:
+        running = [each for each in _newest(processes) if not each["ended"]]
+        self._running = {(each["host"], each["pid"]) for each in running}
+        self._since_ns: defaultdict[int, int] = defaultdict(int)
+        for each in running:
+            self._since_ns[each["rank"]] = max(self._since_ns[each["rank"]], each["began_ns"])
+
+    def has(self, row: Row) -> bool:
+        """Whether an operation is of such a process."""
+        mine = (row["host"], row["pid"]) in self._running
+        return not mine and self._since_ns.get(row["rank"], 0) > row["ts_ns"]
 
 
 def _ended(processes: list[Row]) -> int | None:
@@ -190,14 +210,19 @@ class _Clocks:
         return state, sigma_ns
 
 
-def _collectives(rows: Rows, clocks: _Clocks, gpus: list[Row], notes: list[str]) -> Iterator[Row]:
+def _collectives(
+    rows: Rows, replaced: _Replaced, clocks: _Clocks, gpus: list[Row], notes: list[str]
+) -> Iterator[Row]:
     """Of rows of one operation that which knows its end."""
     gpu_of = gpus_of_ranks(gpus)
     newest: dict[tuple[Any, ...], Row] = {}
-    nameless = 0
+    nameless = earlier = 0
     for each in _each(rows, COLLECTIVE.name):
         if each["rank"] < 0:
             nameless += 1
+            continue
+        if replaced.has(each):
+            earlier += 1
             continue
         key = each["comm"], each["seq"], each["rank"], each["pid"]
         known = newest.get(key)
@@ -207,6 +232,8 @@ def _collectives(rows: Rows, clocks: _Clocks, gpus: list[Row], notes: list[str])
         newest[key] = each
     if nameless:
         notes.append(f"{nameless} collectives of processes that do not say their rank are left out")
+    if earlier:
+        notes.append(f"{earlier} collectives of earlier processes of their ranks are left out")
     for each in newest.values():
         yield {
             "comm": each["comm"],
