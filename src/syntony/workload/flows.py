@@ -268,7 +268,7 @@ class Flows:
         if measured.any() and measured.sum() >= 0.5 * known.sum():
             return "one-way delay of its segments"
         if self.table.codes("proto").at(self.last_row[flow]) == "tcp":
-            return "half of its round trip"
+            return "its part of the round trip"
         return "in-band delay"
 
     def touching(self, nic_or_host: str) -> Flags:

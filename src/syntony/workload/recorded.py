@@ -31,7 +31,7 @@ from syntony.wire.tables import (
 from syntony.wire.traffic import REDRAWN
 from syntony.workload.gpu_rows import SLOT, gpu_rows, gpus_of_ranks, known
 from syntony.workload.queue_pair_flows import Row, queue_pair_flows
-from syntony.workload.round_trips import Second, one_way
+from syntony.workload.round_trips import Second, one_way, with_probes
 from syntony.workload.schema import FORMAT, TABLES, VERSION
 
 SETTLE_NS = 4 * S
@@ -294,6 +294,7 @@ def _tcp_flows(
         (each["src"], each["sport"], each["dst"], each["dport"], each["ts_ns"]): each
         for each in _each(rows, JOB_DELAY.name)
     }
+    probes = _probed(rows, {(key[0], key[2]) for key in by_flow})
     for key, some in by_flow.items():
         if means[key] <= IDLE_SHARE * busiest:
             continue
@@ -310,6 +311,11 @@ def _tcp_flows(
                 each["ts_ns"], each["rtt_ns"] or 0, there_ns, _measured(back),
                 max(passed["clk_err_ns"] or 0.0, back["clk_err_ns"] or 0.0),
             )  # fmt: skip
+            when = each["ts_ns"] // S, known(each["dscp"])
+            probed, returned = probes.get((src, dst, *when)), probes.get((dst, src, *when))
+            if probed is not None and returned is not None:
+                error_ns = max(probed[1], returned[1])
+                second = with_probes(second, probed[0], returned[0], error_ns)
             if each["rtt_ns"]:
                 lately.appendleft(second)
             from_ns = each["ts_ns"] - DIVIDED_SECONDS * S
@@ -339,6 +345,23 @@ def _tcp_flows(
                 # Both stamps of a round trip are of one clock, those of a segment of two.
                 "clk_err_ns": error_ns / math.sqrt(2),
             }
+
+
+def _probed(
+    rows: Rows, pairs: Collection[tuple[str, str]]
+) -> dict[tuple[str, str, int, float | None], tuple[float, float]]:
+    """Median delay of probes and the 1-sigma of their clocks, in ns, by source, destination, second
+    and class."""
+    found: defaultdict[tuple[str, str, int, float | None], list[tuple[float, float]]]
+    found = defaultdict(list)
+    for each in _each(rows, PROBE.name):
+        if each["count"] and (each["src"], each["dst"]) in pairs:
+            key = each["src"], each["dst"], each["ts_ns"] // S, float(each["dscp"])
+            found[key].append((each["owd_p50_ns"], each["clk_err_ns"] or 0.0))
+    return {
+        key: (statistics.median(delay for delay, _ in some), max(error for _, error in some))
+        for key, some in found.items()
+    }
 
 
 _UNMEASURED: Row = {"count": 0, "why": "", "clk_err_ns": 0.0}
