@@ -259,7 +259,7 @@ def core_shared(scene: Scene) -> Begun:
     """All of a rank's threads share one core with a program of greater priority."""
     rank = scene.rng.randrange(len(scene.job.spec.hosts))
     core = min(os.sched_getaffinity(0))
-    group, nice = scene.job.groups[rank], scene.rng.choice((3, 5))
+    group, nice = scene.job.groups[rank], scene.rng.choice((8, 10))
     stack = ExitStack()
     for thread in (int(task.name) for pid in _members(group)
                    for task in Path(f"/proc/{pid}/task").iterdir()):  # fmt: skip
