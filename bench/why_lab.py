@@ -53,6 +53,7 @@ NOW_WINDOWS = 3
 """What a flow that still is has data in one of."""
 RECORD_S = 90.0
 """At most until they are there."""
+UNKNOWN = "clock UNKNOWN on "
 ELEMENTS, PAUSE_NS = 8_192, 20 * MS
 PROGRAM = Path(__file__).with_name("why_lab_job.py")
 RATE_BPS = 40_000_000
@@ -237,7 +238,8 @@ def _classes(looks: Iterable[JudgedAnswer], clock: str = "") -> tuple[str, ...]:
 
 def _says_unknown(look: JudgedAnswer, host: str) -> bool:
     """Whether an answer says that this host's clock is UNKNOWN, and no other's."""
-    return f"clock UNKNOWN on {host}" in look.gaps
+    said = [each.removeprefix(UNKNOWN) for each in look.gaps if each.startswith(UNKNOWN)]
+    return [each.partition(" ")[0] for each in said] == [host]
 
 
 def measure(arguments: argparse.Namespace, episodes: list[Episode]) -> None:

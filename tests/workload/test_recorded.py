@@ -274,6 +274,14 @@ def test_hosts_wait_for_all_their_processes_and_know_their_clock() -> None:
             {"ts_ns": T0 + 20 * S, "node": "h0", "state": "UNKNOWN", "sigma_ns": 9.0},
         ],
     }
+    # It was in doubt for a moment, and what the solution before the window said is over.
+    for second, state in ((9, "UNKNOWN"), (11, "SYNCHRONIZED"), (12, "HOLDOVER")):
+        moment = {"ts_ns": T0 + second * S, "node": "h0", "state": state, "sigma_ns": 1.0}
+        during = rows | {CLOCK.name: [*rows[CLOCK.name], moment]}
+        during[JOB_PROCESS.name] = [process("h0", 0, each) for each in (8, 10, 12)]
+        states = record(during).tables["hosts"]["clk_state"]
+        assert (states[0] == "UNKNOWN") == (second == 9)
+        assert states[2] == {9: "UNKNOWN"}.get(second, state)
     hosts = record(rows).tables["hosts"]
     assert hosts["runq_ns"] == [12 * MS, 1 * MS]
     assert hosts["clk_state"] == ["SYNCHRONIZED", None]

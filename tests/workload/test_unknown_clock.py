@@ -6,9 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.workload.made import MS, T0, Columns, bundle
-from tests.workload.test_exceptions import MESH, star
+from tests.workload.test_exceptions import MESH, WINDOWS, star
 
 from syntony.workload import FaultClass, diagnose
+from syntony.workload.facts import AROUND_NS, BundleFacts
 
 RANKS, STEPS = 4, 40
 BOTH_WAYS = sorted({*MESH, *((dst, src) for src, dst in MESH)})
@@ -57,3 +58,36 @@ def test_nothing_is_named_of_what_a_wrong_clock_makes_up(made: Columns, known: F
     assert {each.fault for each in diagnose(bundle(made | hosts("SYNCHRONIZED"))).verdicts} == {
         known
     }
+
+
+def test_a_clock_that_was_in_doubt_for_a_while_is_believed_before_and_after() -> None:
+    """It stepped, and was known again within a window; something else is wrong with a flow."""
+    made = flows()
+    at_ns = np.asarray(made["flows"]["at_ns"])
+    width_ns = int(made["flows"]["window_ns"][0])
+    made["flows"]["at_ns"] = T0 + (at_ns - T0) * 1000 * MS // width_ns
+    made["flows"]["window_ns"] = [1000 * MS] * len(at_ns)
+    seconds = (made["flows"]["at_ns"] - T0) // (1000 * MS)
+    right = 4_000 * np.random.default_rng(7).normal(1, 0.02, len(at_ns))
+    stepped = np.isin(seconds, (9, 10, 11))
+    delays = np.where(stepped, made["flows"]["owd_p50_ns"], right)
+    slow = next(name for name, dst in zip(made["flows"]["flow"], made["flows"]["dst"], strict=True)
+                if dst.startswith("h1/"))  # fmt: skip
+    late = (np.array(made["flows"]["flow"]) == slow) & (seconds >= 20)
+    made["flows"]["owd_p50_ns"] = np.where(late, 94_000, delays)
+    rows = [(host, second) for host in ("h0", "h1") for second in range(WINDOWS)]
+    states = {"hosts": {
+        "at_ns": [T0 + second * 1000 * MS for _, second in rows],
+        "window_ns": [1000 * MS] * len(rows), "host": [host for host, _ in rows],
+        "clk_state": ["DISRUPTED" if each == ("h1", 10) else "SYNCHRONIZED" for each in rows],
+    }}  # fmt: skip
+    found = diagnose(bundle(made | states))
+    assert [(each.fault, each.subjects) for each in found.verdicts] == [
+        (FaultClass.SLOW_FLOW, (slow,))
+    ]
+    assert "clock UNKNOWN on h1 (for 1 s)" in [each.reason for each in found.gaps]
+    facts = BundleFacts(bundle(made | states))
+    assert facts.flows is not None
+    untrusted = np.flatnonzero(facts.flows.untrusted.any(axis=0))
+    around = AROUND_NS // (1000 * MS)
+    assert untrusted.tolist() == [*range(10 - around, 11 + around)]

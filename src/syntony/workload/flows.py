@@ -12,10 +12,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.workload.grid import MAD_SIGMA, Episode, Flags, Grid, at_start, median, no_accidents
+from syntony.workload.grid import (
+    MAD_SIGMA,
+    Episode,
+    Flags,
+    Grid,
+    at_start,
+    median,
+    no_accidents,
+    within,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from syntony.workload.bundle import BundleTable, Floats, Ints
 
@@ -72,8 +81,8 @@ class Flows:
         self.rail = [str(table.codes("rail").at(row) or "") for row in first]
         self.rank = table.numbers("rank")[first]
         self.peer = table.numbers("peer_rank")[first]
-        self.untrusted: Flags = np.zeros(len(keys), dtype=bool)
-        """Flows whose delays a clock in doubt spoils."""
+        self.untrusted: Flags = np.zeros((len(keys), max(1, self.grid.windows)), dtype=bool)
+        """Where a clock in doubt spoils delays, (flows, windows)."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -82,13 +91,12 @@ class Flows:
         """A column as a matrix."""
         return self.grid.matrix(self.table.numbers(name), combine)  # type: ignore[arg-type]
 
-    def distrust(self, nics: Iterable[str]) -> None:
-        """Forget the delays of flows from and to these NICs: their clock is wrong."""
+    def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
+        """Forget the delays of flows from and to these NICs in these stretches of time, None: all:
+        their clock is wrong."""
         bad = set(nics)
-        self.untrusted |= np.array(
-            [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)],
-            dtype=bool,
-        )
+        touching = [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)]
+        self.untrusted |= np.outer(np.array(touching, dtype=bool), within(self.grid, spans))
         for name in (
             "delay",
             "reference",
@@ -109,7 +117,7 @@ class Flows:
     @cached_property
     def delay(self) -> Floats:
         """As `raw_delay`, where clocks can be believed."""
-        return np.where(self.untrusted[:, None], np.nan, self.raw_delay)
+        return np.where(self.untrusted, np.nan, self.raw_delay)
 
     @cached_property
     def clock_err_ns(self) -> Floats:
@@ -257,7 +265,7 @@ class Flows:
         """Delay in ns as probes have it: without what hosts add, of which round trips are made."""
         of_round_trip = np.isfinite(self.column("rtt_p50_ns"))
         measured = np.where(of_round_trip, self.one_way, self.delay)
-        return np.where(self.untrusted[:, None], np.nan, measured)
+        return np.where(self.untrusted, np.nan, measured)
 
     def delay_name(self, flow: int, stretch: Episode | None) -> str:
         """What a flow's delays over an episode, or at all, are, for people."""

@@ -12,8 +12,6 @@ from syntony.workload.bundle import NULL
 from syntony.workload.grid import MAD_SIGMA, Flags, median, no_accidents
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from syntony.workload.bundle import BundleTable, Floats, Ints
 
 LATE_MADS = 3.0
@@ -132,9 +130,9 @@ class Ranks:
             name, str(table.codes("job").at(rows[0]) or ""), ranks, seqs, enqueue, done, place
         )
 
-    def distrust(self, hosts: Collection[str]) -> None:
-        """Do not compare instants of ranks on these hosts with those of others."""
-        self.untrusted = {rank for rank, host in self.host.items() if host in hosts}
+    def distrust(self, host: str) -> None:
+        """Do not compare instants of ranks on this host with those of others."""
+        self.untrusted |= {rank for rank, name in self.host.items() if name == host}
 
     def own_time(self, comm: Comm) -> Floats:
         """From the end of the operation before, in any communicator of the rank, to the begin of

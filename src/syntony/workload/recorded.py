@@ -32,7 +32,7 @@ from syntony.wire.traffic import REDRAWN
 from syntony.workload.gpu_rows import SLOT, gpu_rows, gpus_of_ranks, known
 from syntony.workload.queue_pair_flows import Row, queue_pair_flows
 from syntony.workload.round_trips import Second, one_way, with_probes
-from syntony.workload.schema import FORMAT, TABLES, VERSION
+from syntony.workload.schema import FORMAT, NOT_KNOWN, TABLES, VERSION
 
 SETTLE_NS = 4 * S
 """What happened so shortly before now may not have arrived from all hosts."""
@@ -202,12 +202,21 @@ class _Clocks:
 
     def at(self, host: str, at_ns: int) -> tuple[str | None, float | None]:
         """State and 1-sigma, ns, of the newest solution up to then, else of the first."""
-        known = self._of.get(host)
-        if not known:
-            return None, None
-        place = bisect.bisect_right(known, at_ns, key=lambda one: one[0])
-        _, state, sigma_ns = known[max(0, place - 1)]
-        return state, sigma_ns
+        found = self._between(host, at_ns, at_ns)
+        return found[0][1:] if found else (None, None)
+
+    def worst(self, host: str, at_ns: int, end_ns: int) -> tuple[str | None, float | None]:
+        """Likewise, of the worst of those between the two instants."""
+        found = self._between(host, at_ns, end_ns)
+        doubt = [each for each in found if each[1] in NOT_KNOWN]
+        return (doubt or found)[0][1:] if found else (None, None)
+
+    def _between(self, host: str, at_ns: int, end_ns: int) -> list[tuple[int, str, float | None]]:
+        known = self._of.get(host, [])
+        first, last = (
+            bisect.bisect_right(known, each, key=lambda one: one[0]) for each in (at_ns, end_ns)
+        )
+        return known[max(0, first - 1) : max(last, 1)]
 
 
 def _collectives(
@@ -430,7 +439,7 @@ def _hosts(processes: list[Row], clocks: _Clocks) -> Iterator[Row]:
     for each in processes:
         waits[each["host"], each["ts_ns"]].append(each)
     for (host, at_ns), some in sorted(waits.items()):
-        state, sigma_ns = clocks.at(host, at_ns)
+        state, sigma_ns = clocks.worst(host, at_ns, at_ns + some[0]["window_ns"])
         yield {
             "at_ns": at_ns,
             "window_ns": some[0]["window_ns"],
