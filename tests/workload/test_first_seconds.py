@@ -15,12 +15,12 @@ from syntony.workload.verdict import Verdict
 
 S = 1000 * MS
 QUIET = 19
-INTO_H2 = {(0, 2): (19.3, 21.8, 22.7, 22.5), (1, 2): (13.1, 19.1, 19.4, 19.5),
+Delays = dict[tuple[int, int], tuple[float, ...]]
+INTO_H2: Delays = {(0, 2): (19.3, 21.8, 22.7, 22.5), (1, 2): (13.1, 19.1, 19.4, 19.5),
            (3, 2): (9.1, 25.7, 26.7, 24.9)}  # fmt: skip
 """Milliseconds from host to host in the seconds in which two strangers fill a NIC."""
-OUT_OF_H2 = {(2, 0): (0.046, 5.2, 6.7, 7.8), (2, 1): (0.014, 5.3, 6.7, 7.7)}
+OUT_OF_H2: Delays = {(2, 0): (0.046, 5.2, 6.7, 7.8), (2, 1): (0.014, 5.3, 6.7, 7.7)}
 """Half of the round trips of what it sends: what is acknowledged waits there as well."""
-Delays = dict[tuple[int, int], tuple[float, ...]]
 
 
 def hops(src: int, dst: int) -> tuple[str, ...]:
@@ -79,5 +79,5 @@ def test_the_queue_is_named_a_second_later() -> None:
 
 @pytest.mark.parametrize("seconds", [3, 4])
 def test_a_flow_that_alone_waits_is_named_at_once(seconds: int) -> None:
-    slow = {(0, 2): INTO_H2[0, 2]}
+    slow: Delays = {(0, 2): INTO_H2[0, 2]}
     assert [each.fault for each in named(seconds, slow)] == [FaultClass.SLOW_FLOW]

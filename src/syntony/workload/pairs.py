@@ -67,7 +67,8 @@ class Pairs:
 
     def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
         """Forget delays of these NICs in these stretches of time, None: all."""
-        part = np.ix_(self.touching(nics), within(self.grid, spans))
+        rows = np.array(self.touching(nics), dtype=np.int64)
+        part = np.ix_(rows, np.flatnonzero(within(self.grid, spans)))
         self.delay[part] = self.tail[part] = np.nan
 
     def touching(self, places: Iterable[str]) -> list[int]:
