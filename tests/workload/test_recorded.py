@@ -248,6 +248,15 @@ def test_flows_have_half_their_round_trip_their_ranks_and_their_path() -> None:
     assert "rank" not in flows  # two ranks there: nobody says whose the flow is
 
 
+def test_seconds_in_which_no_flow_was_recorded_are_counted() -> None:
+    for seconds, notes in (((3, 4, 5), 0), ((3, 5, 9), 1), ((), 0)):
+        rows = [flow(*ends, second) for second in seconds
+                for ends in (("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0"))]  # fmt: skip
+        found = record({JOB_FLOW.name: rows, JOB_PROCESS.name: [process("h0", 0)]})
+        assert len(found.notes) == notes
+        assert all("no TCP flow was recorded in 4 of 7 s" in each for each in found.notes)
+
+
 def test_a_connection_on_a_detour_is_another_flow_of_which_the_ends_are_known() -> None:
     ways = ["a->b b->c c->d", "a->b c->d"]
     rows = [

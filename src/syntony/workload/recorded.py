@@ -303,6 +303,11 @@ def _tcp_flows(
         (each["src"], each["sport"], each["dst"], each["dport"], each["ts_ns"]): each
         for each in _each(rows, JOB_DELAY.name)
     }
+    seconds = {each["ts_ns"] // S for some in by_flow.values() for each in some}
+    spanned = max(seconds, default=0) - min(seconds, default=1) + 1
+    if len(seconds) < spanned:
+        notes.append(f"no TCP flow was recorded in {spanned - len(seconds)} of {spanned} s: hosts"
+                     " reported too late, or the job had no connection")  # fmt: skip
     probes = _probed(rows, {(key[0], key[2]) for key in by_flow})
     for key, some in by_flow.items():
         if means[key] <= IDLE_SHARE * busiest:
