@@ -180,28 +180,30 @@ def _ways(cable: Link) -> tuple[str, str]:
 
 def contention(scene: Scene) -> Begun:
     """Two strangers' streams, of six tenths of a link each, meet on a link of two of the job's
-    flows, and are on no other link together but their receivers'."""
+    flows; they have no sender and no receiver in common, whose NICs would be full as well."""
     crossing: dict[str, int] = defaultdict(int)
     for hops in scene.paths():
         for hop in hops[1:-1]:
             crossing[hop] += 1
     links = sorted(each for each, flows in crossing.items() if flows >= 2)
-    found = [(link, ways) for link in links if len(ways := _ways_over(scene, link)) >= 2]
+    found = [(link, pair) for link in links
+             for pair in itertools.combinations(_ways_over(scene, link), 2)
+             if pair[0][0] != pair[1][0] and pair[0][1] != pair[1][1]]  # fmt: skip
     if not found:
         raise MissingError("no link of two flows that two hosts can fill")
-    link, ways = scene.rng.choice(found)
-    end = scene.flood(scene.rng.sample(ways, 2))
+    link, pair = scene.rng.choice(found)
+    end = scene.flood([*pair])
     return Begun(end, lambda subjects: link in subjects)
 
 
 def _ways_over(scene: Scene, link: str) -> list[tuple[str, str, list[int]]]:
-    """One way of each host whose UDP crosses a link: sender, receiver, source port."""
-    found: dict[str, tuple[str, str, list[int]]] = {}
+    """One way of each two hosts whose UDP crosses a link: sender, receiver, source port."""
+    found: dict[tuple[str, str], tuple[str, str, list[int]]] = {}
     for src, dst in itertools.permutations(scene.job.spec.hosts, 2):
         ends = f"{src}/{NIC}", f"{dst}/{NIC}"
         for path in scene.lab.paths(*ends, FLOOD_PORTS, FLOOD_DPORT):
             if link in (f"{a}->{b}" for a, b in itertools.pairwise(path.hops)):
-                found.setdefault(src, (src, dst, [path.sport]))
+                found.setdefault((src, dst), (src, dst, [path.sport]))
     return list(found.values())
 
 

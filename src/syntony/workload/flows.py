@@ -267,13 +267,33 @@ class Flows:
         measured = np.where(of_round_trip, self.one_way, self.delay)
         return np.where(self.untrusted, np.nan, measured)
 
-    def delay_name(self, flow: int, stretch: Episode | None) -> str:
-        """What a flow's delays over an episode, or at all, are, for people."""
+    def measured(self, flow: int, stretch: Episode | None) -> bool:
+        """Whether a flow's delays over an episode, or at all, are mostly one-way delays of its
+        segments; else most of it is a part of round trips, or waiting in hosts, of either end."""
         part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
         known = np.isfinite(self.delay[flow, part])
-        with np.errstate(invalid="ignore"):  # else most of it is waiting in hosts, of either end
+        with np.errstate(invalid="ignore"):
             measured = known & (self.one_way[flow, part] >= 0.5 * self.delay[flow, part])
-        if measured.any() and measured.sum() >= 0.5 * known.sum():
+        return bool(measured.any() and measured.sum() >= 0.5 * known.sum())
+
+    @cached_property
+    def way_back(self) -> dict[int, int]:
+        """Of TCP flows, the other direction of the same connection where that is recorded."""
+        place = {
+            each: number for number, each in enumerate(zip(self.names, self.jobs, strict=True))
+        }
+        found = {}
+        for (name, job), number in place.items():
+            ends, space, detour = name.partition(" ")
+            src, _, dst = ends.partition(">")
+            back = place.get((f"{dst}>{src}{space}{detour}", job))
+            if back is not None:
+                found[number] = back
+        return found
+
+    def delay_name(self, flow: int, stretch: Episode | None) -> str:
+        """What a flow's delays over an episode, or at all, are, for people."""
+        if self.measured(flow, stretch):
             return "one-way delay of its segments"
         if self.table.codes("proto").at(self.last_row[flow]) == "tcp":
             return "its part of the round trip"

@@ -62,7 +62,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     slow = _slow_rates(facts.flows)
     found = []
     for flow in sorted((facts.flows.late.keys() | slow.keys()) - shared):
-        if _waits_in_company(facts.flows, flow):
+        if _waits_in_company(facts.flows, flow) or _waits_for_answers(facts.flows, flow, shared):
             continue
         finding = _judge(facts, facts.flows, flow, slow)
         if finding is not None:
@@ -74,8 +74,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _waits_in_company(flows: Flows, flow: int) -> bool:
-    """Whether a late flow shares a link with one that waits about as long at the same time, of
-    which that is not certain yet: a queue is there for both, and may be seen of one first."""
+    """Whether a late flow shares a link with one that waits about as long at the same time, though
+    it be less certain of that one: a queue is there for both, and may be seen of one first."""
     if flow not in flows.late:
         return False
     stretch = flows.late[flow]
@@ -85,8 +85,17 @@ def _waits_in_company(flows: Flows, flow: int) -> bool:
     with np.errstate(invalid="ignore"):
         as_long = median(flows.excess[:, part], axis=1) >= least
     own = set(flows.hops[flow])
-    return any(int(each) not in flows.late and not own.isdisjoint(flows.hops[each])
+    return any(each != flow and not own.isdisjoint(flows.hops[each])
                for each in np.flatnonzero(waits & as_long))  # fmt: skip
+
+
+def _waits_for_answers(flows: Flows, flow: int, shared: set[int]) -> bool:
+    """Whether all that is known of a late flow are round trips, and the other direction of its
+    connection waits with others: that is in these as well."""
+    back = flows.way_back.get(flow)
+    if back is None or flow not in flows.late or flows.measured(flow, flows.late[flow]):
+        return False
+    return back in shared or _waits_in_company(flows, back)
 
 
 def _alike(
