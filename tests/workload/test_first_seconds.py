@@ -44,7 +44,7 @@ def after(seconds: int, waits: Delays) -> Any:
             if (src, dst) in waits:
                 delays[QUIET:] = [each * MS for each in waits[src, dst][:seconds]]
             for second, delay in enumerate(delays):
-                flows["flow"].append(f"h{src}/n:1>h{dst}/n:2")
+                flows["flow"].append(f"h{src}/n:1>h{dst}/n:1")
                 flows["at_ns"].append(T0 + second * S)
                 flows["window_ns"].append(S)
                 flows["src"].append(f"h{src}/n")
@@ -81,3 +81,21 @@ def test_the_queue_is_named_a_second_later() -> None:
 def test_a_flow_that_alone_waits_is_named_at_once(seconds: int) -> None:
     slow: Delays = {(0, 2): INTO_H2[0, 2]}
     assert [each.fault for each in named(seconds, slow)] == [FaultClass.SLOW_FLOW]
+
+
+def test_a_flow_whose_answers_wait_in_the_queue_is_no_slow_flow() -> None:
+    """Of its connection only round trips are known, and the other direction is in the queue."""
+    halves: Delays = {(2, 0): (0.1, 15.0, 16.0, 15.0, 16.0, 15.0)}
+    queue: Delays = {pair: (*waits, *waits[2:]) for pair, waits in INTO_H2.items()}
+    assert {each.fault for each in named(6, queue | halves)} == {FaultClass.INCAST}
+    # A flow that is in no connection with the queue's is slow by itself.
+    assert FaultClass.SLOW_FLOW in {each.fault for each in named(6, queue | {(1, 3): halves[2, 0]})}
+
+
+def test_two_flows_that_wait_at_one_link_among_many_are_not_slow_each() -> None:
+    """Where most wait a little, no link stands out, and two that wait far longer at one are in a
+    queue all the same."""
+    usual = (0.5, 0.4, 0.6, 0.5, 0.4, 0.6)
+    little: Delays = {(src, dst): usual for src in range(4) for dst in range(4) if src != dst}
+    long: Delays = {(0, 2): (19.0, 21.8, 22.7, 22.5, 21.0, 22.0), (1, 2): (18.0,) * 6}
+    assert FaultClass.SLOW_FLOW not in {each.fault for each in named(6, little | long)}

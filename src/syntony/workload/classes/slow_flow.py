@@ -62,7 +62,9 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     slow = _slow_rates(facts.flows)
     found = []
     for flow in sorted((facts.flows.late.keys() | slow.keys()) - shared):
-        if _waits_in_company(facts.flows, flow) or _waits_for_answers(facts.flows, flow, shared):
+        if _waits_in_company(facts.flows, flow, shared) or _waits_for_answers(
+            facts.flows, flow, shared
+        ):
             continue
         finding = _judge(facts, facts.flows, flow, slow)
         if finding is not None:
@@ -73,9 +75,10 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     return found if len(alone) <= MOST_ALONE and alike <= MOST_ALONE else []
 
 
-def _waits_in_company(flows: Flows, flow: int) -> bool:
+def _waits_in_company(flows: Flows, flow: int, shared: set[int]) -> bool:
     """Whether a late flow shares a link with one that waits about as long at the same time, though
-    it be less certain of that one: a queue is there for both, and may be seen of one first."""
+    it be less certain of that one: a queue is there for both, and may be seen of one first. Those
+    in `shared` wait at a link that this one does not cross."""
     if flow not in flows.late:
         return False
     stretch = flows.late[flow]
@@ -85,7 +88,7 @@ def _waits_in_company(flows: Flows, flow: int) -> bool:
     with np.errstate(invalid="ignore"):
         as_long = median(flows.excess[:, part], axis=1) >= least
     own = set(flows.hops[flow])
-    return any(each != flow and not own.isdisjoint(flows.hops[each])
+    return any(each != flow and int(each) not in shared and not own.isdisjoint(flows.hops[each])
                for each in np.flatnonzero(waits & as_long))  # fmt: skip
 
 
@@ -95,7 +98,7 @@ def _waits_for_answers(flows: Flows, flow: int, shared: set[int]) -> bool:
     back = flows.way_back.get(flow)
     if back is None or flow not in flows.late or flows.measured(flow, flows.late[flow]):
         return False
-    return back in shared or _waits_in_company(flows, back)
+    return back in shared or _waits_in_company(flows, back, shared)
 
 
 def _alike(
