@@ -99,3 +99,27 @@ def test_two_flows_that_wait_at_one_link_among_many_are_not_slow_each() -> None:
     little: Delays = {(src, dst): usual for src in range(4) for dst in range(4) if src != dst}
     long: Delays = {(0, 2): (19.0, 21.8, 22.7, 22.5, 21.0, 22.0), (1, 2): (18.0,) * 6}
     assert FaultClass.SLOW_FLOW not in {each.fault for each in named(6, little | long)}
+
+
+def test_a_full_nic_that_drops_is_no_bad_link_of_a_sender_that_loses_a_little_elsewhere() -> None:
+    """Hundreds of packets are sent again to the full NIC, and by chance a few to two others."""
+    draw = np.random.default_rng(9)
+    queue: Delays = {pair: (*waits, *waits[2:]) for pair, waits in INTO_H2.items()}
+    made = after(6, queue)
+    table = made.tables["flows"]
+    names = [str(table.codes("flow").at(row)) for row in range(table.rows)]
+    late = (table.ints("at_ns") - T0) // S >= QUIET
+    many = np.array([">h2/" in name for name in names])
+    few = np.array([name in {"h3/n:1>h0/n:1", "h3/n:1>h1/n:1"} for name in names])
+    again = draw.poisson(np.where(late & many, 100, np.where(late & few, 2, 0))).astype(float)
+    ends = [(table.codes("src").at(row), table.codes("dst").at(row)) for row in range(table.rows)]
+    probes = bundle({"probes": {
+        "at_ns": table.ints("at_ns"), "src": [src for src, _ in ends],
+        "dst": [dst for _, dst in ends], "sent": [100.0] * table.rows,
+        "lost": np.where(late & many, 4.0, 0.0), "owd_p50_ns": np.where(late & many, 2e7, 4e3),
+        "owd_p99_ns": np.where(late & many, 2e7, 9e3),
+    }})  # fmt: skip
+    lossy = made._replace(tables=probes.tables | {
+        "flows": type(table)("flows", {**table.columns, "retransmits": again}, table.rows)
+    })  # fmt: skip
+    assert {each.fault for each in diagnose(lossy).verdicts} == {FaultClass.INCAST}
