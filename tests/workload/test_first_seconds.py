@@ -35,7 +35,7 @@ def after(seconds: int, waits: Delays) -> Any:
     in three seconds before that, a flow waited for twice as long as usual."""
     draw = np.random.default_rng(7)
     flows: dict[str, list[Any]] = {
-        name: [] for name in ("flow", "at_ns", "window_ns", "src", "dst", "rate_bps",
+        name: [] for name in ("flow", "at_ns", "window_ns", "src", "dst", "proto", "rate_bps",
                               "owd_p50_ns", "hops")}  # fmt: skip
     for src in range(4):
         for dst in {*range(4)} - {src}:
@@ -49,6 +49,7 @@ def after(seconds: int, waits: Delays) -> Any:
                 flows["window_ns"].append(S)
                 flows["src"].append(f"h{src}/n")
                 flows["dst"].append(f"h{dst}/n")
+                flows["proto"].append("tcp")
                 flows["rate_bps"].append(3e6 if second < QUIET else 0.4e6)
                 flows["owd_p50_ns"].append(delay)
                 flows["hops"].append(hops(src, dst))
