@@ -1,13 +1,15 @@
 """How often `syntony diagnose` names the right cause: bundles of three generators, faults by class.
 
     python -m bench.diagnosis [--each 30] [--quiet 200] [--seed N] [--only drawn] [--json]
+    python -m bench.diagnosis --windows 3 --quiet 0
     python -m bench.diagnosis --write DIR --class contention --only foreign --seed 7
 
 For each generator: the confusion matrix, recall and precision by class, how often the first verdict
 of the right class names the right part alone (*named*) or among twins that it says it cannot tell
 apart (*twins*), onsets, verdicts on jobs in which nothing is wrong. Rules were tuned on seeds below
 1,000; without `--seed` they are drawn from those above a million, which nobody has looked at, and
-printed. A verdict beside the right one counts as false, unless it names a second fault of the case.
+printed. With `--windows` each bundle ends so many windows after its fault begins. A verdict beside
+the right one counts as false, unless it names a second fault of the case.
 """
 
 from __future__ import annotations
