@@ -120,7 +120,7 @@ def test_a_full_nic_that_drops_is_no_bad_link_of_a_sender_that_loses_a_little_el
         "lost": np.where(late & many, 4.0, 0.0), "owd_p50_ns": np.where(late & many, 2e7, 4e3),
         "owd_p99_ns": np.where(late & many, 2e7, 9e3),
     }})  # fmt: skip
-    lossy = made._replace(tables=probes.tables | {
+    lossy = made._replace(tables={**probes.tables,
         "flows": type(table)("flows", {**table.columns, "retransmits": again}, table.rows)
     })  # fmt: skip
     assert {each.fault for each in diagnose(lossy).verdicts} == {FaultClass.INCAST}
