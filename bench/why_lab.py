@@ -37,25 +37,28 @@ from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.model import MS, S
 from syntony.workload.flows import Flows
+from syntony.workload.verdict import FaultClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from syntony.lab.client import Lab
+    from syntony.workload.bundle import Bundle
 
 QUIET_NS = 8 * S
 LIMIT_NS = 40 * S
 RECORDED_S = 10
 """Seconds of every rank or flow before the quiet phase begins."""
+NOW_WINDOWS = 3
+"""What a flow that still is has data in one of."""
 RECORD_S = 90.0
 """At most until they are there."""
+UNKNOWN = "clock UNKNOWN on "
 ELEMENTS, PAUSE_NS = 8_192, 20 * MS
 PROGRAM = Path(__file__).with_name("why_lab_job.py")
 RATE_BPS = 40_000_000
 """Of every link: so slow that two cores can fill one."""
 PORT = 29_650
-RATE_BPS = 40_000_000
-"""Of every link: so slow that two cores can fill one."""
 
 
 class Episode(NamedTuple):
@@ -72,12 +75,14 @@ class Episode(NamedTuple):
     before: tuple[str, ...]
     """What was named of the undisturbed job."""
     besides: tuple[str, ...]
-    """Other classes, named since the cause began."""
+    """Other classes, named since the cause began, without a clock fault of a clock that has one."""
     said: tuple[str, ...]
     """Subjects of the last answer of the right class."""
     looks: int
     """Answers that were judged."""
     load: float
+    clock_s: float | None = None
+    """Until the answer said whose clock is UNKNOWN, and nobody else's."""
 
 
 @contextmanager
@@ -144,12 +149,16 @@ def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
         began_ns = time.monotonic_ns()
         begun = cause.begin(Scene(lab, plan, job, rng, control, recorder))
         try:
-            named = watch(
+            # A clock is wrong for longer than a cause takes to be named: more may be said of it.
+            watch(
                 recorder, looks, began_ns + LIMIT_NS,
-                lambda look: bool(cause.fault) and _right(look, cause.fault, begun.right),
+                lambda look: bool(cause.fault) and not begun.clock
+                and _right(look, cause.fault, begun.right),
             )  # fmt: skip
-            wrong = set(_classes(looks)) - {cause.fault} or named != bool(cause.fault)
-            if keep is not None and (before or wrong):
+            besides = set(_classes(looks, begun.clock)) - {cause.fault}
+            named = any(_right(look, cause.fault, begun.right) for look in looks)
+            unsaid = begun.clock and not any(_says_unknown(each, begun.clock) for each in looks)
+            if keep is not None and (before or besides or unsaid or named != bool(cause.fault)):
                 recorder.keep(keep / seed.replace("/", "-").replace(" ", "-"))
         finally:
             begun.end()
@@ -166,31 +175,43 @@ def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
         detected_s=until(lambda look: bool(_subjects(look, cause.fault))),
         named_s=until(lambda look: _right(look, cause.fault, begun.right)),
         before=before,
-        besides=tuple(sorted(set(_classes(looks)) - {cause.fault})),
+        besides=tuple(sorted(besides)),
         said=next((each for each in reversed(said) if each), ()),
         looks=len(looks),
         load=round(os.getloadavg()[0], 1),
+        clock_s=until(lambda look: _says_unknown(look, begun.clock)) if begun.clock else None,
     )
 
 
 def _wait_recorded(recorder: Recorder, job: Running, rails: int) -> None:
-    """Until the job is seen as a whole. Raises `RemoteError`: it never was."""
-    ranks = len(job.spec.hosts)
-    end_s = time.monotonic() + RECORD_S
-    while time.monotonic() < end_s:
-        bundle = recorder.bundle()
-        tables = {} if bundle is None else bundle.tables
-        if job.torch and "steps" in tables:
-            ends_ns = tables["steps"].ints("end_ns")
-            if ends_ns.max() - ends_ns.min() > RECORDED_S * S:
-                return
-        elif not job.torch and "flows" in tables:
-            delays = Flows(tables["flows"]).raw_delay
-            enough = np.isfinite(delays).sum(axis=1) >= RECORDED_S
-            if len(delays) >= rails * ranks * (ranks - 1) and enough.all():
-                return
+    """Until the job is seen as a whole. Raises `RemoteError`: it never was, and what is missing."""
+    end_s, ranks = time.monotonic() + RECORD_S, len(job.spec.hosts)
+    flows = 0 if job.torch else rails * ranks * (ranks - 1)
+    while lacks := missing(recorder.bundle(), flows):
+        if time.monotonic() > end_s:
+            raise RemoteError(f"not recorded within {RECORD_S:.0f} s: {lacks}")
         time.sleep(0.5)
-    raise RemoteError(f"of the job's {ranks} ranks not all were recorded within {RECORD_S:.0f} s")
+
+
+def missing(bundle: Bundle | None, wanted: int) -> str:
+    """What a whole recording of a job lacks, of so many flows, 0: of steps; empty: nothing."""
+    name = "flows" if wanted else "steps"
+    if bundle is None or name not in bundle.tables:
+        return f"no {name}"
+    if not wanted:
+        ends_ns = bundle.tables[name].ints("end_ns")
+        known_s = int(ends_ns.max() - ends_ns.min()) / S
+        return "" if known_s > RECORDED_S else f"steps of {known_s:.0f} s only"
+    flows = Flows(bundle.tables[name])
+    seconds = np.isfinite(flows.raw_delay)
+    # Connections of the job before, of the same name, may be in the first second as well.
+    here, count = seconds[:, -NOW_WINDOWS:].any(axis=1), seconds.sum(axis=1)
+    short = [f"{flows.names[each]} ({count[each]} s)"
+             for each in np.flatnonzero(here & (count < RECORDED_S))]  # fmt: skip
+    known = int((count >= RECORDED_S).sum())
+    if known >= wanted and not short:
+        return ""
+    return f"{known} of {wanted} flows are known; too short: {', '.join(short) or 'none'}"
 
 
 def _subjects(look: JudgedAnswer, fault: str) -> tuple[str, ...]:
@@ -203,8 +224,22 @@ def _right(look: JudgedAnswer, fault: str, right: Callable[[tuple[str, ...]], bo
     return bool(found) and all(map(right, found))
 
 
-def _classes(looks: Iterable[JudgedAnswer]) -> tuple[str, ...]:
-    return tuple(sorted({each.fault for look in looks for each in look.verdicts}))
+def _classes(looks: Iterable[JudgedAnswer], clock: str = "") -> tuple[str, ...]:
+    """Classes that were named; of a host whose clock is wrong, without that."""
+    found = {
+        each.fault
+        for look in looks
+        for each in look.verdicts
+        if each.fault != FaultClass.CLOCK_FAULT
+        or any(nic.partition("/")[0] != clock for nic in each.subjects)
+    }
+    return tuple(sorted(found))
+
+
+def _says_unknown(look: JudgedAnswer, host: str) -> bool:
+    """Whether an answer says that this host's clock is UNKNOWN, and no other's."""
+    said = [each.removeprefix(UNKNOWN) for each in look.gaps if each.startswith(UNKNOWN)]
+    return [each.partition(" ")[0] for each in said] == [host]
 
 
 def measure(arguments: argparse.Namespace, episodes: list[Episode]) -> None:
@@ -244,18 +279,20 @@ def table(episodes: list[Episode]) -> None:
     by_row: dict[str, list[Episode]] = defaultdict(list)
     for each in episodes:
         by_row[each.row].append(each)
-    print("| Cause | Episodes | Right class | Right name | Seconds: median, most | Also | Before |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| Cause | Episodes | Right class | Right name | Seconds: median, most | Clock | Also "
+          "| Before |")  # fmt: skip
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for row, some in sorted(by_row.items()):
         named = [each.named_s for each in some if each.named_s is not None]
         took = f"{np.median(named):.1f}, {max(named):.1f}" if named else ""
         also = Counter(name for each in some for name in each.besides)
         before = Counter(name for each in some for name in each.before)
         detected = sum(each.detected_s is not None for each in some)
+        clock = sum(each.clock_s is not None for each in some)
         print(
             f"| {row} | {len(some)} | {detected if some[0].fault else ''} "
-            f"| {len(named) if some[0].fault else ''} | {took} | {_counted(also)} "
-            f"| {_counted(before)} |"
+            f"| {len(named) if some[0].fault else ''} | {took} "
+            f"| {clock if 'clock' in row else ''} | {_counted(also)} | {_counted(before)} |"
         )
 
 

@@ -53,6 +53,8 @@ class Begun(NamedTuple):
     end: Callable[[], object]
     right: Callable[[tuple[str, ...]], bool]
     """Whether a verdict's subjects are the right ones, or honest twins of them."""
+    clock: str = ""
+    """Host whose clock is wrong."""
 
 
 class Cause(NamedTuple):
@@ -178,28 +180,30 @@ def _ways(cable: Link) -> tuple[str, str]:
 
 def contention(scene: Scene) -> Begun:
     """Two strangers' streams, of six tenths of a link each, meet on a link of two of the job's
-    flows, and are on no other link together but their receivers'."""
+    flows; they have no sender and no receiver in common, whose NICs would be full as well."""
     crossing: dict[str, int] = defaultdict(int)
     for hops in scene.paths():
         for hop in hops[1:-1]:
             crossing[hop] += 1
     links = sorted(each for each, flows in crossing.items() if flows >= 2)
-    found = [(link, ways) for link in links if len(ways := _ways_over(scene, link)) >= 2]
+    found = [(link, pair) for link in links
+             for pair in itertools.combinations(_ways_over(scene, link), 2)
+             if pair[0][0] != pair[1][0] and pair[0][1] != pair[1][1]]  # fmt: skip
     if not found:
         raise MissingError("no link of two flows that two hosts can fill")
-    link, ways = scene.rng.choice(found)
-    end = scene.flood(scene.rng.sample(ways, 2))
+    link, pair = scene.rng.choice(found)
+    end = scene.flood([*pair])
     return Begun(end, lambda subjects: link in subjects)
 
 
 def _ways_over(scene: Scene, link: str) -> list[tuple[str, str, list[int]]]:
-    """One way of each host whose UDP crosses a link: sender, receiver, source port."""
-    found: dict[str, tuple[str, str, list[int]]] = {}
+    """One way of each two hosts whose UDP crosses a link: sender, receiver, source port."""
+    found: dict[tuple[str, str], tuple[str, str, list[int]]] = {}
     for src, dst in itertools.permutations(scene.job.spec.hosts, 2):
         ends = f"{src}/{NIC}", f"{dst}/{NIC}"
         for path in scene.lab.paths(*ends, FLOOD_PORTS, FLOOD_DPORT):
             if link in (f"{a}->{b}" for a, b in itertools.pairwise(path.hops)):
-                found.setdefault(src, (src, dst, [path.sport]))
+                found.setdefault((src, dst), (src, dst, [path.sport]))
     return list(found.values())
 
 
@@ -253,26 +257,29 @@ def class_mismatch(scene: Scene) -> Begun:
     return Begun(stack.close, lambda subjects: subjects == (modes.JOB,))
 
 
-def host_jitter(scene: Scene) -> Begun:
+def core_shared(scene: Scene) -> Begun:
     """All of a rank's threads share one core with a program of greater priority."""
     rank = scene.rng.randrange(len(scene.job.spec.hosts))
     core = min(os.sched_getaffinity(0))
-    threads = [int(task.name) for pid in _members(scene.job.groups[rank])
-               for task in Path(f"/proc/{pid}/task").iterdir()]  # fmt: skip
+    group, nice = scene.job.groups[rank], scene.rng.choice((8, 10))
     stack = ExitStack()
-    for thread in threads:
-        stack.callback(_pin, thread, os.sched_getaffinity(thread))
-        _pin(thread, {core})
-        os.setpriority(os.PRIO_PROCESS, thread, 10)
-    host = scene.job.spec.hosts[rank]
-    hog = "import os,time; end=time.monotonic()+60\nwhile time.monotonic()<end: pass"
+    for thread in (int(task.name) for pid in _members(group)
+                   for task in Path(f"/proc/{pid}/task").iterdir()):  # fmt: skip
+        stack.callback(_pin, thread, os.sched_getaffinity(thread), 0)
+        _pin(thread, {core}, nice)
+    # Where the kernel groups sessions, priorities are compared within each of them only.
+    session = Path(f"/proc/{group}/autogroup")
+    if session.exists():
+        session.write_text(str(nice))
+        stack.callback(session.write_text, "0")
+    hog = "import time; end=time.monotonic()+60\nwhile time.monotonic()<end: pass"
+    pinned = ("taskset", "-c", str(core), sys.executable, "-c", hog)
     process = subprocess.Popen(
-        scene.lab.enter_argv(host, ("taskset", "-c", str(core), sys.executable, "-c", hog)),
-        start_new_session=True,
+        scene.lab.enter_argv(scene.job.spec.hosts[rank], pinned), start_new_session=True
     )
     stack.callback(process.wait)
     stack.callback(kill, process)
-    return Begun(stack.close, lambda subjects: subjects == (host,))
+    return Begun(stack.close, lambda subjects: subjects == (scene.job.spec.hosts[rank],))
 
 
 def rail_use(scene: Scene) -> Begun:
@@ -318,10 +325,33 @@ def desync(scene: Scene) -> Begun:
     return Begun(end, lambda subjects: subjects == (f"rank {rank}",))
 
 
-def clock_step(scene: Scene) -> Begun:
-    host = scene.rng.choice(scene.job.spec.hosts)
+def clock_steps(scene: Scene) -> Begun:
+    host = scene.host()
     end = scene.inject("clock-step", host, {"by": scene.rng.choice(["3ms", "-2ms", "10ms"])})
-    return Begun(end, lambda _subjects: False)
+    return Begun(end, lambda _subjects: False, host)
+
+
+def clock_drifts(scene: Scene) -> Begun:
+    """Off by a millisecond after ten seconds and more."""
+    host = scene.host()
+    end = scene.inject("clock-drift", host, {"ppm": scene.rng.choice(["100", "-200", "400"])})
+    return Begun(end, lambda _subjects: False, host)
+
+
+def besides(
+    clock: Callable[[Scene], Begun], cause: Callable[[Scene], Begun]
+) -> Callable[[Scene], Begun]:
+    """A cause, and a clock of one host that has a fault as well."""
+
+    def begin(scene: Scene) -> Begun:
+        with ExitStack() as stack:
+            wrong = clock(scene)
+            stack.callback(wrong.end)
+            begun = cause(scene)
+            stack.callback(begun.end)
+            return Begun(stack.pop_all().close, begun.right, wrong.clock)
+
+    return begin
 
 
 def busy(scene: Scene) -> Begun:
@@ -371,10 +401,10 @@ def _sockets(group: int) -> list[socket.socket]:
     return found
 
 
-def _pin(thread: int, cores: set[int]) -> None:
+def _pin(thread: int, cores: set[int], nice: int) -> None:
     try:
         os.sched_setaffinity(thread, cores)
-        os.setpriority(os.PRIO_PROCESS, thread, 0)
+        os.setpriority(os.PRIO_PROCESS, thread, nice)
     except ProcessLookupError:
         return
 
@@ -391,14 +421,18 @@ CAUSES = (
     Cause("NIC full", "incast", False, incast),
     Cause("receiver short of memory", "slow-receiver", False, slow_receiver),
     Cause("class of its own", "class-mismatch", False, class_mismatch),
-    Cause("core shared", "host-jitter", False, host_jitter),
     Cause("rail not used", "rail-imbalance", False, rail_use, rails=2),
     Cause("NIC flaps", "flapping", False, flapping),
-    Cause("clock stepped, sockets", "", False, clock_step),
+    Cause("clock steps", "", False, clock_steps),
+    Cause("clock drifts", "", False, clock_drifts),
+    Cause("clock steps, slow flow", "slow-flow", False, besides(clock_steps, slow_flow)),
+    Cause("clock drifts, NIC full", "incast", False, besides(clock_drifts, incast)),
     Cause("host busy, sockets", "", False, busy),
     Cause("nothing, sockets", "", False, nothing),
     Cause("rank sleeps", "straggler", True, straggler),
     Cause("data loader waits", "data-stall", True, data_stall),
+    Cause("clock steps, rank sleeps", "straggler", True, besides(clock_steps, straggler)),
+    Cause("core shared", "host-jitter", True, core_shared),
     Cause("rank stopped", "hang", True, hang),
     Cause("rank skips a collective", "hang", True, desync),
     Cause("host busy, PyTorch", "", True, busy),

@@ -1,18 +1,21 @@
 """How often `syntony diagnose` names the right cause: bundles of three generators, faults by class.
 
     python -m bench.diagnosis [--each 30] [--quiet 200] [--seed N] [--only drawn] [--json]
+    python -m bench.diagnosis --windows 3 --quiet 0
     python -m bench.diagnosis --write DIR --class contention --only foreign --seed 7
 
 For each generator: the confusion matrix, recall and precision by class, how often the first verdict
 of the right class names the right part alone (*named*) or among twins that it says it cannot tell
 apart (*twins*), onsets, verdicts on jobs in which nothing is wrong. Rules were tuned on seeds below
 1,000; without `--seed` they are drawn from those above a million, which nobody has looked at, and
-printed. A verdict beside the right one counts as false, unless it names a second fault of the case.
+printed. With `--windows` each bundle ends so many windows after its fault begins. A verdict beside
+the right one counts as false, unless it names a second fault of the case.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -26,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from bench.diagnosis import drawn, foreign, queued
-from bench.diagnosis.case import Case, arrow_tables, bundle_of
+from bench.diagnosis.case import Case, arrow_tables, bundle_of, cut
 
 from syntony.io.bundle_files import write_bundle
 from syntony.workload import FaultClass, diagnose
@@ -62,9 +65,11 @@ class Graded(msgspec.Struct, frozen=True):
     diagnose_s: float
 
 
-def grade(generator: str, fault: str, seed: int) -> Graded:
-    """Makes one case and diagnoses it."""
+def grade(generator: str, fault: str, seed: int, windows: int | None = None) -> Graded:
+    """Makes one case and diagnoses it, or what of it was there some windows after the onset."""
     case = GENERATORS[generator](fault, seed)
+    if windows is not None and fault:
+        case = cut(case, windows)
     bundle = bundle_of(case)
     begin_s = time.process_time()
     verdicts = diagnose(bundle).verdicts
@@ -116,7 +121,8 @@ def _graded(work: list[tuple[str, str, int]], options: argparse.Namespace) -> li
     if options.report:
         return done
     with ProcessPoolExecutor(options.workers) as pool:
-        for each in pool.map(grade, *zip(*left, strict=True)) if left else ():
+        early = itertools.repeat(options.windows)
+        for each in pool.map(grade, *zip(*left, strict=True), early) if left else ():
             done.append(each)
             if options.log:
                 with options.log.open("ab") as file:
@@ -131,6 +137,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="the first seed; default: drawn, and printed")
     parser.add_argument("--only", choices=[*GENERATORS])
     parser.add_argument("--class", dest="fault", choices=["", *CLASSES], default="")
+    parser.add_argument("--windows", type=int, help="judge what is there so long after the onset")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--log", type=Path, help="append each case; go on where it ends")
     parser.add_argument("--report", action="store_true", help="print what --log has")

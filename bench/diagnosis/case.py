@@ -77,6 +77,23 @@ def arrow_tables(case: Case) -> dict[str, pa.Table]:
     return tables
 
 
+def cut(case: Case, windows: int) -> Case:
+    """What had been recorded so many windows after the onset."""
+    width_ns = next(table["window_ns"][0] for table in case.tables.values() if "window_ns" in table)
+    end_ns = case.truth.onset_ns + windows * int(width_ns)
+    tables = {}
+    for name, columns in case.tables.items():
+        known = columns[{"steps": "end_ns", "collectives": "enqueue_ns"}.get(name, "at_ns")]
+        kept = [row for row, at_ns in enumerate(known) if at_ns < end_ns]
+        if kept:
+            tables[name] = {each: [values[row] for row in kept] for each, values in columns.items()}
+    operations = tables.get("collectives", {})
+    if "done_ns" in operations:
+        operations["done_ns"] = [at_ns if at_ns is not None and at_ns < end_ns else None
+                                 for at_ns in operations["done_ns"]]  # fmt: skip
+    return case._replace(tables=tables, manifest=case.manifest | {"end_ns": end_ns})
+
+
 def bundle_of(case: Case) -> Bundle:
     """The case, read as `syntony diagnose` reads a directory, without the files."""
     return bundle_from_tables(arrow_tables(case), case.manifest)

@@ -172,7 +172,7 @@ def test_a_job_that_has_ended_does_not_hang() -> None:
     del rows[COLLECTIVE.name][-4]
     rows[JOB_PROCESS.name] = [process(f"h{rank}", rank, 6, ended=1) for rank in range(4)]
     assert diagnose(bundle(record(rows))).verdicts == ()
-    rows[JOB_PROCESS.name][0]["ended"] = 0
+    rows[JOB_PROCESS.name][0] = process("h0", 0, 50)
     (verdict,) = diagnose(bundle(record(rows))).verdicts
     assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("rank 0",))
 
@@ -248,6 +248,15 @@ def test_flows_have_half_their_round_trip_their_ranks_and_their_path() -> None:
     assert "rank" not in flows  # two ranks there: nobody says whose the flow is
 
 
+def test_seconds_in_which_no_flow_was_recorded_are_counted() -> None:
+    for seconds, notes in (((3, 4, 5), 0), ((3, 5, 9), 1), ((), 0)):
+        rows = [flow(*ends, second) for second in seconds
+                for ends in (("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0"))]  # fmt: skip
+        found = record({JOB_FLOW.name: rows, JOB_PROCESS.name: [process("h0", 0)]})
+        assert len(found.notes) == notes
+        assert all("no TCP flow was recorded in 4 of 7 s" in each for each in found.notes)
+
+
 def test_a_connection_on_a_detour_is_another_flow_of_which_the_ends_are_known() -> None:
     ways = ["a->b b->c c->d", "a->b c->d"]
     rows = [
@@ -274,6 +283,14 @@ def test_hosts_wait_for_all_their_processes_and_know_their_clock() -> None:
             {"ts_ns": T0 + 20 * S, "node": "h0", "state": "UNKNOWN", "sigma_ns": 9.0},
         ],
     }
+    # It was in doubt for a moment, and what the solution before the window said is over.
+    for second, state in ((9, "UNKNOWN"), (11, "SYNCHRONIZED"), (12, "HOLDOVER")):
+        moment = {"ts_ns": T0 + second * S, "node": "h0", "state": state, "sigma_ns": 1.0}
+        during = rows | {CLOCK.name: [*rows[CLOCK.name], moment]}
+        during[JOB_PROCESS.name] = [process("h0", 0, each) for each in (8, 10, 12)]
+        states = record(during).tables["hosts"]["clk_state"]
+        assert (states[0] == "UNKNOWN") == (second == 9)
+        assert states[2] == {9: "UNKNOWN"}.get(second, state)
     hosts = record(rows).tables["hosts"]
     assert hosts["runq_ns"] == [12 * MS, 1 * MS]
     assert hosts["clk_state"] == ["SYNCHRONIZED", None]

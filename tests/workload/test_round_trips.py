@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.workload.test_recorded import SEED, Rows, bundle, delay, flow, record
+from tests.workload.test_recorded import SEED, T0, Rows, bundle, delay, flow, record
 
-from syntony.model import MS
-from syntony.wire.tables import JOB_DELAY, JOB_FLOW
+from syntony.model import MS, S
+from syntony.wire.tables import JOB_DELAY, JOB_FLOW, PROBE
 from syntony.workload.diagnose import diagnose
 from syntony.workload.flows import Flows
-from syntony.workload.round_trips import Second, one_way
+from syntony.workload.round_trips import Second, one_way, with_probes
 from syntony.workload.verdict import FaultClass
 
 
@@ -55,8 +55,8 @@ def _world(draw: random.Random, late_ns: int, share: float, kind: str) -> tuple[
     [
         ("path", 1.0, False, "one-way delay of its segments"),
         ("path", 0.8, False, "one-way delay of its segments"),
-        ("path", 0.0, True, "half of its round trip"),
-        ("host", 1.0, True, "half of its round trip"),
+        ("path", 0.0, True, "its part of the round trip"),
+        ("host", 1.0, True, "its part of the round trip"),
     ],
 )
 def test_the_direction_that_is_slow_is_named_where_it_was_measured(
@@ -170,3 +170,55 @@ def test_sockets_whose_round_trips_differ_show_no_clock() -> None:
             rows[JOB_FLOW.name].append(flow(there, back, second, rtt_ns=rtt_ns))
     found = diagnose(bundle(record(rows))).verdicts
     assert FaultClass.CLOCK_FAULT not in {each.fault for each in found}
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "used"),
+    [
+        (24_000, 4, True),
+        (4, 24_000, True),
+        (12_000, 11_000, False),  # both wait, or a host does
+        (9_000, 4, False),  # it is not where most of the round trip is
+        (60_000, 4, False),  # they wait longer than the flow's packets: it is not their queue
+        (24_000, -4, False),  # a clock is wrong
+        (None, 24_000, False),
+    ],
+)
+def test_probes_divide_a_round_trip_where_they_say_clearly_where_packets_wait(
+    there: float | None, back: float | None, used: bool
+) -> None:
+    second = _second(26_000, None, None)
+    wanted = Second(0, 26_000, 24_000 if there == 24_000 else 4, 4 if there == 24_000 else 24_000,
+                    7.0) if used else second  # fmt: skip
+    assert with_probes(second, there, back, 7.0) == wanted
+    measured = _second(26_000, 5, None)
+    assert with_probes(measured, there, back, 7.0) == measured
+
+
+@pytest.mark.parametrize(("dscp", "named"), [(0, [("h1/rail0",)]), (10, [])])
+def test_a_full_nic_is_named_though_no_segment_was_measured_since(
+    dscp: int, named: list[tuple[str, ...]]
+) -> None:
+    """A job that stands still sends too little to be sampled: only probes say that the packets to
+    the NIC wait, and not those from it. Bursts make all others wait a little."""
+    draw = random.Random(SEED)
+    print(f"seed {SEED}")
+    rows: Rows = {JOB_FLOW.name: [], PROBE.name: []}
+    for second in range(60):
+        for there, back in ((a, b) for a in range(4) for b in range(4) if a != b):
+            late = second >= 30
+            full = late and 1 in (there, back)
+            trip_ns = draw.uniform(24, 27) * MS if full else draw.uniform(28_000, 32_000)
+            rows[JOB_FLOW.name].append(flow(
+                f"h{there}/rail0", f"h{back}/rail0", second, dport=40_000, dscp=0.0,
+                rtt_ns=int(trip_ns + late * draw.uniform(1, 3) * MS),
+                hops=f"h{there}/rail0->leaf leaf->h{back}/rail0",
+            ))  # fmt: skip
+            rows[PROBE.name].append({
+                "ts_ns": T0 + second * S, "src": f"h{there}/rail0", "dst": f"h{back}/rail0",
+                "sent": 20, "count": 20, "dscp": dscp, "clk_err_ns": 100.0,
+                "owd_p50_ns": 24 * MS if late and back == 1 else 4_000,
+            })  # fmt: skip
+    found = diagnose(bundle(record(rows))).verdicts
+    assert [each.subjects for each in found if each.fault == FaultClass.INCAST] == named
+    assert {each.fault for each in found} <= {FaultClass.INCAST}

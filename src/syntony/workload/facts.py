@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.flows import Flows
@@ -15,10 +16,11 @@ from syntony.workload.grid import Episode, N, median
 from syntony.workload.pairs import Pairs
 from syntony.workload.ports import Gpus, Hosts, Links
 from syntony.workload.ranks import Ranks, step_length
+from syntony.workload.schema import NOT_KNOWN
 from syntony.workload.verdict import ECHO
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from syntony.workload.bundle import Bundle
     from syntony.workload.grid import Flags
@@ -35,6 +37,10 @@ ALWAYS = 0.5
 flows have waited since the recording began: before a fault they wait a third as much at most."""
 OFTEN = 0.15
 """Share of windows beyond the limit up to which a flow that is not late is healthy."""
+
+
+AROUND_NS = 1 * S
+"""Before and after a window in which a clock was in doubt: delays are of whole seconds."""
 
 
 class BundleFacts:
@@ -60,21 +66,32 @@ class BundleFacts:
         self._distrust_clocks()
 
     def _distrust_clocks(self) -> None:
-        """Hosts whose clock reports itself as unsynchronized: their delays prove nothing."""
+        """Hosts whose clock says itself that it is not known: meanwhile their delays prove
+        nothing."""
         table = self.bundle.tables.get("hosts")
         if table is None or "clk_state" not in table:
             return
         states, hosts = table.codes("clk_state"), table.codes("host")
-        unknown = {code for code, value in enumerate(states.values) if value == "UNKNOWN"}
-        rows = np.isin(states.codes, list(unknown))
-        names = sorted({str(hosts.values[code]) for code in np.unique(hosts.codes[rows])})
-        if not names:
-            return
-        self.gaps.append(
-            Gap("hosts", f"clock UNKNOWN on {', '.join(names[:5])}",
-                "delays from and to these hosts, and lateness of their ranks")
-        )  # fmt: skip
-        self.distrust(nic for nic in self.nics if nic.split("/")[0] in names)
+        unknown = [code for code, value in enumerate(states.values) if value in NOT_KNOWN]
+        bad, stated = np.isin(states.codes, unknown), states.codes >= 0
+        at_ns, width_ns = table.ints("at_ns"), table.ints("window_ns")
+        names = []
+        for code in np.unique(hosts.codes[bad]):
+            host, mine = str(hosts.values[code]), hosts.codes == code
+            rows, spans = np.flatnonzero(mine & bad), None
+            names.append(host)
+            if (mine & stated & ~bad).any():
+                ends = zip(at_ns[rows].tolist(), (at_ns + width_ns)[rows].tolist(), strict=True)
+                spans = [(begin_ns - AROUND_NS, end_ns + AROUND_NS) for begin_ns, end_ns in ends]
+                names[-1] += f" (for {format_ns(int(width_ns[rows].sum()))})"
+            self.distrust((nic for nic in self.nics if nic.split("/")[0] == host), spans)
+            if self.ranks is not None:
+                self.ranks.distrust(host)
+        if names:
+            self.gaps.append(
+                Gap("hosts", f"clock UNKNOWN on {', '.join(sorted(names)[:5])}",
+                    "delays from and to these hosts then, and lateness of their ranks")
+            )  # fmt: skip
 
     @cached_property
     def nics(self) -> list[str]:
@@ -85,13 +102,14 @@ class BundleFacts:
                 found |= {*each.src, *each.dst}
         return sorted(found)
 
-    def distrust(self, nics: Iterable[str]) -> None:
-        """Remove the delays of these NICs from everything that follows."""
+    def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
+        """Take the delays of these NICs in these stretches of time, None: all, out of everything
+        that follows."""
         names = list(nics)
         if self.flows is not None:
-            self.flows.distrust(names)
+            self.flows.distrust(names, spans)
         if self.probes is not None:
-            self.probes.distrust(names)
+            self.probes.distrust(names, spans)
 
     @cached_property
     def begin_ns(self) -> int:

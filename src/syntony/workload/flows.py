@@ -13,10 +13,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.workload.grid import MAD_SIGMA, Episode, Flags, Grid, at_start, median, no_accidents
+from syntony.workload.grid import (
+    MAD_SIGMA,
+    Episode,
+    Flags,
+    Grid,
+    at_start,
+    median,
+    no_accidents,
+    within,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from syntony.workload.bundle import BundleTable, Floats, Ints
 
@@ -74,8 +83,8 @@ class Flows:
         self.rail = [str(table.codes("rail").at(row) or "") for row in first]
         self.rank = table.numbers("rank")[first]
         self.peer = table.numbers("peer_rank")[first]
-        self.untrusted: Flags = np.zeros(len(keys), dtype=bool)
-        """Flows whose delays are unreliable because of a suspect clock."""
+        self.untrusted: Flags = np.zeros((len(keys), max(1, self.grid.windows)), dtype=bool)
+        """Where a clock in doubt spoils delays, (flows, windows)."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -84,13 +93,12 @@ class Flows:
         """A column as a matrix."""
         return self.grid.matrix(self.table.numbers(name), combine)  # type: ignore[arg-type]
 
-    def distrust(self, nics: Iterable[str]) -> None:
-        """Discard the delays of flows from and to these NICs: their clock is wrong."""
+    def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
+        """Forget the delays of flows from and to these NICs in these stretches of time, None: all:
+        their clock is wrong."""
         bad = set(nics)
-        self.untrusted |= np.array(
-            [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)],
-            dtype=bool,
-        )
+        touching = [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)]
+        self.untrusted |= np.outer(np.array(touching, dtype=bool), within(self.grid, spans))
         for name in (
             "delay",
             "reference",
@@ -110,8 +118,8 @@ class Flows:
 
     @cached_property
     def delay(self) -> Floats:
-        """As `raw_delay`, where clocks are reliable."""
-        return np.where(self.untrusted[:, None], np.nan, self.raw_delay)
+        """As `raw_delay`, where clocks can be believed."""
+        return np.where(self.untrusted, np.nan, self.raw_delay)
 
     @cached_property
     def clock_err_ns(self) -> Floats:
@@ -260,18 +268,38 @@ class Flows:
         include."""
         of_round_trip = np.isfinite(self.column("rtt_p50_ns"))
         measured = np.where(of_round_trip, self.one_way, self.delay)
-        return np.where(self.untrusted[:, None], np.nan, measured)
+        return np.where(self.untrusted, np.nan, measured)
 
-    def delay_name(self, flow: int, stretch: Episode | None) -> str:
-        """Name of the kind of a flow's delays over an episode, or overall, as text."""
+    def measured(self, flow: int, stretch: Episode | None) -> bool:
+        """Whether a flow's delays over an episode, or at all, are mostly one-way delays of its
+        segments; else most of it is a part of round trips, or waiting in hosts, of either end."""
         part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
         known = np.isfinite(self.delay[flow, part])
-        with np.errstate(invalid="ignore"):  # else most of it is waiting in hosts
+        with np.errstate(invalid="ignore"):
             measured = known & (self.one_way[flow, part] >= 0.5 * self.delay[flow, part])
-        if measured.any() and measured.sum() >= 0.5 * known.sum():
+        return bool(measured.any() and measured.sum() >= 0.5 * known.sum())
+
+    @cached_property
+    def way_back(self) -> dict[int, int]:
+        """Of TCP flows, the other direction of the same connection where that is recorded."""
+        place = {
+            each: number for number, each in enumerate(zip(self.names, self.jobs, strict=True))
+        }
+        found = {}
+        for (name, job), number in place.items():
+            ends, space, detour = name.partition(" ")
+            src, _, dst = ends.partition(">")
+            back = place.get((f"{dst}>{src}{space}{detour}", job))
+            if back is not None:
+                found[number] = back
+        return found
+
+    def delay_name(self, flow: int, stretch: Episode | None) -> str:
+        """What a flow's delays over an episode, or at all, are, for people."""
+        if self.measured(flow, stretch):
             return "one-way delay of its segments"
         if self.table.codes("proto").at(self.last_row[flow]) == "tcp":
-            return "half of its round trip"
+            return "its part of the round trip"
         return "in-band delay"
 
     def touching(self, nic_or_host: str) -> Flags:

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from syntony.workload.bundle import BundleTable, Floats, Ints
 
 K, N = 3, 5
@@ -76,6 +78,16 @@ class Grid:
     def instant(self, window: int) -> int:
         """Begin of a window."""
         return self.begin_ns + window * self.width_ns
+
+
+def within(grid: Grid, spans: Iterable[tuple[int, int]] | None) -> Flags:
+    """Windows that overlap one of these stretches of time, begin and end in ns, (windows,); all of
+    them for None."""
+    found = np.full(max(1, grid.windows), spans is None)
+    for begin_ns, end_ns in spans or ():
+        first = max(0, (begin_ns - grid.begin_ns) // grid.width_ns)
+        found[first : max(0, -(-(end_ns - grid.begin_ns) // grid.width_ns))] = True
+    return found
 
 
 def width_of(at_ns: Ints) -> int:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.workload.grid import Grid, median, width_of
+from syntony.workload.grid import Grid, median, width_of, within
 from syntony.workload.schema import CLASS_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from syntony.workload.bundle import BundleTable
 
@@ -65,10 +65,11 @@ class Pairs:
         for index, key in enumerate(zip(self.src, self.dst, strict=True)):
             self.streams[key].append(index)
 
-    def distrust(self, nics: Iterable[str]) -> None:
-        """Discard delays of these NICs."""
-        rows = self.touching(nics)
-        self.delay[rows] = self.tail[rows] = np.nan
+    def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
+        """Forget delays of these NICs in these stretches of time, None: all."""
+        rows = np.array(self.touching(nics), dtype=np.int64)
+        part = np.ix_(rows, np.flatnonzero(within(self.grid, spans)))
+        self.delay[part] = self.tail[part] = np.nan
 
     def touching(self, places: Iterable[str]) -> list[int]:
         """Streams from or to any of these NICs or hosts."""

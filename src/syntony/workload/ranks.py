@@ -102,7 +102,9 @@ class Ranks:
             self.host[int(ranks[row])] = str(hosts.at(row))
             self.gpu[int(ranks[row])] = str(gpus.at(row) or "")
         self.left_out = 0
-        """Operations of communicators with too many."""
+        """Operations of communicators that have too many."""
+        self.untrusted: set[int] = set()
+        """Ranks on hosts whose clock is in doubt."""
         self.freed = _freed(table)
         comms, jobs = table.codes("comm"), table.codes("job")
         keys = comms.codes * (len(jobs.values) + 1) + jobs.codes + 1
@@ -129,6 +131,10 @@ class Ranks:
             name, str(table.codes("job").at(rows[0]) or ""), ranks, seqs, enqueue, done, place
         )
 
+    def distrust(self, host: str) -> None:
+        """Do not compare instants of ranks on this host with those of others."""
+        self.untrusted |= {rank for rank, name in self.host.items() if name == host}
+
     def own_time(self, comm: Comm) -> Floats:
         """Time from the end of the previous operation, in any communicator of the rank, to the
         begin of each, (ranks, operations) in ns. If ends were not recorded and there is one
@@ -137,8 +143,9 @@ class Ranks:
         known = comm.present & (free != NULL)
         if not known.any() and len(self.comms) == 1 and "done_ns" not in self.table:
             latest = np.iinfo(np.int64).max
-            first = np.where(comm.present, comm.enqueue, latest).min(axis=0, keepdims=True)
-            free, known = np.broadcast_to(first, comm.enqueue.shape), comm.present
+            known = comm.present & ~np.isin(comm.ranks, [*self.untrusted])[:, None]
+            first = np.where(known, comm.enqueue, latest).min(axis=0, keepdims=True)
+            free = np.broadcast_to(first, comm.enqueue.shape)
         own = np.where(known, comm.enqueue - np.where(known, free, 0), 0).astype(float)
         own[~known] = np.nan
         return own

@@ -31,8 +31,8 @@ from syntony.wire.tables import (
 from syntony.wire.traffic import REDRAWN
 from syntony.workload.gpu_rows import SLOT, gpu_rows, gpus_of_ranks, known
 from syntony.workload.queue_pair_flows import Row, queue_pair_flows
-from syntony.workload.round_trips import Second, one_way
-from syntony.workload.schema import FORMAT, TABLES, VERSION
+from syntony.workload.round_trips import Second, one_way, with_probes
+from syntony.workload.schema import FORMAT, NOT_KNOWN, TABLES, VERSION
 
 SETTLE_NS = 4 * S
 """Events this shortly before now may not have arrived from all hosts."""
@@ -89,9 +89,10 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
         end_ns, flows_end_ns = min(end_ns, ended_ns), min(flows_end_ns, ended_ns)
     clocks = _Clocks(_each(rows, CLOCK.name))
     ranks = _ranks(processes)
+    replaced = _Replaced(processes)
     gpus = list(_each(rows, GPU.name))
     made = {
-        "collectives": list(_collectives(rows, clocks, gpus, notes)),
+        "collectives": list(_collectives(rows, replaced, clocks, gpus, notes)),
         "flows": list(_flows(rows, ranks, clocks, notes)),
         "probes": [_probe(each) for each in _each(rows, PROBE.name)],
         "links": list(_links(rows)),
@@ -138,12 +139,14 @@ def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
 
 
 def _reported_ns(processes: list[Row], now_ns: int) -> int:
-    """Until when all hosts with processes of the job have reported."""
+    """Until when every host has reported, of those on which processes of the job run; one that is
+    late is awaited for so long, and until another has reported."""
     newest: defaultdict[str, int] = defaultdict(int)
     for each in _newest(processes):
         if not each["ended"]:
             newest[each["host"]] = max(newest[each["host"]], each["ts_ns"] + each["window_ns"])
-    return max(min(newest.values(), default=now_ns) - STORED_NS, now_ns - AWAITED_NS)
+    first_ns, last_ns = (of(newest.values(), default=now_ns) for of in (min, max))
+    return max(first_ns - STORED_NS, min(now_ns - AWAITED_NS, last_ns - STORED_NS))
 
 
 def _newest(processes: list[Row]) -> Collection[Row]:
@@ -154,6 +157,23 @@ def _newest(processes: list[Row]) -> Collection[Row]:
         if key not in newest or each["ts_ns"] >= newest[key]["ts_ns"]:
             newest[key] = each
     return newest.values()
+
+
+class _Replaced:
+    """Processes that have ended and whose ranks have another since: of an earlier run of the job.
+    Nobody waits for them any more."""
+
+    def __init__(self, processes: list[Row]) -> None:
+        running = [each for each in _newest(processes) if not each["ended"]]
+        self._running = {(each["host"], each["pid"]) for each in running}
+        self._since_ns: defaultdict[int, int] = defaultdict(int)
+        for each in running:
+            self._since_ns[each["rank"]] = max(self._since_ns[each["rank"]], each["began_ns"])
+
+    def has(self, row: Row) -> bool:
+        """Whether an operation is of such a process."""
+        mine = (row["host"], row["pid"]) in self._running
+        return not mine and self._since_ns.get(row["rank"], 0) > row["ts_ns"]
 
 
 def _ended(processes: list[Row]) -> int | None:
@@ -184,23 +204,37 @@ class _Clocks:
             solutions.sort(key=lambda one: one[0])
 
     def at(self, host: str, at_ns: int) -> tuple[str | None, float | None]:
-        """State and 1-sigma, ns, of the newest solution until then, else of the first."""
-        known = self._of.get(host)
-        if not known:
-            return None, None
-        place = bisect.bisect_right(known, at_ns, key=lambda one: one[0])
-        _, state, sigma_ns = known[max(0, place - 1)]
-        return state, sigma_ns
+        """State and 1-sigma, ns, of the newest solution up to then, else of the first."""
+        found = self._between(host, at_ns, at_ns)
+        return found[0][1:] if found else (None, None)
+
+    def worst(self, host: str, at_ns: int, end_ns: int) -> tuple[str | None, float | None]:
+        """Likewise, of the worst of those between the two instants."""
+        found = self._between(host, at_ns, end_ns)
+        doubt = [each for each in found if each[1] in NOT_KNOWN]
+        return (doubt or found)[0][1:] if found else (None, None)
+
+    def _between(self, host: str, at_ns: int, end_ns: int) -> list[tuple[int, str, float | None]]:
+        known = self._of.get(host, [])
+        first, last = (
+            bisect.bisect_right(known, each, key=lambda one: one[0]) for each in (at_ns, end_ns)
+        )
+        return known[max(0, first - 1) : max(last, 1)]
 
 
-def _collectives(rows: Rows, clocks: _Clocks, gpus: list[Row], notes: list[str]) -> Iterator[Row]:
-    """Of several rows of one operation, the one with its end."""
+def _collectives(
+    rows: Rows, replaced: _Replaced, clocks: _Clocks, gpus: list[Row], notes: list[str]
+) -> Iterator[Row]:
+    """Of rows of one operation that which knows its end."""
     gpu_of = gpus_of_ranks(gpus)
     newest: dict[tuple[Any, ...], Row] = {}
-    nameless = 0
+    nameless = earlier = 0
     for each in _each(rows, COLLECTIVE.name):
         if each["rank"] < 0:
             nameless += 1
+            continue
+        if replaced.has(each):
+            earlier += 1
             continue
         key = each["comm"], each["seq"], each["rank"], each["pid"]
         known = newest.get(key)
@@ -210,6 +244,8 @@ def _collectives(rows: Rows, clocks: _Clocks, gpus: list[Row], notes: list[str])
         newest[key] = each
     if nameless:
         notes.append(f"{nameless} collectives of processes that do not say their rank are left out")
+    if earlier:
+        notes.append(f"{earlier} collectives of earlier processes of their ranks are left out")
     for each in newest.values():
         yield {
             "comm": each["comm"],
@@ -270,6 +306,12 @@ def _tcp_flows(
         (each["src"], each["sport"], each["dst"], each["dport"], each["ts_ns"]): each
         for each in _each(rows, JOB_DELAY.name)
     }
+    seconds = {each["ts_ns"] // S for some in by_flow.values() for each in some}
+    spanned = max(seconds, default=0) - min(seconds, default=1) + 1
+    if len(seconds) < spanned:
+        notes.append(f"no TCP flow was recorded in {spanned - len(seconds)} of {spanned} s: hosts"
+                     " reported too late, or the job had no connection")  # fmt: skip
+    probes = _probed(rows, {(key[0], key[2]) for key in by_flow})
     for key, some in by_flow.items():
         if means[key] <= IDLE_SHARE * busiest:
             continue
@@ -286,6 +328,11 @@ def _tcp_flows(
                 each["ts_ns"], each["rtt_ns"] or 0, there_ns, _measured(back),
                 max(passed["clk_err_ns"] or 0.0, back["clk_err_ns"] or 0.0),
             )  # fmt: skip
+            when = each["ts_ns"] // S, known(each["dscp"])
+            probed, returned = probes.get((src, dst, *when)), probes.get((dst, src, *when))
+            if probed is not None and returned is not None:
+                error_ns = max(probed[1], returned[1])
+                second = with_probes(second, probed[0], returned[0], error_ns)
             if each["rtt_ns"]:
                 lately.appendleft(second)
             from_ns = each["ts_ns"] - DIVIDED_SECONDS * S
@@ -315,6 +362,23 @@ def _tcp_flows(
                 # Both timestamps of a round trip come from one clock, those of a segment from two.
                 "clk_err_ns": error_ns / math.sqrt(2),
             }
+
+
+def _probed(
+    rows: Rows, pairs: Collection[tuple[str, str]]
+) -> dict[tuple[str, str, int, float | None], tuple[float, float]]:
+    """Median delay of probes and the 1-sigma of their clocks, in ns, by source, destination, second
+    and class."""
+    found: defaultdict[tuple[str, str, int, float | None], list[tuple[float, float]]]
+    found = defaultdict(list)
+    for each in _each(rows, PROBE.name):
+        if each["count"] and (each["src"], each["dst"]) in pairs:
+            key = each["src"], each["dst"], each["ts_ns"] // S, float(each["dscp"])
+            found[key].append((each["owd_p50_ns"], each["clk_err_ns"] or 0.0))
+    return {
+        key: (statistics.median(delay for delay, _ in some), max(error for _, error in some))
+        for key, some in found.items()
+    }
 
 
 _UNMEASURED: Row = {"count": 0, "why": "", "clk_err_ns": 0.0}
@@ -383,7 +447,7 @@ def _hosts(processes: list[Row], clocks: _Clocks) -> Iterator[Row]:
     for each in processes:
         waits[each["host"], each["ts_ns"]].append(each)
     for (host, at_ns), some in sorted(waits.items()):
-        state, sigma_ns = clocks.at(host, at_ns)
+        state, sigma_ns = clocks.worst(host, at_ns, at_ns + some[0]["window_ns"])
         yield {
             "at_ns": at_ns,
             "window_ns": some[0]["window_ns"],

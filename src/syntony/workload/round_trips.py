@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+ASYMMETRIC = 0.5
+"""Of a round trip: what the directions of probes must differ by to divide it."""
+FITS = 1.5
+"""Of a round trip: what probes may need in both directions together; it follows them smoothed."""
+
 
 class Second(NamedTuple):
     """Known values of one second of a flow."""
@@ -17,6 +22,27 @@ class Second(NamedTuple):
     back_ns: int | None
     clk_err_ns: float
     """1-sigma of the measured value."""
+
+
+def with_probes(
+    second: Second, there_ns: float | None, back_ns: float | None, clk_err_ns: float
+) -> Second:
+    """A second in which none of the flow's segments was measured, with what probes of the flow's
+    class needed between the same NICs, where these say clearly in which direction packets wait.
+    Others do not say that the flow's own packets do not wait.
+
+    Args:
+        second: of the flow.
+        there_ns: of probes in the flow's direction; None: not measured.
+        back_ns: likewise, the other way.
+        clk_err_ns: 1-sigma of both.
+    """
+    if _measured(second) or there_ns is None or back_ns is None:
+        return second
+    fits = min(there_ns, back_ns) >= 0 and there_ns + back_ns <= FITS * second.rtt_ns
+    if not fits or abs(there_ns - back_ns) < ASYMMETRIC * second.rtt_ns:
+        return second
+    return second._replace(there_ns=round(there_ns), back_ns=round(back_ns), clk_err_ns=clk_err_ns)
 
 
 def one_way(seconds: Sequence[Second]) -> tuple[float, float]:

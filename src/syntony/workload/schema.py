@@ -56,6 +56,8 @@ _SLOT = (
 )
 _CLOCK = (_optional("clk_err_ns", "number", "1-sigma of the clock behind the row's instants"),)
 _DROPPED = (_optional("dropped", "number", "records lost since the one before"),)
+NOT_KNOWN = frozenset({"UNKNOWN", "DISRUPTED"})
+"""States of a clock, `clk_state`, that compares with no other."""
 
 TABLES: dict[str, tuple[BundleColumn, ...]] = {
     "collectives": (

@@ -92,6 +92,8 @@ class JudgedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: tuple[NamedFlow, ...]
     worst: str
     """The flow of the longest delay in the newest window, if it stands out."""
+    gaps: tuple[str, ...] = ()
+    """What could not be looked at, and why."""
 
 
 class FlowSeries(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,7 +282,8 @@ def judged(bundle: Bundle, result: Diagnosis) -> JudgedAnswer:
         )
         for each in result.verdicts
     )
-    return JudgedAnswer(at_ns=0, verdicts=verdicts, worst=_worst(bundle))
+    gaps = tuple(each.reason for each in result.gaps)
+    return JudgedAnswer(at_ns=0, verdicts=verdicts, worst=_worst(bundle), gaps=gaps)
 
 
 def _worst(bundle: Bundle) -> str:

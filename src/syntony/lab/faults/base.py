@@ -161,6 +161,12 @@ def _step(text: str) -> int:
     return value_ns
 
 
+def _ppm(text: str) -> int:
+    if not text.lstrip("+-").isdecimal() or not 1 <= abs(int(text)) <= 5_000:
+        raise UsageError(f"{text!r} is not a change of rate; write for example 100 or -50 (ppm)")
+    return int(text)
+
+
 def _fraction(text: str) -> float:
     try:
         value = float(text)
@@ -182,6 +188,7 @@ OPTIONS: Mapping[str, Callable[[str], int | float | str]] = {
     "duty": _fraction,
     "procs": _between(1, 64),
     "by": _step,
+    "ppm": _ppm,
     "bytes": _between(1280, 1499),
     "sport": _between(1, 65535),
     "dport": _between(1, 65535),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
 from syntony.lab.faults.base import OPTIONS, FaultOrder, LabFault, TargetKind
-from syntony.lab.faults.clocks import ClockStep
+from syntony.lab.faults.clocks import ClockDrift, ClockStep
 from syntony.lab.faults.identities import CertRevoke, CertRotate, KeyRotate
 from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
 from syntony.lab.faults.packets import Blackhole, Loss
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 _ALL: tuple[type[LabFault], ...] = (
     LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, FlowRate, Mtu, RailSwap, AgentKill,
     AgentStop, ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep,
-    CertRevoke, CertRotate, ControllerKill, ControllerPause, GatewayKill, GatewayPause, KeyRotate,
+    ClockDrift, CertRevoke, CertRotate, ControllerKill, ControllerPause, GatewayKill, GatewayPause,
+    KeyRotate,
 )  # fmt: skip
 KINDS: Mapping[str, type[LabFault]] = {kind.name: kind for kind in _ALL}
 

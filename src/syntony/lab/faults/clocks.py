@@ -1,38 +1,68 @@
-"""Faults of clocks: a host's time jumps."""
+"""Faults of clocks: a host's time jumps, or runs at another rate."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import ClassVar
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
 
 from syntony.lab.faults.base import LabFault, TargetKind
 from syntony.model import MS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from syntony.io.clocks import SyntheticClock
 
 AHEAD_NS = 20 * MS
 """The step takes place this much after it was ordered: every process knows of it by then."""
 
 
-class ClockStep(LabFault):
-    """What `date -s` or a restored virtual machine does to CLOCK_REALTIME."""
+class _ClockFault(LabFault):
+    """Adjusts the synthetic clock of its host."""
 
-    name = "clock-step"
     target = TargetKind.HOST
-    meaning = "the host's clock jumps by --by (10ms, -300us), and back at the end"
-    options: ClassVar[Mapping[str, str]] = {"by": ""}
+    _applied = False
 
     def apply(self) -> None:
-        self._step(self.order.integer("by"))
-        self._stepped = True
+        self._order(1)
+        self._applied = True
 
     def undo(self) -> None:
-        if getattr(self, "_stepped", False):
-            self._stepped = False
-            self._step(-self.order.integer("by"))
+        if self._applied:
+            self._applied = False
+            self._order(-1)
 
-    def _step(self, by_ns: int) -> None:
+    def _order(self, sign: int) -> None:
         from syntony.io.clocks import SyntheticClock
 
         host = self.order.target
         at_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) + AHEAD_NS
-        SyntheticClock(host, self.site.clocks[host]).adjust(at_ns, step_ns=by_ns)
+        self._adjust(SyntheticClock(host, self.site.clocks[host]), at_ns, sign)
+
+    @abstractmethod
+    def _adjust(self, clock: SyntheticClock, at_ns: int, sign: int) -> None:
+        """From a machine instant on; with `sign` -1 it is taken back."""
+
+
+class ClockStep(_ClockFault):
+    """What `date -s` or a restored virtual machine does to CLOCK_REALTIME."""
+
+    name = "clock-step"
+    meaning = "the host's clock jumps by --by (10ms, -300us), and back at the end"
+    options: ClassVar[Mapping[str, str]] = {"by": ""}
+
+    def _adjust(self, clock: SyntheticClock, at_ns: int, sign: int) -> None:
+        clock.adjust(at_ns, step_ns=sign * self.order.integer("by"))
+
+
+class ClockDrift(_ClockFault):
+    """What a change of temperature or a wrong discipline does to the rate of a clock."""
+
+    name = "clock-drift"
+    meaning = "the host's clock runs --ppm (100, -50) faster, and at its own rate again at the end"
+    options: ClassVar[Mapping[str, str]] = {"ppm": ""}
+
+    def _adjust(self, clock: SyntheticClock, at_ns: int, sign: int) -> None:
+        more_ppb = sign * 1_000.0 * self.order.integer("ppm")
+        clock.adjust(at_ns, rate_ppb=clock.adjusted_ppb(at_ns) + more_ppb)

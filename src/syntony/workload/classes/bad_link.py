@@ -84,8 +84,11 @@ def _commons(facts: BundleFacts, flows: Flows, dirty: Collection[str]) -> list[C
     last = max(flows.lossy[each].last for each in lossy)
     known = np.isfinite(flows.retransmits[:, first : last + 1]).sum(axis=1)
     healthy = {int(each) for each in np.flatnonzero(known >= MIN_WINDOWS)} - flows.lossy.keys()
-    commons = common_hops(flows.hops, lossy, healthy)
+    worst = _worst(flows, lossy)
+    commons = common_hops(flows.hops, worst, healthy | (lossy - worst))
     covered = {flow for common in commons for flow in common.flows}
+    commons += common_hops(flows.hops, lossy - covered, healthy)
+    covered |= {flow for common in commons for flow in common.flows}
     span = flows.grid.instant(first), flows.grid.instant(last + 1)
     confirmed, probed = _confirmed(facts, flows, *span), _lossy_pairs(facts, *span)
     alone = common_hops(flows.hops, lossy - covered, healthy, at_least=1)
@@ -95,6 +98,16 @@ def _commons(facts: BundleFacts, flows: Flows, dirty: Collection[str]) -> list[C
         if each in counts
         or all((flows.src[flow], flows.dst[flow]) in probed for flow in each.flows)
     ]  # fmt: skip
+
+
+def _worst(flows: Flows, lossy: Collection[int]) -> set[int]:
+    """Flows that send again, while they lose, at least `ECHO` times as much as the second worst.
+    Compared with these the others are healthy: a link loses of each flow, not hundreds of one and a
+    few of another."""
+    sent = {each: float(np.nanmean(flows.retransmits[each, stretch.first : stretch.last + 1]))
+            for each, stretch in flows.lossy.items() if each in lossy}  # fmt: skip
+    level = sorted(sent.values())[-min(2, len(sent))]
+    return {each for each, count in sent.items() if count >= ECHO * level}
 
 
 def _answers(flows: Flows) -> set[int]:

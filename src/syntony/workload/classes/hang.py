@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import S, format_ns
-from syntony.workload.bundle import NULL
+from syntony.workload.bundle import NULL, Gap
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.ranks import SYMMETRIC
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Ints
     from syntony.workload.facts import BundleFacts
+    from syntony.workload.grid import Flags
     from syntony.workload.ranks import Comm, Ranks
 
 MIN_SILENCE_NS = 5 * S
 """Minimum time without progress (taxonomy)."""
 LONGER = 10.0
-"""… and this multiple of the longest usual time between operations, the 99.9th percentile."""
+"""… and so many times the longest usual time between operations, the 99.9th percentile."""
+MISSED = 2
+"""Operations that others ended after a rank's last from which its newest rows are missing."""
 OFTEN = 10
 """After this many operations that were each followed by the same kind, the next one can be
 predicted."""
@@ -35,19 +39,28 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     ranks = facts.ranks
     if ranks is None:
         return []
-    kinds = [_kinds(ranks, comm) for comm in ranks.comms]
-    stuck = [
-        (comm, kind, seq) for comm, kind in zip(ranks.comms, kinds, strict=True)
-        if (seq := _stuck(comm, facts.end_ns, _least_silence_ns(kind))) is not None
-    ]  # fmt: skip
+    stuck = []
+    for comm in ranks.comms:
+        kind = _kinds(ranks, comm)
+        if not _stands(comm, facts.end_ns, _least_silence_ns(kind)):
+            continue
+        lost = _lost(ranks, comm)
+        seq = _first_open(comm, lost)
+        absent = lost if seq is None else ~comm.present[:, seq]
+        if lost[absent].any() and lost[absent].all():
+            facts.gaps.append(_gap(comm, lost))
+        elif seq is not None:
+            stuck.append((comm, kind, seq, lost))
     waiting = {
         int(rank)
-        for comm, _, seq in stuck
+        for comm, _, seq, _ in stuck
         for rank in comm.ranks[comm.present[:, seq] & (comm.done[:, seq] == NULL)]
     }
     found = []
-    for comm, kind, seq in stuck:
-        finding = _desync(facts, ranks, comm, kind, seq) or _missing(facts, comm, seq, waiting)
+    for comm, kind, seq, lost in stuck:
+        finding = _desync(facts, ranks, comm, kind, seq) or _missing(
+            facts, comm, seq, waiting, lost
+        )
         if finding is not None:
             found.append(finding)
     return found
@@ -78,22 +91,48 @@ def _least_silence_ns(kinds: Ints) -> int:
     return 0 if differs else MIN_SILENCE_NS
 
 
-def _stuck(comm: Comm, end_ns: int, least_ns: int) -> int | None:
-    """The first operation that was begun and never ended, without any later one for `least_ns` and
-    for `LONGER` than usual; else None."""
+def _stands(comm: Comm, end_ns: int, least_ns: int) -> bool:
+    """Whether an operation was begun, never ended, and nothing came after for `least_ns` and for
+    `LONGER` than usual."""
     open_here = comm.present & (comm.done == NULL)
     absent = ~comm.present[:, -1]
     if not (comm.done != NULL).any() and not absent.any():
-        return None  # ends were not recorded, and no rank is behind
+        return False  # ends were not recorded, and nobody is behind
     if not open_here.any() and not absent.any():
-        return None
+        return False
     known = np.concatenate((comm.enqueue[comm.present], comm.done[comm.done != NULL]))
-    progress = np.sort(known)
     apart = np.diff(np.unique(np.max(comm.enqueue, axis=0)))
     usual = float(np.quantile(apart, 0.999)) if len(apart) else 0.0
-    if end_ns - int(progress[-1]) <= max(least_ns, LONGER * usual):
-        return None
-    columns = np.flatnonzero(open_here.any(axis=0) | ~comm.present.all(axis=0))
+    return end_ns - int(known.max()) > max(least_ns, LONGER * usual)
+
+
+def _lost(ranks: Ranks, comm: Comm) -> Flags:
+    """Ranks whose newest operations are not in the recording, (ranks,): others have ended several
+    for which all must have come. One alone may have ended by an error."""
+    ops = ranks.table.codes("op")
+    code = ops.codes[comm.row.max(axis=0)]
+    for_all = np.isin(code, [number for number, op in enumerate(ops.values) if op in SYMMETRIC])
+    ended = np.flatnonzero(for_all & (comm.done != NULL).any(axis=0))
+    places = np.arange(len(comm.seqs))
+    newest = np.where(comm.present, places, -1).max(axis=1)
+    lost: Flags = (ended[None, :] > newest[:, None]).sum(axis=1) >= MISSED
+    return lost
+
+
+def _gap(comm: Comm, lost: Flags) -> Gap:
+    names = ", ".join(map(str, comm.ranks[lost][:5].tolist()))
+    return Gap(
+        "collectives",
+        f"the newest operations of ranks {names} of {comm.name} are missing: others ended them",
+        "hang",
+    )
+
+
+def _first_open(comm: Comm, lost: Flags) -> int | None:
+    """The first operation that a rank did not end or never enqueued, of those whose rows are
+    there."""
+    open_here = comm.present & (comm.done == NULL)
+    columns = np.flatnonzero(((open_here | ~comm.present) & ~lost[:, None]).any(axis=0))
     last_whole = np.flatnonzero((comm.done != NULL).all(axis=0) & comm.present.all(axis=0))
     after = columns[columns > (last_whole[-1] if len(last_whole) else -1)]
     return int(after[0]) if len(after) else None
@@ -150,9 +189,11 @@ def _name(ranks: Ranks, row: int) -> str:
     return op if np.isnan(size) else f"{op} of {size:.0f} bytes"
 
 
-def _missing(facts: BundleFacts, comm: Comm, seq: int, waiting: set[int]) -> RuleFinding | None:
-    """Ranks that never enqueued it and do not wait elsewhere themselves."""
-    absent = [int(rank) for rank in comm.ranks[~comm.present[:, seq]]]
+def _missing(
+    facts: BundleFacts, comm: Comm, seq: int, waiting: set[int], lost: Flags
+) -> RuleFinding | None:
+    """Ranks that never enqueued it, as far as is known, and do not wait elsewhere themselves."""
+    absent = [int(rank) for rank in comm.ranks[~comm.present[:, seq] & ~lost]]
     roots = [rank for rank in absent if rank not in waiting]
     if absent and not roots:
         return None  # they wait in another communicator, which is named instead

@@ -62,6 +62,10 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     slow = _slow_rates(facts.flows)
     found = []
     for flow in sorted((facts.flows.late.keys() | slow.keys()) - shared):
+        if _waits_in_company(facts.flows, flow, shared) or _waits_for_answers(
+            facts.flows, flow, shared
+        ):
+            continue
         finding = _judge(facts, facts.flows, flow, slow)
         if finding is not None:
             found.append(finding)
@@ -69,6 +73,32 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     alone = [each for each in found if each.excess_ns >= ECHO * worst]
     alike = _alike(facts, facts.flows, found, slow, shared)
     return found if len(alone) <= MOST_ALONE and alike <= MOST_ALONE else []
+
+
+def _waits_in_company(flows: Flows, flow: int, shared: set[int]) -> bool:
+    """Whether a late flow shares a link with one that waits about as long at the same time, though
+    it be less certain of that one: a queue is there for both, and may be seen of one first. Those
+    in `shared` wait at a link that this one does not cross."""
+    if flow not in flows.late:
+        return False
+    stretch = flows.late[flow]
+    part = slice(stretch.first, stretch.last + 1)
+    least = ALIKE * flows.mean_over(flows.excess, flow, stretch)
+    waits = 2 * flows.waiting[:, part].sum(axis=1) >= np.isfinite(flows.delay[:, part]).sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        as_long = median(flows.excess[:, part], axis=1) >= least
+    own = set(flows.hops[flow])
+    return any(each != flow and int(each) not in shared and not own.isdisjoint(flows.hops[each])
+               for each in np.flatnonzero(waits & as_long))  # fmt: skip
+
+
+def _waits_for_answers(flows: Flows, flow: int, shared: set[int]) -> bool:
+    """Whether all that is known of a late flow are round trips, and the other direction of its
+    connection waits with others: that is in these as well."""
+    back = flows.way_back.get(flow)
+    if back is None or flow not in flows.late or flows.measured(flow, flows.late[flow]):
+        return False
+    return back in shared or _waits_in_company(flows, back, shared)
 
 
 def _alike(
