@@ -1,4 +1,4 @@
-"""Accepts the API's connections: so many at once, and none that does not finish its handshake."""
+"""Accepts the API's connections: limits their number and the time of their TLS handshakes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from syntony.model import S
 _log = logging.getLogger(__name__)
 
 HANDSHAKE_S = 5.0
-"""For TLS; until then a connection has not shown that anybody serious is there."""
+"""Maximum time of a TLS handshake. Until it ends, a connection may be part of a flood."""
 PAUSE_S = 0.5
-"""After a connection that could not be accepted: no file descriptor is left, say."""
+"""Pause after a connection that could not be accepted, for example for lack of descriptors."""
 BATCH = 64
-"""Connections accepted in one turn of the loop: those that are open are served in between."""
+"""Maximum number accepted in one turn of the loop, so that open connections are served too."""
 SAY_NS = 60 * S
-"""Between two lines of the log about refusals."""
+"""Minimum time between two log lines about refusals."""
 
 
 class Gate:
-    """Of one listening socket, in the thread of a running event loop.
+    """Accepts connections of one listening socket, in the thread of a running event loop.
 
     Args:
-        listening: non-blocking from now on; not closed here.
+        listening: becomes non-blocking; the caller closes it.
         protocol: makes the protocol of a connection.
-        tls: None without.
-        opened: connections whose handshake is done.
-        most: connections at once, in their handshakes or open; further ones are closed at once.
+        tls: None: without TLS.
+        opened: connections whose handshake is complete.
+        most: maximum number of connections, open or in their handshakes; further ones are closed.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Gate:
         self._resume()
 
     def close(self) -> None:
-        """Accept no more, and end handshakes. Idempotent."""
+        """Stop accepting, and end handshakes. Idempotent."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._socket)
@@ -83,7 +83,7 @@ class Gate:
             task.add_done_callback(self._coming.discard)
 
     async def _serve(self, connection: socket.socket) -> None:
-        """Until its handshake is over; the protocol goes on from there."""
+        """Do the handshake; the protocol takes over from there."""
         connection.setblocking(False)
         try:
             await self._loop.connect_accepted_socket(
@@ -101,6 +101,6 @@ class Gate:
         if self._said_ns is None or now_ns - self._said_ns >= SAY_NS:
             self._said_ns = now_ns
             _log.warning(
-                "API connections refused open=%d refused=%d reason=so many may be open at once",
+                "API connections refused open=%d refused=%d reason=the limit of open connections",
                 len(self._opened) + len(self._coming), refused,
             )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Names that people give to commands: nobody takes an empty answer for that of a mistyped name.
+"""Checks names that users pass to commands, so that a mistyped name does not give an empty answer.
 
-Hosts and NICs are those whose agents have attached: any other is an error. Jobs come and go, and
-one that has not begun may be asked for: the empty answer stays, with a warning.
+A host or NIC must belong to an agent that has attached; any other is an error. A job may begin
+later, so an unknown one gives an empty answer and a warning.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from syntony.wire.jobs import JobsQuery
 from syntony.wire.messages import AgentStatus, FleetQuery
 
 JOBS_NS = 86_400 * S
-"""Jobs that ran within so long are known."""
+"""Jobs that ran within this time are known."""
 
 
 def must_know_hosts(target: FleetTarget, *hosts: str) -> None:
-    """Raises `UsageError`: one of these, those that are not empty, is no host of the fleet."""
+    """Raise `UsageError` if one of these is no host of the fleet; empty names are ignored."""
     wanted = [host for host in hosts if host]
     known = {agent.host for agent in _agents(target)} if wanted else set()
     for host in wanted:
@@ -35,7 +35,7 @@ def unknown_host(host: str, known: set[str]) -> UsageError:
 
 
 def must_know_nics(target: FleetTarget, *nics: str) -> None:
-    """The same for NICs (``h0/rail0``)."""
+    """Likewise for NICs (``h0/rail0``)."""
     wanted = [nic for nic in nics if nic]
     known = {f"{each.host}/{nic.name}" for each in _agents(target) for nic in each.nics}
     for nic in wanted:
@@ -44,7 +44,7 @@ def must_know_nics(target: FleetTarget, *nics: str) -> None:
 
 
 def warn_of_job(target: FleetTarget, job: str) -> None:
-    """Nothing was found of a job, if it is not empty: say so where there was none by that name."""
+    """Warn if no job of this name is known; called when an answer is empty. Empty: no job asked."""
     if not job:
         return
     try:

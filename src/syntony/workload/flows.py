@@ -84,7 +84,7 @@ class Flows:
         self.rank = table.numbers("rank")[first]
         self.peer = table.numbers("peer_rank")[first]
         self.untrusted: Flags = np.zeros((len(keys), max(1, self.grid.windows)), dtype=bool)
-        """Where a clock in doubt spoils delays, (flows, windows)."""
+        """Whether an uncertain clock makes a delay unreliable, (flows, windows)."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -94,8 +94,8 @@ class Flows:
         return self.grid.matrix(self.table.numbers(name), combine)  # type: ignore[arg-type]
 
     def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
-        """Forget the delays of flows from and to these NICs in these stretches of time, None: all:
-        their clock is wrong."""
+        """Discard the delays of flows from and to these NICs, whose clock is wrong, in these spans of
+        time; None: all."""
         bad = set(nics)
         touching = [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)]
         self.untrusted |= np.outer(np.array(touching, dtype=bool), within(self.grid, spans))
@@ -118,7 +118,7 @@ class Flows:
 
     @cached_property
     def delay(self) -> Floats:
-        """As `raw_delay`, where clocks can be believed."""
+        """As `raw_delay`, where clocks are reliable."""
         return np.where(self.untrusted, np.nan, self.raw_delay)
 
     @cached_property
@@ -295,7 +295,7 @@ class Flows:
         return found
 
     def delay_name(self, flow: int, stretch: Episode | None) -> str:
-        """What a flow's delays over an episode, or at all, are, for people."""
+        """Name of the kind of a flow's delays over an episode, or overall, as text."""
         if self.measured(flow, stretch):
             return "one-way delay of its segments"
         if self.table.codes("proto").at(self.last_row[flow]) == "tcp":

@@ -66,7 +66,7 @@ class Pairs:
             self.streams[key].append(index)
 
     def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
-        """Forget delays of these NICs in these stretches of time, None: all."""
+        """Discard delays of these NICs in these spans of time; None: all."""
         rows = np.array(self.touching(nics), dtype=np.int64)
         part = np.ix_(rows, np.flatnonzero(within(self.grid, spans)))
         self.delay[part] = self.tail[part] = np.nan

@@ -104,7 +104,7 @@ class Ranks:
         self.left_out = 0
         """Operations of communicators that have too many."""
         self.untrusted: set[int] = set()
-        """Ranks on hosts whose clock is in doubt."""
+        """Ranks on hosts whose clock is uncertain."""
         self.freed = _freed(table)
         comms, jobs = table.codes("comm"), table.codes("job")
         keys = comms.codes * (len(jobs.values) + 1) + jobs.codes + 1

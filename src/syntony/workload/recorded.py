@@ -139,8 +139,8 @@ def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
 
 
 def _reported_ns(processes: list[Row], now_ns: int) -> int:
-    """Until when every host has reported, of those on which processes of the job run; one that is
-    late is awaited for so long, and until another has reported."""
+    """Until when all hosts with running processes of the job have reported. A late host is waited
+    for `AWAITED_NS`, and as long as no other host has reported."""
     newest: defaultdict[str, int] = defaultdict(int)
     for each in _newest(processes):
         if not each["ended"]:
