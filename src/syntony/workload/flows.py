@@ -94,8 +94,10 @@ class Flows:
         return self.grid.matrix(self.table.numbers(name), combine)  # type: ignore[arg-type]
 
     def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
-        """Discard the delays of flows from and to these NICs, whose clock is wrong, in these spans of
-        time; None: all."""
+        """Discard the delays of flows from and to these NICs, whose clock is wrong.
+
+        `spans`: begin and end of the times in question, ns; None: all.
+        """
         bad = set(nics)
         touching = [{src, dst} & bad != set() for src, dst in zip(self.src, self.dst, strict=True)]
         self.untrusted |= np.outer(np.array(touching, dtype=bool), within(self.grid, spans))
