@@ -75,7 +75,7 @@ def test_what_a_topology_is_checked_for() -> None:
         ([device("")], [], "bad-name"),
         ([device("x->y")], [], "bad-name"),
         ([device("x\ty")], [], "bad-name"),
-        ([a], [Cable(a="a", b="aa")], "unknown-device: a cable ends at 'aa'; did you mean a"),
+        ([a], [Cable(a="a", b="aa")], "unknown-device: a cable ends at 'aa'; did you mean 'a'"),
         ([a], [Cable(a="a", b="zzzz")], "unknown-device: a cable ends at 'zzzz'$"),
         ([a], [Cable(a="a", b="a")], "loop"),
         ([a, b], [Cable(a="a", b="b", gbps=-1.0)], "bad-speed"),

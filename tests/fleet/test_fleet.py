@@ -288,7 +288,7 @@ def test_clocks_are_shown_over_time_against_the_truth(fleet: LiveFleet) -> None:
         (("probe", "matrix", "--lab", NAME, "--controller", "x:1"), "--lab or --controller"),
         (("probe", "matrix", "--controller", "127.0.0.1:1"), "needs --ca, --cert and --key"),
         (("probe", "history", "h0", "h1/rail0", "--lab", NAME), "'h0' is not a NIC"),
-        (("clock", "history", "h33", "--lab", NAME), "did you mean h3?"),
+        (("clock", "history", "h33", "--lab", NAME), "did you mean 'h3'?"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else None,
 )

@@ -6,7 +6,6 @@ operator's file adds rules, and replaces or switches off (``enabled = false``) t
 
 from __future__ import annotations
 
-import difflib
 import enum
 import string
 import tomllib
@@ -18,6 +17,7 @@ import msgspec
 
 from syntony.errors import ConfigError, UsageError
 from syntony.model import parse_duration_ns
+from syntony.model.names import did_you_mean
 
 
 class Severity(enum.StrEnum):
@@ -133,8 +133,7 @@ def _check_explanations(rule: Rule, rules: dict[str, Rule]) -> None:
 def _check_names(rule: Rule, field: str, names: Iterable[str], rules: dict[str, Rule]) -> None:
     for name in names:
         if name not in rules:
-            near = difflib.get_close_matches(name, rules, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, rules)
             raise ConfigError(f"rule {rule.name!r}: {field}: no rule {name!r}{hint}")
 
 
@@ -166,8 +165,7 @@ def _rule(table: dict[str, Any], number: int, where: str) -> Rule:
     called = f"{where}: rule {table.get('name', number)!r}"
     for key in table:
         if key not in Rule.__struct_fields__:
-            near = difflib.get_close_matches(key, Rule.__struct_fields__, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(key, Rule.__struct_fields__)
             raise ConfigError(f"{called}: {key!r} is not a setting of a rule{hint}")
     try:
         rule = msgspec.convert(table, Rule)

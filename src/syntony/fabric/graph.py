@@ -3,7 +3,6 @@ Pure."""
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import math
 from collections import Counter, defaultdict, deque
@@ -21,6 +20,7 @@ from syntony.fabric.names import (
     link_ends,
     link_name,
 )
+from syntony.model.names import did_you_mean
 
 MAX_NAME = 128
 _ENDS = frozenset({ComponentKind.NIC, ComponentKind.HOST})
@@ -184,8 +184,7 @@ def _check_cables(cables: Sequence[Cable], names: set[str]) -> None:
     for cable in cables:
         for end in (cable.a, cable.b):
             if end not in names:
-                near = difflib.get_close_matches(end, names, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
+                hint = did_you_mean(end, names)
                 raise InputError("unknown-device", f"a cable ends at {end[:80]!r}{hint}")
         if cable.a == cable.b:
             raise InputError("loop", f"a cable joins {cable.a} to itself")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syntony.errors import InputError
+from syntony.model.names import did_you_mean
 from syntony.sim.fluid.net import Net
 from syntony.traffic.demand import CandidatePath, Flow, Priority
 from syntony.traffic.fair import max_min
@@ -112,8 +112,7 @@ def _row(reported: Mapping[str, Any], place_of: int, numbers: Mapping[str, int])
 def _nic(reported: Mapping[str, Any], end: str, name: str, numbers: Mapping[str, int]) -> int:
     nic = str(reported.get(end, ""))
     if nic not in numbers:
-        near = difflib.get_close_matches(nic, numbers, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = did_you_mean(nic, numbers)
         raise InputError("unknown-host", f"flow {name}: {end} {nic[:80]!r} is no NIC{hint}")
     return numbers[nic]
 
