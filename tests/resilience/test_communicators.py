@@ -178,6 +178,11 @@ def test_which_backends_use_it(
     assert job.RankProcess._choose(process, backend) == ""
     assert (bool(used), process.replica.on_gpu, process._backend) == (nccl, nccl, name)
     assert "only gloo and nccl" in job.RankProcess._choose(process, "mpi")
+    monkeypatch.delattr(dist, "ProcessGroupNCCL")
+    used.clear()
+    reason = job.RankProcess._choose(process, backend)
+    assert reason == ("PyTorch without NCCL" if name == "nccl" else "")
+    assert used == []
 
 
 class Carrier:

@@ -97,13 +97,14 @@ class RankProcess:
         """Why the job is not protected with this backend; empty if it is."""
         if backend not in KNOWN:
             return f"backend {backend}: only gloo and nccl"
-        if backend in communicators.BACKENDS or (backend is None and torch.cuda.is_available()):
-            reason = communicators.unusable()
-            if reason:
-                return reason
+        wanted = backend in communicators.BACKENDS
+        unusable = communicators.unusable()
+        if wanted and unusable:
+            return unusable
+        if wanted or (backend is None and torch.cuda.is_available() and not unusable):
             self.executor.use_nccl()
             self.replica.on_gpu = True
-        self._backend = "nccl" if backend in communicators.BACKENDS else "gloo"
+        self._backend = "nccl" if wanted else "gloo"
         return ""
 
     _backend = "gloo"
