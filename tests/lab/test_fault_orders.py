@@ -70,6 +70,7 @@ BAD: list[tuple[str, str, dict[str, str], str]] = [
     ("cpu-hog", "h3", {"procs": "0"}, "number from 1"),
     ("clock-drift", "h3", {"ppm": "0"}, "not a change of rate"),
     ("clock-drift", "h3", {"ppm": "-"}, "not a change of rate"),
+    ("clock-drift", "h3", {"ppm": "+-5"}, "not a change of rate"),
     ("mtu", "leaf0-1/spine0", {}, "needs a NIC"),
     ("mtu", "h3/rail0", {"bytes": "9000"}, "number from 1280"),
     ("rail-swap", "leaf0-1", {}, "no host"),

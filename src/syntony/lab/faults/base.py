@@ -162,9 +162,13 @@ def _step(text: str) -> int:
 
 
 def _ppm(text: str) -> int:
-    if not text.lstrip("+-").isdecimal() or not 1 <= abs(int(text)) <= 5_000:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if not 1 <= abs(value) <= 5_000:
         raise UsageError(f"{text!r} is not a change of rate; write for example 100 or -50 (ppm)")
-    return int(text)
+    return value
 
 
 def _fraction(text: str) -> float:
