@@ -30,6 +30,8 @@ from syntony.workload.verdict import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
 
@@ -62,9 +64,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     slow = _slow_rates(facts.flows)
     found = []
     for flow in sorted((facts.flows.late.keys() | slow.keys()) - shared):
-        if _waits_in_company(facts.flows, flow, shared) or _waits_for_answers(
-            facts.flows, flow, shared
-        ):
+        if _waits_in_company(facts.flows, flow, shared) or _waits_for_answers(facts.flows, flow):
             continue
         finding = _judge(facts, facts.flows, flow, slow)
         if finding is not None:
@@ -75,10 +75,12 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     return found if len(alone) <= MOST_ALONE and alike <= MOST_ALONE else []
 
 
-def _waits_in_company(flows: Flows, flow: int, shared: set[int]) -> bool:
-    """Whether a late flow shares a link with one that waits about as long at the same time, though
-    it be less certain of that one: a queue is there for both, and may be seen of one first. Those
-    in `shared` wait at a link that this one does not cross."""
+def _waits_in_company(flows: Flows, flow: int, shared: Collection[int] = ()) -> bool:
+    """Whether a late flow shares a link with one that waits about as long at the same time.
+
+    Then there is a queue for both, even if the other one is less certain, or was seen later. Flows
+    in `shared` do not count: they wait at a link that this one does not cross.
+    """
     if flow not in flows.late:
         return False
     stretch = flows.late[flow]
@@ -92,13 +94,16 @@ def _waits_in_company(flows: Flows, flow: int, shared: set[int]) -> bool:
                for each in np.flatnonzero(waits & as_long))  # fmt: skip
 
 
-def _waits_for_answers(flows: Flows, flow: int, shared: set[int]) -> bool:
-    """Whether all that is known of a late flow are round trips, and the other direction of its
-    connection waits with others: that is in these as well."""
+def _waits_for_answers(flows: Flows, flow: int) -> bool:
+    """Whether only round trips are known of a late flow, and the other direction of its connection
+    waits with others about as long: round trips include that.
+
+    A direction that waits much longer than the flows it shares a link with is slow by itself.
+    """
     back = flows.way_back.get(flow)
     if back is None or flow not in flows.late or flows.measured(flow, flows.late[flow]):
         return False
-    return back in shared or _waits_in_company(flows, back, shared)
+    return _waits_in_company(flows, back)
 
 
 def _alike(
