@@ -124,3 +124,13 @@ def test_a_full_nic_that_drops_is_no_bad_link_of_a_sender_that_loses_a_little_el
         "flows": type(table)("flows", {**table.columns, "retransmits": again}, table.rows)
     })  # fmt: skip
     assert {each.fault for each in diagnose(lossy).verdicts} == {FaultClass.INCAST}
+
+
+def test_a_connection_that_waits_much_longer_than_others_of_its_nic_is_slow() -> None:
+    """As recorded live: one connection is throttled at h0, and other flows of h0 wait a little."""
+    little = (0.034, 0.031, 0.03, 0.035, 0.033, 0.034, 0.03, 0.031)
+    waits: Delays = {(0, 1): little, (0, 3): little, (0, 2): (4.4,) * 8, (2, 0): (8.3,) * 8}
+    found = named(8, waits)
+    assert {each.fault for each in found} == {FaultClass.SLOW_FLOW}
+    ends = {"h0/n:1>h2/n:1", "h2/n:1>h0/n:1"}
+    assert {name for each in found for name in each.subjects} <= ends
