@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fabric.test_watch import PER_SECOND, PORTS, Fabric
+from tests.fabric.test_fault_locator import PER_SECOND, PORTS, Fabric
 
 from syntony.fabric import history
 from syntony.fabric.candidates import Listing

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from tests.fabric.flow_rows import FlowCounts, add
-from tests.fabric.test_watch import PER_SECOND, Fabric
+from tests.fabric.test_fault_locator import PER_SECOND, Fabric
 
 from syntony.fabric import staleness
 from syntony.fabric.book import PathBook, Way

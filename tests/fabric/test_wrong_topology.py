@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import pytest
-from tests.fabric.test_watch import HOSTS, LEAVES, SPINES, Fabric
+from tests.fabric.test_fault_locator import HOSTS, LEAVES, SPINES, Fabric
 
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.fault_locator import FaultLocator, reply

@@ -25,8 +25,8 @@ LOSSY_BACKOFF = 2
 """Of such a flow two retransmissions by the timer, 200 and 400 ms apart, have to be lost too: in a
 queue that drops every third segment that happens to one loss in nine."""
 LOSSY_SILENT_NS = 500 * MS
-"""… and with a timer that was made faster (`Quicken`) as long must pass: what a queue loses in
-150 ms is one loss, not two."""
+"""… and with a shortened timer (`ShortenTimeout`) this long must pass: losses of a queue within
+150 ms count as one."""
 
 
 ANNOUNCED_NS = 1 * S
@@ -285,7 +285,7 @@ class MptcpConnection:
         """Address of its first subflow: of the family that all others have."""
         self.local_port = 0
         self.announced_ns = now_ns
-        self.heard_by_ns = now_ns + ANNOUNCED_NS
+        self.announced_by_ns = now_ns + ANNOUNCED_NS
         """By then the peer has announced what it has, or we have missed it."""
         self.alone_ns: int | None = None
         """Since when it has no living subflow, or only such as may be dying."""

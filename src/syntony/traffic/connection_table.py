@@ -13,7 +13,6 @@ from syntony.model import S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, ip_version
 from syntony.traffic import events
 from syntony.traffic.connection import MptcpConnection, RemoteAddress, Subflow, SubflowState
-from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
     Announce,
@@ -29,6 +28,7 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.joins import join_failed, join_succeeded
 from syntony.traffic.policy import Policy, is_named
+from syntony.traffic.source_ports import SourcePorts
 from syntony.traffic.standby import refused_standby
 
 FORGET_NS = 5 * S
@@ -50,7 +50,7 @@ class ConnectionTable:
         ports: source ports that failed are avoided from then on.
     """
 
-    def __init__(self, policy: Policy, health: Health, ports: Ports) -> None:
+    def __init__(self, policy: Policy, health: Health, ports: SourcePorts) -> None:
         self._policy = policy
         self._health = health
         self._ports = ports

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from syntony.traffic.chains import FULL
 from syntony.traffic.demand import Flow
 from syntony.traffic.fair import Floats
+from syntony.traffic.measurements import FreshMeasurements, Measurements
 from syntony.traffic.moves import MoveCause, MovePolicy
 from syntony.traffic.problem import (
     DEAD,
@@ -20,7 +21,6 @@ from syntony.traffic.problem import (
     link_names,
     make_problem,
 )
-from syntony.traffic.seen import Fresh, Seen
 
 HEADROOM = 1.25
 """A flow that nothing holds back may send so much more in the next window."""
@@ -67,7 +67,7 @@ class Model:
         """A row's path."""
         return self.flows[number].paths[row - int(self._problem.first[number])].path_id
 
-    def learn_capacities(self, seen: Seen) -> None:
+    def learn_capacities(self, seen: Measurements) -> None:
         """Capacities change seldom: what hangs on them is made again when they do. Where none is
         known, every link is taken for one that carries the most that was ever seen on any."""
         reported = {name: seen.capacities[name] for name in self.names if name in seen.capacities}
@@ -83,7 +83,7 @@ class Model:
         self._problem = self._made(known_capacities(self.names, reported))
         self._requested = np.where(self._requested < before, self._requested, self._problem.wanted)
 
-    def _most(self, seen: Seen) -> float:
+    def _most(self, seen: Measurements) -> float:
         """The largest load of a link, measured or the sum of our flows' rates."""
         sums: Counter[str] = Counter()
         for flow in self.flows:
@@ -97,7 +97,7 @@ class Model:
     def alive(self, row: int) -> bool:
         return bool((self._problem.capacity[self.links(row)] > 0).all())
 
-    def background(self, fresh: Fresh, policy: MovePolicy, choice: Choice) -> Floats:
+    def background(self, fresh: FreshMeasurements, policy: MovePolicy, choice: Choice) -> Floats:
         """Traffic of others on each link, bits per second: what was measured there less what our
         flows sent over it then."""
         found = np.zeros(len(self._problem.capacity))
@@ -119,7 +119,7 @@ class Model:
         return np.where(found > policy.background_floor * self._problem.capacity, found, 0.0)
 
     def suffering(
-        self, fresh: Fresh, policy: MovePolicy, choice: Choice, background: Floats
+        self, fresh: FreshMeasurements, policy: MovePolicy, choice: Choice, background: Floats
     ) -> dict[str, tuple[MoveCause, str]]:
         """Flows that something must or may be done for, with what was seen. Learns on the way what
         each flow asks for: one that nothing holds back and that sends little wants no more."""
@@ -138,7 +138,9 @@ class Model:
                     found[flow.flow_id] = (MoveCause.CROWDED, why)
         return found
 
-    def _crowded_links(self, fresh: Fresh, policy: MovePolicy, use: Floats) -> NDArray[np.bool_]:
+    def _crowded_links(
+        self, fresh: FreshMeasurements, policy: MovePolicy, use: Floats
+    ) -> NDArray[np.bool_]:
         """Links that are asked for more than they have, or measured full."""
         crowded = np.asarray(use > FULL)
         for place, name in enumerate(self.names):
@@ -147,7 +149,9 @@ class Model:
                 crowded[place] = True
         return crowded
 
-    def _why(self, number: int, path_id: str, fresh: Fresh, policy: MovePolicy, held: bool) -> str:
+    def _why(
+        self, number: int, path_id: str, fresh: FreshMeasurements, policy: MovePolicy, held: bool
+    ) -> str:
         """What shows that a flow suffers; empty if nothing does."""
         flow_id = self.flows[number].flow_id
         wanted = float(self._problem.wanted[number])

@@ -17,11 +17,11 @@ from syntony.traffic.budget import Budget
 from syntony.traffic.demand import Flow
 from syntony.traffic.fair import Floats
 from syntony.traffic.hold_down import HoldDown
+from syntony.traffic.measurements import FreshMeasurements, Measurements
 from syntony.traffic.model import Choice, Model
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.place import Placer, solve
 from syntony.traffic.problem import DEAD
-from syntony.traffic.seen import Fresh, Seen
 from syntony.traffic.trials import MoveTrial, TrialResult, group_moves, links_of, rates_since
 
 URGENT = {MoveCause.DEAD, MoveCause.UNPLACED}
@@ -102,7 +102,7 @@ class Mover:
                 else:
                     self._untried[flow_id] = now_ns + self.policy.retry_ns
 
-    def step(self, seen: Seen, now_ns: int) -> tuple[FlowMove, ...]:
+    def step(self, seen: Measurements, now_ns: int) -> tuple[FlowMove, ...]:
         """What to do now, of what is seen now."""
         if not self._paths:
             return ()
@@ -117,7 +117,7 @@ class Mover:
                 for flow_id in tuple(trial.waiting):
                     self.done(flow_id, now_ns, ok=False)
 
-    def _judge(self, seen: Seen, now_ns: int) -> list[FlowMove]:
+    def _judge(self, seen: Measurements, now_ns: int) -> list[FlowMove]:
         """End the trials that can be judged; moves that undo those without effect."""
         wanted = self._model.wanted
         undone: list[FlowMove] = []
@@ -155,10 +155,10 @@ class Mover:
                 )
         return moves
 
-    def _decide(self, seen: Seen, now_ns: int) -> list[FlowMove]:
+    def _decide(self, seen: Measurements, now_ns: int) -> list[FlowMove]:
         model, policy = self._model, self.policy
         choice = model.choice(self._paths)
-        fresh = Fresh(seen, now_ns, policy.stale_ns)
+        fresh = FreshMeasurements(seen, now_ns, policy.stale_ns)
         background = model.background(fresh, policy, choice)
         reasons = model.suffering(fresh, policy, choice, background)
         on_trial = self.on_trial
@@ -206,7 +206,7 @@ class Mover:
         choice: Choice,
         background: Floats,
         reasons: dict[str, tuple[MoveCause, str]],
-        seen: Seen,
+        seen: Measurements,
         now_ns: int,
     ) -> Choice:
         """Where placement would have the flows, given who may move and where to."""
@@ -268,7 +268,7 @@ class Mover:
         return moves
 
     def _start(
-        self, moves: Iterable[FlowMove], seen: Seen, now_ns: int, *, undo: bool = False
+        self, moves: Iterable[FlowMove], seen: Measurements, now_ns: int, *, undo: bool = False
     ) -> None:
         """Moves are on their way: remember how things were."""
         moves = list(moves)

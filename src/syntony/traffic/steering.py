@@ -19,7 +19,6 @@ from syntony.traffic.connection import (
     Subflow,
     SubflowState,
 )
-from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import (
@@ -35,10 +34,11 @@ from syntony.traffic.peers import JoinPair, Peers, join_port, remote_at
 from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.redundancy import DEGRADED_NS, Redundancy
 from syntony.traffic.round_trips import RoundTrips
+from syntony.traffic.source_ports import SourcePorts
 from syntony.traffic.standby import Standby
 from syntony.traffic.turn import Turn
 
-_WILLING = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
+_VOLUNTARY = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
 """Nothing is wrong with the path that is left."""
 LOOK_AGAIN_NS = 100 * MS
 """Between two looks at a hanging subflow whose path is not probed; others are sampled seldom."""
@@ -59,9 +59,9 @@ class Steering:
         self._redundancy = Redundancy(health)
         self.round_trips = RoundTrips()
         self.standby = Standby(policy, health, self.round_trips)
-        self.ports = Ports(policy, seed)
+        self.ports = SourcePorts(policy, seed)
         self.stopped = False
-        self.heard_ns: int | None = None
+        self.events_read_ns: int | None = None
         """Until when the kernel's events have been read; None: until now."""
 
     @property
@@ -74,8 +74,8 @@ class Steering:
         turn = Turn(conn, now_ns, [], [])
         if conn.job:
             self._leave(turn)
-            self._renew(turn)
-            self._count_alone(turn)
+            self._replace_stalled(turn)
+            self._update_alone(turn)
             self.standby.check(turn, self.living(conn), acting=self.acting)
             if self.acting and conn.local:
                 call = conn.accepted and self._needs_cross_rail(turn)
@@ -106,10 +106,10 @@ class Steering:
             if subflow.stalled is None and self.fault(conn, subflow) is None
         ]
 
-    def _count_alone(self, turn: Turn) -> None:
+    def _update_alone(self, turn: Turn) -> None:
         """Since when nothing that is beyond doubt carries data."""
         conn = turn.conn
-        if any(not self._doubtful(each) for each in self.living(conn)):
+        if any(not self._unanswered(each) for each in self.living(conn)):
             conn.alone_ns = None
             conn.called = False
         elif conn.alone_ns is None:
@@ -125,8 +125,8 @@ class Steering:
             turn.dues.append(from_ns)
         return turn.now_ns >= from_ns
 
-    def _doubtful(self, subflow: Subflow) -> bool:
-        return self._health.doubtful(*subflow.pair)
+    def _unanswered(self, subflow: Subflow) -> bool:
+        return self._health.unanswered(*subflow.pair)
 
     def _is_outlived(self, conn: MptcpConnection, subflow: Subflow) -> bool:
         return any(self._outlives(each, subflow) for each in self.living(conn))
@@ -136,7 +136,7 @@ class Steering:
         the peer answers no probes, this is the only way to distinguish them."""
         silent_ns = self._policy.silence_ns
         later = subflow.moved_ns > other.acked_ns + silent_ns
-        return later and self._health.mute(subflow.flow.remote)
+        return later and self._health.is_unresponsive(subflow.flow.remote)
 
     # --- leaving ---
 
@@ -146,10 +146,10 @@ class Steering:
             reason = self.fault(turn.conn, subflow)
             if subflow.state is SubflowState.COMING:
                 late_ns = subflow.since_ns + self._policy.join_ns
-                heard_ns = turn.now_ns if self.heard_ns is None else self.heard_ns
+                events_read_ns = turn.now_ns if self.events_read_ns is None else self.events_read_ns
                 if subflow.one_of and turn.conn.carries(subflow.pair):
                     self._drop(turn, subflow, "another one is up")
-                elif reason is not None or heard_ns >= late_ns:
+                elif reason is not None or events_read_ns >= late_ns:
                     self._give_up(turn, subflow)
                 else:
                     turn.dues.append(late_ns)
@@ -180,7 +180,7 @@ class Steering:
         conn, flow, pair = turn.conn, subflow.flow, subflow.pair
         others = [each for each in self.living(conn) if each is not subflow]
         sure = [
-            each for each in others if not self._doubtful(each) or self._outlives(each, subflow)
+            each for each in others if not self._unanswered(each) or self._outlives(each, subflow)
         ]
         wanted = max(1, self._policy.min_paths)
         if len(sure) < wanted <= len(others):
@@ -188,15 +188,15 @@ class Steering:
             turn.dues.append(turn.now_ns + self._policy.settle_ns)
             return
         if len(others) < wanted:
-            self._tell(turn, subflow, "keep-last-path", reason)
+            self._note(turn, subflow, "keep-last-path", reason)
             return
         if not self.acting:
-            self._tell(turn, subflow, "would-leave", reason)
+            self._note(turn, subflow, "would-leave", reason)
             return
         if not self._allowed(turn):
             return
         del conn.subflows[flow]
-        if reason.cause not in _WILLING:
+        if reason.cause not in _VOLUNTARY:
             conn.lost[pair] = reason
         if reason.cause is Cause.FABRIC:
             conn.stalls.setdefault(pair, HoldDown()).failed(turn.now_ns, self._policy)
@@ -206,7 +206,7 @@ class Steering:
         # After the destruction: the kernel sends it over the first subflow it has.
         nic, _ = pair
         in_use = any(each.nic == nic for each in others)
-        if reason.cause not in _WILLING | {Cause.PEER} and nic in conn.announced and not in_use:
+        if reason.cause not in _VOLUNTARY | {Cause.PEER} and nic in conn.announced and not in_use:
             number = conn.announced.pop(nic)
             turn.out.append(
                 Withdraw(
@@ -225,7 +225,7 @@ class Steering:
         return False
 
     @staticmethod
-    def _tell(turn: Turn, subflow: Subflow, action: str, reason: Reason) -> None:
+    def _note(turn: Turn, subflow: Subflow, action: str, reason: Reason) -> None:
         reported = f"{action} {reason.cause}"
         if subflow.reported != reported:
             subflow.reported = reported
@@ -241,14 +241,14 @@ class Steering:
 
     # --- replacing ---
 
-    def _renew(self, turn: Turn) -> None:
+    def _replace_stalled(self, turn: Turn) -> None:
         """Stalled subflows between NICs that live: the fabric has lost this flow's way."""
         conn = turn.conn
         for subflow in list(conn.subflows.values()):
             flow = subflow.flow
             if subflow.stalled is None or self.fault(conn, subflow) is not None:
                 continue
-            if self._doubtful(subflow) and not self._is_outlived(conn, subflow):
+            if self._unanswered(subflow) and not self._is_outlived(conn, subflow):
                 # No matter of this flow's way: the probes will tell of the pair, or where the peer
                 # answers none, the data that go over others instead.
                 turn.dues.append(turn.now_ns + LOOK_AGAIN_NS)
@@ -257,7 +257,7 @@ class Steering:
             if len(self.living(conn)) >= max(1, self._policy.min_paths):
                 self.end(turn, subflow, subflow.stalled)
             elif not self.acting:
-                self._tell(turn, subflow, "would-replace", subflow.stalled)
+                self._note(turn, subflow, "would-replace", subflow.stalled)
             elif not any(each.state is SubflowState.COMING for each in conn.subflows.values()):
                 self._replace(turn, subflow, subflow.stalled)
 
@@ -266,7 +266,7 @@ class Steering:
         flow = subflow.flow
         remote = remote_at(turn.conn, flow.remote)
         if remote is None:
-            self._tell(turn, subflow, "keep-last-path", reason)
+            self._note(turn, subflow, "keep-last-path", reason)
             return
         way = JoinPair(subflow.nic or "", flow.local, remote)
         due_ns = self._alone_from_ns(turn.conn, way)
@@ -317,15 +317,15 @@ class Steering:
         return max(
             conn.free_from_ns(*way.pair),
             self._health.usable_from_ns(*way.pair),
-            self._peers.given_back_ns(way),
+            self._peers.withdrawn_retry_ns(way),
         )
 
     def _alone_from_ns(self, conn: MptcpConnection, way: JoinPair) -> int:
         """When to join over a pair while nothing else lives: the first path that is seen alive is
         used at once; only joins that failed since then are a reason to wait."""
-        sure = self._health.reaches(*way.pair) and not self._health.doubtful(*way.pair)
+        sure = self._health.reaches(*way.pair) and not self._health.unanswered(*way.pair)
         due_ns = conn.tries(*way.pair).free_from_ns(self._health.revived_ns(*way.pair))
-        return due_ns if sure else max(due_ns, self._peers.given_back_ns(way))
+        return due_ns if sure else max(due_ns, self._peers.withdrawn_retry_ns(way))
 
     def _join_across(self, turn: Turn, family: int) -> None:
         """Join where no rail is left with both NICs alive, as far as known: across rails, or to an
@@ -358,17 +358,17 @@ class Steering:
         them, but in its own good time), or in a crowd. Only where the peer's agent answers probes;
         if it has not announced the address, its kernel refuses the join, which costs a packet."""
         conn = turn.conn
-        if conn.accepted or not self._peers.unheard(conn, family):
+        if conn.accepted or not self._peers.unannounced(conn, family):
             return
-        if turn.now_ns >= conn.heard_by_ns:
-            conn.heard_by_ns = turn.now_ns + ANNOUNCED_NS
+        if turn.now_ns >= conn.announced_by_ns:
+            conn.announced_by_ns = turn.now_ns + ANNOUNCED_NS
             nics = {nic.rail: nic.name for nic in self._health.nics()}
             self._peers.assume(
                 conn,
                 family,
                 lambda address, rail: self._health.reaches(nics.get(rail, ""), address),
             )
-        turn.dues.append(conn.heard_by_ns)
+        turn.dues.append(conn.announced_by_ns)
 
     def _trim(self, turn: Turn) -> None:
         """One subflow a pair is enough; the initiator decides which, when both are settled."""

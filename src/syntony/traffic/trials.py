@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from syntony.traffic.demand import Flow
+from syntony.traffic.measurements import MeasuredRate, Measurements
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
-from syntony.traffic.seen import MeasuredRate, Seen
 
 
 class TrialResult(enum.Enum):
@@ -61,7 +61,7 @@ class MoveTrial:
         self.before.pop(flow_id, None)
 
     def judge(
-        self, seen: Seen, wanted: Mapping[str, float], policy: MovePolicy, now_ns: int
+        self, seen: Measurements, wanted: Mapping[str, float], policy: MovePolicy, now_ns: int
     ) -> TrialResult:
         """Whether it helped.
 
