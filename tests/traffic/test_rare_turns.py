@@ -324,7 +324,7 @@ def test_a_way_that_is_another_connections_by_now_or_whose_address_is_gone_is_le
     known.wires = tuple(way for way in known.wires if way != known.wire)
     fault = plain._fault(known)
     assert fault is not None
-    assert (fault.cause, "another connection's" in fault.evidence) == (Cause.ADDRESS, True)
+    assert (fault.cause, "another connection" in fault.evidence) == (Cause.ADDRESS, True)
     gone = plain._pair_fault(OWN._replace(local="10.8.0.1"))
     assert gone is not None
     assert gone.evidence == "10.8.0.1 is no longer here"
