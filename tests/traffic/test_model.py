@@ -262,7 +262,7 @@ def test_a_link_that_changes_its_speed_changes_what_flows_ask_for() -> None:
     alone = {"j0": "s0", "j1": "s1"}
     suffering(found, seen(0.0), alone)
     found.learn_capacities(Measurements(capacities=LINKS | {"h1->leaf0": 40 * GBPS}))
-    assert found.wanted == {"j0": 100.0 * GBPS, "j1": 40.0 * GBPS}
+    assert found.ideal_bps == {"j0": 100.0 * GBPS, "j1": 40.0 * GBPS}
     assert use(found, alone) | {} == use(found, alone)
     assert use(found, alone)[UP] == 0.5, "what was learnt of the other is kept"
     assert use(found, alone)["leaf0->spine1"] == 0.4

@@ -223,7 +223,7 @@ def test_the_last_path_stays_where_the_peer_cannot_be_joined() -> None:
 def test_rails_without_an_address_of_the_family_are_not_wanted() -> None:
     host = Host(six=True)
     host.health._nics["nic1"].addresses = (here(1),)
-    ways = list(host.steering._peers.wanted(_with_remotes(host.conn), 6))
+    ways = list(host.steering._peers.join_pairs(_with_remotes(host.conn), 6))
     assert [way.nic for way in ways] == ["nic0"]
 
 

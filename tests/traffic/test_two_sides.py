@@ -57,7 +57,7 @@ def test_unplaced_flows_of_three_tiers_are_placed_apart() -> None:
     problem = problem_of(flows)
     chosen = solve(problem)
     assert (chosen >= 0).all()
-    assert problem.load(chosen).max() == pytest.approx(problem.wanted[0])
+    assert problem.load(chosen).max() == pytest.approx(problem.ideal_bps[0])
 
 
 def test_a_dead_path_of_three_tiers_is_left_for_one_that_lives() -> None:
@@ -93,7 +93,7 @@ def test_moves_are_counted_and_loads_follow_them() -> None:
     assert made.moves == 1
     made.put(0, DEAD)
     assert made.moves == 2
-    assert problem.load(made.chosen).max() == problem.wanted[1]
+    assert problem.load(made.chosen).max() == problem.ideal_bps[1]
     assert made.emptiest(0) == int(problem.first[0]) + 1
 
 

@@ -68,7 +68,7 @@ class Peers:
         after_ns = self._policy.join_max_ns if alive else self._policy.hold_down_max_ns
         return withdrawn.at_ns + after_ns
 
-    def wanted(
+    def join_pairs(
         self, conn: MptcpConnection, family: int, *, across: bool = False
     ) -> Iterator[JoinPair]:
         """Pairs of NICs on one rail, or across rails."""

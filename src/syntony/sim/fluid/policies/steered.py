@@ -90,7 +90,7 @@ class Steered(PlacingPolicy):
         if not len(flows):
             return False
         ways = self.field.path(flows, seen.pick[flows])
-        short = seen.rate[flows] < SHORT * self.field.wanted(flows)
+        short = seen.rate[flows] < SHORT * self.field.ideal_rates(flows)
         return bool((short | (seen.delay_ns(ways) >= QUEUE_NS)).any())
 
     def _of_pair(self, flow: int) -> tuple[tuple[CandidatePath, ...], dict[str, int]]:
