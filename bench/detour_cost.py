@@ -21,7 +21,7 @@ from bench.run_overhead import ask
 
 from syntony.io.detours import DetourTable
 from syntony.model.paths import FourTuple
-from syntony.traffic.ways import REDRAWS, ways_of
+from syntony.traffic.plain_wires import REDRAWS, other_wires
 
 NEAR, FAR = "10.0.0.1", "10.0.0.2"
 PORTS = range(61_000, 65_536)
@@ -50,7 +50,7 @@ def filled(count: int, *, mirrored: bool = False) -> tuple[DetourTable, float, f
     near, far = own[0].local, own[0].remote
     rails = ({near: 0, near.replace(".9.", ".8."): 1}, {far: 0, far.replace(".9.", ".8."): 1})
     # Other ports collide where a thousand are between two hosts; decisions leave those out.
-    ways = [(flow, ways_of(flow, *rails, PORTS)[REDRAWS:]) for flow in own]
+    ways = [(flow, other_wires(flow, *rails, PORTS)[REDRAWS:]) for flow in own]
     table = DetourTable()
     table.beat()
     began_s = time.perf_counter()

@@ -126,7 +126,7 @@ def main() -> None:
         field.settle()
         field.observe(0.0)
         spent.append(time.perf_counter() - start)
-        mean = float((field.rate / field.wanted(everybody)).mean())
+        mean = float((field.rate / field.ideal_rates(everybody)).mean())
     print(f"simulator, ECMP: {1 / statistics.median(spent):.2f} epochs/s; mean rate {mean:.3f}")
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"peak RSS {peak_mb:.0f} MB")

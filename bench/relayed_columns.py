@@ -27,8 +27,8 @@ from syntony.controller.probed_rows import RowBuffer
 from syntony.controller.relayed_rows import Names, opened, rows_stored
 from syntony.controller.stored_rows import StoredRows
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.history import SecondCounts
-from syntony.fabric.watch import Watch
 from syntony.wire.coding import encode
 from syntony.wire.gateways import RowsStored, from_gateway
 from syntony.wire.tables import HEARD, PROBE
@@ -55,7 +55,7 @@ def main() -> int:
     return 0
 
 
-class Unjudged(Watch):
+class Unjudged(FaultLocator):
     """Numbers flows, and judges nothing."""
 
     def __init__(self) -> None:

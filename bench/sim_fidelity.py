@@ -51,7 +51,7 @@ def completion_us(preset: str, policy: str, seed: int) -> tuple[float, float]:
     settings = RunSettings(seed=seed)
     tools = Tools(share=max_min, colouring=NativeColouring)
     field, player = make_policy(policy, net, traffic, settings, tools)
-    done = FluidRun(field, player, settings).to_the_end()
+    done = FluidRun(field, player, settings).run_to_end()
     return float(done.end_ns.max()) / 1000, float(done.end_ns.mean()) / 1000
 
 

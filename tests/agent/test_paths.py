@@ -13,7 +13,7 @@ from tests.live import eventually
 from syntony.agent import paths
 from syntony.agent.paths import PathTracer
 from syntony.fabric import learn
-from syntony.fabric.learn import Ask
+from syntony.fabric.learn import HopQuery
 from syntony.io.traceroute import HopReply
 from syntony.mesh.stats import Columns
 from syntony.model import S
@@ -29,7 +29,7 @@ class Wire:
     def __init__(self, _addresses: dict[str, str]) -> None:
         self._answers: list[HopReply] = []
 
-    def send(self, ask: Ask, _now_ns: int) -> None:
+    def send(self, ask: HopQuery, _now_ns: int) -> None:
         self._answers.append(HopReply(ask, f"10.9.0.{ask.ttl}"))
 
     def receive(self, _now_ns: int) -> list[HopReply]:
@@ -44,7 +44,7 @@ class Wire:
 def tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[PathTracer]:
     monkeypatch.setattr(paths, "Traceroute", Wire)
     monkeypatch.setattr(learn, "AGAIN_NS", 1_000 * S)
-    monkeypatch.setattr(learn, "DOUBT_NS", 0)
+    monkeypatch.setattr(learn, "RETRACE_NS", 0)
     monkeypatch.setattr(paths, "CONFIRMED_NS", 0)
     monkeypatch.setattr(paths, "_TURN_S", 0.02)
     made = PathTracer("h0")
@@ -93,7 +93,7 @@ def test_a_flow_that_lost_probes_on_the_way_out_is_traced_again(
     """… and no other: what its replies lost is its peer's to trace."""
     tracer.plan([flow(number) for number in range(2)], 8620)
     assert len(learnt(tracer, 4)) == 4
-    tracer.doubt(seen(lost, unresolved), time.monotonic_ns())
+    tracer.suspect(seen(lost, unresolved), time.monotonic_ns())
     assert learnt(tracer, 1) == [("h0/rail0", PEER, PORTS[1])]
 
 
@@ -103,9 +103,9 @@ def test_what_is_as_it_was_is_told_of_now_and_then(
     tracer.plan([flow(0)], 8620)
     assert len(learnt(tracer, 2)) == 2
     monkeypatch.setattr(paths, "CONFIRMED_NS", 5 * S)
-    tracer.doubt(seen((1, 0), (0, 0)), time.monotonic_ns())
+    tracer.suspect(seen((1, 0), (0, 0)), time.monotonic_ns())
     eventually(lambda: tracer.rows(10 * S, 0) is not None, "the path once more")
-    tracer.doubt(seen((1, 0), (0, 0)), time.monotonic_ns())
+    tracer.suspect(seen((1, 0), (0, 0)), time.monotonic_ns())
     assert tracer.rows(15 * S - 1, 0) is None
     eventually(lambda: tracer.rows(15 * S, 0) is not None, "the path a third time")
 
@@ -117,7 +117,7 @@ def test_a_thread_that_comes_late_takes_the_answers_that_wait_for_it(
     """As on a host short of CPU; what was left out would be reported as silent."""
 
     class Mute(Wire):
-        def send(self, ask: Ask, now_ns: int) -> None:
+        def send(self, ask: HopQuery, now_ns: int) -> None:
             if ask.ttl != mute:
                 super().send(ask, now_ns)
 

@@ -14,7 +14,7 @@ from syntony.agent.steering.path_corroboration import Corroborated
 from syntony.errors import MissingError
 from syntony.model import MS, S
 from syntony.model.paths import PathEvent
-from syntony.traffic.pair_timeouts import AWAY_NS
+from syntony.traffic.pair_timeouts import PAUSE_NS
 from syntony.traffic.policy import Policy
 
 
@@ -102,7 +102,7 @@ def _closed(thread: Thread) -> Iterator[Thread]:
 
 def test_a_pause_between_two_turns(thread: Thread) -> None:
     assert thread.turn() == ["decides"]
-    thread.pause(AWAY_NS - MS)
+    thread.pause(PAUSE_NS - MS)
     assert thread.turn() == ["decides"]
     thread.pause(20 * S)
     assert thread.turn() == ["away", "decides"]
@@ -114,5 +114,5 @@ def test_a_pause_while_a_turn_reads(thread: Thread) -> None:
     assert thread.turn() == ["decides"]
     thread.source.meanwhile = lambda: thread.pause(20 * S)
     assert thread.turn() == ["away", "decides"]
-    thread.source.meanwhile = lambda: thread.pause(AWAY_NS - MS)
+    thread.source.meanwhile = lambda: thread.pause(PAUSE_NS - MS)
     assert thread.turn() == ["decides"], "that pause was said"

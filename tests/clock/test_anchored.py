@@ -38,7 +38,7 @@ def step(fleet: SimulatedFleet, lies_ns: dict[str, float] | None = None) -> list
         readings.append(
             UtcReading(node=node, local_ns=local_ns, utc_minus_ns=utc_minus_ns, bound_ns=50.0)
         )
-    fleet.solver.hear(readings)
+    fleet.solver.add_readings(readings)
     return fleet.step(lambda _window, _a, _b: (Way(0.4), QUIET))
 
 

@@ -74,9 +74,9 @@ def test_a_load_one_way_is_no_offset(noise: str, turned: bool) -> None:
 
 
 def test_outliers_below_the_floor_leave_the_choice_to_the_mixture() -> None:
-    chosen = [fitted(seed, "hardware", QUIET, QUIET)[0].piled for seed in SEEDS]
+    chosen = [fitted(seed, "hardware", QUIET, QUIET)[0].clustered for seed in SEEDS]
     assert np.mean(chosen) > 0.3
-    chosen = [fitted(seed, "exponential", QUIET, QUIET)[0].piled for seed in SEEDS]
+    chosen = [fitted(seed, "exponential", QUIET, QUIET)[0].clustered for seed in SEEDS]
     assert np.mean(chosen) < 0.1
 
 

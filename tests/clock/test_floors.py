@@ -16,7 +16,15 @@ KNOWN = Floors(5_000.0, 6_000.0)
 def _window(gap_ns: float, *, certain: bool = False) -> WindowFit:
     line = EnvelopeLine(0.0, 5_000.0, 6_000.0)
     return WindowFit(
-        line, 1.0, 1e-18, 0.0, 5.0, piled=False, sharp=True, certain=certain, gap_ns=gap_ns
+        line,
+        1.0,
+        1e-18,
+        0.0,
+        5.0,
+        clustered=False,
+        floor_confirmed=True,
+        certain=certain,
+        gap_ns=gap_ns,
     )
 
 

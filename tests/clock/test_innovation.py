@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from syntony.clock.gauge import held
+from syntony.clock.gauge import hold_over
 from syntony.clock.innovation import EXPLAINED_NIS, DriftRamp, Innovations
 from syntony.clock.samples import Clouds, PairSamples
 from syntony.clock.tracker import PairTracker, Tracked
@@ -260,7 +260,7 @@ def test_sigma_in_holdover_is_as_large_as_what_clocks_do() -> None:
         state=ClockState.SYNCHRONIZED,
     )
     for age_s in (30, 300):
-        kept = held(line, age_s * S)
+        kept = hold_over(line, age_s * S)
         errors = rng.uniform(-173, 173, 2_000) * age_s + rng.normal(0, 20, 2_000)
         z = errors / kept.sigma_ns
         assert 0.8 < float(np.sqrt(np.mean(z**2))) < 1.25, f"after {age_s} s"

@@ -109,11 +109,11 @@ def test_a_silent_clock_is_held_over_with_a_growing_sigma_then_forgotten() -> No
 def test_only_clocks_without_fresh_edges_are_away() -> None:
     fleet = Fleet(seed=1)
     fleet.step()
-    assert fleet.solver.away() == ()
+    assert fleet.solver.held_over() == ()
     fleet.alive.remove(5)
     for _ in range(5):
         fleet.step()
-    assert [line.node for line in fleet.solver.away()] == [name(5)]
+    assert [line.node for line in fleet.solver.held_over()] == [name(5)]
 
 
 def test_a_stepped_clock_is_disrupted_and_the_others_do_not_move() -> None:
@@ -254,6 +254,6 @@ def test_a_clock_that_nobody_told_an_epoch_of_is_in_its_first() -> None:
 def test_fleet_time_that_is_given_another_rate_goes_on_from_that_instant() -> None:
     line = Timeline(node="h0", ref_ns=EPOCH_NS, offset_ns=7_000.0, drift_ppb=0.0, sigma_ns=1.0)
     at_ns = EPOCH_NS + 10 * S
-    led = gauge.led(line, Lead(at_ns, 300, 1_000.0))
+    led = gauge.apply_lead(line, Lead(at_ns, 300, 1_000.0))
     assert led.to_fleet_ns(line.to_local_ns(at_ns)) == at_ns + 300
     assert led.to_fleet_ns(line.to_local_ns(at_ns + S)) == at_ns + S + 300 + 1_000

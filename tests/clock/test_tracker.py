@@ -6,8 +6,8 @@ from bench.simulated import stamps
 from bench.simulated.fleet import QUIET, Way, probe_pairs
 from tests.clock.pairs import LONGER, STUCK, WINDOW_NS, Pair
 
+from syntony.clock.floor_evidence import floor_evidence
 from syntony.clock.samples import Clouds
-from syntony.clock.sharpness import floor_evidence
 from syntony.clock.tracker import WindowUse
 from syntony.io.window_fit import fit_window
 from syntony.model import S
@@ -216,7 +216,7 @@ def test_doubt_of_a_floor_is_dropped_by_windows_with_probes_of_their_own(seed: i
     for quarter in range(20):
         clouds = pair.window(advance_ns=WINDOW_NS // 4)
         fit = fit_window(clouds)
-        certain |= floor_evidence(clouds, fit.line.slope, clustered=fit.sharp).certain
+        certain |= floor_evidence(clouds, fit.line.slope, clustered=fit.floor_confirmed).certain
         tracked = pair.tracker.step(clouds)
         assert tracked is not None
         doubtful.append(pair.sigma_ns(tracked))

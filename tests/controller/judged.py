@@ -12,7 +12,7 @@ from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.incidents import IncidentService, Slas
 from syntony.controller.silence import NOBODY_REFUSED
-from syntony.fabric.extra_probes import Note, suspected
+from syntony.fabric.extra_probes import SuspectNote, suspected
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.state import ControlState
@@ -82,7 +82,7 @@ class Control:
         self.homes: dict[str, str] = {}
         self.answering: frozenset[str] = frozenset()
         self.refused = NOBODY_REFUSED
-        self.notes: dict[frozenset[str], Note] = {}
+        self.notes: dict[frozenset[str], SuspectNote] = {}
         self.gateways: list[Observation] = []
         self.changes: list[IncidentChange] = []
         self.kept: ControlState | None = None

@@ -16,9 +16,9 @@ from syntony.controller.incidents import Slas
 from syntony.controller.locating import PATHS_BACK_NS
 from syntony.fabric import history
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.fabric.history import FIELDS, SecondCounts
-from syntony.fabric.learn import Ask, FlowKey, Learnt
-from syntony.fabric.watch import Watch, reply
+from syntony.fabric.learn import FlowKey, HopQuery, TracedPath
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -69,7 +69,7 @@ class Probed(World):
         self._skew = {nic: self.rng.uniform(0, SKEW) for nic in control.homes}
         self._late_heard: dict[tuple[str, str], int] = {}
         self._waiting: list[tuple[int, SecondCounts, dict[tuple[str, str], int]]] = []
-        self._stored: list[tuple[int, str, list[Learnt]]] = []
+        self._stored: list[tuple[int, str, list[TracedPath]]] = []
         self._crossed: dict[Way, tuple[str, ...]] = {}
         self._routed: tuple[object, ...] = ()
         self._away_until = 0
@@ -79,7 +79,7 @@ class Probed(World):
         assert self.control.kept is not None
         self.book = PathBook()
         self.service = FabricChangeService(self.book, self.control.kept)
-        self.watch = Watch(self.book)
+        self.watch = FaultLocator(self.book)
         self._numbered = -1
         self.findings: tuple[Finding, ...] = ()
 
@@ -112,7 +112,7 @@ class Probed(World):
             known = self._crossed[way] = (*stops, *links)
         return known
 
-    def answer(self, ask: Ask) -> str:
+    def answer(self, ask: HopQuery) -> str:
         device = super().answer(ask)
         if not device or self.leaf[ask.flow.src] in self.down:
             return ""
@@ -187,7 +187,7 @@ class Probed(World):
         for flow in (self.flows[place] for place in lossy):
             dst = flow.dst.partition("/")[0]
             key = FlowKey("rail0", flow.src.partition("/")[0], dst, flow.sport, flow.dport)
-            self._by_nic[flow.src].learner.doubt([key], self.now_ns)
+            self._by_nic[flow.src].learner.suspect([key], self.now_ns)
 
     def _locate(self) -> None:
         """Every second."""

@@ -16,7 +16,7 @@ from syntony.controller.extra_probes import (
     PAIRS,
     ExtraProbeService,
 )
-from syntony.fabric.extra_probes import ExtraProbe, Note, Pair
+from syntony.fabric.extra_probes import ExtraProbe, Pair, SuspectNote
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -97,13 +97,13 @@ def test_it_says_what_is_asked_and_what_came_of_it() -> None:
     assert "did not tell these apart" in late.text
     never = Requested(ExtraProbe((), (TWINS,)))
     assert not never.service.step([twins()], (), 0)
-    assert never.service.notes(0)[frozenset(TWINS)] == Note(
+    assert never.service.notes(0)[frozenset(TWINS)] == SuspectNote(
         "no pair of NICs could tell these apart", pending=False
     )
 
 
 def test_a_page_waits_for_the_answer_and_then_names_the_part(control: Control) -> None:
-    control.notes = {frozenset(TWINS): Note("further pairs are probed", pending=True)}
+    control.notes = {frozenset(TWINS): SuspectNote("further pairs are probed", pending=True)}
     control.findings = (twins(),)
     control.tick(6)
     assert control.pages() == []
@@ -115,10 +115,10 @@ def test_a_page_waits_for_the_answer_and_then_names_the_part(control: Control) -
 
 
 def test_a_page_waits_no_longer_than_for_the_answer(control: Control) -> None:
-    control.notes = {frozenset(TWINS): Note("further pairs are probed", pending=True)}
+    control.notes = {frozenset(TWINS): SuspectNote("further pairs are probed", pending=True)}
     control.findings = (twins(),)
     control.tick(6)
-    control.notes = {frozenset(TWINS): Note("did not tell these apart", pending=False)}
+    control.notes = {frozenset(TWINS): SuspectNote("did not tell these apart", pending=False)}
     control.tick(1)
     assert control.pages() == [f"ambiguous-loss {' or '.join(TWINS)}"]
     (found,) = control.live_incidents()

@@ -20,8 +20,8 @@ from syntony.controller.flow_seconds import FlowSeconds
 from syntony.controller.locating import LocateLoop
 from syntony.controller.probed_rows import RowBuffer, of_pieces
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.history import SecondCounts
-from syntony.fabric.watch import Watch
 from syntony.model import S
 from syntony.store import open_store
 from syntony.wire.tables import HEARD, PROBE, Table
@@ -29,7 +29,7 @@ from syntony.wire.tables import HEARD, PROBE, Table
 SECOND = T0 // S
 
 
-class Recorder(Watch):
+class Recorder(FaultLocator):
     """Keeps what it is given instead of judging it."""
 
     def __init__(self) -> None:

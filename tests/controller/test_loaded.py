@@ -18,7 +18,7 @@ from tests.fabric.flow_rows import FlowCounts, add
 from syntony.controller.incidents import Slas
 from syntony.controller.observe import BURSTS
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.watch import Watch, reply
+from syntony.fabric.fault_locator import FaultLocator, reply
 
 FORGOTTEN = 9
 """The case in which bursts of a queue were forgotten, and its cable was named."""
@@ -64,7 +64,7 @@ class Busy:
         leaves, spines = draw.randint(2, 3), draw.randint(2, 3)
         self.homes = {f"h{n}/rail0": f"leaf{n % leaves}" for n in range(draw.randint(5, 7))}
         self.book = PathBook()
-        self.watch = Watch(self.book)
+        self.watch = FaultLocator(self.book)
         self.flows = [
             Way(a, b, 61_000 + port, 8620)
             for a in self.homes for b in self.homes if a != b for port in range(6)

@@ -14,7 +14,7 @@ from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.controller.incidents import Slas
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.watch import Watch, reply
+from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.model import S
 
 PROBES = 10
@@ -30,7 +30,7 @@ class World:
         self.spines = {f"spine{k}" for k in range(spines)}
         self.homes = {f"h{k}/rail0": f"leaf{k % leaves}" for k in range(self.rng.randint(6, 8))}
         self.book = PathBook()
-        self.watch = Watch(self.book)
+        self.watch = FaultLocator(self.book)
         self.flows = [
             Way(a, b, 61_000 + port, 8620)
             for a in self.homes for b in self.homes if a != b for port in range(4)

@@ -10,7 +10,7 @@ from tests.controller.judged import Control
 
 from syntony.controller.fabric_changes import FabricChangeService
 from syntony.fabric.book import SILENT, PathBook, Way
-from syntony.fabric.learn import Ask, FlowKey, Learnt, PathLearner
+from syntony.fabric.learn import FlowKey, HopQuery, PathLearner, TracedPath
 from syntony.model import MS, S
 
 STEP_NS = 100 * MS
@@ -34,8 +34,8 @@ class Host:
             for ports in ((port, TARGET), (TARGET, port))
         )
         self.phase = world.rng.randrange(IDLE_STEPS * 2)
-        self.coming: list[tuple[Ask, str]] = []
-        self.learnt: list[Learnt] = []
+        self.coming: list[tuple[HopQuery, str]] = []
+        self.learnt: list[TracedPath] = []
         self.busy = False
         self.confirm_ns = 0
         self.stands_until = 0
@@ -96,7 +96,7 @@ class World:
         """Made once: a flow is hashed for every packet."""
         self.control = control
         control.homes = {f"{name}/rail0": leaf for name, leaf in self.leaf.items()}
-        self.rows: deque[tuple[int, str, list[Learnt]]] = deque()
+        self.rows: deque[tuple[int, str, list[TracedPath]]] = deque()
         self.book = PathBook()
         self.service = FabricChangeService(self.book, None)
         peers: dict[str, set[str]] = {name: set() for name in names}
@@ -132,7 +132,7 @@ class World:
             self._hashes[key] = random.Random(f"{flow}{self.salt}{ways}").choice(range(ways))
         return self._hashes[key]
 
-    def answer(self, ask: Ask) -> str:
+    def answer(self, ask: HopQuery) -> str:
         hops = self.hops(ask.flow)
         device = hops[ask.ttl - 1] if ask.ttl <= len(hops) else ""
         lost = self.rng.random() < self.lost or self.black & {*hops[: ask.ttl]}

@@ -13,7 +13,7 @@ import numpy as np
 
 from syntony.fabric import history, overflow
 from syntony.fabric.history import FlowHistory, SecondCounts
-from syntony.fabric.overflow import OverflowFinding, Seconds
+from syntony.fabric.overflow import ComponentSeconds, OverflowFinding
 from syntony.fabric.starved import FlowEnds
 from syntony.fabric.steady import Mask
 from syntony.fabric.tally import Floats, Index
@@ -168,8 +168,10 @@ def judge(cause: Cause, seed: int) -> Case:
     waits = overflow.waits(seen, FlowEnds((), fabric.src, fabric.dst), there, back)
     return Case(
         int(gone.sum()),
-        overflow.judged(Seconds(sent, gone, waits)),
-        overflow.judged(Seconds(sent, gone, waits._replace(late=np.zeros_like(waits.late)))),
+        overflow.classify(ComponentSeconds(sent, gone, waits)),
+        overflow.classify(
+            ComponentSeconds(sent, gone, waits._replace(late=np.zeros_like(waits.late)))
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""A second of flows told row by row, for a `Watch`, which takes columns."""
+"""A second of flows told row by row, for a `FaultLocator`, which takes columns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from syntony.fabric import history
 from syntony.fabric.book import Way
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.history import SecondCounts
-from syntony.fabric.watch import Watch
 
 
 class FlowCounts(NamedTuple):
@@ -32,7 +32,7 @@ class FlowCounts(NamedTuple):
 
 
 def add(
-    watch: Watch,
+    watch: FaultLocator,
     rows: list[FlowCounts],
     heard: Mapping[tuple[str, str], int],
     end_ns: int | None = None,

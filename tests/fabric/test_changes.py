@@ -15,7 +15,7 @@ from syntony.fabric.changes import (
     HOLD_NS,
     LOOK_NS,
     LOST_NS,
-    MAX_TOLD,
+    MAX_REPORTED,
     MOVED_NS,
     QUIET_NS,
     ROUND_NS,
@@ -422,11 +422,11 @@ def test_memories_fade() -> None:
 def test_of_a_great_many_changes_only_the_number_is_told() -> None:
     fabric = Fabric()
     fabric.look()
-    for number in range(3 * MAX_TOLD):
+    for number in range(3 * MAX_REPORTED):
         nic = f"n{number}/rail0"
         fabric.map.take(Way(nic, "h0/rail0", 1, 2), (nic, "leaf1"), fabric.now_ns)
     reported = fabric.wait(SOON_NS)
-    assert len(reported) == MAX_TOLD + 1
+    assert len(reported) == MAX_REPORTED + 1
     assert reported[-1] == ("added", "*")
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from syntony.fabric.directions import Amiss, Cable, odds_of_both
+from syntony.fabric.directions import AffectedPaths, CableDirections, odds_of_both
 from syntony.fabric.tally import Floats, Index
 
 UP, DOWN, BOTH, OTHER, ELSEWHERE = range(5)
-CABLE = Cable(DOWN, BOTH)
+CABLE = CableDirections(DOWN, BOTH)
 
 
 def amiss(
     *, up: int, down: int, well_up: int, well_down: int, around: int = 0, plain: bool = True
-) -> Amiss:
+) -> AffectedPaths:
     """Paths that suffer by what they cross, as many that do not; 1,000 paths elsewhere are well.
 
     Args:
@@ -27,7 +27,7 @@ def amiss(
     def well(candidates: Index) -> Floats:
         return np.array([counts[each] for each in candidates.tolist()], dtype=np.float64)
 
-    return Amiss(crossings, 1_000 + len(paths) + well_up + well_down, well, plain)
+    return AffectedPaths(crossings, 1_000 + len(paths) + well_up + well_down, well, plain)
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fabric.test_watch import PER_SECOND, PORTS, Fabric
+from tests.fabric.test_fault_locator import PER_SECOND, PORTS, Fabric
 
 from syntony.fabric import history
 from syntony.fabric.candidates import Listing
 from syntony.fabric.endings import Ending, Endings
+from syntony.fabric.fault_locator import OBSERVATIONS
 from syntony.fabric.history import FlowHistory, SecondCounts
 from syntony.fabric.locate import WindowCounts, search
 from syntony.fabric.numbering import make_candidates
-from syntony.fabric.watch import OBSERVATIONS
 
 FLOWS = 3
 UNKNOWN = np.full((2, FLOWS), np.nan)

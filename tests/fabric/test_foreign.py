@@ -11,10 +11,10 @@ from tests.cases import mostly_slow
 from tests.fabric.foreign import Case, Shape, draw, grade
 
 from syntony.fabric.candidates import Candidates, Listing
+from syntony.fabric.link_graph import LinkGraph
 from syntony.fabric.locate import WindowCounts, locate
 from syntony.fabric.names import cable_name, link_name
 from syntony.fabric.numbering import make_candidates
-from syntony.fabric.ways import WayGraph
 from syntony.model.findings import Finding
 
 SMALL = Shape(leaves=2, spines=2, hosts=2, rails=1, parallel=1)
@@ -106,7 +106,7 @@ def test_a_group_at_a_nic_takes_in_those_behind_its_only_link() -> None:
 
 def test_a_nic_has_one_link_unless_several_are_known() -> None:
     names = ["h0/r->leaf0", "leaf0->h0/r", "h1/r->leaf0", "h1/r->leaf1", "leaf0->spine0"]
-    ways = WayGraph(names, lambda name: "/" in name)
+    ways = LinkGraph(names, lambda name: "/" in name)
     assert ways.only_link("h0/r", away=True) == ("h0/r->leaf0", "h0/r--leaf0", "leaf0")
     assert ways.only_link("h0/r", away=False) == ("leaf0->h0/r", "h0/r--leaf0", "leaf0")
     for end in ("h1/r", "h2/r", "leaf0"):
@@ -251,7 +251,7 @@ def test_the_background_hides_no_part_of_a_fault() -> None:
 
 
 def test_what_lies_between_two_devices() -> None:
-    ways = WayGraph(
+    ways = LinkGraph(
         [
             "h0/r->leaf0", "leaf0->spine0", "spine0->leaf1", "leaf1->h1/r", "leaf0->spine1",
             "spine1->leaf2", "leaf0->h0/r",
@@ -271,7 +271,7 @@ def test_what_lies_between_two_devices() -> None:
 
 
 def test_between_two_leaves_of_three_tiers_lies_what_their_shortest_ways_cross() -> None:
-    ways = WayGraph(
+    ways = LinkGraph(
         [
             "h0/r->leaf0", "leaf0->agg0", "agg0->core0", "core0->agg1", "agg1->leaf1",
             "leaf1->h1/r", "core0->agg2", "agg2->leaf2", "agg3->core0", "leaf0->agg4",

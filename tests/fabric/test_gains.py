@@ -8,15 +8,15 @@ import random
 import numpy as np
 import pytest
 
-from syntony.fabric.loss_gains import MIN_SHARE, SOME_FLOWS_PRICE, Beside, Gains, Paths
+from syntony.fabric.loss_gains import MIN_SHARE, SOME_FLOWS_PRICE, CandidatePaths, Gains, PathLosses
 from syntony.fabric.overflow import _medians
 from syntony.fabric.tally import SHARES, Clean, Entries, PartlyLearnt
 
 OUTLIER = 9.0
 
 
-def log_likelihood(lost: float, came: float, rate: float) -> float:
-    return lost * math.log(-math.expm1(-rate)) - came * rate
+def log_likelihood(lost: float, arrived: float, rate: float) -> float:
+    return lost * math.log(-math.expm1(-rate)) - arrived * rate
 
 
 class Drawn:
@@ -58,11 +58,13 @@ class Drawn:
             for which in (self.sure, dict.fromkeys(self.may, 1))
         )
         clean = Clean(*(each[self.asked] for each in self.clean))
-        beside = Beside(*(np.array(column) for column in zip(*self.paths, strict=True)))
+        beside = PathLosses(*(np.array(column) for column in zip(*self.paths, strict=True)))
         # No part is known beside the candidates, so that no other part's paths can be those hit.
         nothing = PartlyLearnt.nothing(len(self.paths))
         crossings = np.zeros((len(self.paths), 0), dtype=np.int32)
-        paths = Paths(sure, may, clean, nothing, crossings, lambda _: Clean(*np.zeros((4, 0))), {})
+        paths = CandidatePaths(
+            sure, may, clean, nothing, crossings, lambda _: Clean(*np.zeros((4, 0))), {}
+        )
         return Gains(self.asked, paths, beside, OUTLIER)
 
     def gained(self, candidate: int, rate: float) -> float:
@@ -75,9 +77,9 @@ class Drawn:
         every = self._gained_by_all(candidate, rate)
         hit = 0
         for (path, other), times in self.sure.items():
-            lost, came, rest, _ = self.paths[path]
-            more = log_likelihood(lost, came, rest + rate * times)
-            hit += other == candidate and more > log_likelihood(lost, came, rest)
+            lost, arrived, rest, _ = self.paths[path]
+            more = log_likelihood(lost, arrived, rest + rate * times)
+            hit += other == candidate and more > log_likelihood(lost, arrived, rest)
         return max(every, some) if hit >= MIN_SHARE * max(lossy + clean, 1) else every
 
     def _gained_by(self, candidate: int, rate: float, share: float) -> float:
@@ -85,9 +87,9 @@ class Drawn:
         total = paths * self._well(share, rate * probes / max(paths, 1))
         for (path, other), times in self.sure.items():
             if other == candidate:
-                lost, came, rest, floor = self.paths[path]
-                plain = log_likelihood(lost, came, rest)
-                across = math.log(share) + log_likelihood(lost, came, rest + rate * times)
+                lost, arrived, rest, floor = self.paths[path]
+                plain = log_likelihood(lost, arrived, rest)
+                across = math.log(share) + log_likelihood(lost, arrived, rest + rate * times)
                 past = math.log1p(-share) + plain if share < 1 else -math.inf
                 total += max(across, past, floor) - max(plain, floor)
         return total
@@ -102,9 +104,9 @@ class Drawn:
         total = -paths * min(rate * probes / max(paths, 1), OUTLIER)
         for (path, other), times in self.sure.items():
             if other == candidate:
-                lost, came, rest, floor = self.paths[path]
-                with_it = log_likelihood(lost, came, rest + rate * times)
-                total += max(with_it, floor) - max(log_likelihood(lost, came, rest), floor)
+                lost, arrived, rest, floor = self.paths[path]
+                with_it = log_likelihood(lost, arrived, rest + rate * times)
+                total += max(with_it, floor) - max(log_likelihood(lost, arrived, rest), floor)
         return total
 
     def gained_of_share(self, candidate: int, rate: float, share: float) -> float:
@@ -112,9 +114,9 @@ class Drawn:
         total = paths * self._well(share, rate * probes / max(paths, 1))
         for path, other in self.may:
             if other == candidate:
-                lost, came, rest, floor = self.paths[path]
-                plain = log_likelihood(lost, came, rest)
-                across = math.log(share) + log_likelihood(lost, came, rest + rate)
+                lost, arrived, rest, floor = self.paths[path]
+                plain = log_likelihood(lost, arrived, rest)
+                across = math.log(share) + log_likelihood(lost, arrived, rest + rate)
                 past = math.log1p(-share) + plain if share < 1 else -math.inf
                 total += max(across, past, floor) - max(plain, floor)
         return total

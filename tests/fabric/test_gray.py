@@ -13,8 +13,8 @@ from tests.cases import mostly_slow
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.fabric.names import ComponentKind, same_place
-from syntony.fabric.watch import Watch, reply
 from syntony.model.findings import Finding
 
 RATES = (0.05, 0.15, 0.3, 0.4, 0.5, 0.6, 0.7)
@@ -42,7 +42,7 @@ class Plant:
         self.patience = self.rng.randint(2, 12)
         self.nics = [f"n{k}/r0" for k in range(self.leaves * self.hosts)]
         self.book = PathBook()
-        self.watch = Watch(self.book)
+        self.watch = FaultLocator(self.book)
         ports = range(self.rng.randint(6, 9))
         ends = [(a, b) for a in self.nics for b in self.nics if a != b]
         self.trips = {
@@ -74,9 +74,9 @@ class Plant:
                 1 - math.prod(1 - share for name, share in (loss or {}).items() if name in names)
                 for names in trip
             )
-            came, lost, lost_back, unresolved = self._fates(risk, risk_back)
+            arrived, lost, lost_back, unresolved = self._fates(risk, risk_back)
             pair = (way.src, way.dst)
-            heard[pair] = heard.get(pair, 0) + came
+            heard[pair] = heard.get(pair, 0) + arrived
             rows.append(
                 FlowCounts(
                     way=way,
@@ -99,17 +99,17 @@ class Plant:
         if not risk and not risk_back:
             return self.per_second, 0, 0, 0
         draws = range(self.per_second + self.patience)
-        came = [self.rng.random() >= risk for _ in draws]
-        answered = [each and self.rng.random() >= risk_back for each in came]
+        arrived = [self.rng.random() >= risk for _ in draws]
+        answered = [each and self.rng.random() >= risk_back for each in arrived]
         lost = lost_back = unresolved = 0
         for k in range(self.per_second):
             if not any(answered[k : k + 1 + self.patience]):
                 unresolved += 1
-            elif not came[k]:
+            elif not arrived[k]:
                 lost += 1
             elif not answered[k]:
                 lost_back += 1
-        return sum(came[: self.per_second]), lost, lost_back, unresolved
+        return sum(arrived[: self.per_second]), lost, lost_back, unresolved
 
 
 def faulty(plant: Plant, kind: str) -> set[str]:

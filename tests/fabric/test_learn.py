@@ -14,12 +14,12 @@ from syntony.fabric.learn import (
     BURST,
     CHECK_NS,
     CHECKS,
-    DOUBT_NS,
     MIN_CHECKED,
-    Ask,
+    RETRACE_NS,
     FlowKey,
-    Learnt,
+    HopQuery,
     PathLearner,
+    TracedPath,
 )
 from syntony.fabric.names import GROUP
 from syntony.model import MS, S
@@ -48,9 +48,11 @@ class Routers:
         self.requested = 0
         self.truth = truth
 
-    def run(self, learner: PathLearner, until_ns: int, now_ns: int = 0) -> dict[FlowKey, Learnt]:
-        known: dict[FlowKey, Learnt] = {}
-        coming: list[tuple[int, Ask, str]] = []
+    def run(
+        self, learner: PathLearner, until_ns: int, now_ns: int = 0
+    ) -> dict[FlowKey, TracedPath]:
+        known: dict[FlowKey, TracedPath] = {}
+        coming: list[tuple[int, HopQuery, str]] = []
         for at_ns in range(now_ns, until_ns, 5 * MS):
             while (ask := learner.next(at_ns)) is not None:
                 self.requested += 1
@@ -129,7 +131,7 @@ def test_a_path_that_loses_probes_is_asked_for_now_but_not_again_and_again() -> 
     doubted = key(7)
     learnt = []
     for at_ns in range(40 * S, 50 * S, S):
-        learning.doubt([doubted, FLOWS[3]._replace(sport=1)], at_ns)
+        learning.suspect([doubted, FLOWS[3]._replace(sport=1)], at_ns)
         learnt.append(doubted in routers.run(learning, at_ns + S, at_ns))
     assert learnt[0]
     assert sum(learnt) <= 3
@@ -139,12 +141,12 @@ def test_a_doubt_while_a_path_is_asked_for_is_kept() -> None:
     """What answers then may be of before."""
     learning, routers = learner(), Routers(1)
     routers.run(learning, 20 * S)
-    learning.doubt(FLOWS[:1], 20 * S)
+    learning.suspect(FLOWS[:1], 20 * S)
     routers.run(learning, 20 * S + 10 * MS, 20 * S)
-    learning.doubt(FLOWS[:1], 20 * S + 10 * MS)
+    learning.suspect(FLOWS[:1], 20 * S + 10 * MS)
     assert FLOWS[0] in routers.run(learning, 22 * S, 20 * S + 10 * MS)
     routers.truth = rerouted
-    known = routers.run(learning, 22 * S + DOUBT_NS, 22 * S)
+    known = routers.run(learning, 22 * S + RETRACE_NS, 22 * S)
     assert known[FLOWS[0]].hops == rerouted(FLOWS[0])
 
 
@@ -153,10 +155,10 @@ def test_an_outage_that_ends_is_seen_to_end() -> None:
     learning, routers = learner(), Routers(1)
     routers.run(learning, 20 * S)
     routers.truth = rerouted
-    learning.doubt(FLOWS[:1], 20 * S)
+    learning.suspect(FLOWS[:1], 20 * S)
     assert FLOWS[0] in routers.run(learning, 22 * S, 20 * S)
     routers.truth = truth
-    known = routers.run(learning, 22 * S + DOUBT_NS, 22 * S)
+    known = routers.run(learning, 22 * S + RETRACE_NS, 22 * S)
     assert known[FLOWS[0]].changed
     assert known[FLOWS[0]].hops == truth(FLOWS[0])
 
@@ -168,7 +170,7 @@ def test_a_path_asked_for_during_an_outage_is_asked_for_again_after_it() -> None
     for at_s in (0, 60, 120):
         routers.run(learning, (at_s + 60) * S, at_s * S)
     routers.truth = lambda flow: truth(flow)[: 1 if flow.sport % 2 == 0 else 3]
-    learning.doubt(map(key, range(0, 200, 2)), 180 * S)
+    learning.suspect(map(key, range(0, 200, 2)), 180 * S)
     routers.run(learning, 188 * S, 180 * S)
     routers.truth = rerouted
     routers.run(learning, 204 * S, 188 * S)
@@ -191,7 +193,7 @@ def test_what_does_not_answer_has_not_turned() -> None:
     learning, routers = many(), Routers(1)
     routers.run(learning, 40 * S)
     quiet = Routers(1, silent=frozenset({"spine0"}))
-    learning.doubt([key(8)], 40 * S)
+    learning.suspect([key(8)], 40 * S)
     known = quiet.run(learning, 46 * S, 40 * S)
     assert key(8) in known
     # 100 paths are beside it; by the clock, some 20 of all are asked for.
@@ -368,7 +370,7 @@ def test_a_doubt_of_what_is_not_known_yet_asks_no_sooner() -> None:
         learning, quiet.requested = learner(), 0
         for at_s in range(60):
             if doubts:
-                learning.doubt(FLOWS, at_s * S)
+                learning.suspect(FLOWS, at_s * S)
             quiet.run(learning, (at_s + 1) * S, at_s * S)
         requested.append(quiet.requested)
     assert requested[0] == requested[1] > 0

@@ -129,14 +129,14 @@ def test_a_book_keeps_the_fuller_path_and_counts_its_news() -> None:
     for poorer in (["l", "s", "m"], ["l", "s"], ["l", "*", "m"], ["", "s"], []):
         assert not book.learn(A, poorer)
     assert book.version == 2
-    assert book.heard(A) == ("h0/rail0", "l", "s", "m")
+    assert book.devices_on(A) == ("h0/rail0", "l", "s", "m")
     assert book.learn(A, ["l", "t", "m"])
     assert book.learn(A, ["l", "t", "m", "n"])
     assert (book.version, len(book), book.known()) == (4, 1, (A,))
     other = A._replace(sport=61001)
     assert book.learn(other, [], 5)
     assert book.components(other) == ("h0/rail0", "h0/rail0->h1/rail0", "h1/rail0")
-    assert book.heard(other._replace(sport=9)) == ()
+    assert book.devices_on(other._replace(sport=9)) == ()
     assert book.first_switches() == {"h0/rail0": "l"}
 
 

@@ -13,31 +13,33 @@ from tests.fabric.bursts import Cause, judge
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.fault_locator import MIN_QUEUE_NS, FaultLocator, reply
 from syntony.fabric.history import FIELDS, FlowHistory, SecondCounts
 from syntony.fabric.locate import OVER_NATS
 from syntony.fabric.overflow import (
     IN_EMPTY,
     LEVELS_NS,
     STANDS_NS,
+    ComponentSeconds,
     Overflow,
-    Seconds,
-    Waits,
-    judged,
+    QueueingDelays,
+    classify,
     waits,
 )
 from syntony.fabric.starved import FlowEnds
 from syntony.fabric.sums import FINE_S
-from syntony.fabric.watch import MIN_QUEUE_NS, Watch, reply
 
 NAN = float("nan")
 Runs = list[tuple[int, int, float]]
 """How many seconds, losses of a hundred probes in each, and how long packets waited, ns."""
 
 
-def seconds(runs: Runs, sigma_ns: float = 0.0) -> Seconds:
+def seconds(runs: Runs, sigma_ns: float = 0.0) -> ComponentSeconds:
     lost, wait = each_second(runs)
     late = np.where(wait >= LEVELS_NS[:, None], 30.0, 0.0).astype(np.float64)
-    return Seconds(np.full(len(lost), 100), lost, Waits(wait, late, 1.0, sigma_ns))
+    return ComponentSeconds(
+        np.full(len(lost), 100), lost, QueueingDelays(wait, late, 1.0, sigma_ns)
+    )
 
 
 def each_second(runs: Runs) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -50,12 +52,14 @@ DEEP = 3
 """Probes are late by so many of the levels."""
 
 
-def bursts(runs: Runs, share: float = 1.0, sigma_ns: float = 0.0) -> Seconds:
+def bursts(runs: Runs, share: float = 1.0, sigma_ns: float = 0.0) -> ComponentSeconds:
     """Most packets wait for nothing; of each run, how many ways had a late probe."""
     lost, ways = each_second(runs)
     late = np.zeros((len(LEVELS_NS), len(lost)))
     late[:DEEP] = ways
-    return Seconds(np.full(len(lost), 100), lost, Waits(np.zeros(len(lost)), late, share, sigma_ns))
+    return ComponentSeconds(
+        np.full(len(lost), 100), lost, QueueingDelays(np.zeros(len(lost)), late, share, sigma_ns)
+    )
 
 
 FULL = 400_000.0
@@ -90,12 +94,12 @@ FULL = 400_000.0
     ],
 )
 def test_what_the_seconds_say(runs: Runs, expected: Overflow) -> None:
-    assert judged(seconds(runs)).overflow is expected
+    assert classify(seconds(runs)).overflow is expected
 
 
 def test_clocks_that_err_see_no_small_queue() -> None:
-    assert judged(seconds([(20, 1, 50_000.0)], 16_000.0)).overflow is Overflow.OPEN
-    assert judged(seconds([(20, 1, 50_000.0)], 17_000.0)).overflow is Overflow.NONE
+    assert classify(seconds([(20, 1, 50_000.0)], 16_000.0)).overflow is Overflow.OPEN
+    assert classify(seconds([(20, 1, 50_000.0)], 17_000.0)).overflow is Overflow.NONE
 
 
 @pytest.mark.parametrize(
@@ -110,7 +114,7 @@ def test_clocks_that_err_see_no_small_queue() -> None:
     ],
 )
 def test_a_queue_stands_in_nearly_all_of_the_newest_seconds(runs: Runs, standing: float) -> None:
-    assert judged(seconds(runs)).standing_ns == standing
+    assert classify(seconds(runs)).standing_ns == standing
 
 
 @pytest.mark.parametrize(
@@ -144,35 +148,35 @@ def test_what_the_seconds_say_of_a_queue_that_is_full_in_bursts(
 ) -> None:
     first, *_ = runs
     # The first second with a loss begins what is looked at.
-    assert judged(bursts([(1, 1, first[2]), *runs])).overflow is expected
+    assert classify(bursts([(1, 1, first[2]), *runs])).overflow is expected
 
 
 def test_what_is_late_of_some_ways_is_held_against_what_these_lose() -> None:
     runs: Runs = [(20, 13, 4), (20, 0, 0)]
-    assert judged(bursts(runs, share=0.9)).overflow is Overflow.ALL
-    assert judged(bursts(runs, share=0.95)).overflow is Overflow.NONE
+    assert classify(bursts(runs, share=0.9)).overflow is Overflow.ALL
+    assert classify(bursts(runs, share=0.95)).overflow is Overflow.NONE
 
 
 def test_a_burst_is_as_long_as_what_tells_it() -> None:
-    found = judged(bursts([(20, 1, 5), (20, 0, 0)]))
+    found = classify(bursts([(20, 1, 5), (20, 0, 0)]))
     assert found.standing_ns == 0.0
     assert found.burst_ns in LEVELS_NS[:DEEP]
-    assert judged(bursts([(30, 1, 5)])) == (Overflow.OPEN, 0.0, 0.0)
-    assert judged(bursts([(1, 1, 0), (20, 0, 5), (20, 1, 0)])) == (Overflow.NONE, 0.0, 0.0)
+    assert classify(bursts([(30, 1, 5)])) == (Overflow.OPEN, 0.0, 0.0)
+    assert classify(bursts([(1, 1, 0), (20, 0, 5), (20, 1, 0)])) == (Overflow.NONE, 0.0, 0.0)
 
 
 def test_clocks_that_err_see_no_short_burst() -> None:
     runs: Runs = [(20, 1, 5), (20, 0, 0)]
     most_ns = float(LEVELS_NS[DEEP - 1])
-    assert judged(bursts(runs, sigma_ns=most_ns / 3)).overflow is Overflow.ALL
-    assert judged(bursts(runs, sigma_ns=most_ns / 2.9)).overflow is Overflow.NONE
+    assert classify(bursts(runs, sigma_ns=most_ns / 3)).overflow is Overflow.ALL
+    assert classify(bursts(runs, sigma_ns=most_ns / 2.9)).overflow is Overflow.NONE
 
 
 def test_the_best_of_many_readings_must_be_better() -> None:
     """So many losses in seconds with a burst are beyond chance by one reading, not by all."""
     nats = 13 * np.log(2 / (1 + IN_EMPTY))
     assert OVER_NATS < nats < OVER_NATS + np.log(1 + len(LEVELS_NS))
-    assert judged(bursts([(13, 1, 5), (13, 0, 0)])).overflow is Overflow.OPEN
+    assert classify(bursts([(13, 1, 5), (13, 0, 0)])).overflow is Overflow.OPEN
 
 
 @pytest.mark.parametrize("case", range(8))
@@ -261,7 +265,7 @@ class Fabric:
         self.rng = random.Random(5)
         homes = {f"h{k}/rail0": f"leaf{k % 2}" for k in range(6)}
         self.book = PathBook()
-        self.watch = Watch(self.book)
+        self.watch = FaultLocator(self.book)
         self.flows = [
             Way(a, b, 61_000 + port, 8620)
             for a in homes for b in homes if a != b for port in range(4)
@@ -341,7 +345,7 @@ def test_what_waits_elsewhere_does_not_wait_there() -> None:
 def test_a_queue_at_a_link_that_loses_is_known_without_a_search(
     wait_ns: float, queues: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("syntony.fabric.watch.locate", lambda *_: ())
+    monkeypatch.setattr("syntony.fabric.fault_locator.locate", lambda *_: ())
     fabric = Fabric()
     for _ in range(20):
         fabric.second()

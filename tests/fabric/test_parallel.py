@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.cases import mostly_slow
 from tests.fabric.foreign import Case, Grade, Shape, draw, grade
-from tests.fabric.test_watch import Fabric
+from tests.fabric.test_fault_locator import Fabric
 
 from syntony.fabric.book import PathBook
 from syntony.fabric.candidates import Candidates, Listing

@@ -138,13 +138,13 @@ def test_what_was_learnt_earlier_or_says_no_more_is_no_news() -> None:
         version = book.version
         assert book.learn(way, hops, at_ns) is news
         assert book.version == version + news
-    assert book.heard(way) == ("h0/r", "a", "x")
+    assert book.devices_on(way) == ("h0/r", "a", "x")
     assert book.forget(104, lambda _: False) == ()
     version = book.version
     assert book.forget(105, lambda _: True) == ()
     assert book.version == version
     assert book.forget(105, lambda _: False) == (way,)
-    assert (len(book), book.heard(way), book.version) == (0, (), version + 1)
+    assert (len(book), book.devices_on(way), book.version) == (0, (), version + 1)
     assert book.learn(way, ["a"], 1), "nothing is remembered of when it was heard of"
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tests.fabric.flow_rows import FlowCounts, add
-from tests.fabric.test_watch import PER_SECOND, Fabric
+from tests.fabric.test_fault_locator import PER_SECOND, Fabric
 
 from syntony.fabric.candidates import Listing
 from syntony.fabric.locate import WindowCounts, locate

@@ -9,10 +9,10 @@ from tests.fabric.rugged import draw
 
 from syntony.fabric.candidates import Listing
 from syntony.fabric.extra_probes import separating
+from syntony.fabric.link_graph import LinkGraph
 from syntony.fabric.locate import WindowCounts, locate
 from syntony.fabric.names import link_name
 from syntony.fabric.numbering import make_candidates
-from syntony.fabric.ways import WayGraph
 from syntony.model.findings import Finding
 
 
@@ -47,7 +47,7 @@ def test_no_way_leads_down_and_up_again() -> None:
     tops would lead down through a leaf."""
     cables = ["leaf0--agg0", "leaf0--agg1", "leaf1--agg1", "leaf1--agg2"]
     hosts = [f"h{n}/r--leaf{n}" for n in range(2)]
-    ways = WayGraph([*cables, *hosts], lambda name: "/" in name)
+    ways = LinkGraph([*cables, *hosts], lambda name: "/" in name)
     assert "leaf1" in ways.between("leaf0", "agg2") | ways.between("agg1", "agg2")
     inside = ways.between("agg0", "agg2")
     assert "agg1" not in inside

@@ -26,12 +26,12 @@ from syntony.fabric.broken_trips import SLACK, SLACK_S
 from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import PathCrossings, PathTally
 from syntony.fabric.delay import find_delays
+from syntony.fabric.fault_locator import MIN_CHANGE_NS, FaultLocator, reply
 from syntony.fabric.history import WINDOWS_S
 from syntony.fabric.locate import WindowCounts
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.names import replies_name
 from syntony.fabric.numbering import make_candidates
-from syntony.fabric.watch import MIN_CHANGE_NS, Watch, reply
 from syntony.model.findings import Finding
 
 
@@ -292,7 +292,7 @@ def test_every_second_is_judged_as_if_all_had_been_counted_anew(
     seed = random.randrange(1 << 30)
     rng = random.Random(seed)
     book, flows = fabric(rng, leaves)
-    watch, plain = Watch(book), PlainWatch(book, flows)
+    watch, plain = FaultLocator(book), PlainWatch(book, flows)
     parts = sorted({part for flow in flows for part in book.components(flow)})
     bad, share, late_ns = "", 0.0, 0.0
     compared = 0

@@ -11,8 +11,8 @@ from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.extra_probes import separating, suspected
+from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.fabric.names import cable_name, link_name
-from syntony.fabric.watch import Watch, reply
 from syntony.model.findings import Finding
 
 
@@ -126,7 +126,7 @@ class Probed:
     def __init__(self, rng: random.Random, pairs: list[tuple[str, str]], homes: dict[str, str]):
         self.rng, self.homes, self.pairs = rng, homes, pairs
         self.book = PathBook()
-        self.watch = Watch(self.book)
+        self.watch = FaultLocator(self.book)
         self.flows: list[Way] = []
         self.add(pairs)
 

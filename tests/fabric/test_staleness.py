@@ -8,13 +8,13 @@ from collections import Counter
 import numpy as np
 import pytest
 from tests.fabric.flow_rows import FlowCounts, add
-from tests.fabric.test_watch import PER_SECOND, Fabric
+from tests.fabric.test_fault_locator import PER_SECOND, Fabric
 
 from syntony.fabric import staleness
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.endings import AGAIN_S, BURSTS, Endings, ended
+from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.fabric.sums import FINE_S, WindowSums
-from syntony.fabric.watch import Watch, reply
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -182,7 +182,7 @@ def test_a_path_turned_when_another_device_answers() -> None:
 def test_counts_from_before_a_path_turned_are_forgotten(seconds: int, backwards: bool) -> None:
     """Of all flows of the pair, of seconds before and of those that are taken up later."""
     book = PathBook()
-    watch = Watch(book)
+    watch = FaultLocator(book)
     flows = [
         Way("h0/rail0", dst, 61_000 + port, 8620)
         for dst in ("h1/rail0", "h2/rail0") for port in range(2)

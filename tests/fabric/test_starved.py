@@ -13,8 +13,8 @@ from syntony.fabric.starved import (
     FlowEnds,
     Stopped,
     how_stopped,
-    or_its_hosts,
     reclassify_slow_hosts,
+    with_host_rivals,
 )
 from syntony.model.findings import Finding
 
@@ -135,7 +135,7 @@ def test_hosts_share_what_is_known_of_a_switch_that_they_cannot_be_told_from() -
     switch = msgspec.structs.replace(
         switch, confidence=0.9, alternatives=("spine0",), probabilities=(0.08,)
     )
-    either = or_its_hosts(switch)
+    either = with_host_rivals(switch)
     assert (either.component, either.confidence, either.twins) == ("leaf1", 0.45, 1)
     assert either.odds() == ("leaf1 45%", "hosts at leaf1 45%", "spine0 4%")
     alone = either.without_twin()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.fabric.test_watch import Fabric
+from tests.fabric.test_fault_locator import Fabric
 
 from syntony.fabric.book import Way
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 import pytest
-from tests.fabric.test_watch import HOSTS, LEAVES, SPINES, Fabric
+from tests.fabric.test_fault_locator import HOSTS, LEAVES, SPINES, Fabric
 
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
-from syntony.fabric.watch import Watch, reply
 
 HOMES = {f"h{host}/rail0": f"leaf{host * LEAVES // HOSTS}" for host in range(HOSTS)}
 MOVED = "h5/rail0"
@@ -42,7 +42,7 @@ def under(planned: Topology) -> Fabric:
             book.learn(
                 way, [each for each in fabric.book.components(way)[1:-1] if "->" not in each]
             )
-    fabric.watch = Watch(book)
+    fabric.watch = FaultLocator(book)
     return fabric
 
 

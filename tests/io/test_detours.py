@@ -23,7 +23,7 @@ from syntony.io.detours import DetourTable, parse_heard
 from syntony.io.host_routes import PREFERENCE, HostRoutes
 from syntony.io.netlink import NetlinkMessage, attribute
 from syntony.model.paths import FourTuple
-from syntony.traffic.events import WireHeard
+from syntony.traffic.events import WireReceived
 
 OWN = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
 OTHER = OWN._replace(local="10.1.0.1", remote="10.1.0.2")
@@ -133,7 +133,7 @@ def a_connection_takes_other_ways_and_the_peer_hears_of_it() -> None:
             assert sent(nic) - before > 300_000, way
         end.take_the_detour()
         echoed(sock)
-        assert set(table.poll(2)) == {WireHeard(at_ns=2, wire=OTHER)}
+        assert set(table.poll(2)) == {WireReceived(at_ns=2, wire=OTHER)}
         ip("link set n0 down")  # with it go all routes to the peer's own address
         routes = HostRoutes()
         routes.offer(OWN.remote, (OTHER.local, OTHER.remote), "n1", metric=1)

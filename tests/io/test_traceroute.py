@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.fabric.learn import ANSWER_NS, Ask, FlowKey
+from syntony.fabric.learn import ANSWER_NS, FlowKey, HopQuery
 from syntony.io.trace_packets import (
     Quoted,
     is_about,
@@ -59,7 +59,7 @@ def quotable(flow: FlowKey, packet: bytes) -> bytes:
 
 @pytest.mark.parametrize("flow", FLOWS)
 def test_an_answer_quotes_flow_and_secret(flow: FlowKey) -> None:
-    ask = Ask(flow, 2)
+    ask = HopQuery(flow, 2)
     packet, secret = make_packet(ask)
     quoted = parsed(flow, error(flow, quotable(flow, packet)))
     assert quoted is not None
@@ -71,12 +71,12 @@ def test_an_answer_quotes_flow_and_secret(flow: FlowKey) -> None:
         {"sport": 61004}, {"dport": 9}, {"proto": "tcp" if flow.proto == "udp" else "udp"},
         {"src": flow.dst}, {"dst": flow.src}, {"label": 7},
     ]  # fmt: skip
-    assert not any(is_about(Ask(flow._replace(**each), 2), quoted) for each in others)
+    assert not any(is_about(HopQuery(flow._replace(**each), 2), quoted) for each in others)
 
 
 @pytest.mark.parametrize("flow", FLOWS)
 def test_no_two_packets_have_one_secret_and_all_have_the_flows_headers(flow: FlowKey) -> None:
-    made = [make_packet(Ask(flow, ttl)) for ttl in range(1, 65)]
+    made = [make_packet(HopQuery(flow, ttl)) for ttl in range(1, 65)]
     assert len({secret for _, secret in made}) == len(made)
     for ttl, (packet, _) in enumerate(made, start=1):
         start = 40 if is6(flow) else 20
@@ -91,7 +91,7 @@ def test_no_two_packets_have_one_secret_and_all_have_the_flows_headers(flow: Flo
 
 
 def test_an_address_is_the_same_however_it_is_written() -> None:
-    ask = Ask(FLOW6._replace(src="FD73:0::0001", dst="fd73::1:0:0:0:1"), 1)
+    ask = HopQuery(FLOW6._replace(src="FD73:0::0001", dst="fd73::1:0:0:0:1"), 1)
     quoted = parsed(FLOW6, error(FLOW6, make_packet(ask)[0]))
     assert quoted is not None
     assert (quoted.src, quoted.dst) == ("fd73::1", str(ipaddress.ip_address(FLOW6.dst)))
@@ -100,7 +100,7 @@ def test_an_address_is_the_same_however_it_is_written() -> None:
 
 @pytest.mark.parametrize("flow", FLOWS)
 def test_other_errors_are_not_answers(flow: FlowKey) -> None:
-    packet = quotable(flow, make_packet(Ask(flow, 1))[0])
+    packet = quotable(flow, make_packet(HopQuery(flow, 1))[0])
     unreachable = 1 if is6(flow) else 3
     assert parsed(flow, error(flow, packet, kind=unreachable, code=3)) is None
     assert parsed(flow, error(flow, packet, code=1)) is None
@@ -112,7 +112,7 @@ def test_other_errors_are_not_answers(flow: FlowKey) -> None:
 @pytest.mark.parametrize("router", ["fe80::1%eth0", "fe80::1", "ff02::1", "::", "no address"])
 def test_who_has_no_address_of_its_own_is_nobody(router: str) -> None:
     """Every router of a fabric may be ``fe80::1``."""
-    packet, _ = make_packet(Ask(FLOW6, 1))
+    packet, _ = make_packet(HopQuery(FLOW6, 1))
     assert parsed(FLOW6, error(FLOW6, packet), router) is None
 
 
@@ -162,7 +162,7 @@ def test_forged_and_late_answers_do_not_count(flow: FlowKey, wires: list[Wire]) 
     seed = random.randrange(100_000)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    asking, ask = Traceroute({"rail0": flow.src}), Ask(flow, 3)
+    asking, ask = Traceroute({"rail0": flow.src}), HopQuery(flow, 3)
     listener, sender = wires
     asking.send(ask, 0)
     quote = quotable(flow, sender.sent[0])
@@ -200,7 +200,7 @@ def test_forged_and_late_answers_do_not_count(flow: FlowKey, wires: list[Wire]) 
 def test_an_answer_that_waits_is_taken_however_late_one_looks(
     flow: FlowKey, wires: list[Wire]
 ) -> None:
-    asking, ask = Traceroute({"rail0": flow.src}), Ask(flow, 3)
+    asking, ask = Traceroute({"rail0": flow.src}), HopQuery(flow, 3)
     listener, sender = wires
     asking.send(ask, 0)
     listener.waiting.append(error(flow, quotable(flow, sender.sent[0])))

@@ -10,7 +10,7 @@ import time
 
 from tests.io.namespace import ip, run_alone
 
-from syntony.fabric.learn import Ask, FlowKey
+from syntony.fabric.learn import FlowKey, HopQuery
 from syntony.io.traceroute import Traceroute
 from syntony.model import MS
 
@@ -101,10 +101,10 @@ def trace(family: int) -> None:
     src, dst = host(family, 1, 1), host(family, 6, 2)
     asking = Traceroute({"x1": src})
     flows = [FlowKey("x1", src, dst, port, 8620, proto) for port in PORTS for proto in PROTOCOLS]
-    heard: dict[Ask, str] = {}
+    heard: dict[HopQuery, str] = {}
     for ttl in (1, 2, 3, 4):
         for flow in flows:
-            asking.send(Ask(flow, ttl), time.monotonic_ns())
+            asking.send(HopQuery(flow, ttl), time.monotonic_ns())
         end_ns = time.monotonic_ns() + 900 * MS
         while time.monotonic_ns() < end_ns and (ttl == 4 or len(heard) < ttl * len(flows)):
             heard |= {each.ask: each.address for each in asking.receive(time.monotonic_ns())}
@@ -112,14 +112,14 @@ def trace(family: int) -> None:
     asking.close()
     middles = set()
     for flow in flows:
-        middle = heard[Ask(flow, 2)]
-        assert heard[Ask(flow, 1)] == host(family, 1, 2), flow
+        middle = heard[HopQuery(flow, 2)]
+        assert heard[HopQuery(flow, 1)] == host(family, 1, 2), flow
         assert flow.proto != "udp" or middle == taken(family, flow), flow
         # The last router answers from the cable that the packet came in by.
         last = {host(family, 2, 2): host(family, 4, 2), host(family, 3, 2): host(family, 5, 2)}
         own = {host(family, 6, 1), *last.values()} if family == 6 else {last[middle]}
-        assert heard[Ask(flow, 3)] in own, flow
-        assert Ask(flow, 4) not in heard, "the far host says nothing"
+        assert heard[HopQuery(flow, 3)] in own, flow
+        assert HopQuery(flow, 4) not in heard, "the far host says nothing"
         middles.add(middle)
     assert len(middles) == 2, "both ways are taken"
 

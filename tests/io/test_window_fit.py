@@ -73,7 +73,7 @@ def test_equals_the_reference(  # noqa: PLR0917 - drawn by hypothesis
     expected, found = reference.fit_window(clouds, prior), fit_window(clouds, prior)
     # Sums are ordered differently: two ends of EM that are equally likely may change places, and
     # one more round may be made; then they are worth the same, and less than a sigma apart.
-    assert found.piled == expected.piled
+    assert found.clustered == expected.clustered
     assert differ(found, expected) <= max(0.01, 0.05 * math.sqrt(expected.theta_var))
     assert found.theta_var == pytest.approx(expected.theta_var, rel=0.05)
     assert math.isinf(found.slope_var) == math.isinf(expected.slope_var)
@@ -98,8 +98,8 @@ def test_equals_the_reference_whatever_the_stamps(noise: str, probes: int) -> No
         wait = stamps.NOISES[noise](rng, clouds.t + 3e9)
         clouds = clouds._replace(y=clouds.y + clouds.side * np.rint(wait))
         expected, found = reference.fit_window(clouds), fit_window(clouds)
-        assert found.piled == expected.piled, seed
-        assert found.sharp == expected.sharp, seed
+        assert found.clustered == expected.clustered, seed
+        assert found.floor_confirmed == expected.floor_confirmed, seed
         assert differ(found, expected) <= max(0.01, 0.05 * math.sqrt(expected.theta_var)), seed
         assert found.theta_var == pytest.approx(expected.theta_var, rel=0.05), seed
 

@@ -150,11 +150,11 @@ class LateWorld(World):
     def back(self, name: str) -> None:
         self._all_ns = self.now_ns
         host = self.hosts[name]
-        host.machine.steering.heard_ns = self.now_ns  # nothing is given up before all is read
+        host.machine.steering.events_read_ns = self.now_ns  # nothing is given up before all is read
         for event in self._unread.pop(name, ()):
             now = msgspec.structs.replace(event, at_ns=self.now_ns)
             self.tell(host, now, may_be_lost=False)
-        host.machine.steering.heard_ns = None
+        host.machine.steering.events_read_ns = None
 
     def tell(self, host: Host, event: Event, *, may_be_lost: bool = True) -> None:
         if isinstance(event, events.JobFound) and self.now_ns < self._found_ns[host.name]:

@@ -23,7 +23,7 @@ from syntony.traffic.instructions import (
     Instruction,
     KernelRefusal,
     Note,
-    Watch,
+    WatchPaths,
     Withdraw,
 )
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
@@ -251,7 +251,7 @@ class World:
         usual = {
             100 + rail * 10 + port for rail in range(self.rails) for port in range(PORTS_PER_PATH)
         }
-        host.machine.health.only(frozenset(wanted | usual), self.now_ns)
+        host.machine.health.watch_only(frozenset(wanted | usual), self.now_ns)
 
     def _probe(self) -> None:
         """Liveness with some detection time: told at one of the next looks that find it so."""
@@ -267,7 +267,9 @@ class World:
         for host in self.hosts.values():
             mine = [flow_id for name, flow_id in self.reported if name == host.name]
             answered = [flow_id for flow_id in mine if self._answers(host.name, flow_id)]
-            host.machine.health.heard(dict.fromkeys(answered, Reply(self.now_ns)), self.now_ns)
+            host.machine.health.revive_answered(
+                dict.fromkeys(answered, Reply(self.now_ns)), self.now_ns
+            )
 
     def _answers(self, name: str, flow_id: int) -> bool:
         rail, port = flow_id // 10 % 10, flow_id % 10
@@ -358,7 +360,7 @@ class World:
                 self._send(host, events.AddressWithdrawn(
                     at_ns=self.now_ns, token=7, remote_id=local_id
                 ))  # fmt: skip
-            case Watch(suspect=suspect, partial=partial):
+            case WatchPaths(suspect=suspect, partial=partial):
                 self._ask_more(host, suspect | partial)
             case _:
                 pass

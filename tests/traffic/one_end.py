@@ -57,7 +57,9 @@ class Host:
             self.health.liveness(life(flow.flow_id, 0, alive=True))
         self.steering = Steering(policy, self.health, 1)
         self.conn = MptcpConnection(7, 0, accepted=accepted)
-        self.conn.heard_by_ns = NOW + 1000 * S  # nothing is assumed of what the peer did not say
+        self.conn.announced_by_ns = (
+            NOW + 1000 * S
+        )  # nothing is assumed of what the peer did not say
         self.conn.job = "train"
         local, remote = ("fd00::1", "fd00::2") if six else (here(0), there(0))
         self.conn.local, self.conn.local_port = local, 33_000
@@ -79,7 +81,7 @@ class Host:
         for flow in watched():
             if flow.remote_rail == rail:
                 self.health.liveness(life(flow.flow_id, at_ns, alive=False))
-        assert self.health.conclude(at_ns + POLICY.settle_ns)
+        assert self.health.decide_deaths(at_ns + POLICY.settle_ns)
 
     def carrier(self, nic: str, *, up: bool, at_ns: int = NOW) -> None:
         rail = int(nic.removeprefix("nic"))

@@ -136,7 +136,7 @@ class SilentWorld(World):
 
     def _begin(self, name: str, host: Host) -> None:
         self.agents[name] = Agent(self, host)
-        host.machine.health.only(frozenset(self._usual()), self.now_ns)
+        host.machine.health.watch_only(frozenset(self._usual()), self.now_ns)
         for flow_id in self._usual():
             self._watch_one(name, flow_id)
 
@@ -213,7 +213,9 @@ class SilentWorld(World):
         agent.rung = False
         self.do(
             host,
-            host.machine.tick(self.now_ns, back=corroborated.back, presumed=corroborated.presumed),
+            host.machine.tick(
+                self.now_ns, revived=corroborated.back, presumed=corroborated.presumed
+            ),
         )
 
     def run(self, duration_ns: int) -> None:
@@ -246,7 +248,7 @@ class SilentWorld(World):
         for flow_id in wanted - agent.flows.keys():
             self._watch_one(host.name, flow_id)
         agent.flows = {k: v for k, v in agent.flows.items() if k in wanted}
-        host.machine.health.only(frozenset(wanted), self.now_ns)
+        host.machine.health.watch_only(frozenset(wanted), self.now_ns)
 
     def _watch_one(self, name: str, flow_id: int) -> None:
         flow = self.hosts[name].machine.health.plan.flows[flow_id]

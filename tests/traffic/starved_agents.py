@@ -15,7 +15,7 @@ from tests.traffic.silent_agents import Agent, SilentWorld, Watched
 from syntony.model import MS
 from syntony.model.paths import FlowSample, StallEvent
 from syntony.traffic.failover import Event
-from syntony.traffic.pair_timeouts import AWAY_NS
+from syntony.traffic.pair_timeouts import PAUSE_NS
 
 LONGEST_MS, RUNS_MS, UNFAIR_MS, STEP_MS = 900, 200, 150, 2_000
 THIRDS = 200
@@ -98,7 +98,7 @@ class StarvedWorld(SilentWorld):
     def _control_is_back(self, name: str, late_ns: int) -> None:
         agent, host = self.agents[name], self.hosts[name]
         agent.path_corroboration.woke(late_ns, self.now_ns)
-        if late_ns >= AWAY_NS:
+        if late_ns >= PAUSE_NS:
             agent.path_corroboration.was_away(self.now_ns)
             self.do(host, host.machine.handle(StallEvent(at_ns=self.now_ns, lasted_ns=late_ns)))
 

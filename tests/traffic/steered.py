@@ -11,9 +11,9 @@ import numpy as np
 from syntony.model import S
 from syntony.traffic.demand import Flow
 from syntony.traffic.fair import max_min
+from syntony.traffic.measurements import LinkLoad, MeasuredRate, Measurements, PathDelay
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import FlowMove
-from syntony.traffic.seen import LinkLoad, MeasuredRate, PathDelay, Seen
 
 GBPS = 1e9
 
@@ -42,7 +42,7 @@ class World:
         self._truth = truth or {}
         """(flow, path) to the links it really takes, where the map is wrong."""
         self.capacity = capacity or {}
-        self._pipe: deque[Seen] = deque(maxlen=age + 1)
+        self._pipe: deque[Measurements] = deque(maxlen=age + 1)
 
     def links(self, flow: Flow) -> tuple[str, ...]:
         current = flow.current
@@ -61,7 +61,7 @@ class World:
         found = max_min(table, room, None, demand)
         return {flow.flow_id: float(rate) for flow, rate in zip(flows, found, strict=True)}
 
-    def _measure(self) -> Seen:
+    def _measure(self) -> Measurements:
         rates = self.rates()
         loads: dict[str, float] = {}
         for flow_id, rate in rates.items():
@@ -79,7 +79,7 @@ class World:
             waits = full and rates[flow_id] < 0.99 * 100 * GBPS
             owd_ns = 10_000 + (200_000 if waits else 0)
             delays[flow_id, flow.path_id] = PathDelay(self.at_ns, owd_ns, 10_000)
-        return Seen(
+        return Measurements(
             loads={link: LinkLoad(self.at_ns, noisy(bps)) for link, bps in loads.items()},
             rates={
                 flow_id: MeasuredRate(self.at_ns, noisy(rate), self.flows[flow_id].path_id)

@@ -46,26 +46,26 @@ def up(create: Create, at_ns: int) -> events.SubflowUp:
 def test_a_join_is_not_in_vain_while_nobody_has_read_that_it_is_up() -> None:
     machine, create = joining()
     late_ns = 10 * POLICY.join_ns
-    machine.heard(POLICY.join_ns // 2)
+    machine.events_read(POLICY.join_ns // 2)
     assert not of(Destroy, machine.tick(late_ns))
     assert machine.next_due_ns() == late_ns + 1, "to be looked at again when more has been read"
     machine.handle(up(create, late_ns))
-    machine.heard(late_ns)
+    machine.events_read(late_ns)
     assert not of(Destroy, machine.tick(late_ns + 1))
 
 
 def test_a_join_that_nobody_answers_is_given_up_once_all_was_read() -> None:
     machine, create = joining()
-    machine.heard(POLICY.join_ns)
+    machine.events_read(POLICY.join_ns)
     assert [each.flow for each in of(Destroy, machine.tick(POLICY.join_ns))] == [create.flow]
 
 
 def test_the_time_of_a_join_begins_when_the_kernel_has_it() -> None:
     machine, create = joining()
-    machine.begun(create, 1 * S)
-    machine.heard(1 * S + POLICY.join_ns - 1)
+    machine.join_started(create, 1 * S)
+    machine.events_read(1 * S + POLICY.join_ns - 1)
     assert not of(Destroy, machine.tick(1 * S + POLICY.join_ns - 1))
-    machine.heard(1 * S + POLICY.join_ns)
+    machine.events_read(1 * S + POLICY.join_ns)
     assert of(Destroy, machine.tick(1 * S + POLICY.join_ns))
 
 

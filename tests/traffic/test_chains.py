@@ -17,7 +17,7 @@ def board(ways: list[list[int]], capacity: list[float]) -> Board:
         first=first,
         ways=np.array([[link] for each in ways for link in each], dtype=np.int32),
         capacity=np.array(capacity),
-        wanted=np.ones(len(ways)),
+        ideal_bps=np.ones(len(ways)),
         priority=np.zeros(len(ways), dtype=np.int8),
     )
     found = Board(problem)

@@ -64,10 +64,10 @@ def test_probes_are_believed_where_a_flow_waits_and_none_gets_through(
 ) -> None:
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
-    assert health.pending(now_ns) == [("n0", "10.0.0.2")]
+    assert health.pending_deaths(now_ns) == [("n0", "10.0.0.2")]
     if flows:
         health.corroborate("n0", "10.0.0.2", flows, now_ns)
-    assert bool(health.conclude(now_ns)) is believed
+    assert bool(health.decide_deaths(now_ns)) is believed
     assert (health.dead("n0", "10.0.0.2") is not None) is believed
 
 
@@ -98,8 +98,8 @@ def test_what_carries_no_more_is_believed_dead_a_round_trip_later() -> None:
     due_ns = health.due_ns()
     assert due_ns is not None
     assert due_ns <= DIED_NS + RTT_NS + 20 * MS
-    assert not health.conclude(due_ns - 1)
-    assert health.conclude(due_ns) == [("n0", "10.0.0.2")]
+    assert not health.decide_deaths(due_ns - 1)
+    assert health.decide_deaths(due_ns) == [("n0", "10.0.0.2")]
 
 
 def test_a_path_that_nobody_waits_for_is_left_all_the_same() -> None:
@@ -107,9 +107,9 @@ def test_a_path_that_nobody_waits_for_is_left_all_the_same() -> None:
     now_ns = DIED_NS
     while health.dead("n0", "10.0.0.2") is None:
         now_ns = health.due_ns() or now_ns
-        if health.pending(now_ns):
+        if health.pending_deaths(now_ns):
             health.corroborate("n0", "10.0.0.2", [progress(-500, 0)], now_ns)
-        health.conclude(now_ns)
+        health.decide_deaths(now_ns)
     assert now_ns == LAST_REPLY_NS + NO_HURRY_NS
 
 
@@ -171,14 +171,14 @@ def test_what_is_known_of_a_nic_survives_its_name() -> None:
     health.link(renamed)
     health.link(msgspec.structs.replace(renamed, nic="n0", carrier=False, addresses=()))
     assert health.configured("eth7") == "n0"
-    assert health.conclude(DIED_NS + Policy().settle_ns) == [("eth7", "10.0.0.2")]
-    assert not health.conclude(DIED_NS + S)
+    assert health.decide_deaths(DIED_NS + Policy().settle_ns) == [("eth7", "10.0.0.2")]
+    assert not health.decide_deaths(DIED_NS + S)
     health.liveness(event(DIED_NS + S, 0, alive=True))
     assert health.dead("eth7", "10.0.0.2") is None
     # A new plan calls it by the name in the configuration.
     health.watch([WatchedFlow(k, f"n{k}", f"10.{k}.0.2", f"b/n{k}", k) for k in (0, 1)])
     health.liveness(event(DIED_NS + 2 * S, 0, alive=False))
-    assert health.conclude(DIED_NS + 3 * S) == [("eth7", "10.0.0.2")]
+    assert health.decide_deaths(DIED_NS + 3 * S) == [("eth7", "10.0.0.2")]
     assert health.nic_of("10.0.0.1") == "eth7"
 
 
@@ -195,8 +195,8 @@ def test_a_peer_whose_nics_fall_silent_together_is_late(later_ms: int, *, believ
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
     replies = {0: Reply(LAST_REPLY_NS), 1: Reply(LAST_REPLY_NS + later_ms * MS)}
-    health.answered(replies, now_ns)
-    assert bool(health.conclude(now_ns)) is believed
+    health.excuse_late_peers(replies, now_ns)
+    assert bool(health.decide_deaths(now_ns)) is believed
 
 
 @pytest.mark.parametrize(
@@ -210,23 +210,23 @@ def test_a_peer_whose_nics_fall_silent_together_is_late(later_ms: int, *, believ
 def test_a_witness_answers_now_what_it_was_asked_later(later: Reply, *, believed: bool) -> None:
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
-    health.answered({0: Reply(LAST_REPLY_NS), 1: later}, now_ns)
-    assert bool(health.conclude(now_ns)) is believed
+    health.excuse_late_peers({0: Reply(LAST_REPLY_NS), 1: later}, now_ns)
+    assert bool(health.decide_deaths(now_ns)) is believed
 
 
 def test_of_a_peer_that_is_silent_on_all_its_nics_nothing_is_concluded() -> None:
     health = health_of_a_dying_pair()
     now_ns = DIED_NS + Policy().settle_ns
     for _ in range(3):  # for as long as its other NIC passes for alive
-        health.answered(dict.fromkeys((0, 1), Reply(LAST_REPLY_NS)), now_ns)
-        assert not health.conclude(now_ns)
+        health.excuse_late_peers(dict.fromkeys((0, 1), Reply(LAST_REPLY_NS)), now_ns)
+        assert not health.decide_deaths(now_ns)
         due_ns = health.due_ns()
         assert due_ns is not None
         assert due_ns > now_ns
         now_ns = due_ns
     health.liveness(event(now_ns, 1, alive=False))
     now_ns += Policy().settle_ns
-    assert not health.pending(now_ns)
-    assert not health.conclude(now_ns)
+    assert not health.pending_deaths(now_ns)
+    assert not health.decide_deaths(now_ns)
     assert health.undecided == {("n0", "10.0.0.2"), ("n1", "10.1.0.2")}
     assert health.due_ns() is None, "and no reason to look again and again"

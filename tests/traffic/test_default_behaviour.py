@@ -11,12 +11,12 @@ from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic import events
 from syntony.traffic.connection import FailedAttempts, MptcpConnection, Subflow, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
-from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Create, Note, Reason, Retire
 from syntony.traffic.pacing import LinkQueue, PacePolicy, Pacer
 from syntony.traffic.pairs import PairState
+from syntony.traffic.source_ports import SourcePorts
 from syntony.traffic.standby import TRIALS, Standby
 
 FULL = [flow(0, 0.5), flow(1, 0.5)]
@@ -148,7 +148,7 @@ def test_a_connection_that_is_told_of_begins_with_nothing_to_undo() -> None:
     assert (conn.inherited, conn.called, conn.degraded, conn.alone_ns) == (False, False, None, None)
     assert (conn.job, conn.short_since_ns, conn.local_port) == (None, None, 0)
     assert conn.announced_ns == conn.seen_ns == NOW
-    assert conn.heard_by_ns > NOW
+    assert conn.announced_by_ns > NOW
     assert of(Host().settle(), Retire) == [], "only what an earlier agent may have put on standby"
     subflow = Subflow(FourTuple("a", 1, "b", 2), "n", SubflowState.UP, NOW)
     assert (subflow.one_of, subflow.on_standby, subflow.rate_bps) == (False, False, 0)
@@ -172,7 +172,7 @@ def test_who_made_a_connection_that_is_older_than_the_agent_its_ports_tell(
 ) -> None:
     health = Health(POLICY, nics())
     health.watch(watched())
-    table = ConnectionTable(POLICY, health, Ports(POLICY, 1))
+    table = ConnectionTable(POLICY, health, SourcePorts(POLICY, 1))
     sample = FlowSample(
         at_ns=NOW, flow=FourTuple("10.0.0.1", local, "10.0.0.2", remote), token=3, inode=1,
         bytes_acked=0, bytes_received=0, unacked=0, notsent_bytes=0, retransmits=0, backoff=0,

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from syntony.model import MS, S
-from syntony.traffic.extra_ports import AGAIN_NS, ASKS_NS, MOST, PARTIAL_NS, ExtraPortProbing
+from syntony.traffic.extra_ports import (
+    AGAIN_NS,
+    MAX_PAIRS,
+    PARTIAL_NS,
+    PROBING_NS,
+    ExtraPortProbing,
+)
 from syntony.traffic.partial import PartialPathFailure
 
 PAIR = ("nic0", "10.0.0.2")
@@ -20,13 +26,13 @@ def died(
 def test_a_starved_peer_is_silent_on_all_flows_alike_though_some_are_called_dead_first() -> None:
     partial = PartialPathFailure()
     for flow_id in range(4):  # four take turns within 15 ms
-        partial.heard(flow_id, S + flow_id * 4 * MS)
+        partial.answered(flow_id, S + flow_id * 4 * MS)
     died(partial, 0, since_ns=S, at_ns=S + 72 * MS)
     died(partial, 1, since_ns=S + 4 * MS, at_ns=S + 76 * MS)
     assert partial.since_ns is None, "nobody was answered after them"
     assert partial.unsure
     for flow_id in range(4):  # it is back, and answers all that lies in its socket
-        partial.heard(flow_id, S + 90 * MS)
+        partial.answered(flow_id, S + 90 * MS)
     assert partial.since_ns is None
     partial.lives(0)
     partial.lives(1)
@@ -38,7 +44,7 @@ def test_flows_that_are_answered_well_into_the_silence_of_others_tell_of_a_torn_
 
     def partial_when(answered_ns: int, *flow_ids: int) -> int | None:
         for flow_id in flow_ids:
-            partial.heard(flow_id, answered_ns)
+            partial.answered(flow_id, answered_ns)
         return partial.since_ns
 
     assert partial_when(S + 35 * MS, 2) is None
@@ -54,9 +60,9 @@ def test_a_pair_is_sounded_for_a_moment_and_not_again_at_once() -> None:
     assert extra_ports.begin(PAIR, S)
     assert not extra_ports.begin(PAIR, S + 15 * MS)
     assert extra_ports.suspect == {PAIR}
-    assert extra_ports.due_ns() == S + ASKS_NS
-    assert not extra_ports.end(S + ASKS_NS - 1, lambda _: True)
-    assert extra_ports.end(S + ASKS_NS, lambda _: False)
+    assert extra_ports.due_ns() == S + PROBING_NS
+    assert not extra_ports.end(S + PROBING_NS - 1, lambda _: True)
+    assert extra_ports.end(S + PROBING_NS, lambda _: False)
     assert not extra_ports.suspect | extra_ports.partial
     assert extra_ports.due_ns() is None
     assert not extra_ports.begin(PAIR, S + AGAIN_NS - 1)
@@ -66,7 +72,7 @@ def test_a_pair_is_sounded_for_a_moment_and_not_again_at_once() -> None:
 def test_a_torn_pair_is_asked_on_more_ports_until_it_is_whole() -> None:
     extra_ports = ExtraPortProbing()
     extra_ports.begin(PAIR, S)
-    now_ns = S + ASKS_NS
+    now_ns = S + PROBING_NS
     assert extra_ports.end(now_ns, lambda _: True)
     assert not extra_ports.suspect
     assert extra_ports.partial == {PAIR}
@@ -81,4 +87,4 @@ def test_a_torn_pair_is_asked_on_more_ports_until_it_is_whole() -> None:
 def test_a_host_on_which_everything_hangs_asks_no_more_than_its_share() -> None:
     extra_ports = ExtraPortProbing()
     begun = [extra_ports.begin(("nic0", f"10.0.0.{each}"), S) for each in range(20)]
-    assert begun == [True] * MOST + [False] * (20 - MOST)
+    assert begun == [True] * MAX_PAIRS + [False] * (20 - MAX_PAIRS)

@@ -13,7 +13,7 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent, StallEvent
 from syntony.traffic.connection import FailedAttempts, MptcpConnection, Subflow, SubflowState
 from syntony.traffic.extra_ports import ExtraPortProbing
 from syntony.traffic.health import Health
-from syntony.traffic.instructions import Note, Watch
+from syntony.traffic.instructions import Note, WatchPaths
 from syntony.traffic.lease import ListeningHost, may_decide
 from syntony.traffic.meter import Meter
 from syntony.traffic.pair_timeouts import PairTimeouts
@@ -67,7 +67,7 @@ def believed_until(flow: ConnectionProgress | None, *, presumed: bool = False) -
     for flow_id in (0, 1):
         host.health.liveness(life(flow_id, NOW, alive=False))
     if presumed:
-        host.health.presume({PAIR: NOW}, NOW)
+        host.health.presume_dead({PAIR: NOW}, NOW)
     host.health.corroborate(*PAIR, [flow] if flow else [], NOW + 100 * MS)
     return max(0, host.health._pairs[PAIR].carries_until_ns - NOW)
 
@@ -148,7 +148,7 @@ def test_a_peer_is_late_until_another_nic_of_it_answered_10_ms_later(
     for flow_id in (0, 1):
         host.health.liveness(life(flow_id, NOW, alive=False))
     now_ns = NOW + POLICY.settle_ns
-    host.health.answered({10: Reply(NOW + answered_ms * MS), 99: Reply(0)}, now_ns)
+    host.health.excuse_late_peers({10: Reply(NOW + answered_ms * MS), 99: Reply(0)}, now_ns)
     until_ns = host.health._pairs[PAIR].carries_until_ns
     assert until_ns == (now_ns + 10 * MS if waits else 0)
 
@@ -165,7 +165,7 @@ def test_joins_in_a_row_three_at_once_then_longer_waits() -> None:
     assert taken.count == 0
     taken.port_taken(NOW, POLICY)
     assert taken.count == 1
-    assert MptcpConnection(1, NOW, accepted=False).heard_by_ns == NOW + S
+    assert MptcpConnection(1, NOW, accepted=False).announced_by_ns == NOW + S
 
 
 def sample(at_ns: int, acked: int, **more: int) -> FlowSample:
@@ -241,7 +241,7 @@ def test_data_that_wait_30_ms_and_two_round_trips_are_asked_about(
         news = sample(NOW + (60 + ms) * MS, 9, **began)
         out = found.handle(FlowSample(**{**{f: getattr(news, f) for f in news.__struct_fields__},
                                          "flow": flow}))  # fmt: skip
-    assert any(isinstance(each, Watch) and each.suspect for each in out) is requested
+    assert any(isinstance(each, WatchPaths) and each.suspect for each in out) is requested
 
 
 def test_what_is_not_listed_for_three_seconds_is_over() -> None:

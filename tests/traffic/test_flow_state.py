@@ -189,7 +189,7 @@ def test_a_plain_flow_on_a_new_way_is_judged_once_the_kernel_has_tried_it() -> N
         assert found.stuck
         found.put(way, 80 * MS)
         assert found.detoured
-        assert found.judge.stalled is None
+        assert found.subflow.stalled is None
         assert not found.take(sample(80 * MS, retransmits=3), POLICY), "how it was before"
         assert found.repeats == 3
         at_ns = S

@@ -149,7 +149,7 @@ def test_from_wherever_flows_are_the_worst_link_is_as_good_as_any_placement(
     for on in product(range(spines), repeat=flows):
         made, problem, _ = board(flows, spines, list(on), first=first)
         made.settle()
-        assert problem.load(made.chosen).max() == pytest.approx(best * problem.wanted[0])
+        assert problem.load(made.chosen).max() == pytest.approx(best * problem.ideal_bps[0])
 
 
 def test_flows_that_are_well_placed_stay_and_unknown_paths_are_not_placed() -> None:

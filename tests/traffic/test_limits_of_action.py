@@ -15,11 +15,11 @@ from syntony.model.paths import FlowSample, FourTuple
 from syntony.traffic.budget import Budget
 from syntony.traffic.classes import Classes, JobClass
 from syntony.traffic.demand import Priority
-from syntony.traffic.entropy import Ports
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.lease import EXPIRY_NS, LEASE_NS, WAIT_NS, ListeningHost, may_decide
 from syntony.traffic.meter import WINDOW_NS, Meter
 from syntony.traffic.policy import Policy
+from syntony.traffic.source_ports import SourcePorts
 
 POLICY = Policy(hold_down_ns=1 * S, hold_down_max_ns=20 * S, decay_ns=60 * S)
 T0 = 1_000 * S
@@ -108,7 +108,7 @@ def test_a_meter_counts_whole_windows() -> None:
 
 def test_ports_are_in_their_range_and_the_bad_ones_are_avoided() -> None:
     policy = Policy(port_low=100, port_high=103)
-    ports = Ports(policy, seed=1)
+    ports = SourcePorts(policy, seed=1)
     assert {ports.draw("a", "b") for _ in range(200)} == {100, 101, 102, 103}
     for port in (100, 101, 102):
         ports.avoid("a", "b", port)

@@ -27,7 +27,7 @@ from syntony.traffic.failover import WATCH_EVERY_NS, Failover
 from syntony.traffic.instructions import (
     Create,
     KernelRefusal,
-    Watch,
+    WatchPaths,
 )
 from syntony.traffic.pairs import Reply
 from syntony.traffic.policy import FailoverMode, Policy
@@ -58,17 +58,19 @@ def test_what_a_connection_uses_is_watched_soon_after_it_has_changed() -> None:
     found = machine()
     out = ticked(found, NOW + WATCH_EVERY_NS)
     planned = {("nic0", there(0)), ("nic1", there(1))}
-    assert [each.paths for _, each in out if isinstance(each, Watch)][-1] == planned
+    assert [each.paths for _, each in out if isinstance(each, WatchPaths)][-1] == planned
     at_ns = NOW + 3 * WATCH_EVERY_NS
     found.handle(events.AddressAnnounced(
         at_ns=at_ns, token=7, remote_id=2, address="10.1.0.9", port=POLICY.port
     ))  # fmt: skip
-    watches = [each for _, each in ticked(found, at_ns + WATCH_EVERY_NS) if isinstance(each, Watch)]
+    watches = [
+        each for _, each in ticked(found, at_ns + WATCH_EVERY_NS) if isinstance(each, WatchPaths)
+    ]
     assert watches[-1].paths == planned | {("nic1", "10.1.0.9")}
     gone_ns = at_ns + 10 * WATCH_EVERY_NS
     found.handle(events.ConnectionDown(at_ns=gone_ns, token=7))
     watches = [
-        each for _, each in ticked(found, gone_ns + WATCH_EVERY_NS) if isinstance(each, Watch)
+        each for _, each in ticked(found, gone_ns + WATCH_EVERY_NS) if isinstance(each, WatchPaths)
     ]
     assert watches[-1].paths == frozenset()
 
@@ -77,7 +79,7 @@ def test_changes_that_follow_each_other_are_looked_at_together() -> None:
     found = machine()
     ticked(found, NOW + WATCH_EVERY_NS)
     found.handle(events.ConnectionDown(at_ns=NOW + S, token=7))
-    (first,) = (at_ns for at_ns, each in ticked(found, NOW + 2 * S) if isinstance(each, Watch))
+    (first,) = (at_ns for at_ns, each in ticked(found, NOW + 2 * S) if isinstance(each, WatchPaths))
     assert first == NOW + S, "the first one at once"
     again_ns = first + WATCH_EVERY_NS // 5
     for token in (8, 9):
@@ -87,7 +89,7 @@ def test_changes_that_follow_each_other_are_looked_at_together() -> None:
             accepted=False,
         ))  # fmt: skip
         found.handle(events.JobFound(at_ns=again_ns, token=token, job="train"))
-    seen = [at_ns for at_ns, each in ticked(found, NOW + 2 * S) if isinstance(each, Watch)]
+    seen = [at_ns for at_ns, each in ticked(found, NOW + 2 * S) if isinstance(each, WatchPaths)]
     assert seen == [first + WATCH_EVERY_NS]
 
 
@@ -113,8 +115,8 @@ def test_a_path_that_was_presumed_dead_and_answers_is_looked_at_at_once() -> Non
     found = machine()
     conn = found.connections[7]
     conn.remotes[2] = RemoteAddress(there(1), POLICY.port, 1)
-    assert not [each for each in found.tick(NOW, back=False) if isinstance(each, Create)]
-    assert [each for each in found.tick(NOW, back=True) if isinstance(each, Create)]
+    assert not [each for each in found.tick(NOW, revived=False) if isinstance(each, Create)]
+    assert [each for each in found.tick(NOW, revived=True) if isinstance(each, Create)]
 
 
 def test_a_second_of_progress_is_a_rate() -> None:

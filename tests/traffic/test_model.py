@@ -10,11 +10,17 @@ from tests.traffic.test_place import GBPS, leaf_spine
 
 from syntony.model import S
 from syntony.traffic.demand import CandidatePath, Flow
+from syntony.traffic.measurements import (
+    FreshMeasurements,
+    LinkLoad,
+    MeasuredRate,
+    Measurements,
+    PathDelay,
+)
 from syntony.traffic.model import LEAST_LEFT, Model
 from syntony.traffic.moves import MoveCause, MovePolicy
 from syntony.traffic.place import place
 from syntony.traffic.problem import DEAD
-from syntony.traffic.seen import Fresh, LinkLoad, MeasuredRate, PathDelay, Seen
 
 POLICY = MovePolicy()
 NOW = 100 * S
@@ -26,13 +32,13 @@ UP = "leaf0->spine0"
 
 def model(**capacities: int) -> Model:
     found = Model(tuple(FLOWS))
-    found.learn_capacities(Seen(capacities=LINKS | {k.replace("_", "->"): v
+    found.learn_capacities(Measurements(capacities=LINKS | {k.replace("_", "->"): v
                                                     for k, v in capacities.items()}))  # fmt: skip
     return found
 
 
-def fresh(seen: Seen) -> Fresh:
-    return Fresh(seen, NOW, POLICY.stale_ns)
+def fresh(seen: Measurements) -> FreshMeasurements:
+    return FreshMeasurements(seen, NOW, POLICY.stale_ns)
 
 
 def nothing(of: Model) -> np.ndarray:
@@ -44,12 +50,14 @@ def use(of: Model, paths: dict[str, str] | None = None) -> dict[str, float]:
     return dict(zip(of.names, found.tolist(), strict=True))
 
 
-def seen(bps: float, queue_ns: int | None = None, flow: str = "j0") -> Seen:
+def seen(bps: float, queue_ns: int | None = None, flow: str = "j0") -> Measurements:
     delays = {} if queue_ns is None else {(flow, "s0"): PathDelay(NOW, queue_ns, 0)}
-    return Seen(rates={flow: MeasuredRate(NOW, bps, "s0")}, delays=delays)
+    return Measurements(rates={flow: MeasuredRate(NOW, bps, "s0")}, delays=delays)
 
 
-def suffering(of: Model, what: Seen, paths: dict[str, str] | None = None) -> dict[str, MoveCause]:
+def suffering(
+    of: Model, what: Measurements, paths: dict[str, str] | None = None
+) -> dict[str, MoveCause]:
     found = of.suffering(fresh(what), POLICY, of.choice(paths or ON_S0), nothing(of))
     return {flow: cause for flow, (cause, _) in found.items()}
 
@@ -89,9 +97,9 @@ def test_a_flow_that_sends_little_asks_for_less_each_time_and_for_all_once_it_qu
 
 def test_a_flow_of_which_nothing_is_known_keeps_what_it_asked_for() -> None:
     found = model()
-    suffering(found, Seen())
+    suffering(found, Measurements())
     assert use(found)[UP] == 2.0
-    suffering(found, Seen(rates={"j0": MeasuredRate(NOW - POLICY.stale_ns - 1, 0.0, "s0")}))
+    suffering(found, Measurements(rates={"j0": MeasuredRate(NOW - POLICY.stale_ns - 1, 0.0, "s0")}))
     assert use(found)[UP] == 2.0
 
 
@@ -99,7 +107,7 @@ def test_a_flow_of_which_nothing_is_known_keeps_what_it_asked_for() -> None:
     ("queue_us", "suffers"), [(POLICY.queue_ns - 1, False), (POLICY.queue_ns, True)]
 )
 def test_who_waits_in_a_queue_suffers(queue_us: int, suffers: bool) -> None:
-    found = suffering(model(), Seen(delays={("j0", "s0"): PathDelay(NOW, queue_us, 0)}))
+    found = suffering(model(), Measurements(delays={("j0", "s0"): PathDelay(NOW, queue_us, 0)}))
     assert found == ({"j0": MoveCause.CROWDED} if suffers else {})
 
 
@@ -136,7 +144,7 @@ def test_a_short_delay_acquits_a_slow_flow() -> None:
 
 def test_a_flow_without_a_path_or_on_a_dead_one_is_to_be_placed() -> None:
     found = model(spine0_leaf1=0)
-    assert suffering(found, Seen(), {"j0": "s0", "j1": ""}) == {
+    assert suffering(found, Measurements(), {"j0": "s0", "j1": ""}) == {
         "j0": MoveCause.DEAD, "j1": MoveCause.UNPLACED
     }  # fmt: skip
     assert not found.alive(found.row("j0", "s0"))
@@ -145,7 +153,7 @@ def test_a_flow_without_a_path_or_on_a_dead_one_is_to_be_placed() -> None:
 
 
 def background(of: Model, load: float, ours: float = 0.0, at_ns: int = NOW) -> float:
-    what = Seen(
+    what = Measurements(
         loads={UP: LinkLoad(at_ns, load * GBPS)},
         rates={
             "j0": MeasuredRate(NOW, ours * GBPS, "s0"),
@@ -171,7 +179,7 @@ def test_a_little_of_others_is_noise(load: float, counts: bool) -> None:
 
 def test_a_flow_without_a_told_path_counts_where_it_is_believed_to_be() -> None:
     found = model()
-    what = Seen(
+    what = Measurements(
         loads={UP: LinkLoad(NOW, 50.0 * GBPS)}, rates={"j0": MeasuredRate(NOW, 20.0 * GBPS)}
     )
     others = found.background(fresh(what), POLICY, found.choice(ON_S0))
@@ -229,22 +237,22 @@ def test_flows_on_links() -> None:
 def test_where_no_capacity_is_known_all_are_taken_for_the_most_that_was_ever_seen() -> None:
     found = Model(tuple(FLOWS))
     rates = {name: MeasuredRate(NOW, 30.0 * GBPS, "s0") for name in ("j0", "j1")}
-    found.learn_capacities(Seen(rates=rates))
+    found.learn_capacities(Measurements(rates=rates))
     assert use(found)[UP] == pytest.approx(2.0), "60 Gb/s over one cable: a link is 60"
-    found.background(fresh(Seen()), POLICY, found.choice(ON_S0))
+    found.background(fresh(Measurements()), POLICY, found.choice(ON_S0))
     problem = found.to_solve(nothing(found), lambda *_: False)
     assert set(problem.capacity.tolist()) == {60.0 * GBPS}
-    found.learn_capacities(Seen(loads={UP: LinkLoad(NOW, 80.0 * GBPS)}))
+    found.learn_capacities(Measurements(loads={UP: LinkLoad(NOW, 80.0 * GBPS)}))
     problem = found.to_solve(nothing(found), lambda *_: False)
     assert set(problem.capacity.tolist()) == {80.0 * GBPS}
-    found.learn_capacities(Seen())
+    found.learn_capacities(Measurements())
     assert set(found.to_solve(nothing(found), lambda *_: False).capacity.tolist()) == {80.0 * GBPS}
 
 
 def test_where_nothing_was_ever_seen_links_are_narrow_and_not_dead() -> None:
     found = Model(tuple(FLOWS))
-    found.learn_capacities(Seen())
-    found.background(fresh(Seen()), POLICY, found.choice(ON_S0))
+    found.learn_capacities(Measurements())
+    found.background(fresh(Measurements()), POLICY, found.choice(ON_S0))
     problem = found.to_solve(nothing(found), lambda *_: False)
     assert set(problem.capacity.tolist()) == {1.0}
 
@@ -253,8 +261,8 @@ def test_a_link_that_changes_its_speed_changes_what_flows_ask_for() -> None:
     found = model()
     alone = {"j0": "s0", "j1": "s1"}
     suffering(found, seen(0.0), alone)
-    found.learn_capacities(Seen(capacities=LINKS | {"h1->leaf0": 40 * GBPS}))
-    assert found.wanted == {"j0": 100.0 * GBPS, "j1": 40.0 * GBPS}
+    found.learn_capacities(Measurements(capacities=LINKS | {"h1->leaf0": 40 * GBPS}))
+    assert found.ideal_bps == {"j0": 100.0 * GBPS, "j1": 40.0 * GBPS}
     assert use(found, alone) | {} == use(found, alone)
     assert use(found, alone)[UP] == 0.5, "what was learnt of the other is kept"
     assert use(found, alone)["leaf0->spine1"] == 0.4

@@ -14,9 +14,9 @@ from tests.traffic.test_place import leaf_spine
 
 from syntony.model import S
 from syntony.traffic.demand import Flow
+from syntony.traffic.measurements import LinkLoad, MeasuredRate, Measurements, PathDelay
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MoveCause, MovePolicy
-from syntony.traffic.seen import LinkLoad, MeasuredRate, PathDelay, Seen
 from syntony.traffic.trials import TrialResult
 
 
@@ -70,7 +70,7 @@ def test_a_flow_of_unknown_demand_that_sends_little_is_no_reason_to_move() -> No
     delays = {(f.flow_id, "s0"): PathDelay(S, 12_000, 10_000) for f in flows}
     mover.update(flows)
     capacities = {link: 100 * 10**9 for f in flows for p in f.paths for link in p.links}
-    assert mover.step(Seen(rates=rates, delays=delays, capacities=capacities), S) == ()
+    assert mover.step(Measurements(rates=rates, delays=delays, capacities=capacities), S) == ()
 
 
 def test_a_wrong_map_is_noticed_the_move_undone_and_not_repeated() -> None:
@@ -99,7 +99,7 @@ def test_flows_without_a_path_are_placed() -> None:
     flows = leaf_spine([(0, 2), (1, 3)], spines=2, hosts=2)
     mover = Mover()
     mover.update(flows)
-    moves = mover.step(Seen(), S)
+    moves = mover.step(Measurements(), S)
     assert {move.cause for move in moves} == {MoveCause.UNPLACED}
     assert len({move.new for move in moves}) == 2
 
@@ -182,7 +182,7 @@ def test_others_traffic_is_seen_and_avoided() -> None:
     delays = {(f.flow_id, "s0"): PathDelay(S, 400_000, 10_000) for f in flows}
     loads = {"leaf0->spine0": LinkLoad(S, 100 * GBPS), "leaf0->spine1": LinkLoad(S, 95 * GBPS)}
     capacities = {link: 100 * 10**9 for f in flows for p in f.paths for link in p.links}
-    (move,) = mover.step(Seen(loads, rates, delays, capacities), S)
+    (move,) = mover.step(Measurements(loads, rates, delays, capacities), S)
     assert move.new == "s2"
 
 
@@ -193,7 +193,7 @@ def test_a_path_that_queues_although_it_should_be_empty_is_not_taken() -> None:
     rates = {f.flow_id: MeasuredRate(S, 50 * GBPS, "s0") for f in flows}
     delays = {(f.flow_id, "s0"): PathDelay(S, 400_000, 10_000) for f in flows}
     delays |= {(f.flow_id, "s1"): PathDelay(S, 300_000, 10_000) for f in flows}
-    (move,) = mover.step(Seen(rates=rates, delays=delays), S)
+    (move,) = mover.step(Measurements(rates=rates, delays=delays), S)
     assert move.new == "s2"
 
 

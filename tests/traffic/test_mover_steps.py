@@ -10,19 +10,25 @@ from tests.traffic.test_mover import colliding, on
 from tests.traffic.test_place import leaf_spine
 
 from syntony.model import S
-from syntony.traffic.extra_ports import AGAIN_NS, ASKS_NS, MOST, PARTIAL_NS, ExtraPortProbing
+from syntony.traffic.extra_ports import (
+    AGAIN_NS,
+    MAX_PAIRS,
+    PARTIAL_NS,
+    PROBING_NS,
+    ExtraPortProbing,
+)
+from syntony.traffic.measurements import MeasuredRate, Measurements, PathDelay
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MoveCause, MovePolicy
 from syntony.traffic.partial import PartialPathFailure
 from syntony.traffic.place import Choice
 from syntony.traffic.problem import PlacementProblem
-from syntony.traffic.seen import MeasuredRate, PathDelay, Seen
 from syntony.traffic.trials import TrialResult
 
 POLICY = MovePolicy()
 
 
-def seen_at(at_ns: int, **rates: float) -> Seen:
+def seen_at(at_ns: int, **rates: float) -> Measurements:
     """Two flows on one uplink, that get half each unless told otherwise."""
     world = World(colliding())
     world.at_ns = at_ns
@@ -86,7 +92,7 @@ def test_a_move_is_judged_by_what_came_of_it_and_taken_back_if_in_vain(
     at_ns = S + POLICY.settle_ns
     rates = {f.flow_id: MeasuredRate(at_ns, after * GBPS, f.path_id) for f in moved}
     delays = {(f.flow_id, f.path_id): PathDelay(at_ns, 10_000, 10_000) for f in moved}
-    back = mover.step(Seen(rates=rates, delays=delays), at_ns)
+    back = mover.step(Measurements(rates=rates, delays=delays), at_ns)
     assert mover.judged == {flow: verdict}
     if verdict is TrialResult.HELPED:
         assert back == ()
@@ -97,7 +103,7 @@ def test_a_move_is_judged_by_what_came_of_it_and_taken_back_if_in_vain(
     assert mover.path_of(flow) == "s0"
     mover.done(flow, at_ns, ok=True)
     mover.update(colliding())
-    mover.step(Seen(), at_ns + S)
+    mover.step(Measurements(), at_ns + S)
     assert mover.judged[flow] is TrialResult.UNKNOWN, "what is taken back is not judged"
     later = mover.step(seen_at(at_ns + 2 * S), at_ns + 2 * S)
     assert flow not in {move.flow_id for move in later}, "and the path is left alone"
@@ -111,7 +117,7 @@ def test_nothing_is_taken_back_to_a_path_that_died_meanwhile() -> None:
     at_ns = S + POLICY.settle_ns
     rates = {f.flow_id: MeasuredRate(at_ns, 40 * GBPS, f.path_id) for f in moved}
     links = {link: 100 * 10**9 for f in moved for p in f.paths for link in p.links}
-    found = mover.step(Seen(rates=rates, capacities=links | {"leaf0->spine0": 0}), at_ns)
+    found = mover.step(Measurements(rates=rates, capacities=links | {"leaf0->spine0": 0}), at_ns)
     assert flow not in {move.flow_id for move in found}
 
 
@@ -134,7 +140,7 @@ def test_a_path_that_waits_for_others_is_barred_and_one_that_waits_for_us_is_not
     waits = PathDelay(S, 200_000, 10_000)
     capacities = {link: 100 * 10**9 for f in flows for path in f.paths for link in path.links}
     delays = {("j0", "s0"): waits, ("j0", "s1"): waits}
-    assert mover.step(Seen(delays=delays, capacities=capacities), S) == ()
+    assert mover.step(Measurements(delays=delays, capacities=capacities), S) == ()
     (problem,) = requested
     assert problem.barred is not None
     assert problem.barred[:3].tolist() == [False, barred, False]
@@ -154,14 +160,14 @@ def test_an_urgent_plan_larger_than_allowed_is_begun(most: int, moved: int) -> N
     flows = leaf_spine([(k, 4 + k) for k in range(3)], spines=4, hosts=4)
     mover = Mover(MovePolicy(max_moves=most))
     mover.update(flows)
-    assert len(mover.step(Seen(), S)) == moved
+    assert len(mover.step(Measurements(), S)) == moved
 
 
 def test_moves_wait_for_the_budget_of_a_second() -> None:
     flows = leaf_spine([(k, 4 + k) for k in range(3)], spines=4, hosts=4)
     mover = Mover(MovePolicy(max_moves_per_s=1))
     mover.update(flows)
-    moves = [mover.step(Seen(), S + k * S) for k in range(2)]
+    moves = [mover.step(Measurements(), S + k * S) for k in range(2)]
     assert [len(each) for each in moves] == [1, 1]
 
 
@@ -175,7 +181,7 @@ def verdict_of(partial: PartialPathFailure) -> tuple[int | None, bool]:
 def test_a_pair_is_torn_by_two_silent_flows_while_others_answer_well_into_the_silence() -> None:
     partial = PartialPathFailure()
     partial.died(1, 1_000, 1_400)
-    partial.heard(3, 9_000)
+    partial.answered(3, 9_000)
     assert verdict_of(partial) == (None, False), "one may stand in a queue"
     partial.died(2, 2_000, 2_400)
     assert verdict_of(partial) == (1_000, False), "since the second newest of those that are silent"
@@ -184,13 +190,13 @@ def test_a_pair_is_torn_by_two_silent_flows_while_others_answer_well_into_the_si
     fresh = PartialPathFailure()
     fresh.died(1, 1_000, 1_400)
     fresh.died(2, 2_000, 2_400)
-    fresh.heard(3, 1_199)
+    fresh.answered(3, 1_199)
     assert verdict_of(fresh) == (None, True)
-    fresh.heard(3, 1_200)
+    fresh.answered(3, 1_200)
     assert verdict_of(fresh) == (1_000, False)
-    fresh.heard(3, 5)
+    fresh.answered(3, 5)
     assert verdict_of(fresh) == (1_000, False), "older words change nothing"
-    fresh.heard(1, 1_150)
+    fresh.answered(1, 1_150)
     assert verdict_of(fresh) == (None, True), "answered later than was thought"
     fresh.keep({2, 3})
     assert verdict_of(fresh) == (None, False)
@@ -202,14 +208,14 @@ def test_a_pair_is_asked_fast_for_a_while_then_as_torn_or_not_for_a_second() -> 
     assert extra_ports.begin(pair, S)
     assert not extra_ports.begin(pair, S + 1)
     assert extra_ports.suspect == {pair}
-    assert extra_ports.due_ns() == S + ASKS_NS
-    assert not extra_ports.end(S + ASKS_NS - 1, lambda _: True)
+    assert extra_ports.due_ns() == S + PROBING_NS
+    assert not extra_ports.end(S + PROBING_NS - 1, lambda _: True)
     assert extra_ports.suspect == {pair}
-    assert extra_ports.end(S + ASKS_NS, lambda _: True)
+    assert extra_ports.end(S + PROBING_NS, lambda _: True)
     assert not extra_ports.suspect
     assert extra_ports.partial == {pair}
-    assert extra_ports.due_ns() == S + ASKS_NS + PARTIAL_NS
-    again_ns = S + ASKS_NS + PARTIAL_NS
+    assert extra_ports.due_ns() == S + PROBING_NS + PARTIAL_NS
+    again_ns = S + PROBING_NS + PARTIAL_NS
     assert not extra_ports.begin(pair, again_ns), "it is known"
     assert not extra_ports.end(again_ns, lambda _: True), "as before"
     assert extra_ports.end(again_ns + PARTIAL_NS, lambda _: False), "it is well again"
@@ -217,13 +223,13 @@ def test_a_pair_is_asked_fast_for_a_while_then_as_torn_or_not_for_a_second() -> 
     assert extra_ports.begin(pair, again_ns + PARTIAL_NS)
     once = ExtraPortProbing()
     once.begin(pair, S)
-    once.end(S + ASKS_NS, lambda _: False)
+    once.end(S + PROBING_NS, lambda _: False)
     assert not once.begin(pair, S + AGAIN_NS - 1)
     assert once.begin(pair, S + AGAIN_NS)
 
 
 def test_only_so_many_pairs_are_asked_at_a_time() -> None:
     extra_ports = ExtraPortProbing()
-    assert [extra_ports.begin(("nic0", f"10.0.0.{k}"), S) for k in range(MOST + 1)] == [
-        *[True] * MOST, False
+    assert [extra_ports.begin(("nic0", f"10.0.0.{k}"), S) for k in range(MAX_PAIRS + 1)] == [
+        *[True] * MAX_PAIRS, False
     ]  # fmt: skip

@@ -13,8 +13,8 @@ from syntony.model import MS, S
 from syntony.traffic import operations_page as page
 from syntony.traffic.operations_page import (
     OPEN_NS,
+    JobOperation,
     NewOperations,
-    Operation,
     OperationsReader,
     OperationStep,
 )
@@ -83,7 +83,7 @@ def test_operations_and_steps_are_told_once() -> None:
     made.record(page.STEP, 0, 0, 7, 0, NOW_NS - 20 * MS, NOW_NS - MS, 3 * MS)
     reported = take(reader, made)
     assert (reported.rank, reported.ranks, reported.dropped) == (1, 4, 0)
-    wanted = Operation("0.abc", 4, 0, "reduce_scatter", 4096, NOW_NS - 9 * MS, NOW_NS - 4 * MS)
+    wanted = JobOperation("0.abc", 4, 0, "reduce_scatter", 4096, NOW_NS - 9 * MS, NOW_NS - 4 * MS)
     assert reported.operations == (wanted,)
     assert reported.steps == (OperationStep(7, NOW_NS - 20 * MS, NOW_NS - MS, 3 * MS),)
     assert take(reader, made)[2:] == ((), (), 0)

@@ -165,7 +165,7 @@ def test_where_silence_is_usual_it_takes_longer_to_be_believed(
 
 def test_silence_counts_from_our_own_return() -> None:
     silence, flows = PairTimeouts(), [ConnectionProgress(FLOW, 0, 5 * MS, 600 * MS, streams=True)]
-    silence.away(NOW_NS)
+    silence.paused(NOW_NS)
     for sign_ns, now_ns in ((NOW_NS - 500 * MS, NOW_NS), (NOW_NS + 30 * MS, NOW_NS + 40 * MS)):
         until_ns = silence.until_ns(TO_B, sign_ns, flows, now_ns)
         assert until_ns == max(NOW_NS, sign_ns) + silence.timeout_ns(TO_B, now_ns)
@@ -236,8 +236,8 @@ def event(at_ns: int, flow_id: int, *, alive: bool) -> LivenessEvent:
 
 def test_what_is_presumed_dead_is_left_at_once_by_the_same_reasoning() -> None:
     one = health()
-    one.presume({TO_B: NOW_NS - 50 * MS, TO_C: NOW_NS - 40 * MS}, NOW_NS)
-    assert set(one.conclude(NOW_NS)) == {TO_B, TO_C}
+    one.presume_dead({TO_B: NOW_NS - 50 * MS, TO_C: NOW_NS - 40 * MS}, NOW_NS)
+    assert set(one.decide_deaths(NOW_NS)) == {TO_B, TO_C}
     reason = one.dead(*TO_B)
     assert reason is not None
     assert reason.cause is Cause.LOCAL_NIC
@@ -248,24 +248,26 @@ def test_once_nobody_answers_any_more_deaths_are_forgotten_and_nothing_is_in_dou
     """It is this host then, or everybody's agents: no path is reported from another by it."""
     one = health()
     everyone = {(f"n{rail}", f"10.{rail}.0.{far}") for rail in (0, 1) for far in (2, 3)}
-    one.presume({TO_B: NOW_NS - 50 * MS}, NOW_NS)
-    assert one.conclude(NOW_NS) == [TO_B]
-    one.presume(dict.fromkeys(everyone - {TO_B}, NOW_NS - 50 * MS), NOW_NS)
-    one.conclude(NOW_NS + 900 * MS)
+    one.presume_dead({TO_B: NOW_NS - 50 * MS}, NOW_NS)
+    assert one.decide_deaths(NOW_NS) == [TO_B]
+    one.presume_dead(dict.fromkeys(everyone - {TO_B}, NOW_NS - 50 * MS), NOW_NS)
+    one.decide_deaths(NOW_NS + 900 * MS)
     assert one.dead(*TO_B) is not None
-    one.conclude(NOW_NS + S)
+    one.decide_deaths(NOW_NS + S)
     assert one.dead(*TO_B) is None, "it may have come back"
     assert not one._pairs[TO_B].presumed
 
 
 def test_an_answer_since_takes_it_back() -> None:
     one = health()
-    one.presume({TO_B: NOW_NS - 50 * MS}, NOW_NS)
-    one.conclude(NOW_NS)
-    assert not one.heard({0: Reply(NOW_NS - 50 * MS)}, NOW_NS + 10 * MS), "it was heard before"
+    one.presume_dead({TO_B: NOW_NS - 50 * MS}, NOW_NS)
+    one.decide_deaths(NOW_NS)
+    assert not one.revive_answered({0: Reply(NOW_NS - 50 * MS)}, NOW_NS + 10 * MS), (
+        "it was revive_answered before"
+    )
     assert one.dead(*TO_B) is not None
-    assert one.heard({0: Reply(NOW_NS + 5 * MS)}, NOW_NS + 10 * MS)
-    assert (one.dead(*TO_B), one.unsure) == (None, False)
+    assert one.revive_answered({0: Reply(NOW_NS + 5 * MS)}, NOW_NS + 10 * MS)
+    assert (one.dead(*TO_B), one.needs_replies) == (None, False)
     assert one.timeout_ns(TO_B, NOW_NS + 10 * MS) > 0, "more time the next time"
 
 
@@ -274,23 +276,23 @@ def test_what_was_taken_back_and_is_presumed_again_is_left_at_once_again() -> No
     one = health()
     for again in range(3):
         at_ns = NOW_NS + again * 100 * MS
-        one.presume({TO_B: at_ns - 50 * MS}, at_ns)
-        assert one.conclude(at_ns) == [TO_B]
-        assert one.heard({0: Reply(at_ns + 5 * MS)}, at_ns + 10 * MS)
+        one.presume_dead({TO_B: at_ns - 50 * MS}, at_ns)
+        assert one.decide_deaths(at_ns) == [TO_B]
+        assert one.revive_answered({0: Reply(at_ns + 5 * MS)}, at_ns + 10 * MS)
     assert one.timeout_ns(TO_B, NOW_NS + 300 * MS) > 0
 
 
 def test_the_flows_own_word_confirms_it_and_takes_it_back() -> None:
     one = health()
-    one.presume({TO_B: NOW_NS - 50 * MS}, NOW_NS)
-    one.conclude(NOW_NS)
+    one.presume_dead({TO_B: NOW_NS - 50 * MS}, NOW_NS)
+    one.decide_deaths(NOW_NS)
     one.liveness(event(NOW_NS + 30 * MS, 0, alive=False))
-    assert not one.heard({0: Reply(NOW_NS + 40 * MS)}, NOW_NS + 50 * MS), (
+    assert not one.revive_answered({0: Reply(NOW_NS + 40 * MS)}, NOW_NS + 50 * MS), (
         "three answers are asked for"
     )
     assert one.dead(*TO_B) is not None
     one.liveness(event(NOW_NS + 900 * MS, 0, alive=True))
-    assert (one.dead(*TO_B), one.unsure) == (None, False)
+    assert (one.dead(*TO_B), one.needs_replies) == (None, False)
 
 
 # --- a job's own queue, simulated -----------------------------------------------------------------

@@ -23,7 +23,7 @@ from syntony.traffic.budget import Budget
 from syntony.traffic.connection import MptcpConnection, Subflow, SubflowState
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
-from syntony.traffic.instructions import Cause, Create, Destroy, Reason, Watch
+from syntony.traffic.instructions import Cause, Create, Destroy, Reason, WatchPaths
 from syntony.traffic.late_peers import BACK_NS
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
 from syntony.traffic.policy import Policy
@@ -128,7 +128,7 @@ def test_a_pair_is_torn_when_two_of_its_flows_are_silent_and_others_are_answered
 
     def partial_after(flow_id: int, at_ns: int, *, alive: bool = False) -> int | None:
         found.liveness(life(flow_id, at_ns=at_ns, alive=alive))
-        found.heard({3: Reply(at_ns)}, at_ns)
+        found.revive_answered({3: Reply(at_ns)}, at_ns)
         return found.partial_ns("nic0", "10.0.0.2")
 
     assert partial_after(0, 1 * S) is None, "one may stand in a queue"
@@ -146,11 +146,11 @@ def test_a_pair_is_dead_when_those_that_live_are_no_longer_asked() -> None:
     found.watch([WatchedFlow(each, "nic0", "10.0.0.2", "p/nic0", 0) for each in range(4)])
     for each in (3, 2, 1, 0):
         found.liveness(life(each, at_ns=S, alive=each > 1))
-    found.only(frozenset({0, 1, 2}), 2 * S)
-    assert not found.doubtful("nic0", "10.0.0.2")
-    found.only(frozenset({0, 1}), 2 * S)
-    assert found.doubtful("nic0", "10.0.0.2")
-    assert found.conclude(2 * S + POLICY.settle_ns) == [("nic0", "10.0.0.2")]
+    found.watch_only(frozenset({0, 1, 2}), 2 * S)
+    assert not found.unanswered("nic0", "10.0.0.2")
+    found.watch_only(frozenset({0, 1}), 2 * S)
+    assert found.unanswered("nic0", "10.0.0.2")
+    assert found.decide_deaths(2 * S + POLICY.settle_ns) == [("nic0", "10.0.0.2")]
     found.liveness(life(1, at_ns=3 * S, alive=True))
     assert found.dead("nic0", "10.0.0.2") is None
 
@@ -161,7 +161,7 @@ def test_of_a_new_plan_only_what_is_still_asked_tears_a_pair() -> None:
     found.watch(flows)
     for each in range(4):
         found.liveness(life(each, at_ns=S, alive=each > 1))
-    found.heard({3: Reply(2 * S)}, 2 * S)
+    found.revive_answered({3: Reply(2 * S)}, 2 * S)
     assert found.partial_ns("nic0", "10.0.0.2") == S
     found.watch(flows[::-1])
     assert found.partial_ns("nic0", "10.0.0.2") == S, "the same flows"
@@ -199,8 +199,8 @@ def test_whose_fault_it_is(dead: tuple[int, ...], cause: Cause) -> None:
     found = health()
     for flow_id in dead:
         found.liveness(life(flow_id, at_ns=S, alive=False))
-    assert found.conclude(S) == [], "not before its siblings are known"
-    assert len(found.conclude(S + POLICY.settle_ns)) == len(dead)
+    assert found.decide_deaths(S) == [], "not before its siblings are known"
+    assert len(found.decide_deaths(S + POLICY.settle_ns)) == len(dead)
     reason = found.dead("nic0", "10.0.0.2")
     assert reason is not None
     assert reason.cause is cause
@@ -210,12 +210,12 @@ def test_everything_dead_is_no_conclusion_until_something_lives() -> None:
     found = health()
     for flow_id in (0, 1, 10, 11):
         found.liveness(life(flow_id, at_ns=S, alive=False))
-    assert found.conclude(2 * S) == []
+    assert found.decide_deaths(2 * S) == []
     assert len(found.undecided) == 4
     assert found.due_ns() is None, "and no reason to look again and again"
     found.liveness(life(10, at_ns=3 * S, alive=True))
-    assert found.conclude(3 * S + BACK_NS - 1) == [], "the others may answer a little later"
-    assert len(found.conclude(3 * S + BACK_NS)) == 2, "one peer answers nowhere at all"
+    assert found.decide_deaths(3 * S + BACK_NS - 1) == [], "the others may answer a little later"
+    assert len(found.decide_deaths(3 * S + BACK_NS)) == 2, "one peer answers nowhere at all"
 
 
 def test_a_nic_is_known_by_its_address_when_it_is_renamed() -> None:
@@ -251,7 +251,7 @@ def test_watching_stays_within_its_budget() -> None:
     flows = [probe_flow("nic0", number) for number in range(500)]
 
     def chosen(*remotes: str) -> list[ProbeFlow]:
-        requested = Watch(paths=frozenset(("nic0", remote) for remote in remotes))
+        requested = WatchPaths(paths=frozenset(("nic0", remote) for remote in remotes))
         return choose(flows, requested, str)
 
     few = chosen("10.0.1.1")
@@ -268,7 +268,7 @@ def test_a_pair_in_doubt_is_asked_on_more_ports_at_once_and_a_torn_one_in_its_tu
     pairs = [("nic0", f"10.0.{number}.1") for number in range(10)]
 
     def requested(pair: tuple[str, str], **more: frozenset[tuple[str, str]]) -> list[int]:
-        watch = Watch(paths=frozenset(pairs), **more)
+        watch = WatchPaths(paths=frozenset(pairs), **more)
         found = choose(flows, watch, {"nic0": "eth0"}.__getitem__)
         return [flow.interval_ns for flow in found if flow.dst_addr == pair[1]]
 

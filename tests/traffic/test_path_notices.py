@@ -7,7 +7,7 @@ import random
 from syntony.model import MS, S
 from syntony.model.paths import LinkEvent, LivenessEvent
 from syntony.traffic.failover import Failover
-from syntony.traffic.instructions import Notice, Watch
+from syntony.traffic.instructions import Notice, WatchPaths
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import EXPIRES_NS, RENEW_NS
 from syntony.traffic.policy import FailoverMode, Policy
@@ -56,7 +56,7 @@ class Host:
 def test_a_path_that_a_process_uses_is_watched() -> None:
     host = Host()
     host.failover.use(frozenset({PATH, ("192.0.2.1", "192.0.2.2")}), 0)
-    (requested,) = (each for each in host.failover.tick(1 * S) if isinstance(each, Watch))
+    (requested,) = (each for each in host.failover.tick(1 * S) if isinstance(each, WatchPaths))
     witness = ("nic1", "10.1.0.2")
     assert requested.paths == {("nic0", "10.0.0.2"), witness}
 

@@ -16,10 +16,18 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent,
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.flows import ReportedFlow, job_flows
-from syntony.traffic.instructions import Cause, Expect, Instruction, Note, Quicken, Redirect, Watch
+from syntony.traffic.instructions import (
+    Cause,
+    Expect,
+    Instruction,
+    Note,
+    Redirect,
+    ShortenTimeout,
+    WatchPaths,
+)
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
+from syntony.traffic.plain_wires import REDRAWS, other_wires, redraw
 from syntony.traffic.policy import FailoverMode, Policy
-from syntony.traffic.ways import REDRAWS, redraw, ways_of
 
 PORTS = range(61_000, 65_536)
 OWN = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
@@ -41,8 +49,8 @@ def test_both_ends_know_the_same_ways(near: int, far: int, rails: int) -> None:
     flow = FourTuple("10.0.0.1", near, "10.0.0.2", far)
     mine = {f"10.{rail}.0.1": rail for rail in range(rails)}
     theirs = {f"10.{rail}.0.2": rail for rail in range(rails)}
-    ways = ways_of(flow, mine, theirs, PORTS)
-    back = ways_of(flow.reverse, theirs, mine, PORTS)
+    ways = other_wires(flow, mine, theirs, PORTS)
+    back = other_wires(flow.reverse, theirs, mine, PORTS)
     assert {way.reverse for way in back} == set(ways)
     assert len(ways) == REDRAWS + rails**2 - 1
     for draw in range(REDRAWS):
@@ -122,13 +130,13 @@ def test_whatever_comes_on_another_way_is_expected_before_anything_fails() -> No
 
 
 def test_its_kernel_is_told_to_retransmit_sooner_if_that_may_be() -> None:
-    (quicken,) = [each for each in Host().first if isinstance(each, Quicken)]
+    (quicken,) = [each for each in Host().first if isinstance(each, ShortenTimeout)]
     assert (quicken.inode, quicken.rto_ns) == (INODE, Policy().plain_rto_ns)
     for policy in (
         Policy(mode=FailoverMode.OBSERVE),
         Policy(mode=FailoverMode.ACT, plain_rto_ns=0),
     ):
-        assert not any(isinstance(each, Quicken) for each in Host(policy).first)
+        assert not any(isinstance(each, ShortenTimeout) for each in Host(policy).first)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +168,7 @@ def test_where_a_jobs_data_hang_its_pair_is_asked_on_more_ports(
     host.tell(host.sample(2))
     host.now_ns += silent_ms * MS
     said = host.tell(host.sample(2, unacked=5, last_ack_ns=silent_ms * MS))
-    requested = {pair for each in said if isinstance(each, Watch) for pair in each.suspect}
+    requested = {pair for each in said if isinstance(each, WatchPaths) for pair in each.suspect}
     assert requested == ({("n0", "10.0.0.2")} if suspect and managed else set())
 
 
@@ -235,7 +243,7 @@ def test_who_found_no_other_way_takes_the_first_that_lives() -> None:
 
 
 def test_a_stall_that_the_probes_explain_does_not_delay_the_return() -> None:
-    """Seen before the probes fell silent, as when they are late: its own way is no riddle."""
+    """Measurements before the probes fell silent, when they are late: they explain the stall."""
     host = Host()
     (redrawn,) = host.silent(400 * MS, retransmits=1, acked=1)
     assert redrawn.reason.cause is Cause.FABRIC
@@ -311,7 +319,7 @@ def partial() -> Host:
     host.tell(host.sample(2))
     for each in (10, 11):
         host.tell(host.probes(each, alive=False))
-    host.machine.health.heard({12: Reply(host.now_ns)}, host.now_ns)
+    host.machine.health.revive_answered({12: Reply(host.now_ns)}, host.now_ns)
     return host
 
 
@@ -336,7 +344,7 @@ def test_it_goes_back_when_nothing_is_lost_there_any_more() -> None:
 
 def test_it_answers_where_it_hears_its_peer_and_of_two_followers_one_goes_first() -> None:
     host = Host()
-    heard = events.WireHeard(at_ns=host.now_ns, wire=OTHER)
+    heard = events.WireReceived(at_ns=host.now_ns, wire=OTHER)
     (moved,) = redirects(host.tell(heard))
     assert (moved.wire, moved.reason.cause) == (OTHER, Cause.PEER)
     assert not host.after(10 * S), "silent altogether: it may be waiting for its timer there"
@@ -350,9 +358,9 @@ def test_it_answers_where_it_hears_its_peer_and_of_two_followers_one_goes_first(
     (back,) = host.after(2 * S)
     assert back.wire == OWN
     # The peer may still be there because we were: it is given time to come back.
-    assert not redirects(host.tell(events.WireHeard(at_ns=host.now_ns, wire=OTHER)))
+    assert not redirects(host.tell(events.WireReceived(at_ns=host.now_ns, wire=OTHER)))
     host.now_ns += 5 * S
-    assert redirects(host.tell(events.WireHeard(at_ns=host.now_ns, wire=OTHER)))
+    assert redirects(host.tell(events.WireReceived(at_ns=host.now_ns, wire=OTHER)))
 
 
 def test_with_no_rail_alive_at_both_ends_it_goes_across() -> None:
@@ -436,7 +444,7 @@ def test_both_ends_allot_alike_whatever_they_hear_first(ports: set[int]) -> None
         def turn(flow: FourTuple) -> FourTuple:
             return flow.reverse if far else flow
 
-        return {turn(each.flow): set(map(turn, each.ways)) for each in known}
+        return {turn(each.flow): set(map(turn, each.wires)) for each in known}
 
     near = allotted(sorted(ports - {OWN.local_port}), far=False)
     assert near == allotted(sorted(ports | {OWN.local_port}, reverse=True), far=True)

@@ -48,7 +48,7 @@ def test_between_other_nics_the_second_retransmission_counts() -> None:
 
 def heard(host: Host, wire: FourTuple) -> list[Redirect]:
     host.now_ns += MS
-    return redirects(host.tell(events.WireHeard(at_ns=host.now_ns, wire=wire)))
+    return redirects(host.tell(events.WireReceived(at_ns=host.now_ns, wire=wire)))
 
 
 def detoured(own: FourTuple = OWN) -> Host:
@@ -60,8 +60,8 @@ def detoured(own: FourTuple = OWN) -> Host:
     known = host.machine.plain.flows[INODE]
     host.silent(400 * MS, retransmits=1, acked=1)
     host.tell(host.sample(acked=2, retransmits=1))
-    assert known.kept is not None
-    assert known.kept.cause is Cause.FABRIC
+    assert known.detour_reason is not None
+    assert known.detour_reason.cause is Cause.FABRIC
     assert not known.stuck
     return host
 

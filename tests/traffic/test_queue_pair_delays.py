@@ -10,7 +10,7 @@ import pytest
 
 from syntony.model import MS, US, S
 from syntony.traffic.queue_pair_delays import QueuePairDelays
-from syntony.traffic.queue_pair_page import TOLD
+from syntony.traffic.queue_pair_page import STAMP_RECORD
 from syntony.wire.queue_pairs import (
     MAX_STAMPS,
     OneWay,
@@ -26,7 +26,7 @@ A, B = ("10.0.0.1", 17), ("10.0.0.2", 18)
 
 def stamps(first_ns: int, numbers: range = SENT, length: int = 64) -> bytes:
     """Of messages 1 ms apart, message 0 at `first_ns`."""
-    reported = np.zeros(len(numbers), TOLD)
+    reported = np.zeros(len(numbers), STAMP_RECORD)
     reported["number"] = np.array(numbers)
     reported["at_ns"] = first_ns + np.array(numbers) * MS
     reported["value"] = length
@@ -228,7 +228,7 @@ def test_stamps_that_nobody_matches_are_forgotten() -> None:
     for second in range(100):
         at_ns = NOW_NS + second * S
         numbers = range(1000 * second, 1000 * second + 16)
-        reported = np.frombuffer(stamps(0, numbers), TOLD).copy()
+        reported = np.frombuffer(stamps(0, numbers), STAMP_RECORD).copy()
         reported["at_ns"] = at_ns
         delays.take("h0", report(sender(sent_stamps=reported.tobytes()), at_ns=at_ns))
         delays.step(at_ns)

@@ -18,10 +18,10 @@ from syntony.traffic.queue_pair_page import (
     SLOTS,
     SLOTS_BYTES,
     STAMP,
+    STAMP_RECORD,
     STAMPS,
-    TOLD,
     Owner,
-    PageReader,
+    QueuePairPageReader,
     ring_offset,
     thinned,
 )
@@ -51,7 +51,7 @@ def page(**fields: object) -> bytearray:
 
 
 def read(
-    reader: PageReader, before: bytes | bytearray, after: bytes | bytearray | None = None
+    reader: QueuePairPageReader, before: bytes | bytearray, after: bytes | bytearray | None = None
 ) -> list[QueuePairFigures]:
     whole = bytes(before)
     last = whole if after is None else bytes(after)
@@ -63,11 +63,11 @@ def read(
 
 
 def numbers(stamps: bytes) -> list[int]:
-    return np.frombuffer(stamps, TOLD)["number"].tolist()  # type: ignore[no-any-return]
+    return np.frombuffer(stamps, STAMP_RECORD)["number"].tolist()  # type: ignore[no-any-return]
 
 
 def test_stamps_are_taken_once() -> None:
-    reader = PageReader(OWNER)
+    reader = QueuePairPageReader(OWNER)
     (figures,) = read(reader, page())
     assert (figures.job, figures.device, figures.sent, figures.type) == (
         "night",
@@ -82,7 +82,7 @@ def test_stamps_are_taken_once() -> None:
 
 
 def test_what_was_overwritten_meanwhile_is_left_out() -> None:
-    (figures,) = read(PageReader(OWNER), page(), page(stamped=[[10 + STAMPS - 7, 0, 0]]))
+    (figures,) = read(QueuePairPageReader(OWNER), page(), page(stamped=[[10 + STAMPS - 7, 0, 0]]))
     assert numbers(figures.sent_stamps) == [4, 5, 6, 7, 8, 9]
 
 
@@ -90,7 +90,7 @@ def test_numbers_beyond_32_bits_are_whole() -> None:
     whole = page(sent=(7 << 32) + 4)
     ring = np.frombuffer(whole, STAMP, STAMPS, ring_offset(0))
     ring["number"][:10] = (np.arange(-6, 4) & 0xFFFFFFFF).astype(np.uint32)
-    (figures,) = read(PageReader(OWNER), whole)
+    (figures,) = read(QueuePairPageReader(OWNER), whole)
     assert numbers(figures.sent_stamps) == list(range((7 << 32) - 6, (7 << 32) + 4))
 
 
@@ -103,34 +103,34 @@ def test_numbers_beyond_32_bits_are_whole() -> None:
     ],
 )  # fmt: skip
 def test_a_record_that_cannot_be_is_not_used(field: dict[str, int]) -> None:
-    reader = PageReader(OWNER)
+    reader = QueuePairPageReader(OWNER)
     assert read(reader, page(**field)) == []
     assert reader.malformed == 1
 
 
 def test_a_slot_that_changed_meanwhile_is_not_used() -> None:
-    assert read(PageReader(OWNER), page(), page(sequence=2)) == []
+    assert read(QueuePairPageReader(OWNER), page(), page(sequence=2)) == []
 
 
 def test_another_page_is_not_read() -> None:
     for at in (0, 8):
         whole = page()
         whole[at] ^= 1
-        assert read(PageReader(OWNER), whole) == []
+        assert read(QueuePairPageReader(OWNER), whole) == []
 
 
 def test_stamps_of_the_future_or_out_of_order_are_left_out() -> None:
     whole = page()
     ring = np.frombuffer(whole, STAMP, STAMPS, ring_offset(0))
     ring["at_ns"][9], ring["at_ns"][0], ring["number"][5] = NOW_NS + 1, NOW_NS - 11 * S, 2
-    reader = PageReader(OWNER)
+    reader = QueuePairPageReader(OWNER)
     (figures,) = read(reader, whole)
     assert numbers(figures.sent_stamps) == [1, 2, 3, 4, 6, 7, 8]
     assert reader.malformed == 2
 
 
 def test_both_ends_keep_the_same_messages() -> None:
-    reported = np.zeros(200, TOLD)
+    reported = np.zeros(200, STAMP_RECORD)
     reported["number"] = 8 * np.arange(200)
     here, there = (
         numbers(thinned(reported.tobytes(), 16)),
@@ -146,7 +146,7 @@ def test_noise_is_read_without_an_end() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
-    reader = PageReader(OWNER)
+    reader = QueuePairPageReader(OWNER)
     used = 0
     for turn in range(300):
         before = page()
@@ -163,7 +163,7 @@ def test_noise_is_read_without_an_end() -> None:
             after[64:SLOTS_BYTES] = rng.bytes(SLOTS_BYTES - 64)
         for figures in read(reader, before, after):
             msgspec.msgpack.encode(figures)
-            reported = np.frombuffer(figures.sent_stamps, TOLD)
+            reported = np.frombuffer(figures.sent_stamps, STAMP_RECORD)
             assert ((reported["at_ns"] > NOW_NS - 10 * S) & (reported["at_ns"] <= NOW_NS)).all()
             assert max(figures.sent, figures.bytes_posted, figures.began_ns) < 1 << 63
             used += 1

@@ -17,17 +17,17 @@ from syntony.model.paths import FlowSample, FourTuple, LinkEvent
 from syntony.traffic import events
 from syntony.traffic.connection import FIRST_SUBFLOW_ID, MptcpConnection, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
-from syntony.traffic.entropy import Ports
 from syntony.traffic.failover import Failover
 from syntony.traffic.fair import max_min
 from syntony.traffic.health import SETTLED_NS, Health
 from syntony.traffic.instructions import Cause, Create, Destroy, KernelRefusal, Reason, Retire
 from syntony.traffic.moving import Outcome
 from syntony.traffic.pairs import Reply, WatchedFlow
-from syntony.traffic.plain import ASK
-from syntony.traffic.planned import Planned
+from syntony.traffic.plain import MAX_OWNER_LOOKUPS
 from syntony.traffic.policy import FailoverMode, Policy
+from syntony.traffic.probe_plan import PlannedNics
 from syntony.traffic.relocate import GIVE_UP_NS
+from syntony.traffic.source_ports import SourcePorts
 from syntony.traffic.standby import refused_standby
 
 TOKEN = 7
@@ -42,7 +42,7 @@ class Table:
     def __init__(self, *, accepted: bool = False) -> None:
         self.health = Health(POLICY, nics())
         self.health.watch(watched())
-        self.ports = Ports(POLICY, 1)
+        self.ports = SourcePorts(POLICY, 1)
         self.table = ConnectionTable(POLICY, self.health, self.ports)
         self.conn = self.table.established(
             events.ConnectionUp(at_ns=NOW, token=TOKEN, flow=FIRST, accepted=accepted)
@@ -162,7 +162,7 @@ def test_what_the_kernel_did_not_put_on_standby_is_as_it_was(
 def test_news_of_flows_that_are_not_planned_are_none() -> None:
     health = Host().health
     assert health.liveness(life(99, NOW, alive=True)) is False
-    assert health.heard({99: Reply(NOW)}, NOW) is False
+    assert health.revive_answered({99: Reply(NOW)}, NOW) is False
     assert health.dead("nic0", there(0)) is None
 
 
@@ -172,12 +172,12 @@ def test_a_pair_that_is_believed_in_is_not_given_up_before_then() -> None:
         host.health.liveness(life(flow_id, NOW, alive=False))
     pair = ("nic0", there(0))
     assert host.health.since_ns(pair) == NOW
-    host.health.believe(pair, NOW + S)
-    host.health.believe(pair, NOW + MS)
+    host.health.keep_until(pair, NOW + S)
+    host.health.keep_until(pair, NOW + MS)
     assert host.health.due_ns() == NOW + S
-    assert not host.health.conclude(NOW + S - 1)
-    assert host.health.conclude(NOW + S) == [pair]
-    host.health.presume({pair: NOW}, NOW)
+    assert not host.health.decide_deaths(NOW + S - 1)
+    assert host.health.decide_deaths(NOW + S) == [pair]
+    host.health.presume_dead({pair: NOW}, NOW)
     assert host.health.since_ns(pair) is None, "it has been given its time"
 
 
@@ -190,7 +190,7 @@ def test_a_nic_is_settled_when_it_has_been_as_it_is_for_a_while() -> None:
 
 
 def test_other_addresses_of_a_remote_nic_are_its_aliases() -> None:
-    plan = Planned(watched())
+    plan = PlannedNics(watched())
     assert plan.aliases([there(0)]) == {there(0), "fd00::2"}
     assert plan.aliases([there(1), "x"]) == {there(1), "fd01::2", "x"}
     assert plan.aliases([]) == set()
@@ -223,7 +223,7 @@ def test_the_last_path_stays_where_the_peer_cannot_be_joined() -> None:
 def test_rails_without_an_address_of_the_family_are_not_wanted() -> None:
     host = Host(six=True)
     host.health._nics["nic1"].addresses = (here(1),)
-    ways = list(host.steering._peers.wanted(_with_remotes(host.conn), 6))
+    ways = list(host.steering._peers.join_pairs(_with_remotes(host.conn), 6))
     assert [way.nic for way in ways] == ["nic0"]
 
 
@@ -292,7 +292,7 @@ def test_whose_a_socket_is_is_asked_until_it_is_known_or_often_enough() -> None:
     stranger = msgspec.structs.replace(sample, inode=77, flow=OWN._replace(local_port=9))
     assert plain.is_new(stranger)
     host.tell(stranger)
-    for requested in range(ASK):
+    for requested in range(MAX_OWNER_LOOKUPS):
         assert plain.is_new(stranger), requested
         assert plain.owner(events.SocketOwner(at_ns=0, inode=77, job="")) == []
     assert not plain.is_new(stranger)
@@ -309,11 +309,11 @@ def test_a_way_on_which_the_peer_is_heard_is_no_news_where_we_are_on_it() -> Non
     host.carrier("n0", up=False)
     known = host.machine.plain.flows[INODE]
     host.now_ns += S
-    assert redirects(host.tell(events.WireHeard(at_ns=host.now_ns, wire=known.wire))) == []
-    assert known.heard_ns == host.now_ns
+    assert redirects(host.tell(events.WireReceived(at_ns=host.now_ns, wire=known.wire))) == []
+    assert known.peer_received_ns == host.now_ns
     stranger = FourTuple("10.7.0.1", 1, "10.7.0.2", 2)
-    assert host.tell(events.WireHeard(at_ns=host.now_ns, wire=stranger)) == []
-    assert host.tell(events.WireHeard(at_ns=host.now_ns, wire=OWN)) == [], "its own way"
+    assert host.tell(events.WireReceived(at_ns=host.now_ns, wire=stranger)) == []
+    assert host.tell(events.WireReceived(at_ns=host.now_ns, wire=OWN)) == [], "its own way"
 
 
 def test_a_way_that_is_another_connections_by_now_or_whose_address_is_gone_is_left() -> None:
@@ -321,10 +321,10 @@ def test_a_way_that_is_another_connections_by_now_or_whose_address_is_gone_is_le
     host.carrier("n0", up=False)
     plain = host.machine.plain
     known = plain.flows[INODE]
-    known.ways = tuple(way for way in known.ways if way != known.wire)
+    known.wires = tuple(way for way in known.wires if way != known.wire)
     fault = plain._fault(known)
     assert fault is not None
-    assert (fault.cause, "another connection's" in fault.evidence) == (Cause.ADDRESS, True)
+    assert (fault.cause, "another connection" in fault.evidence) == (Cause.ADDRESS, True)
     gone = plain._pair_fault(OWN._replace(local="10.8.0.1"))
     assert gone is not None
     assert gone.evidence == "10.8.0.1 is no longer here"

@@ -59,15 +59,15 @@ def test_no_healthy_rail_is_left_for_the_silence_of_an_agent(seed: int) -> None:
 def test_what_is_still_read_of_a_flow_that_nobody_watches_any_more_is_no_life() -> None:
     """A further port's first answers, read with those that ended the doubt it was asked for."""
     found = health("b", "c")
-    found.only(frozenset(found.plan.flows), S)
+    found.watch_only(frozenset(found.plan.flows), S)
     more = WatchedFlow(99, "n1", "10.1.1.0", "b/n1", 1)
     found.watch([*found.plan.flows.values(), more])
-    found.only(frozenset(found.plan.flows) - {99}, S)
+    found.watch_only(frozenset(found.plan.flows) - {99}, S)
     found.liveness(life(99, S, alive=True))
     for flow_id in (0, 1):
         found.liveness(life(flow_id, 2 * S, alive=False))
-    assert found.mute("10.0.1.0")
-    assert found.conclude(3 * S) == []
+    assert found.is_unresponsive("10.0.1.0")
+    assert found.decide_deaths(3 * S) == []
 
 
 class Requested:
@@ -110,21 +110,21 @@ def test_one_peer_that_answers_nowhere_is_not_judged_by_others_that_answer() -> 
     found = health("b", "c")
     for flow_id in (0, 1):
         found.liveness(life(flow_id, S, alive=False))
-    assert found.conclude(2 * S) == []
-    assert found.mute("10.0.1.0")
-    assert not found.mute("10.0.1.1")
+    assert found.decide_deaths(2 * S) == []
+    assert found.is_unresponsive("10.0.1.0")
+    assert not found.is_unresponsive("10.0.1.1")
     found.liveness(life(0, 3 * S, alive=True))
-    assert found.conclude(3 * S + BACK_NS - 1) == [], "it has just come back"
-    assert found.conclude(3 * S + BACK_NS) == [("n1", "10.1.1.0")]
+    assert found.decide_deaths(3 * S + BACK_NS - 1) == [], "it has just come back"
+    assert found.decide_deaths(3 * S + BACK_NS) == [("n1", "10.1.1.0")]
 
 
 def test_my_nic_is_dead_whoever_else_is_silent() -> None:
     found = health("b", "c")
     for flow_id in (0, 1, 10):
         found.liveness(life(flow_id, S, alive=False))
-    assert set(found.conclude(2 * S)) == {("n0", "10.0.1.0"), ("n0", "10.0.1.1")}
+    assert set(found.decide_deaths(2 * S)) == {("n0", "10.0.1.0"), ("n0", "10.0.1.1")}
     found.liveness(life(10, 3 * S, alive=True))
-    found.conclude(3 * S)
+    found.decide_deaths(3 * S)
     assert found.dead("n0", "10.0.1.0") is None, "the peer that answers nowhere is in doubt again"
 
 
@@ -132,5 +132,5 @@ def test_data_that_wait_condemn_a_path_though_its_peer_answers_nowhere() -> None
     found = health("b", "c")
     for flow_id in (0, 1):
         found.liveness(life(flow_id, S, alive=False))
-    found.presume({("n0", "10.0.1.0"): S}, 2 * S)
-    assert found.conclude(2 * S) == [("n0", "10.0.1.0")]
+    found.presume_dead({("n0", "10.0.1.0"): S}, 2 * S)
+    assert found.decide_deaths(2 * S) == [("n0", "10.0.1.0")]

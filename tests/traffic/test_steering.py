@@ -250,9 +250,9 @@ def test_what_the_kernel_has_told_and_nobody_read_is_no_failed_join() -> None:
     host = Host()
     host.announced(1)
     host.settle()
-    host.steering.heard_ns = NOW + POLICY.join_ns - 1
+    host.steering.events_read_ns = NOW + POLICY.join_ns - 1
     assert of(host.settle(NOW + S), Destroy) == []
-    host.steering.heard_ns = NOW + POLICY.join_ns
+    host.steering.events_read_ns = NOW + POLICY.join_ns
     assert of(host.settle(NOW + S), Destroy)
 
 
@@ -289,7 +289,7 @@ def test_a_join_to_a_torn_pair_says_so() -> None:
         host.health.liveness(life(flow_id, NOW - 4 * S, alive=False))
     for flow in more:
         host.health.liveness(life(flow.flow_id, NOW, alive=True))
-    host.health.heard({20: Reply(NOW)}, NOW)
+    host.health.revive_answered({20: Reply(NOW)}, NOW)
     assert host.health.is_partial("nic1", there(1))
     creates = of(host.settle(), Create)
     reported = "fabric, 5000 ms ago; some source ports are still silent"
@@ -410,7 +410,7 @@ def test_who_may_not_act_says_what_would_be_replaced() -> None:
 def test_peers_that_never_announced_are_joined_by_the_plan_when_they_answer() -> None:
     by_ns = NOW + 50 * MS
     host, silent = Host(), Host()
-    host.conn.heard_by_ns = silent.conn.heard_by_ns = by_ns
+    host.conn.announced_by_ns = silent.conn.announced_by_ns = by_ns
     turn = host.settle(by_ns - 1)
     assert of(turn, Create) == []
     assert by_ns in turn.dues
@@ -423,7 +423,7 @@ def test_peers_that_never_announced_are_joined_by_the_plan_when_they_answer() ->
 
 def test_actions_beyond_the_budget_of_a_second_wait_their_turn() -> None:
     host = Host(Policy(mode=FailoverMode.ACT, max_actions_per_s=1), rails=3)
-    host.steering.heard_ns = NOW  # no join is given up meanwhile
+    host.steering.events_read_ns = NOW  # no join is given up meanwhile
     host.announced(1)
     host.announced(2)
     first = host.settle()

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from syntony.model import MS, US, S
 from syntony.traffic.demand import CandidatePath, Flow
+from syntony.traffic.measurements import MeasuredRate, Measurements, PathDelay
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
-from syntony.traffic.seen import MeasuredRate, PathDelay, Seen
 from syntony.traffic.trials import MoveTrial, TrialResult, group_moves, links_of, rates_since
 
 T0 = 100 * S
@@ -33,7 +33,7 @@ def trial(
 
 def judged(each: MoveTrial, after: dict[str, float], now_ns: int = T0 + 5 * S) -> TrialResult:
     rates = {flow: MeasuredRate(SETTLED, share * WANTED) for flow, share in after.items()}
-    return each.judge(Seen(rates=rates), dict.fromkeys("abcd", WANTED), POLICY, now_ns)
+    return each.judge(Measurements(rates=rates), dict.fromkeys("abcd", WANTED), POLICY, now_ns)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_it_is_judged_when_all_have_answered_and_were_measured_since() -> None:
     for at_ns, verdict in ((T0 - 3 + S, TrialResult.HELPED), (T0 - 4 + S, TrialResult.WAIT)):
         rates = {flow: MeasuredRate(at_ns, WANTED) for flow in "ab"}
         wanted = dict.fromkeys("ab", WANTED)
-        assert each.judge(Seen(rates=rates), wanted, POLICY, T0 + 5 * S) is verdict
+        assert each.judge(Measurements(rates=rates), wanted, POLICY, T0 + 5 * S) is verdict
     limit_ns = T0 - 3 + POLICY.judge_ns
     assert judged(each, {}, limit_ns) is TrialResult.WAIT
     assert judged(each, {}, limit_ns + 1) is TrialResult.UNKNOWN
@@ -131,8 +131,8 @@ def test_where_no_rates_are_known_queues_decide(
 ) -> None:
     each = trial({}, queues={"a": before_ns})
 
-    def seen(at_ns: int, path: str = "new") -> Seen:
-        return Seen(delays={("a", path): PathDelay(at_ns, 5 * MS + after_ns, 5 * MS)})
+    def seen(at_ns: int, path: str = "new") -> Measurements:
+        return Measurements(delays={("a", path): PathDelay(at_ns, 5 * MS + after_ns, 5 * MS)})
 
     assert each.judge(seen(SETTLED), {}, POLICY, T0 + 5 * S) is verdict
     assert each.judge(seen(SETTLED - 1), {}, POLICY, T0 + 5 * S) is TrialResult.WAIT

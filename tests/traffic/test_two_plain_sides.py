@@ -13,13 +13,13 @@ from syntony.traffic.instructions import Cause, Reason
 
 
 def stalled_at(host: PlainHost) -> None:
-    host.machine.plain.flows[INODE].judge.stalled = Reason(Cause.FABRIC, "e", host.now_ns, 0)
+    host.machine.plain.flows[INODE].subflow.stalled = Reason(Cause.FABRIC, "e", host.now_ns, 0)
 
 
 def test_ways_that_were_tried_come_last_and_before_them_pairs_on_which_two_were() -> None:
     host = PlainHost()
     plain, known = host.machine.plain, host.machine.plain.flows[INODE]
-    same = [way for way in known.ways if way[0::2] == OWN[0::2]]
+    same = [way for way in known.wires if way[0::2] == OWN[0::2]]
     taken = []
     for _ in range(4):
         stalled_at(host)
@@ -47,7 +47,7 @@ def detoured(cause: Cause = Cause.LOCAL_CARRIER) -> PlainHost:
     host.now_ns = 10 * S
     known = host.machine.plain.flows[INODE]
     known.put(OTHER, host.now_ns)
-    known.kept, known.moved_ns = Reason(cause, "e", host.now_ns, host.now_ns), None
+    known.detour_reason, known.moved_ns = Reason(cause, "e", host.now_ns, host.now_ns), None
     return host
 
 
@@ -63,8 +63,8 @@ def test_it_returns_when_its_own_stall_is_long_ago(early_ns: int, back: bool) ->
     assert bool(found) is back
     if back:
         assert found[0].reason.evidence == f"local-carrier, {(due_ns - 10 * S) // MS} ms ago"
-        assert known.deaf_ns == due_ns + 2 * (2 * S)
-        assert known.kept is None
+        assert known.ignore_peer_until_ns == due_ns + 2 * (2 * S)
+        assert known.detour_reason is None
     else:
         assert host.machine.plain.due_ns() == due_ns
 
@@ -78,13 +78,16 @@ def test_whoever_follows_a_peer_returns_when_it_has_left_and_lives(
 ) -> None:
     host = detoured()
     known = host.machine.plain.flows[INODE]
-    known.follows, known.heard_ns = True, host.now_ns + heard_ns
-    known.alive_ns = known.heard_ns + alive_ns
-    for at_ns, may in ((known.heard_ns + (2 * S) - 1, False), (known.heard_ns + (2 * S), back)):
+    known.follows_peer, known.peer_received_ns = True, host.now_ns + heard_ns
+    known.alive_ns = known.peer_received_ns + alive_ns
+    for at_ns, may in (
+        (known.peer_received_ns + (2 * S) - 1, False),
+        (known.peer_received_ns + (2 * S), back),
+    ):
         assert bool(redirects(host.machine.plain.settle(known, at_ns))) is may
     if back:
-        assert known.deaf_ns == 0, "it may be followed again at once"
-        assert not known.follows
+        assert known.ignore_peer_until_ns == 0, "it may be followed again at once"
+        assert not known.follows_peer
 
 
 def test_what_is_under_way_on_a_new_way_is_tried_before_any_return() -> None:
@@ -102,10 +105,10 @@ def test_where_we_have_our_own_reasons_the_peer_is_not_followed() -> None:
     known = host.machine.plain.flows[INODE]
     across = OWN._replace(local="10.1.0.1")
     known.peer_wire = across
-    heard = events.WireHeard(at_ns=host.now_ns + S, wire=across)
+    heard = events.WireReceived(at_ns=host.now_ns + S, wire=across)
     assert redirects(host.tell(heard)) == []
     assert known.wire == OTHER
-    known.follows = True
+    known.follows_peer = True
     (moved,) = redirects(host.tell(heard))
     assert moved.wire == across
 
@@ -117,5 +120,5 @@ def test_deaths_of_the_pair_explain_stalls_on_all_of_its_ports() -> None:
     for way in (OWN, OWN._replace(local_port=61_500), OTHER):
         known.failed[way] = HoldDown()
         known.failed[way].failed(host.now_ns, policy)
-    host.machine.plain._explained(known, OWN)
+    host.machine.plain._clear_failures(known, OWN)
     assert list(known.failed) == [OTHER]

@@ -25,6 +25,7 @@ from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.demand import Flow, Priority
 from syntony.traffic.fair import max_min
 from syntony.traffic.instructions import Cause, Create, Destroy, Reason, Retire, Withdraw
+from syntony.traffic.measurements import Measurements, PathDelay
 from syntony.traffic.mover import Mover, _same
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.moving import Guard
@@ -37,7 +38,6 @@ from syntony.traffic.problem import (
     make_problem,
 )
 from syntony.traffic.relocate import Relocation
-from syntony.traffic.seen import PathDelay, Seen
 from syntony.traffic.shares import ShareClaim, share
 from syntony.traffic.trials import MoveTrial
 from syntony.traffic.turn import Turn
@@ -57,7 +57,7 @@ def test_unplaced_flows_of_three_tiers_are_placed_apart() -> None:
     problem = problem_of(flows)
     chosen = solve(problem)
     assert (chosen >= 0).all()
-    assert problem.load(chosen).max() == pytest.approx(problem.wanted[0])
+    assert problem.load(chosen).max() == pytest.approx(problem.ideal_bps[0])
 
 
 def test_a_dead_path_of_three_tiers_is_left_for_one_that_lives() -> None:
@@ -93,7 +93,7 @@ def test_moves_are_counted_and_loads_follow_them() -> None:
     assert made.moves == 1
     made.put(0, DEAD)
     assert made.moves == 2
-    assert problem.load(made.chosen).max() == problem.wanted[1]
+    assert problem.load(made.chosen).max() == problem.ideal_bps[1]
     assert made.emptiest(0) == int(problem.first[0]) + 1
 
 
@@ -200,7 +200,7 @@ def test_a_path_that_queues_though_it_should_be_empty_is_not_gone_to(
     links = {link: 100 * GBPS for f in flows for p in f.paths for link in p.links}
     mover = Mover()
     mover.update(flows)
-    moves = mover.step(Seen(delays=delays, capacities=links), at_ns)
+    moves = mover.step(Measurements(delays=delays, capacities=links), at_ns)
     assert bool(moves) is left
 
 
@@ -268,11 +268,11 @@ def test_after_a_stall_of_our_own_silence_counts_from_then() -> None:
     assert subflow.acked_ns == NOW + S
     assert not found.connections[7].subflows[subflow.flow].stalled
     host = PlainHost()
-    judge = host.machine.plain.flows[INODE].judge
-    judge.stalled = STALLED
+    subflow = host.machine.plain.flows[INODE].subflow
+    subflow.stalled = STALLED
     host.tell(StallEvent(at_ns=3 * S, lasted_ns=S))
-    assert judge.acked_ns == 3 * S
-    assert not host.machine.plain.flows[INODE].judge.stalled
+    assert subflow.acked_ns == 3 * S
+    assert not host.machine.plain.flows[INODE].subflow.stalled
 
 
 def test_a_join_counts_from_when_the_kernel_was_asked() -> None:
@@ -281,10 +281,12 @@ def test_a_join_counts_from_when_the_kernel_was_asked() -> None:
     (create,) = of(host.settle(), Create)
     found = machine()
     found.connections[7] = host.conn
-    found.begun(create, NOW + 9)
+    found.join_started(create, NOW + 9)
     assert host.conn.subflows[create.flow].since_ns == NOW + 9
-    found.begun(msgspec.structs.replace(create, token=99), NOW + 20)
-    found.begun(msgspec.structs.replace(create, flow=host.first._replace(local_port=1)), NOW + 20)
+    found.join_started(msgspec.structs.replace(create, token=99), NOW + 20)
+    found.join_started(
+        msgspec.structs.replace(create, flow=host.first._replace(local_port=1)), NOW + 20
+    )
     assert host.conn.subflows[create.flow].since_ns == NOW + 9
     found.handle(events.ConnectionDown(at_ns=NOW, token=99))
     assert 7 in found.connections
@@ -360,7 +362,7 @@ def test_an_address_that_was_given_up_is_tried_at_once_where_nothing_else_is_lef
     host.conn.alone_ns = NOW - S
     for flow_id in (0, 1):
         host.health.liveness(life(flow_id, NOW, alive=False))
-    assert host.health.doubtful("nic0", there(0)), "else it would not be waited for anyway"
+    assert host.health.unanswered("nic0", there(0)), "else it would not be waited for anyway"
     [join] = of(host.settle(NOW), Create)
     assert (join.flow.local, join.flow.remote) == (here(0), there(0))
 
@@ -369,11 +371,11 @@ def test_flows_that_are_no_longer_asked_leave_no_death_behind() -> None:
     host = Host()
     for flow_id in (0, 1):
         host.health.liveness(life(flow_id, NOW, alive=False))
-    assert host.health.doubtful("nic0", there(0))
-    host.health.only(frozenset({10, 11}), NOW)
-    assert not host.health.doubtful("nic0", there(0))
+    assert host.health.unanswered("nic0", there(0))
+    host.health.watch_only(frozenset({10, 11}), NOW)
+    assert not host.health.unanswered("nic0", there(0))
     assert host.health.due_ns() is None
-    assert not host.health.doubtful("nic1", there(1)), "asked as before"
+    assert not host.health.unanswered("nic1", there(1)), "asked as before"
 
 
 # --- moves ---

@@ -100,7 +100,7 @@ def test_a_nic_with_one_pair_only_may_always_live_on_other_ports() -> None:
 )
 def test_whose_fault_a_death_is(alive: tuple[int, ...], cause: Cause, evidence: str) -> None:
     found = health(*alive)
-    assert ("nic0", "10.0.0.2") in found.conclude(NOW + POLICY.settle_ns)
+    assert ("nic0", "10.0.0.2") in found.decide_deaths(NOW + POLICY.settle_ns)
     reason = found.dead("nic0", "10.0.0.2")
     assert reason is not None
     assert reason.cause is cause
@@ -115,7 +115,7 @@ def test_a_pair_that_was_never_answered_says_nothing_of_whose_fault_it_is() -> N
     found.watch([*FLOWS, *across])
     for flow in FLOWS:
         found.liveness(life(flow.flow_id, NOW, alive=flow.flow_id in {30, 120, 130}))
-    assert ("nic0", "10.0.0.2") in found.conclude(NOW + POLICY.settle_ns)
+    assert ("nic0", "10.0.0.2") in found.decide_deaths(NOW + POLICY.settle_ns)
     reason = found.dead("nic0", "10.0.0.2")
     assert reason is not None
     assert reason.cause is Cause.REMOTE_NIC
@@ -127,14 +127,16 @@ def test_a_pair_that_is_alone_on_both_sides_is_dead_by_nobodys_fault() -> None:
     found.watch([flow for flow in FLOWS if flow.remote in {"10.0.0.2", "10.1.0.2"}])
     for flow_id in (20, 21, 120, 121):
         found.liveness(life(flow_id, NOW, alive=flow_id >= 120))
-    found.presume({("nic0", "10.0.0.2"): NOW - 70 * MS}, NOW)
-    assert found.conclude(NOW) == [("nic0", "10.0.0.2")]
+    found.presume_dead({("nic0", "10.0.0.2"): NOW - 70 * MS}, NOW)
+    assert found.decide_deaths(NOW) == [("nic0", "10.0.0.2")]
     reason = found.dead("nic0", "10.0.0.2")
     assert reason is not None
     assert reason.cause is Cause.PATH
     assert reason.evidence.startswith("no answer for 70 ms and data waiting")
-    assert not found.heard({20: Reply(NOW - 70 * MS)}, NOW), "as old as its last sign of life"
-    assert found.heard({20: Reply(NOW - 70 * MS + 1)}, NOW)
+    assert not found.revive_answered({20: Reply(NOW - 70 * MS)}, NOW), (
+        "as old as its last sign of life"
+    )
+    assert found.revive_answered({20: Reply(NOW - 70 * MS + 1)}, NOW)
     assert found.dead("nic0", "10.0.0.2") is None
 
 
@@ -144,13 +146,13 @@ def test_deaths_on_one_nic_alone_are_concluded_where_the_other_is_down() -> None
     for flow in FLOWS:
         everything.liveness(life(flow.flow_id, NOW, alive=True))
         everything.liveness(life(flow.flow_id, NOW, alive=False))
-    assert everything.conclude(NOW + S) == []
+    assert everything.decide_deaths(NOW + S) == []
     seen = [bool(everything.undecided)]
-    assert everything.pending(NOW + S) == []
+    assert everything.pending_deaths(NOW + S) == []
     down = LinkEvent(at_ns=NOW + S, nic="nic1", carrier=False, admin_up=True,
                      addresses=("10.1.0.1",), carrier_down_count=1)  # fmt: skip
     assert everything.link(down)
-    assert len(everything.conclude(NOW + S)) == 4
+    assert len(everything.decide_deaths(NOW + S)) == 4
     seen.append(bool(everything.undecided))
     assert seen == [True, False]
 
@@ -176,20 +178,22 @@ def test_a_nic_is_not_given_up_while_its_whole_peer_is_late(
     for flow in flows:
         found.liveness(life(flow.flow_id, NOW, alive=flow.flow_id not in {20, 21}))
     now_ns = NOW + POLICY.settle_ns
-    assert found.pending(now_ns - 1) == []
-    assert found.pending(now_ns) == [("nic0", "10.0.0.2")]
-    found.answered({flow: Reply(at_ns) for flow, at_ns in heard_ns.items()}, now_ns)
-    assert found.conclude(now_ns) == ([] if late else [("nic0", "10.0.0.2")])
+    assert found.pending_deaths(now_ns - 1) == []
+    assert found.pending_deaths(now_ns) == [("nic0", "10.0.0.2")]
+    found.excuse_late_peers({flow: Reply(at_ns) for flow, at_ns in heard_ns.items()}, now_ns)
+    assert found.decide_deaths(now_ns) == ([] if late else [("nic0", "10.0.0.2")])
     assert (found.dead("nic0", "10.0.0.2") is None) is late
-    assert found.conclude(now_ns + 10 * MS) == ([("nic0", "10.0.0.2")] if late else []), "not long"
+    assert found.decide_deaths(now_ns + 10 * MS) == ([("nic0", "10.0.0.2")] if late else []), (
+        "not long"
+    )
 
 
 def test_an_answer_counts_from_when_its_question_may_have_been_read() -> None:
     for rtt_ns, late in ((MS, True), (MS - 1, False)):
         found = health(*range(120, 140), 30, 31)
         heard = {120: Reply(NOW + 11 * MS - 1, rtt_ns=rtt_ns)}
-        found.answered(heard, NOW + POLICY.settle_ns)
-        assert (found.conclude(NOW + POLICY.settle_ns) == []) is late
+        found.excuse_late_peers(heard, NOW + POLICY.settle_ns)
+        assert (found.decide_deaths(NOW + POLICY.settle_ns) == []) is late
         silent = health(*range(120, 140), 30, 31)
-        silent.answered({120: Reply(NOW + S, silent=True)}, NOW + POLICY.settle_ns)
-        assert silent.conclude(NOW + POLICY.settle_ns) == [], "fallen silent as well"
+        silent.excuse_late_peers({120: Reply(NOW + S, silent=True)}, NOW + POLICY.settle_ns)
+        assert silent.decide_deaths(NOW + POLICY.settle_ns) == [], "fallen silent as well"

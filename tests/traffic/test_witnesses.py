@@ -12,9 +12,9 @@ from syntony.model import MS, S
 from syntony.model.paths import FourTuple, LinkEvent, LivenessEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Failover
-from syntony.traffic.instructions import Destroy, Instruction, Watch
+from syntony.traffic.instructions import Destroy, Instruction, WatchPaths
 from syntony.traffic.pairs import WatchedFlow
-from syntony.traffic.planned import Planned
+from syntony.traffic.probe_plan import PlannedNics
 from syntony.traffic.witnesses import WITNESSES, with_witnesses
 
 PAIRS = [(1, 0), (0, 1), (1, 1)]
@@ -50,7 +50,7 @@ class End:
 
     def do(self, instructions: list[Instruction]) -> None:
         for each in instructions:
-            if isinstance(each, Watch):
+            if isinstance(each, WatchPaths):
                 self.watched = each.paths
             elif isinstance(each, Destroy):
                 self.ended.append(each)
@@ -115,7 +115,7 @@ def test_as_few_as_it_takes_of_any_plan() -> None:
             for a, b, host in product(range(rails), range(rails), range(hosts))
         ]
         plan = draw.sample(possible, draw.randint(1, len(possible)))
-        planned = Planned(
+        planned = PlannedNics(
             WatchedFlow(at, nic, remote, name, 0) for at, (nic, remote, name) in enumerate(plan)
         )
         used = {

@@ -146,7 +146,7 @@ class TwoEnds:
             end.reported_ns[wire] = self.now_ns + HEARD_NS
             # The kernel answers at once, the agent is told meanwhile: that answer goes the old way.
             self.at(AGENT_NS, lambda: self.tell(
-                end, events.WireHeard(at_ns=self.now_ns, wire=wire)
+                end, events.WireReceived(at_ns=self.now_ns, wire=wire)
             ))  # fmt: skip
         end.heard_ns = self.now_ns
         if ack > end.acked:

@@ -13,7 +13,7 @@ from syntony.agent.queue_pairs import FleetOffset, fleet_offset, on_fleet_time
 from syntony.controller.batches import BatchPiece
 from syntony.controller.queue_pairs import QueuePairService
 from syntony.model import US, ClockState, S, Timeline
-from syntony.traffic.queue_pair_page import TOLD
+from syntony.traffic.queue_pair_page import STAMP_RECORD
 from syntony.wire.queue_pairs import MAX_STAMPS, QueuePairsQuery, QueuePairsReport
 
 # --- onto fleet time ---
@@ -22,7 +22,7 @@ from syntony.wire.queue_pairs import MAX_STAMPS, QueuePairsQuery, QueuePairsRepo
 def test_instants_follow_a_drifting_clock() -> None:
     before, now = FleetOffset(NOW_NS, 500, 0), FleetOffset(NOW_NS + S, 500 + 100 * US, 0)
     reported = on_fleet_time(sender(sent_stamps=stamps(NOW_NS + S // 2, range(1))), before, now)
-    (instant,) = np.frombuffer(reported.sent_stamps, TOLD)["at_ns"]
+    (instant,) = np.frombuffer(reported.sent_stamps, STAMP_RECORD)["at_ns"]
     assert instant == NOW_NS + S // 2 + 500 + 50 * US
 
 

@@ -18,8 +18,8 @@ from syntony.traffic.queue_pair_page import (
     SLOT,
     SLOTS,
     STAMP,
+    STAMP_RECORD,
     STAMPS,
-    TOLD,
 )
 from syntony.wire.queue_pairs import STAMP_BYTES
 
@@ -36,7 +36,7 @@ def test_the_reader_has_the_headers_layout() -> None:
         where = {name: (kind, at) for name, (kind, at, *_) in declared.fields.items()}
         assert where == {name: (kind, at) for name, (kind, at, *_) in ours.fields.items()}
     assert ffi.sizeof("struct syn_qp_page") == PAGE_BYTES
-    assert TOLD.itemsize == STAMP_BYTES
+    assert STAMP_RECORD.itemsize == STAMP_BYTES
 
 
 def memory(size: int = PAGE_BYTES, seals: int = 0x7) -> int:

@@ -443,7 +443,7 @@ class Agent:
         self._submit(uplink, PROBE, probes)
         self._submit(uplink, VERBS, self._pipeline.verbs_rows(fleet_ns))
         if probes is not None:
-            self._tracer.doubt(probes, time.monotonic_ns())
+            self._tracer.suspect(probes, time.monotonic_ns())
 
     def _report(self, uplink: Uplink, fleet_ns: int | None) -> None:
         """Rows of the second that has just ended. Without fleet time they are of CLOCK_MONOTONIC,

@@ -27,7 +27,7 @@ from syntony.io.run_directory import (
 )
 from syntony.mesh.stats import Columns
 from syntony.model import S
-from syntony.traffic.operations_page import NewOperations, Operation
+from syntony.traffic.operations_page import JobOperation, NewOperations
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
 from syntony.workload.nccl_operations import NcclOperation
 
@@ -246,8 +246,8 @@ class JobTelemetry:
         }
 
 
-def _from_nccl(each: NcclOperation) -> Operation:
+def _from_nccl(each: NcclOperation) -> JobOperation:
     comm, ranks = f"nccl.{each.comm}", each.nranks or 0
-    return Operation(
+    return JobOperation(
         comm, ranks, each.seq, each.op, each.bytes or 0, each.enqueue_ns, each.done_ns or 0
     )

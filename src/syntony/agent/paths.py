@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from syntony.fabric.learn import BURST, INTERVAL_NS, FlowKey, Learnt, PathLearner
+from syntony.fabric.learn import BURST, INTERVAL_NS, FlowKey, PathLearner, TracedPath
 from syntony.io.process import name_thread
 from syntony.io.trace_packets import is_ipv6
 from syntony.io.traceroute import Traceroute
@@ -33,7 +33,7 @@ CONFIRMED_NS = 5 * S
 PAIR_NS = 600 * S
 """Spare paths of a pair are kept for this long after a job has used it: jobs return."""
 MAX_WAITING = 20_000
-"""Learnt paths that wait to be reported: as many as the largest host's plan has."""
+"""Traced paths that wait to be reported: as many as the largest host's plan has."""
 
 
 class PathTracer:
@@ -62,7 +62,7 @@ class PathTracer:
         self._peers: dict[str, str] = {}
         self._probed: dict[tuple[str, str, int], FlowKey] = {}
         """(NIC, peer, source port), NICs as ``host/nic`` → the flow."""
-        self._learnt: list[Learnt] = []
+        self._learnt: list[TracedPath] = []
         self._confirm_ns = self._hurry_until_ns = 0
         self._followed: frozenset[FlowKey] = frozenset()
         self._pairs: dict[tuple[str, str, str], int] = {}
@@ -112,7 +112,7 @@ class PathTracer:
             self._peers = {flow.dst_addr: flow.dst for flow in flows}
             self._learner.plan(keys)
 
-    def doubt(self, probes: Columns, now_ns: int) -> None:
+    def suspect(self, probes: Columns, now_ns: int) -> None:
         """Trace again flows that lost probes on the way out, or in an unknown direction.
 
         Args:
@@ -126,7 +126,7 @@ class PathTracer:
                 for k in np.flatnonzero(lost).tolist()
             )
             known = [self._probed[name] for name in named if name in self._probed]
-            self._learner.doubt(known, now_ns)
+            self._learner.suspect(known, now_ns)
 
     def follow(self, flows: Iterable[tuple[str, FourTuple]], now_ns: int) -> None:
         """Set the flows that jobs use now, by NIC: learnt first, and then alternatives for the same

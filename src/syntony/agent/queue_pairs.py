@@ -16,7 +16,7 @@ from syntony.agent.job_peers import JobPeers, Peer
 from syntony.io.job_socket import Process
 from syntony.io.queue_pair_page import QueuePairPage
 from syntony.model import MS, Timeline
-from syntony.traffic.queue_pair_page import TOLD, Owner, shifted, thinned
+from syntony.traffic.queue_pair_page import STAMP_RECORD, Owner, shifted, thinned
 from syntony.wire.queue_pairs import (
     MAX_BOUND_NS,
     MAX_QUEUE_PAIRS,
@@ -134,7 +134,7 @@ def on_fleet_time(
 
     def shift(stamps: bytes) -> bytes:
         few = thinned(stamps, MAX_STAMPS)
-        at_ns = np.frombuffer(few, TOLD)["at_ns"]
+        at_ns = np.frombuffer(few, STAMP_RECORD)["at_ns"]
         return shifted(few, on_fleet(at_ns, before, now) - at_ns)
 
     def instant(at_ns: int) -> int:

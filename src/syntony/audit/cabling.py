@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from syntony.audit.majority import Votes, own_vote
 from syntony.fabric.graph import Cable, Topology
-from syntony.fabric.lldp import Doubt
+from syntony.fabric.lldp import LldpProblem
 from syntony.fabric.names import ComponentKind
 
 _T = TypeVar("_T")
@@ -94,7 +94,7 @@ class Cabling:
         topology: Topology,
         rates: Mapping[tuple[str, str], str] = MappingProxyType({}),
         says: Mapping[str, str] = MappingProxyType({}),
-        doubts: Sequence[Doubt] = (),
+        doubts: Sequence[LldpProblem] = (),
     ) -> None:
         self.topology = topology
         self.rates = rates

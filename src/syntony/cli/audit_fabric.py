@@ -104,7 +104,7 @@ def read_text(file: Path | None) -> str:
 def _of_subnet(reported: Subnet, name: str) -> Cabling:
     """Raises `InputError`: more is missing than the skipped lines can have said."""
     from syntony.audit.cabling import Cabling
-    from syntony.fabric.lldp import Doubt
+    from syntony.fabric.lldp import LldpProblem
 
     if not reported.whole and reported.unlisted:
         raise InputError(
@@ -119,7 +119,7 @@ def _of_subnet(reported: Subnet, name: str) -> Cabling:
     if reported.skipped:
         lines = reported.skipped
         what = f"{len(lines)} lines make no sense and were skipped, first {lines[0]}"
-        doubts.append(Doubt(name, what, False))
+        doubts.append(LldpProblem(name, what, False))
     return Cabling(reported.topology, reported.rates, reported.says, doubts)
 
 
@@ -140,15 +140,15 @@ def lldp_cabling(reported: Mapping[str, str]) -> Cabling:
     """
     from syntony.audit.cabling import Cabling
     from syntony.fabric.files import load_json
-    from syntony.fabric.lldp import Doubt, merge_lldp, read_neighbours
+    from syntony.fabric.lldp import LldpProblem, merge_lldp, read_neighbours
 
     heard: list[Neighbour] = []
-    unread: list[Doubt] = []
+    unread: list[LldpProblem] = []
     for host, text in reported.items():
         try:
             heard += read_neighbours(load_json(text), host)
         except InputError as error:
-            unread.append(Doubt(host, f"LLDP: {str(error).partition(': ')[2]}", False))
+            unread.append(LldpProblem(host, f"LLDP: {str(error).partition(': ')[2]}", False))
     merged = merge_lldp(heard)
     found = Cabling(merged.topology, doubts=(*unread, *merged.doubts))
     if not found.attachments:

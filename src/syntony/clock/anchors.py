@@ -1,4 +1,4 @@
-"""Which anchors agree on UTC: intervals that most of them, and the memory, have in common.
+"""Find the anchors that agree on UTC: intervals shared by most of them and the memory.
 
 A voter says "UTC is within this interval". With n voters of which at most f = ⌊(n-1)/2⌋ are wrong,
 UTC lies between the first and the last point that n - f intervals cover (Marzullo 1984; NTP's
@@ -29,7 +29,7 @@ class Anchor(NamedTuple):
 
 
 class AnchorReading(NamedTuple):
-    """An anchor's newest reading, and the change of its offset from UTC since the previous one."""
+    """An anchor's newest reading, and the rate of its offset from UTC since the previous one."""
 
     reading: UtcReading
     rate: float
@@ -37,7 +37,7 @@ class AnchorReading(NamedTuple):
 
     @classmethod
     def after(cls, before: UtcReading, reading: UtcReading) -> AnchorReading | None:
-        """None when the clock has not gone on between the two."""
+        """None if the clock did not advance between the two."""
         since_ns = reading.local_ns - before.local_ns
         if since_ns <= 0:
             return None
@@ -49,7 +49,7 @@ class AnchorReading(NamedTuple):
 
 
 class Vote(NamedTuple):
-    """UTC minus fleet time at one instant, as one voter has it."""
+    """UTC minus fleet time at one instant, according to one voter."""
 
     node: str
     offset_ns: float
@@ -66,48 +66,48 @@ class Vote(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """Where most voters have UTC in common."""
+    """The interval of UTC on which most voters agree."""
 
     low_ns: float
     high_ns: float
     centre_ns: float
     """Median of the readings that agree, within the interval."""
     nodes: tuple[str, ...]
-    """Those in favour."""
+    """Voters that agree."""
 
 
 def votes(
     anchors: Iterable[Anchor],
     lines: Mapping[str, Timeline],
-    heard: Mapping[str, AnchorReading],
+    readings: Mapping[str, AnchorReading],
     fleet_ns: int,
 ) -> tuple[list[Vote], dict[str, str]]:
     """The anchors' readings at an instant of fleet time, and why some have none (by node)."""
-    said, silent = [], {}
+    cast, silent = [], {}
     for anchor in anchors:
         line = lines.get(anchor.node)
         if line is None or line.state is not ClockState.SYNCHRONIZED:
-            silent[anchor.node] = "not synchronized" if line is not None else "not heard of"
+            silent[anchor.node] = "not synchronized" if line is not None else "not readings of"
             continue
         local_ns = line.to_local_ns(fleet_ns)
         utc_minus_ns, half_ns = 0.0, anchor.bound_ns + line.bound_ns(local_ns)
         if anchor.reported:
-            known = heard.get(anchor.node)
+            known = readings.get(anchor.node)
             if known is None or abs(local_ns - known.reading.local_ns) > READING_LIFETIME_NS:
                 silent[anchor.node] = "reports no UTC"
                 continue
             utc_minus_ns = known.utc_minus_ns(local_ns)
             half_ns += known.reading.bound_ns
-        said.append(Vote(anchor.node, local_ns - fleet_ns + utc_minus_ns, half_ns))
-    return said, silent
+        cast.append(Vote(anchor.node, local_ns - fleet_ns + utc_minus_ns, half_ns))
+    return cast, silent
 
 
-def agreement(said: Sequence[Vote]) -> Agreement | None:
+def agreement(cast: Sequence[Vote]) -> Agreement | None:
     """The interval that all but a minority of the voters cover; None where there is none."""
-    if not said:
+    if not cast:
         return None
-    needed = len(said) - (len(said) - 1) // 2
-    ends = sorted([(vote.low_ns, 0, 1) for vote in said] + [(vote.high_ns, 1, -1) for vote in said])
+    needed = len(cast) - (len(cast) - 1) // 2
+    ends = sorted([(vote.low_ns, 0, 1) for vote in cast] + [(vote.high_ns, 1, -1) for vote in cast])
     covered, low_ns, high_ns = 0, None, None
     for at_ns, _, change in ends:
         if covered >= needed and change < 0:
@@ -117,7 +117,7 @@ def agreement(said: Sequence[Vote]) -> Agreement | None:
             low_ns = at_ns
     if low_ns is None or high_ns is None:
         return None
-    favour = [vote for vote in said if vote.low_ns <= high_ns and vote.high_ns >= low_ns]
+    favour = [vote for vote in cast if vote.low_ns <= high_ns and vote.high_ns >= low_ns]
     centre_ns = statistics.median(vote.offset_ns for vote in favour)
     return Agreement(
         low_ns,
@@ -127,10 +127,10 @@ def agreement(said: Sequence[Vote]) -> Agreement | None:
     )
 
 
-def left_out(said: Sequence[Vote], found: Agreement) -> str:
+def left_out(cast: Sequence[Vote], found: Agreement) -> str:
     """One phrase naming those outvoted; empty when there are none."""
     return "; ".join(
         f"{vote.node} outvoted: off by {format_ns(vote.offset_ns - found.centre_ns)}"
-        for vote in said
+        for vote in cast
         if vote.node not in found.nodes
     )

@@ -10,15 +10,15 @@ LEVEL = 1.25
 """Edges are taken in as long as their doubts are within this factor of each other."""
 LEAST_DOUBT_NS = 1.0
 FEW_EDGES = 4
-"""Edges per node that are looked at first."""
+"""Edges per node that are examined first."""
 
 
 def node_doubts(mesh: Laplacian, doubts: Floats, weights: Floats) -> Floats:
     """1-sigma of each node's systematic error against most of the others; shape (count,).
 
-    A node is as doubtful as the best chain of edges that ties it to the larger half of the mesh,
-    and that is as doubtful as its worst edge. Doubtful edges beside better ones hardly count: by
-    their `weights`.
+    The error of a node is that of the best chain of edges to the larger half of the mesh, and the
+    error of a chain is that of its worst edge. Edges with large errors next to better ones hardly
+    count, by their `weights`.
 
     Args:
         mesh: one connected part.

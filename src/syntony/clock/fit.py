@@ -19,12 +19,12 @@ START_DEPTHS = (5, 20, 100)
 """Order statistics EM starts from: no single one suits every load (see docs/reference/clock.md)."""
 SAME_START_NS = 1.0
 """Starts closer than this at the window's ends lead EM to one place."""
-MIN_PILE = 3.0
+MIN_CLUSTER = 3.0
 """Expected undelayed probes per direction from which their cluster is used, not the envelope."""
-SHARP_PILE = 5.0
-SHARP_CONTRAST = 1.5
-"""A pile of so many probes per direction, this much denser than the delayed ones that lie among
-them, is a floor and not the lower end of a standing queue."""
+CONFIRMED_CLUSTER = 5.0
+CONFIRMED_CONTRAST = 1.5
+"""A cluster of this many probes per direction, this much denser than the delayed ones among them,
+is a floor and not the lower end of a standing queue."""
 FLOOR_PROBES = 5
 """How many of the fastest probes per direction, beside the very fastest, judge a hard envelope."""
 DEPTH_SPREAD = 4
@@ -33,16 +33,16 @@ SOFT_SIGMAS = 1.12
 """That rise, in sigmas of theta, times the root of k: claims twice the error where delays fall off
 exponentially from a hard edge, and the error itself where the edge is half a bell
 (`bench/clock_foreign.py`)."""
-PILE_SHARE = 0.4
+CLUSTER_SIGMA_SHARE = 0.4
 """A mixture is chosen when it claims no more than this of the best envelope's sigma. Envelopes are
 that much worse only where stamps lie alone below the floor, or scatter like a bell around it."""
 MIN_SIGMA_NS = 1.0
 """Smallest error of a window: NIC clocks tick at 1–8 ns, and both ends round."""
 STAMP_CORRELATION = 0.1
 """Part of the stamps' noise that averaging does not remove: one interrupt, one cache, one tick."""
-THIN_PILE = 20.0
-"""A pile of n probes is worth 1 + THIN_PILE/n less than its formula says: with few probes, which
-of them are pure is itself in doubt. Calibrated on `bench/clock_sim.py`."""
+THIN_CLUSTER = 20.0
+"""The variance of a cluster of n probes is 1 + THIN_CLUSTER/n times that of the formula: with few
+probes it is uncertain which of them are undelayed. Calibrated on `bench/clock_sim.py`."""
 
 
 class Prior(NamedTuple):
@@ -62,16 +62,16 @@ class WindowFit(NamedTuple):
     covariance: float
     noise_ns: float
     """Scatter of the fastest probes around their floor."""
-    piled: bool
-    """The line's floors are centres of piles, `noise_ns` wide, not lowest points."""
-    sharp: bool
-    """Both directions show a pile-up at their floor."""
-    apart: float = 0.0
+    clustered: bool
+    """The line's floors are centres of clusters, `noise_ns` wide, not lowest points."""
+    floor_confirmed: bool
+    """Both directions show a dense cluster at their floor, or other `FloorEvidence`."""
+    cluster_gap: float = 0.0
     """Distance in time of both directions' minimum-delay clusters, as a share of the window."""
     certain: bool = False
-    """`sharp`, and so clearly that one window is enough."""
+    """`floor_confirmed`, and so clearly that one window is enough."""
     gap_ns: float = 0.0
-    """1-sigma of theta because floors lie below the lowest probes (`sharpness.floor_evidence`)."""
+    """1-sigma of theta because floors lie below the lowest probes (`floor_evidence`)."""
 
 
 WindowFitter = Callable[[Clouds, Prior | None], WindowFit]
@@ -79,12 +79,12 @@ WindowFitter = Callable[[Clouds, Prior | None], WindowFit]
 
 
 def fit_window(clouds: Clouds, prior: Prior | None = None) -> WindowFit:
-    """The line between the clouds, with what it is worth.
+    """The line between the clouds, with its uncertainty.
 
     Args:
         clouds: of usable samples.
-        prior: tells EM where to look, and an envelope its slope where that is known better than
-            the window can tell. It never enters the mixture's own numbers.
+        prior: where EM starts, and the slope of an envelope if it is known better than from the
+            window. It never enters the mixture's own numbers.
     """
     envelopes = _envelopes(clouds)
     starts = _starts(clouds, envelopes, prior)
@@ -92,7 +92,7 @@ def fit_window(clouds: Clouds, prior: Prior | None = None) -> WindowFit:
     piles = [
         mixture
         for mixture in found
-        if mixture is not None and min(mixture.pure_forward, mixture.pure_reverse) >= MIN_PILE
+        if mixture is not None and min(mixture.pure_forward, mixture.pure_reverse) >= MIN_CLUSTER
     ]
     enveloped = min(
         (_enveloped(clouds, line, depth, prior) for depth, line in envelopes.items()),
@@ -100,10 +100,12 @@ def fit_window(clouds: Clouds, prior: Prior | None = None) -> WindowFit:
     )
     if not piles:
         return enveloped
-    piled = _piled(clouds, max(piles, key=lambda mixture: mixture.log_likelihood))
-    if piled.theta_var <= PILE_SHARE**2 * enveloped.theta_var:
-        return piled
-    return enveloped._replace(sharp=piled.sharp, apart=piled.apart)
+    clustered = _clustered(clouds, max(piles, key=lambda mixture: mixture.log_likelihood))
+    if clustered.theta_var <= CLUSTER_SIGMA_SHARE**2 * enveloped.theta_var:
+        return clustered
+    return enveloped._replace(
+        floor_confirmed=clustered.floor_confirmed, cluster_gap=clustered.cluster_gap
+    )
 
 
 def _envelopes(clouds: Clouds) -> dict[int, EnvelopeLine]:
@@ -154,19 +156,19 @@ def _rise(clouds: Clouds, line: EnvelopeLine) -> float:
     )
 
 
-def _piled(clouds: Clouds, mixture: Mixture) -> WindowFit:
+def _clustered(clouds: Clouds, mixture: Mixture) -> WindowFit:
     least = max(MIN_SIGMA_NS, STAMP_CORRELATION * mixture.noise_ns)
     fewest = min(mixture.pure_forward, mixture.pure_reverse)
-    worse = 1 + THIN_PILE / fewest
+    worse = 1 + THIN_CLUSTER / fewest
     return WindowFit(
         line=mixture.line,
         theta_var=worse * mixture.theta_var + least**2,
         slope_var=worse * mixture.slope_var + (least / clouds.span_ns) ** 2,
         covariance=worse * mixture.covariance,
         noise_ns=mixture.noise_ns,
-        piled=True,
-        sharp=fewest >= SHARP_PILE and mixture.contrast >= SHARP_CONTRAST,
-        apart=mixture.apart,
+        clustered=True,
+        floor_confirmed=fewest >= CONFIRMED_CLUSTER and mixture.contrast >= CONFIRMED_CONTRAST,
+        cluster_gap=mixture.cluster_gap,
     )
 
 
@@ -178,7 +180,9 @@ def _enveloped(clouds: Clouds, line: EnvelopeLine, depth: int, prior: Prior | No
         line = _at_slope(clouds, prior.slope, depth)
         sigma_ns = _envelope_sigma(clouds, line, depth)
         slope_var = math.inf
-    return WindowFit(line, sigma_ns**2, slope_var, 0.0, sigma_ns, piled=False, sharp=False)
+    return WindowFit(
+        line, sigma_ns**2, slope_var, 0.0, sigma_ns, clustered=False, floor_confirmed=False
+    )
 
 
 def _envelope_sigma(clouds: Clouds, line: EnvelopeLine, depth: int) -> float:

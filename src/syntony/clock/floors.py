@@ -18,9 +18,10 @@ MAX_EARLY = 0.05
 """The floor is where that many points lie within this many sigmas of stamp noise; up to this share
 of points may lie alone below it: stamps gone wrong."""
 QUEUE_SHARE = 0.01
-"""A doubt beyond this share of the round trip may be a queue, which fills or drains meanwhile."""
+"""A larger systematic error than this share of the round trip may be a queue, which fills or drains
+meanwhile."""
 CONFIRMATIONS = 2
-"""Windows with probes of their own that must confirm floors before that doubt is dropped."""
+"""Windows without common probes that must confirm floors before this is ruled out."""
 FORGOTTEN = 0.05
 """Part of what windows said of the gap that is forgotten with each later one, as floors follow
 those (`FLOOR_UP`): many windows leave no less than 20 would."""
@@ -64,17 +65,17 @@ class Floors(NamedTuple):
     scatter_ns: float = math.inf
     """How far the lowest points scattered, in the worse direction, when both were at the floor."""
     confirmed: int = 0
-    """Windows with probes of their own that confirmed them."""
+    """Number of windows without common probes that confirmed them."""
     confirmed_ns: int = 0
-    """When the last of these was."""
+    """When the last of these windows ended."""
     certain: bool = False
-    """One of these needed no second one."""
+    """One of these windows was enough."""
     gap_var: float = math.inf
     """What these windows' lowest probes leave open (`WindowFit.gap_ns`) together: n equal windows
     leave less by the root of n, as stretches within a window do, and one good one is enough."""
 
     def confirm(self, fit: WindowFit, now_ns: int) -> Floors:
-        """As one more sharp window makes them."""
+        """The floors with one more confirming window."""
         known = (1 - FORGOTTEN) / self.gap_var + 1 / max(fit.gap_ns, LEAST_GAP_NS) ** 2
         return self._replace(
             confirmed=self.confirmed + 1,
@@ -100,15 +101,17 @@ class Floors(NamedTuple):
         return 2 * doubt_ns / span_ns if doubt_ns > QUEUE_SHARE * self.rtt_ns else 0.0
 
 
-def lows_at(clouds: Clouds, slope: float, noise_ns: float, pile: WindowFit | None = None) -> Lows:
+def lows_at(
+    clouds: Clouds, slope: float, noise_ns: float, clusters: WindowFit | None = None
+) -> Lows:
     """Floors of both directions at a slope, less isolated stamps below them that went wrong."""
     heights = clouds.heights(slope)
     width_ns = EARLY_SIGMAS * noise_ns
     lows, rises = [], []
     sides = (heights[: clouds.forward], heights[clouds.forward :])
-    centres = (-math.inf, -math.inf) if pile is None else pile.line[1:]
+    centres = (-math.inf, -math.inf) if clusters is None else clusters.line[1:]
     for side, centre in zip(sides, centres, strict=True):
-        right = side[side > centre - EARLY_SIGMAS * noise_ns] if pile is not None else side
+        right = side[side > centre - EARLY_SIGMAS * noise_ns] if clusters is not None else side
         floor = _floor(right if len(right) else side, width_ns)
         lows.append(float(floor.sum()) / len(floor))
         rises.append(lows[-1] - float(floor[0]))
@@ -116,16 +119,16 @@ def lows_at(clouds: Clouds, slope: float, noise_ns: float, pile: WindowFit | Non
 
 
 def fitted_lows(clouds: Clouds, fit: WindowFit, noise_ns: float) -> Lows:
-    """At the window's own slope, and by its own piles where it has any."""
-    if fit.piled:
+    """At the window's own slope, and from its own clusters where it has any."""
+    if fit.clustered:
         return lows_at(clouds, fit.line.slope, fit.noise_ns, fit)
     return lows_at(clouds, fit.line.slope, noise_ns)
 
 
 def _floor(side: Matrix, width_ns: float) -> Matrix:
-    """The lowest `FLOOR_DEPTH` heights that lie within a pile's width of each other, ascending.
+    """The lowest `FLOOR_DEPTH` heights that lie within a cluster's width of each other, ascending.
 
-    Where there are none (no pile, or noise unknown) simply the lowest.
+    Where there are none (no cluster, or noise unknown) simply the lowest.
     """
     depth = min(FLOOR_DEPTH, len(side))
     count = min(len(side), depth + max(depth, round(MAX_EARLY * len(side))))

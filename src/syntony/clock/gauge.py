@@ -1,7 +1,7 @@
-"""Continuity of the fleet timeline between solves: detects stepped clocks and holdover.
+"""Keep the fleet timeline continuous between solves; detect stepped clocks and holdover.
 
-The gauge is arbitrary; it starts as the mean of the clocks of a part and is then carried on by
-continuity, so that no single host is the reference and none is missed when it dies.
+The gauge (the zero of fleet time) is arbitrary. It starts as the mean of the clocks of a part and
+is then kept continuous, so no single host is the reference, and any may fail.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ STEP_SIGMAS = 10.0
 """A clock that is this far (both) from where it was predicted has stepped."""
 
 
-def carried(
+def continue_timeline(
     fresh: Mapping[str, Timeline],
     previous: Mapping[str, Timeline],
-    torn: Collection[str] = (),
+    disrupted: Collection[str] = (),
 ) -> dict[str, Timeline]:
-    """Shift offset and rate so that the fleet timeline goes on where it was; flag clock steps.
+    """Shift offsets and rates so that the fleet timeline stays continuous; flag clock steps.
 
-    Clocks whose hosts have reported a step or a slew (`torn`) carry nothing on while there are
-    others, and need no flag.
+    Clocks whose hosts have reported a step or a slew (`disrupted`) are not used for this while
+    there are others, and get no flag.
 
-    Where parts join, the one that gives most clocks keeps its time and the others' clocks are told
-    that theirs has moved.
+    If parts join, the one with most clocks keeps its time; the clocks of the others are flagged.
     """
-    known = _heirs(fresh, previous, torn)
+    known = _heirs(fresh, previous, disrupted)
     if not known:
         gauge_ns = math.fsum(line.offset_ns for line in fresh.values()) / len(fresh)
         return {node: _shifted(line, -gauge_ns, 0.0) for node, line in fresh.items()}
@@ -47,7 +46,7 @@ def carried(
     for node, line in fresh.items():
         off_ns = jumps.get(node, gauge_ns) - gauge_ns
         shifted = _shifted(line, gauge_ns, gauge_ppb)
-        if node not in torn and abs(off_ns) > max(
+        if node not in disrupted and abs(off_ns) > max(
             STEP_NS, STEP_SIGMAS * _step_sigma(line, previous.get(node))
         ):
             reason = shifted.reason or f"stepped by {format_ns(-off_ns)} against the others"
@@ -56,8 +55,8 @@ def carried(
     return result
 
 
-def held(line: Timeline, age_ns: int) -> Timeline:
-    """A timeline nothing has confirmed for `age_ns`."""
+def hold_over(line: Timeline, age_ns: int) -> Timeline:
+    """A timeline in holdover, without edges for `age_ns`."""
     drift_sigma_ppb = math.hypot(line.drift_sigma_ppb, WANDER_PPB)
     return msgspec.structs.replace(
         line,
@@ -68,19 +67,16 @@ def held(line: Timeline, age_ns: int) -> Timeline:
     )
 
 
-def led(line: Timeline, lead: Lead) -> Timeline:
-    """A timeline after fleet time was stepped and given another rate at an instant of its own.
-
-    Both are the same for all clocks: the shape of the fleet stays.
-    """
+def apply_lead(line: Timeline, lead: Lead) -> Timeline:
+    """A timeline after a step and a change of rate of fleet time, the same for all clocks."""
     since_s = (line.to_local_ns(lead.at_ns) - line.ref_ns) * 1e-9
     return _shifted(line, lead.step_ns - lead.rate_ppb * since_s, lead.rate_ppb)
 
 
 def _heirs(
-    fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline], torn: Collection[str]
+    fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline], disrupted: Collection[str]
 ) -> list[str]:
-    """Clocks whose past decides the gauge: those of the part that gives most of them."""
+    """Clocks whose previous timelines define the gauge: those of the largest previous part."""
     honest = [
         node
         for node, line in fresh.items()
@@ -91,7 +87,7 @@ def _heirs(
     parts = Counter(previous[node].component for node in honest)
     heir = min(parts, key=lambda part: (-parts[part], part))
     heirs = [node for node in honest if previous[node].component == heir]
-    return [node for node in heirs if node not in torn] or heirs
+    return [node for node in heirs if node not in disrupted] or heirs
 
 
 def _predicted(before: Timeline, now: Timeline) -> float:

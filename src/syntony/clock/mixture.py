@@ -48,7 +48,7 @@ class Mixture(NamedTuple):
     contrast: float
     """Pure probes over the delayed ones expected within a sigma of the floor, in the worse
     direction."""
-    apart: float
+    cluster_gap: float
     """Between the mean instants of both directions' pure probes, as a share of the window."""
     log_likelihood: float
     theta_var: float
@@ -81,7 +81,7 @@ class _Moments(NamedTuple):
 
 
 def fit_mixture(clouds: Clouds, start: EnvelopeLine, noise_ns: float) -> Mixture | None:
-    """EM from a starting line; None when it finds no pile-up in one of the directions.
+    """EM from a starting line; None when it finds no cluster in one of the directions.
 
     Args:
         start: a line between the clouds.
@@ -229,7 +229,7 @@ def _settled(
         pure_forward=moments.weight[0],
         pure_reverse=moments.weight[1],
         contrast=contrast,
-        apart=abs(moments.t[0] - moments.t[1]) / span_ns,
+        cluster_gap=abs(moments.t[0] - moments.t[1]) / span_ns,
         log_likelihood=likelihood,
         theta_var=theta_var + lever**2 * slope_var,
         slope_var=slope_var,

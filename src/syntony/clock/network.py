@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from syntony.clock.gauge import carried, held, led
+from syntony.clock.gauge import apply_lead, continue_timeline, hold_over
 from syntony.clock.laplacian import Floats
 from syntony.clock.lead import Lead
 from syntony.clock.mesh_edges import EdgeArrays, EdgeMeasurements, MeshComponent, connected_parts
@@ -27,12 +27,12 @@ DRIFT_CHANGE_PPB = 5.0
 """1-sigma of a quartz's drift in the middle of a window against the window's own slope: 5 ppb/√s
 make it 2.5 ppb over 4 s (√(0.0615·T)). What it walks afterwards is in `Timeline.bound_ns`."""
 MAX_THETA_NS = 1 << 61
-"""Clocks further apart (73 years) are of different worlds; twice this still fits 64 bits."""
+"""Clocks further apart (73 years) are not compared; twice this still fits 64 bits."""
 
 _ENDS = attrgetter("a", "b")
 NOT_YET = "its clock stepped or changed its rate, and was not measured since"
 MAX_DRIFT_PPB = 5e8
-"""Largest drift; beyond it the clock has another unit."""
+"""Largest plausible drift."""
 
 
 class EdgeVerdict(NamedTuple):
@@ -108,14 +108,14 @@ class NetworkSolver:
             return now_ns - self._changed_ns[edge.b] > EDGE_LIFETIME_NS and edge.a_epoch == a
         return edge.a_epoch == a and edge.b_epoch in {0, b}
 
-    def _torn(self, lines: Mapping[str, Timeline]) -> set[str]:
+    def _disrupted(self, lines: Mapping[str, Timeline]) -> set[str]:
         """Clocks that have stepped, or changed their rate, since these timelines."""
         return {
             node for node, line in lines.items() if self._epochs.get(node, line.epoch) != line.epoch
         }
 
     def forget(self, probers: Iterable[str]) -> None:
-        """Their edges say nothing any more: they measured, and what they measured was no edge."""
+        """Drop the edges of probers that measured and found no valid edge."""
         for prober in probers:
             self._edges.pop(prober, None)
 
@@ -130,13 +130,15 @@ class NetworkSolver:
         ]
         measured = EdgeMeasurements.all_of(fresh or [EdgeMeasurements.of(())])
         previous = self._inherited | {node: line for node, (_, line) in self._last.items()}
-        torn = self._torn(previous)
+        disrupted = self._disrupted(previous)
         solved: dict[str, Timeline] = {}
         self._solutions = []
         for nodes, places, mesh in self._parts_of(measured.edges):
             part = measured.only(places.tolist())
             solution = solve_mesh(EdgeArrays.of(mesh, part), _predicted(nodes, previous), mesh)
-            solved.update(carried(_timelines(nodes, solution, self._epochs), previous, torn))
+            solved.update(
+                continue_timeline(_timelines(nodes, solution, self._epochs), previous, disrupted)
+            )
             self._solutions.append((part.edges, nodes, solution))
         for node, timeline in solved.items():
             self._last[node] = (now_ns, timeline)
@@ -157,20 +159,21 @@ class NetworkSolver:
         """Fleet time of one connected part, and of all clocks held over, changes."""
         for node, (since_ns, line) in self._last.items():
             if line.component == part or node not in self._fresh:
-                self._last[node] = (since_ns, led(line, lead))
-        self._inherited = {node: led(line, lead) for node, line in self._inherited.items()}
+                self._last[node] = (since_ns, apply_lead(line, lead))
+        self._inherited = {node: apply_lead(line, lead) for node, line in self._inherited.items()}
 
     def inherit(self, lines: Sequence[Timeline]) -> None:
-        """Go on where a predecessor's timelines lead; they are reported to nobody as they are.
+        """Continue a predecessor's timelines; they are not reported themselves.
 
         Their age is unknown, which the doubt of holdover stands for.
         """
-        self._inherited = {line.node: held(line, 0) for line in lines}
+        self._inherited = {line.node: hold_over(line, 0) for line in lines}
         # A clock that steps before it reports here for the first time is in another epoch.
         self._epochs = {line.node: line.epoch for line in lines if line.epoch} | self._epochs
 
-    def away(self) -> tuple[Timeline, ...]:
-        """Last timelines of clocks that are held over, or not back since a predecessor's end."""
+    def held_over(self) -> tuple[Timeline, ...]:
+        """Last timelines of clocks that are held over, or have not reported since a predecessor's
+        end."""
         held_over = [line for node, (_, line) in self._last.items() if node not in self._fresh]
         return (*held_over, *self._inherited.values())
 
@@ -183,7 +186,7 @@ class NetworkSolver:
                 self._edges.pop(node, None)
                 self._changed_ns.pop(node, None)
                 continue
-            line = held(timeline, now_ns - since_ns)
+            line = hold_over(timeline, now_ns - since_ns)
             epoch = self._epochs.get(node, line.epoch)
             if epoch != line.epoch:
                 line = structs.replace(line, state=ClockState.UNKNOWN, epoch=epoch, reason=NOT_YET)
@@ -191,7 +194,7 @@ class NetworkSolver:
 
 
 def _predicted(nodes: Sequence[str], previous: Mapping[str, Timeline]) -> Predicted | None:
-    """Where the clocks were; None unless all were of one gauge and in order."""
+    """Previous offsets of the clocks; None unless all have one gauge and are sorted."""
     lines = [previous.get(node) for node in nodes]
     known = [line for line in lines if line is not None and line.state is ClockState.SYNCHRONIZED]
     if len(known) < len(nodes) or len({line.component for line in known}) > 1:

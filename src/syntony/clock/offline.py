@@ -23,7 +23,7 @@ from syntony.errors import UsageError
 from syntony.model import ClockState, Edge, S, Timeline
 
 WINDOW_NS = 2 * S
-TORN = "inconsistent: a clock stepped inside the window, or stamps are not of one clock"
+CLOCK_STEPPED = "inconsistent: a clock stepped inside the window, or stamps are not of one clock"
 
 
 class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +125,9 @@ def solve_probes(
             for one, estimator in zip(all_series, estimators, strict=True)
         ]
         now_ns = (number + 1) * window_ns
-        solver.forget(probes.nodes[each.series.a] for each in measured if each.reason == TORN)
+        solver.forget(
+            probes.nodes[each.series.a] for each in measured if each.reason == CLOCK_STEPPED
+        )
         solver.update([each.edge for each in measured if each.edge is not None], now_ns)
         lines = solver.solve(now_ns)
         results.append(_result(probes, lines, solver.verdicts, measured, reference))
@@ -205,7 +207,7 @@ def _measure(
         )
     )
     if edge is None:
-        reason = TORN
+        reason = CLOCK_STEPPED
     return _Measured(one, count, edge, reason)
 
 
@@ -280,9 +282,9 @@ def _torn(result: NodeResult, place: int, measured: list[_Measured]) -> NodeResu
     """A clock that nothing confirms because its pairs contradict themselves is not held over."""
     if result.state is not ClockState.HOLDOVER:
         return result
-    if not any(each.reason == TORN and place in each.series[:2] for each in measured):
+    if not any(each.reason == CLOCK_STEPPED and place in each.series[:2] for each in measured):
         return result
-    return msgspec.structs.replace(result, state=ClockState.DISRUPTED, reason=TORN)
+    return msgspec.structs.replace(result, state=ClockState.DISRUPTED, reason=CLOCK_STEPPED)
 
 
 def _unknown(node: str, reason: str) -> NodeResult:

@@ -1,10 +1,10 @@
-"""One pair over many windows: offset and drift with their covariance, and the floors of its paths.
+"""Track one pair of clocks over many windows: offset and drift with their covariance, path floors.
 
-A two-state Kalman filter (offset, drift) whose drift walks at random. What a window is worth is
-decided by the round trip: as long as it comes down to the remembered floor, both directions speak;
-when it does not, the direction that agrees with the prediction speaks alone, and when none does the
-pair holds over. A floor that stays away with sharp pile-ups on both sides has moved: it is learned
-anew around the predicted offset, so that a longer route in one direction moves no clock.
+A two-state Kalman filter (offset, drift) whose drift walks at random. The round trip decides how a
+window is used. If it reaches the remembered floor, both directions are used. Otherwise only a
+direction that agrees with the prediction is; if none does, the pair holds over. If the round trip
+stays above the floor and both directions show confirmed floors, the path has changed: new floors
+are learnt around the predicted offset, so that a longer route in one direction moves no clock.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from typing import NamedTuple
 
 from syntony.clock.filter import GATE_SIGMAS, Covariance, OffsetDrift
 from syntony.clock.fit import Prior, WindowFit, WindowFitter, fit_window
+from syntony.clock.floor_evidence import floor_evidence
 from syntony.clock.floors import Floors, Lows, fitted_lows, lows_at
 from syntony.clock.innovation import DriftRamp, Innovations
 from syntony.clock.samples import Clouds
-from syntony.clock.sharpness import floor_evidence
-from syntony.clock.torn import STEP_NS, STEP_SIGMAS, stepped_inside
+from syntony.clock.window_steps import STEP_NS, STEP_SIGMAS, stepped_inside
 
 FIRST_DRIFT_SIGMA = 1e-6
-"""Least doubt of a first window's drift, so that one lucky envelope binds nobody."""
+"""Minimum 1-sigma of a first window's drift: one lucky envelope must not fix it."""
 SLACK_SIGMAS = 4.0
 MIN_SLACK_NS = 20.0
 """Excess of the round trip over its floor that noise explains: the larger of the two."""
 AMBIGUOUS_GATES = 2.0
-"""An excess up to this many gates could lie in either direction, or in both: no one speaks alone.
-Kernel stamps' floors move by tens of ns with the machine's other work, both ways alike."""
-SHARP_RATIO = 3.0
-"""A lone direction whose lowest points scatter this much more than at the floor is queued too."""
+"""An excess up to this many gates could lie in either direction, or in both: no direction is used
+alone. Floors of kernel stamps move by tens of ns with the machine's load, in both directions."""
+SCATTER_RATIO = 3.0
+"""A direction whose lowest points scatter this much more than at the floor has a queue, too."""
 REBASE_WINDOWS = 3
-"""Windows of sharp pile-up away from the floor after which the floor has moved."""
+"""Windows with confirmed floors above the remembered one after which the floor has moved."""
 FLOOR_DOWN = 0.3
 FLOOR_UP = 0.05
 """Share of a difference by which a remembered floor follows a lower or a higher one, per window."""
 UNPROVEN_SHARE = 0.125
-"""1-sigma of the offset, as a share of the round trip, before any window showed a pile-up in both
-directions: then a queue may stand in one of them, and hide up to half the round trip, which is four
+"""1-sigma of the offset, as a share of the round trip, before any window confirmed both floors:
+a queue may stand in one of them, and hide up to half the round trip, which is four
 of these."""
-TORN_APART = 0.3
-"""A step within a window leaves one direction's floor before it and the other's after it, half a
-window apart; without one the piles of both directions lie at the same time."""
+STEP_CLUSTER_GAP = 0.3
+"""A clock step within a window leaves one direction's floor before it and the other's after it,
+half a window apart; without one the clusters of both directions lie at the same time."""
 
 
 class WindowUse(enum.StrEnum):
@@ -81,60 +81,62 @@ class PairTracker:
         self._ref_ns = 0
         self._base_ns = 0
         self._span_ns = 1.0
-        self._x = OffsetDrift()
+        self._filter = OffsetDrift()
         self._floors: Floors | None = None
         self._lowest: Floors | None = None
-        """The floors that had been learned before others were taken for moved ones."""
-        self._away_since_ns: int | None = None
+        """The floors before they were taken to have moved."""
+        self._above_floor_since_ns: int | None = None
         self._noise_ns = math.inf
-        self._lost = self._contradicted = False
+        self._clock_changed = self._contradicted = False
         self._bend = DriftRamp()
         self._unexplained = Innovations()
 
     def forget(self) -> None:
-        """A clock has stepped or changed its rate: only what the paths are like is still known."""
-        self._lost = True
+        """A clock has stepped or changed its rate: keep only the floors of the paths."""
+        self._clock_changed = True
 
     def step(self, clouds: Clouds) -> Tracked | None:
         """Take one window; None when it contradicts itself (a clock stepped inside it)."""
         if self._floors is None or clouds.ref_ns < self._ref_ns:
             return self._begin(clouds, self._fitted(clouds, None), WindowUse.FIRST)
         self._span_ns = clouds.span_ns
-        if self._lost:
+        if self._clock_changed:
             return self._resume(clouds, self._floors)
         advance_ns = float(clouds.ref_ns - self._ref_ns)
         self._predict(clouds.ref_ns, clouds.base_ns)
-        if stepped_inside(clouds, self._x.drift, math.sqrt(self._x.cov.drift)):
+        if stepped_inside(clouds, self._filter.drift, math.sqrt(self._filter.cov.drift)):
             return None
-        prior = Prior(self._x.drift, math.sqrt(self._x.cov.drift))
+        prior = Prior(self._filter.drift, math.sqrt(self._filter.cov.drift))
         fit = self._fitted(clouds, prior)
         if fit.line.rtt_ns < 0:
             return None
-        return self._reported(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
+        return self._take_window(clouds, fit, self._floors, _overlap(clouds.span_ns, advance_ns))
 
     def _fitted(self, clouds: Clouds, prior: Prior | None) -> WindowFit:
         fit = self._fit(clouds, prior)
-        floors = floor_evidence(clouds, fit.line.slope, clustered=fit.sharp)
-        return fit._replace(sharp=floors.confirmed, certain=floors.certain, gap_ns=floors.gap_ns)
+        floors = floor_evidence(clouds, fit.line.slope, clustered=fit.floor_confirmed)
+        return fit._replace(
+            floor_confirmed=floors.confirmed, certain=floors.certain, gap_ns=floors.gap_ns
+        )
 
     def _begin(self, clouds: Clouds, fit: WindowFit, mode: WindowUse) -> Tracked | None:
-        if fit.line.rtt_ns < 0 or (fit.sharp and fit.apart > TORN_APART):
+        if fit.line.rtt_ns < 0 or (fit.floor_confirmed and fit.cluster_gap > STEP_CLUSTER_GAP):
             return None
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
         self._span_ns = clouds.span_ns
         self._start(fit)
         self._watch_bend(clouds, fit)
-        self._noise_ns = fit.noise_ns if fit.piled else math.inf
+        self._noise_ns = fit.noise_ns if fit.clustered else math.inf
         self._learn_floors(fitted_lows(clouds, fit, self._noise_ns), fit)
         return self._tracked(mode)
 
     def _resume(self, clouds: Clouds, floors: Floors) -> Tracked | None:
-        """Offset and drift anew, beside floors that are known: what the round trip is above them
-        may be queued in one direction."""
+        """Restart offset and drift with known floors. Any excess of the round trip over them may be
+        queueing in one direction."""
         fit = self._fitted(clouds, None)
-        if fit.line.rtt_ns < 0 or (fit.sharp and fit.apart > TORN_APART):
+        if fit.line.rtt_ns < 0 or (fit.floor_confirmed and fit.cluster_gap > STEP_CLUSTER_GAP):
             return None
-        self._lost = False
+        self._clock_changed = False
         self._ref_ns, self._base_ns = clouds.ref_ns, clouds.base_ns
         self._start(fit, floors.asymmetry_ns)
         self._watch_bend(clouds, fit)
@@ -144,28 +146,28 @@ class PairTracker:
         if excess_ns < -slack_ns:
             self._learn_floors(lows, fit)
         elif excess_ns > slack_ns:
-            self._x = self._x.inflate((excess_ns / 2) ** 2)
+            self._filter = self._filter.inflate((excess_ns / 2) ** 2)
         return self._tracked(WindowUse.STEPPED)
 
     def _watch_bend(self, clouds: Clouds, fit: WindowFit) -> None:
         slope, slope_var = fit.line.slope, fit.slope_var
         if math.isinf(slope_var):
-            # The predicted one, which windows have confirmed as long as no offset contradicts it.
-            slope, slope_var = self._x.drift, self._x.cov.drift * self._unexplained.factor
+            # The predicted slope: windows confirm it as long as no offset contradicts it.
+            slope, slope_var = self._filter.drift, self._filter.cov.drift * self._unexplained.factor
         self._bend.take(clouds, slope, slope_var)
 
     def _start(self, fit: WindowFit, asymmetry_ns: float = 0.0) -> None:
         slope_var = max(fit.slope_var, FIRST_DRIFT_SIGMA**2)
         if math.isinf(slope_var):
-            slope_var = self._x.cov.drift
+            slope_var = self._filter.cov.drift
         cov = Covariance(fit.theta_var, fit.covariance, slope_var).sound()
-        self._x = OffsetDrift(fit.line.theta_ns - asymmetry_ns, fit.line.slope, cov)
+        self._filter = OffsetDrift(fit.line.theta_ns - asymmetry_ns, fit.line.slope, cov)
         self._bend = DriftRamp()
         self._unexplained = Innovations()
-        self._away_since_ns = None
+        self._above_floor_since_ns = None
 
     def _learn_floors(self, lows: Lows, fit: WindowFit) -> None:
-        """Floors from one window, assumed to share the round trip evenly.
+        """Learn floors from one window, assumed to be equal in both directions.
 
         Only floors confirmed in both directions show that no queue stands in one of them.
         """
@@ -176,7 +178,7 @@ class PairTracker:
             lows.reverse_ns + theta_ns,
             scatter_ns=lows.worse_ns,
         )
-        if fit.sharp:
+        if fit.floor_confirmed:
             floors = floors.confirm(fit, self._ref_ns)
         doubt_var = min(floors.remaining_var, (fit.line.rtt_ns * UNPROVEN_SHARE) ** 2)
         self._floors = floors._replace(doubt_var=doubt_var)
@@ -184,7 +186,7 @@ class PairTracker:
     def _confirm_floors(self, floors: Floors, fit: WindowFit, span_ns: float) -> None:
         """One more window has confirmed the floors; windows that share probes count once.
 
-        The windows before it came down to the same round trip, so it speaks for them, too.
+        Earlier windows had the same round trip, so it confirms those, too.
         """
         if floors.confirmed and self._ref_ns - floors.confirmed_ns < span_ns:
             return
@@ -193,37 +195,39 @@ class PairTracker:
 
     def _predict(self, ref_ns: int, base_ns: int) -> None:
         ahead_ns = float(ref_ns - self._ref_ns)
-        self._x = self._x.predict(ahead_ns, float(base_ns - self._base_ns), self._bend.seen)
+        self._filter = self._filter.predict(
+            ahead_ns, float(base_ns - self._base_ns), self._bend.seen
+        )
         self._ref_ns, self._base_ns = ref_ns, base_ns
 
-    def _reported(
+    def _take_window(
         self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float
     ) -> Tracked | None:
         lows = fitted_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
         slack_ns = max(MIN_SLACK_NS, SLACK_SIGMAS * lows.scatter_ns)
         if excess_ns > slack_ns:
-            return self._tracked(self._away(clouds, fit, floors, overlap))
-        self._away_since_ns, self._contradicted = None, False
+            return self._tracked(self._take_above_floor(clouds, fit, floors, overlap))
+        self._above_floor_since_ns, self._contradicted = None, False
         asymmetry_ns = floors.asymmetry_ns
-        if excess_ns < -slack_ns and fit.apart > TORN_APART:
+        if excess_ns < -slack_ns and fit.cluster_gap > STEP_CLUSTER_GAP:
             return None
         if self._lowest is not None and -slack_ns > excess_ns:
             lowest, self._lowest = self._lowest, None
             if lows.rtt_ns >= lowest.rtt_ns - slack_ns:
-                # Not a better floor than any before: what was taken for a longer route was a queue,
-                # or has become shorter, and how the round trip was shared before it is known.
+                # No better floor than any before: the longer route was a queue, or is gone, and
+                # the asymmetry from before is known.
                 self._floors = lowest
-                return self._reported(clouds, fit, lowest, overlap)
+                return self._take_window(clouds, fit, lowest, overlap)
         if excess_ns < -slack_ns:
-            # A better floor than any before: how it is shared starts from even again.
-            self._x = self._x.inflate((excess_ns / 2) ** 2 + asymmetry_ns**2)
+            # A better floor than any before: assume symmetric paths again.
+            self._filter = self._filter.inflate((excess_ns / 2) ** 2 + asymmetry_ns**2)
             asymmetry_ns = 0.0
             self._learn_floors(lows, fit)
-        elif fit.sharp and floors.asymmetry_ns == 0:
+        elif fit.floor_confirmed and floors.asymmetry_ns == 0:
             self._confirm_floors(floors, fit, clouds.span_ns)
-        innovation_ns = fit.line.theta_ns - asymmetry_ns - self._x.theta_ns
-        sigma_ns = math.sqrt(self._x.cov.theta + fit.theta_var)
+        innovation_ns = fit.line.theta_ns - asymmetry_ns - self._filter.theta_ns
+        sigma_ns = math.sqrt(self._filter.cov.theta + fit.theta_var)
         if abs(innovation_ns) > max(STEP_NS, STEP_SIGMAS * sigma_ns):
             self._start(fit, asymmetry_ns)
             return self._tracked(WindowUse.STEPPED)
@@ -231,11 +235,13 @@ class PairTracker:
         if excess_ns >= -slack_ns:
             self._watch_bend(clouds, fit)
         self._follow_floors(lows)
-        if fit.piled:
+        if fit.clustered:
             self._noise_ns = fit.noise_ns
         return self._tracked(WindowUse.BOTH)
 
-    def _away(self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float) -> WindowUse:
+    def _take_above_floor(
+        self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float
+    ) -> WindowUse:
         """A window whose round trip never came down to the floor."""
         lows = fitted_lows(clouds, fit, self._noise_ns)
         excess_ns = lows.rtt_ns - floors.rtt_ns
@@ -243,24 +249,23 @@ class PairTracker:
             if self._contradicts(fit, floors, excess_ns):
                 return WindowUse.HELD
             self._update_both(fit, floors.asymmetry_ns, (excess_ns / 4) ** 2, overlap)
-            if fit.sharp and self._moved_for_good(clouds.span_ns):
+            if fit.floor_confirmed and self._floor_has_moved(clouds.span_ns):
                 self._follow_floors(lows, 1.0)
-                self._away_since_ns = None
+                self._above_floor_since_ns = None
             return WindowUse.BOTH
-        mode = self._heard(clouds, fit, floors, overlap)
-        if fit.sharp and self._moved_for_good(clouds.span_ns):
+        mode = self._update_from_one(clouds, fit, floors, overlap)
+        if fit.floor_confirmed and self._floor_has_moved(clouds.span_ns):
             self._rebase(lows)
             return WindowUse.REBASED
-        if not fit.sharp:
-            self._away_since_ns = None
+        if not fit.floor_confirmed:
+            self._above_floor_since_ns = None
         return mode
 
     def _contradicts(self, fit: WindowFit, floors: Floors, excess_ns: float) -> bool:
-        """Whether the offset is further from the prediction than queues can move it (half of what
-        they add to the round trip). Once, the window's line went wrong; twice in a row, a
-        clock stepped."""
-        off_ns = abs(fit.line.theta_ns - floors.asymmetry_ns - self._x.theta_ns)
-        sigma_ns = math.sqrt(self._x.cov.theta + fit.theta_var)
+        """Whether the offset differs from the prediction by more than queues explain (half of what
+        they add to the round trip). Once is a bad fit; twice in a row is a clock step."""
+        off_ns = abs(fit.line.theta_ns - floors.asymmetry_ns - self._filter.theta_ns)
+        sigma_ns = math.sqrt(self._filter.cov.theta + fit.theta_var)
         stepped = off_ns > excess_ns / 2 + max(STEP_NS, STEP_SIGMAS * sigma_ns)
         again, self._contradicted = self._contradicted, stepped
         if stepped and again:
@@ -268,18 +273,20 @@ class PairTracker:
         return stepped and not again
 
     def _ambiguous(self, excess_ns: float, lows: Lows) -> bool:
-        """Whether the prediction is too vague to say in which direction the excess is."""
-        sigma_ns = math.sqrt(self._x.cov.theta + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
+        """Whether the prediction is too uncertain to attribute the excess to one direction."""
+        sigma_ns = math.sqrt(self._filter.cov.theta + lows.worse_ns**2 + MIN_SLACK_NS**2 / 4)
         return excess_ns <= AMBIGUOUS_GATES * GATE_SIGMAS * sigma_ns
 
-    def _heard(self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float) -> WindowUse:
-        """Who agrees with the prediction, speaks.
+    def _update_from_one(
+        self, clouds: Clouds, fit: WindowFit, floors: Floors, overlap: float
+    ) -> WindowUse:
+        """Use the direction that agrees with the prediction, if only one does.
 
-        Read at the predicted slope: the queued direction has bent the window's own.
+        At the predicted slope: the queue in the other direction distorts the window's own.
         """
-        lows = lows_at(clouds, self._x.drift, self._noise_ns)
-        ahead_ns = self._x.theta_ns
-        tilt_ns = math.sqrt(self._x.cov.drift) * clouds.span_ns / 2
+        lows = lows_at(clouds, self._filter.drift, self._noise_ns)
+        ahead_ns = self._filter.theta_ns
+        tilt_ns = math.sqrt(self._filter.cov.drift) * clouds.span_ns / 2
         noise_var = tilt_ns**2 + MIN_SLACK_NS**2 / 4
         sides = {
             WindowUse.FORWARD: (
@@ -291,7 +298,7 @@ class PairTracker:
                 lows.reverse_scatter_ns,
             ),
         }
-        sharp_ns = SHARP_RATIO * floors.scatter_ns + MIN_SLACK_NS
+        sharp_ns = SCATTER_RATIO * floors.scatter_ns + MIN_SLACK_NS
         agreeing = [
             mode for mode, side in sides.items() if self._agrees(*side, noise_var, sharp_ns)
         ]
@@ -299,64 +306,64 @@ class PairTracker:
             off_ns, scatter_ns = sides[agreeing[0]]
             self._update_theta(off_ns, (scatter_ns**2 + noise_var) * overlap)
             return agreeing[0]
-        # Queues on both sides leave half the excess in doubt, window after window the same half:
-        # such a window counts only when the prediction is worth no more than that.
+        # Queues in both directions leave half the excess uncertain, the same half in every
+        # window: such a window counts only if the prediction is no better than that.
         doubt_var = ((lows.rtt_ns - floors.rtt_ns) / (2 if not agreeing else 4)) ** 2
-        if not agreeing and self._x.cov.theta < doubt_var:
+        if not agreeing and self._filter.cov.theta < doubt_var:
             return WindowUse.HELD
         self._update_both(fit, floors.asymmetry_ns, doubt_var, overlap)
         return WindowUse.BOTH
 
     def _agrees(self, off_ns: float, scatter_ns: float, noise_var: float, sharp_ns: float) -> bool:
-        """Whether a lone direction is where predicted and sharp: a queue is neither."""
-        gate_ns = GATE_SIGMAS * math.sqrt(self._x.cov.theta + scatter_ns**2 + noise_var)
+        """Whether a direction is near the prediction and scatters little: no queue is in it."""
+        gate_ns = GATE_SIGMAS * math.sqrt(self._filter.cov.theta + scatter_ns**2 + noise_var)
         return abs(off_ns) <= gate_ns and scatter_ns <= sharp_ns
 
-    def _moved_for_good(self, span_ns: float) -> bool:
-        if self._away_since_ns is None:
-            self._away_since_ns = self._ref_ns
-        return self._ref_ns - self._away_since_ns >= (REBASE_WINDOWS - 1) * span_ns * 0.9
+    def _floor_has_moved(self, span_ns: float) -> bool:
+        if self._above_floor_since_ns is None:
+            self._above_floor_since_ns = self._ref_ns
+        return self._ref_ns - self._above_floor_since_ns >= (REBASE_WINDOWS - 1) * span_ns * 0.9
 
     def _rebase(self, lows: Lows) -> None:
-        """New floors around the predicted offset: no clock moves because a route did."""
+        """Learn new floors around the predicted offset, so that a new route moves no clock."""
         if self._floors is None:
             return
         self._lowest = self._lowest or self._floors
-        theta_ns = self._x.theta_ns
+        theta_ns = self._filter.theta_ns
         forward_ns, reverse_ns = lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns
         longer_ns = forward_ns - self._floors.forward_ns - reverse_ns + self._floors.reverse_ns
         self._floors = Floors(
             forward_ns,
             reverse_ns,
             self._floors.asymmetry_ns + longer_ns / 2,
-            self._floors.doubt_var + self._x.cov.theta,
+            self._floors.doubt_var + self._filter.cov.theta,
             lows.worse_ns,
         )
-        self._away_since_ns = None
+        self._above_floor_since_ns = None
 
     def _update_both(
         self, fit: WindowFit, asymmetry_ns: float, extra_var: float, overlap: float
     ) -> None:
         if math.isinf(fit.slope_var):
-            innovation_ns = fit.line.theta_ns - asymmetry_ns - self._x.theta_ns
+            innovation_ns = fit.line.theta_ns - asymmetry_ns - self._filter.theta_ns
             self._update_theta(innovation_ns, (fit.theta_var + extra_var) * overlap)
             return
         noise = Covariance(fit.theta_var + extra_var, fit.covariance, fit.slope_var)
         theta_ns = fit.line.theta_ns - asymmetry_ns
         self._unexplained.take(
-            theta_ns - self._x.theta_ns, self._x.cov.theta + noise.theta * overlap
+            theta_ns - self._filter.theta_ns, self._filter.cov.theta + noise.theta * overlap
         )
-        self._x = self._x.update(theta_ns, fit.line.slope, noise.times(overlap))
+        self._filter = self._filter.update(theta_ns, fit.line.slope, noise.times(overlap))
 
     def _update_theta(self, innovation_ns: float, variance: float) -> None:
-        self._unexplained.take(innovation_ns, self._x.cov.theta + variance)
-        self._x = self._x.update_theta(innovation_ns, variance)
+        self._unexplained.take(innovation_ns, self._filter.cov.theta + variance)
+        self._filter = self._filter.update_theta(innovation_ns, variance)
 
     def _follow_floors(self, lows: Lows, upward: float = FLOOR_UP) -> None:
         """Floors go down quickly and up slowly, each direction's around the tracked offset."""
         if self._floors is None:
             return
-        theta_ns = self._x.theta_ns
+        theta_ns = self._filter.theta_ns
         seen = (lows.forward_ns - theta_ns, lows.reverse_ns + theta_ns)
         known = (self._floors.forward_ns, self._floors.reverse_ns)
         followed = [
@@ -372,16 +379,18 @@ class PairTracker:
         """The relation at the instant where offset and drift are uncorrelated."""
         if self._floors is None:
             return None
-        cross = self._x.cov.cross
+        cross = self._filter.cov.cross
         bent_ns, turned = self._bend.line_error_ns(self._ref_ns), self._bend.line_turn(self._ref_ns)
-        drift_var = self._x.cov.drift + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2
+        drift_var = (
+            self._filter.cov.drift + turned**2 + self._floors.drift_doubt(self._span_ns) ** 2
+        )
         back_ns = round(cross / drift_var) if drift_var > 0 else 0
         return Tracked(
             ref_ns=self._ref_ns - back_ns,
             base_ns=self._base_ns,
-            theta_ns=self._x.theta_ns - self._x.drift * back_ns,
-            drift=self._x.drift,
-            theta_var=(self._x.cov.theta - cross * back_ns) * self._unexplained.factor,
+            theta_ns=self._filter.theta_ns - self._filter.drift * back_ns,
+            drift=self._filter.drift,
+            theta_var=(self._filter.cov.theta - cross * back_ns) * self._unexplained.factor,
             doubt_var=self._floors.doubt_var + bent_ns**2,
             drift_var=drift_var,
             rtt_floor_ns=self._floors.rtt_ns,
@@ -390,5 +399,5 @@ class PairTracker:
 
 
 def _overlap(span_ns: float, advance_ns: float) -> float:
-    """How many times a sliding window tells the same probes: their noise counts that often less."""
+    """In how many sliding windows each probe takes part: its noise is divided among them."""
     return max(1.0, span_ns / max(advance_ns, 1.0))

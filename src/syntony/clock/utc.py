@@ -74,17 +74,17 @@ class UtcServo:
         self._silent = ""
 
     def step(
-        self, said: Sequence[Vote], fleet_ns: int, silent: Mapping[str, str] = _NOBODY
+        self, cast: Sequence[Vote], fleet_ns: int, silent: Mapping[str, str] = _NOBODY
     ) -> Lead:
         """What the anchors say at `fleet_ns`, which ascends; and why some are silent, by node."""
         self._silent = "; ".join(f"{node} {why}" for node, why in silent.items())
-        for vote in said:
+        for vote in cast:
             self._seen[vote.node].append((fleet_ns, vote.offset_ns))
         if self.utc is None or self.utc.state is ClockState.UNKNOWN:
-            return self._start(said, fleet_ns)
+            return self._start(cast, fleet_ns)
         self._predict(self.utc, fleet_ns)
-        running = {vote.node: rate for vote in said if (rate := self._running(vote)) is not None}
-        steady = [vote for vote in said if vote.node not in running]
+        running = {vote.node: rate for vote in cast if (rate := self._running(vote)) is not None}
+        steady = [vote for vote in cast if vote.node not in running]
         found = self._agreed(self.utc, steady)
         reasons = [f"{node} runs {rate / 1e3:+,.1f} ppm off" for node, rate in running.items()]
         if found is None:
@@ -116,20 +116,20 @@ class UtcServo:
         self.utc = memory.utc
         self._cov = np.array([[offset_var, cross], [cross, rate_var]])
 
-    def _start(self, said: Sequence[Vote], fleet_ns: int) -> Lead:
-        found = agreement(said)
+    def _start(self, cast: Sequence[Vote], fleet_ns: int) -> Lead:
+        found = agreement(cast)
         if found is None:
             self._waiting_since_ns = None
-            reason = self._nobody() if not said else f"{_names(said)} contradict each other"
+            reason = self._nobody() if not cast else f"{_names(cast)} contradict each other"
             self.utc = _unknown(fleet_ns, reason)
             return Lead(fleet_ns)
         if self._waiting_since_ns is None:
             self._waiting_since_ns = fleet_ns
             self._seen.clear()
-            for vote in said:
+            for vote in cast:
                 self._seen[vote.node].append((fleet_ns, vote.offset_ns))
         waited_ns = fleet_ns - self._waiting_since_ns
-        patient = len(said) < self._anchors and waited_ns < START_PATIENCE_NS
+        patient = len(cast) < self._anchors and waited_ns < START_PATIENCE_NS
         spans = [self._rate(node, START_SPAN_NS) for node in found.nodes]
         rates = [rate for rate in spans if rate is not None]
         if patient or waited_ns < START_SPAN_NS or not rates:
@@ -146,7 +146,7 @@ class UtcServo:
             drift_sigma_ppb=START_RATE_SIGMA_PPB,
             state=ClockState.SYNCHRONIZED,
             anchors=found.nodes,
-            reason=left_out(said, found),
+            reason=left_out(cast, found),
         )
         self._seen.clear()
         return Lead(fleet_ns, step_ns, rate_ppb)
@@ -180,12 +180,12 @@ class UtcServo:
         doubt = 4 * math.sqrt(self._cov[1, 1])
         return off if abs(off) > RATE_GATE_PPB + doubt else None
 
-    def _agreed(self, utc: Utc, said: Sequence[Vote]) -> Agreement | None:
-        if not said:
+    def _agreed(self, utc: Utc, cast: Sequence[Vote]) -> Agreement | None:
+        if not cast:
             return None
         # Never narrower than the best anchor: claims are honest at their own width, not below it.
-        half_ns = max(utc.bound_ns(utc.ref_ns), min(vote.half_ns for vote in said))
-        found = agreement([*said, Vote(_MEMORY, utc.offset_ns, half_ns)])
+        half_ns = max(utc.bound_ns(utc.ref_ns), min(vote.half_ns for vote in cast))
+        found = agreement([*cast, Vote(_MEMORY, utc.offset_ns, half_ns)])
         if found is None or set(found.nodes) == {_MEMORY}:
             return None
         return found
@@ -211,13 +211,13 @@ class UtcServo:
             reason="; ".join(filter(None, reasons)),
         )
 
-    def _hold(self, said: Sequence[Vote], reasons: Sequence[str]) -> None:
+    def _hold(self, cast: Sequence[Vote], reasons: Sequence[str]) -> None:
         self._against = 0
         if self.utc is None:
             return
         why = self._nobody()
-        if said:
-            why = f"{_names(said)} contradict" + (" each other" if said[1:] else "s the memory")
+        if cast:
+            why = f"{_names(cast)} contradict" + (" each other" if cast[1:] else "s the memory")
         self.utc = msgspec.structs.replace(
             self.utc,
             state=ClockState.HOLDOVER,
@@ -287,8 +287,8 @@ def _unknown(fleet_ns: int, reason: str) -> Utc:
     )
 
 
-def _names(said: Sequence[Vote]) -> str:
-    return ", ".join(vote.node for vote in said)
+def _names(cast: Sequence[Vote]) -> str:
+    return ", ".join(vote.node for vote in cast)
 
 
 def _reach(found: Agreement, offset_ns: float) -> float:

@@ -76,12 +76,12 @@ class PairWindows:
             sent_ns: on the host's clock; of probes sent before it, some may still be under way.
         """
         self._from_ns = sent_ns or self._from_ns
-        torn = np.array([clock in key[2:] for key in self._estimators], dtype=np.bool_)
-        for estimator, lost in zip(self._estimators.values(), torn, strict=True):
+        changed = np.array([clock in key[2:] for key in self._estimators], dtype=np.bool_)
+        for estimator, lost in zip(self._estimators.values(), changed, strict=True):
             if lost:
                 estimator.forget()
-        if len(torn):
-            self._parts = [part[~torn[self._pairs(part)]] for part in self._parts]
+        if len(changed):
+            self._parts = [part[~changed[self._pairs(part)]] for part in self._parts]
 
     def reach_before(self, clock: str, instant_ns: int) -> bool:
         """Whether a probe here reached a peer's clock before that instant of the same clock."""

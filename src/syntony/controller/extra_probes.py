@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from syntony.fabric.extra_probes import ExtraProbe, Note, Pair, suspected
+from syntony.fabric.extra_probes import ExtraProbe, Pair, SuspectNote, suspected
 from syntony.fabric.names import GROUP, HOSTS_AT
 from syntony.model import S
 from syntony.model.findings import Finding
@@ -69,7 +69,7 @@ class ExtraProbeService:
             pair for requested in self._running(now_ns) for pair in requested.found.pairs
         )
 
-    def notes(self, now_ns: int) -> dict[frozenset[str], Note]:
+    def notes(self, now_ns: int) -> dict[frozenset[str], SuspectNote]:
         """By suspects: the current or past attempts to distinguish them."""
         return {names: _note(requested, now_ns) for names, requested in self._requested.items()}
 
@@ -96,13 +96,15 @@ class ExtraProbeService:
         )  # fmt: skip
 
 
-def _note(requested: _Requested, now_ns: int) -> Note:
+def _note(requested: _Requested, now_ns: int) -> SuspectNote:
     pairs = requested.found.pairs
     if not pairs:
-        return Note("no pair of NICs could tell these apart", pending=False)
+        return SuspectNote("no pair of NICs could tell these apart", pending=False)
     reported = ", ".join("->".join(pair) for pair in pairs)
     if now_ns - requested.began_ns < ANSWER_NS:
-        return Note(f"further pairs are probed to tell these apart: {reported}", pending=True)
-    return Note(
+        return SuspectNote(
+            f"further pairs are probed to tell these apart: {reported}", pending=True
+        )
+    return SuspectNote(
         f"further pairs were probed and did not tell these apart: {reported}", pending=False
     )

@@ -76,7 +76,7 @@ class FabricChangeService:
 
     def take(self, way: Way, now_ns: int, learnt_ns: int) -> None:
         """A path that is new to the book."""
-        self._map.take(way, self._book.heard(way), now_ns, learnt_ns)
+        self._map.take(way, self._book.devices_on(way), now_ns, learnt_ns)
 
     def confirm(self, way: Way, hops: Sequence[str], learnt_ns: int) -> None:
         """A path that is unchanged, or shorter than known."""

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from syntony.controller.flow_table import FlowEntry
 from syntony.model import S
+from syntony.traffic.measurements import PathDelay
 from syntony.traffic.pacing import LinkQueue
-from syntony.traffic.seen import PathDelay
 
 BASE_NS = 120 * S
 """Window over which the minimum delay of a path is taken."""

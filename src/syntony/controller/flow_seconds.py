@@ -15,8 +15,8 @@ from syntony.controller.probed_rows import Probed, Values
 from syntony.controller.repeated_columns import RepeatedColumns
 from syntony.fabric import history
 from syntony.fabric.book import Way
+from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.history import FIELDS, SecondCounts
-from syntony.fabric.watch import Watch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,13 +84,13 @@ class _Placed(NamedTuple):
 
 
 class FlowSeconds:
-    """Passes seconds to a `Watch`. Used by one thread at a time.
+    """Passes seconds to a `FaultLocator`. Used by one thread at a time.
 
     Args:
         watch: evaluates them.
     """
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: FaultLocator) -> None:
         self._watch = watch
         self._ports: Ports = {}
         self._nics: list[str] = []

@@ -18,7 +18,7 @@ from syntony.model import S
 from syntony.model.paths import FourTuple
 from syntony.traffic.classes import Classes
 from syntony.traffic.demand import CandidatePath, Flow
-from syntony.traffic.seen import MeasuredRate
+from syntony.traffic.measurements import MeasuredRate
 from syntony.wire.traffic import FlowsReport, FlowView
 
 WAYS = " | "

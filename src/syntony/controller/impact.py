@@ -20,7 +20,7 @@ from syntony.model.findings import Finding, Queue
 
 MAX_OVERFLOW = 0.05
 """Maximum loss by overflow: senders slow down when queues overflow by more."""
-MAX_BESIDE = 0.005
+MAX_OUTSIDE = 0.005
 """Largest loss at a part, in addition to a queue, that overflowing senders explain."""
 HURTS = 1e-3
 """Share of the packets of all pairs of NICs; a part that loses less and that no known job uses
@@ -163,7 +163,7 @@ def _under_load(
         return each._replace(apart_from=QUEUE_METRICS)
     if overflow is Overflow.UNKNOWN:
         here = any(Names.same(name, each.subject) for name in late)
-        most = MAX_OVERFLOW if here else MAX_BESIDE if waits else 0.0
+        most = MAX_OVERFLOW if here else MAX_OUTSIDE if waits else 0.0
     else:
         reported = f"packets wait there: {OVERFLOWS[overflow]}"
         each = each._replace(evidence=(*each.evidence, reported))

@@ -42,7 +42,7 @@ from syntony.controller.places import Places
 from syntony.controller.planes import PlanesSeen
 from syntony.controller.silence import NOBODY_REFUSED, Refused
 from syntony.errors import ConfigError, UsageError
-from syntony.fabric.extra_probes import Note
+from syntony.fabric.extra_probes import SuspectNote
 from syntony.model import S, format_ns
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
@@ -157,7 +157,7 @@ class IncidentService:
         agent_parts: Mapping[str, Sequence[PartStatus]] | None = None,
         answering: Collection[str] = frozenset(),
         refused: Refused = NOBODY_REFUSED,
-        notes: Mapping[frozenset[str], Note] | None = None,
+        notes: Mapping[frozenset[str], SuspectNote] | None = None,
         gateways: Sequence[Observation] = (),
     ) -> list[IncidentChange]:
         """Evaluate all rules.

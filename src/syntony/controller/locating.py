@@ -18,10 +18,10 @@ from syntony.controller.probed_rows import RowBuffer
 from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.extra_probes import suspected
+from syntony.fabric.fault_locator import FaultLocator, path_ids
 from syntony.fabric.files import parse_topology
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_ends, link_name
-from syntony.fabric.watch import Watch, path_ids
 from syntony.model import S
 from syntony.model.findings import Finding, Queue
 from syntony.state import ControlState
@@ -92,7 +92,7 @@ class LocateLoop:
         self.changes = FabricChangeService(self._book, state)
         self._learning = threading.Lock()
         """Held while a path is stored, or looked up by another thread."""
-        self._watch = Watch(self._book)
+        self._watch = FaultLocator(self._book)
         self._seconds = FlowSeconds(self._watch)
         self.rows = RowBuffer()
         """Buffer in which ingest puts stored rows."""

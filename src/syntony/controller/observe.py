@@ -16,7 +16,7 @@ from syntony.alerts.telling import shown
 from syntony.controller import finding_words
 from syntony.controller.fabric_changes import Standing
 from syntony.controller.places import Names
-from syntony.fabric.extra_probes import Note, suspected
+from syntony.fabric.extra_probes import SuspectNote, suspected
 from syntony.fabric.names import ARROW, HOSTS_AT, OR, ComponentKind, link_ends
 from syntony.fabric.overflow import Overflow
 from syntony.fabric.sums import FINE_S
@@ -182,7 +182,7 @@ def _where(port: LinkStatus) -> tuple[str, ...]:
 
 def of_findings(
     findings: Iterable[Finding],
-    notes: Mapping[frozenset[str], Note] | None = None,
+    notes: Mapping[frozenset[str], SuspectNote] | None = None,
     senders: Container[str] = frozenset(),
 ) -> list[Observation]:
     """Findings of localisation: loss by the kind of component, delay for any component. Findings
@@ -232,14 +232,14 @@ def subject_of(found: Finding) -> str:
 
 
 def _of_finding(
-    found: Finding, findings: Iterable[Finding], notes: Mapping[frozenset[str], Note]
+    found: Finding, findings: Iterable[Finding], notes: Mapping[frozenset[str], SuspectNote]
 ) -> Observation:
     names = suspected(found)
     ambiguous = len(names) > 1
     subject = subject_of(found)
     hosts_too = any(name.startswith(HOSTS_AT) for name in names)
     apart = STOPPED if hosts_too else APART if found.twins else "not distinguished yet"
-    note = notes.get(frozenset(names), Note(apart, pending=False))
+    note = notes.get(frozenset(names), SuspectNote(apart, pending=False))
     evidence = (
         finding_words.what_suffers(found),
         finding_words.how_sure(found),

@@ -26,9 +26,9 @@ from syntony.fabric.graph import Topology
 from syntony.model import S
 from syntony.traffic.classes import Classes
 from syntony.traffic.lease import EXPIRY_NS, ListeningHost, may_decide
+from syntony.traffic.measurements import Measurements
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
-from syntony.traffic.seen import Seen
 from syntony.traffic.trials import TrialResult
 from syntony.wire.traffic import FlowsReport, Moves, MoveView, Paces
 from syntony.wire.traffic import Move as WireMove
@@ -213,9 +213,9 @@ class PlacementService:
             electorate = {host for host, slash, _ in names if slash} or hosts
         return may_decide(dict(self._heard), electorate, now_ns)
 
-    def _seen(self, dead: Iterable[str], now_ns: int) -> Seen:
+    def _seen(self, dead: Iterable[str], now_ns: int) -> Measurements:
         measured = {r.flow_id: r.rate for r in self.rows if r.flow is not None and r.view.windows}
-        return Seen(
+        return Measurements(
             rates=measured,
             delays=self.delays.of(self.rows, now_ns),
             capacities=dict(capacities(self._topology, dead)),

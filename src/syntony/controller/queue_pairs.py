@@ -19,7 +19,7 @@ from syntony.traffic.queue_pair_delays import (
     QueuePairDelays,
     summary,
 )
-from syntony.traffic.queue_pair_page import TOLD
+from syntony.traffic.queue_pair_page import STAMP_RECORD
 from syntony.traffic.queue_pair_stalls import QueuePairStalls, StallsSeen
 from syntony.wire.queue_pairs import (
     MAX_BOUND_NS,
@@ -113,7 +113,7 @@ class QueuePairService:
 
     def _view(self, host: str, figures: QueuePairFigures, now_ns: int) -> QueuePairView:
         delay, peer = self._delays.delay(host, figures, now_ns)
-        times = np.frombuffer(figures.round_trips, TOLD)
+        times = np.frombuffer(figures.round_trips, STAMP_RECORD)
         trips = None
         if len(times):
             trips = summary(times["value"].tolist(), int(times["at_ns"].max()), figures.completed)
@@ -168,7 +168,7 @@ def check(report: QueuePairsReport, now_ns: int) -> None:
         for stamps in (each.sent_stamps, each.received_stamps, each.round_trips):
             if len(stamps) % STAMP_BYTES or len(stamps) > MAX_STAMPS * STAMP_BYTES:
                 raise WireError(f"{len(stamps)} bytes of stamps")
-            _check_instants(np.frombuffer(stamps, TOLD)["at_ns"].tolist(), report.at_ns)
+            _check_instants(np.frombuffer(stamps, STAMP_RECORD)["at_ns"].tolist(), report.at_ns)
 
 
 def _check_instants(instants: Iterable[int], at_ns: int) -> None:

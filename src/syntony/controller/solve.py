@@ -27,7 +27,7 @@ class Solver(Protocol):
     @property
     def stepped_ns(self) -> int: ...
 
-    def hear(self, readings: Iterable[UtcReading]) -> None: ...
+    def add_readings(self, readings: Iterable[UtcReading]) -> None: ...
 
     def memory(self) -> FleetMemory: ...
 
@@ -126,7 +126,7 @@ class SolveLoop:
         waiting, self._waiting = self._waiting, {}
         edges = [edge for edges, _ in waiting.values() for edge in edges]
         self._solver.update(edges, now_ns, self._epochs.copy())
-        self._solver.hear(reading for _, utc in waiting.values() for reading in utc)
+        self._solver.add_readings(reading for _, utc in waiting.values() for reading in utc)
         self.timelines = self._solver.solve(now_ns)
         self._nodes = frozenset(line.node for line in self.timelines)
         if self._solver.stepped_ns:

@@ -33,11 +33,11 @@ class PathBook:
     def __init__(self, topology: Topology | None = None) -> None:
         self._topology = topology
         self._named = {each.name for each in topology.devices} if topology else set[str]()
-        self._met: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._first_devices: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """NIC → the devices of the topology that its packets meet first, from its learnt paths."""
         self._hops: dict[Way, tuple[str, ...]] = {}
         self._components: dict[Way, tuple[str, ...]] = {}
-        self._heard_ns: dict[Way, int] = {}
+        self._traced_ns: dict[Way, int] = {}
         self._turned: dict[Way, int] = {}
         self.version = 0
 
@@ -50,19 +50,19 @@ class PathBook:
         Args:
             at_ns: when it was traced, fleet time. A path older than the known one is ignored.
         """
-        if at_ns < self._heard_ns.get(way, 0):
+        if at_ns < self._traced_ns.get(way, 0):
             return False
-        heard = tuple(hops)
-        self._heard_ns[way] = at_ns
+        traced = tuple(hops)
+        self._traced_ns[way] = at_ns
         before = self._hops.get(way, ())
-        if way in self._hops and _says_no_more(heard, before):
+        if way in self._hops and _adds_nothing(traced, before):
             return False
-        devices = zip(map(self.device, heard), map(self.device, before), strict=False)
+        devices = zip(map(self.device, traced), map(self.device, before), strict=False)
         if any(new != old and new and old for new, old in devices):
             self._turned[way] = at_ns
-        self._hops[way] = heard
+        self._hops[way] = traced
         self._components.pop(way, None)
-        self._meet(way.src, before, heard)
+        self._count_first_device(way.src, before, traced)
         self.version += 1
         return True
 
@@ -81,11 +81,11 @@ class PathBook:
             keep: those to keep nevertheless, because they are still probed: while a part of the
                 fabric is down, no answers come.
         """
-        old = [way for way, at_ns in self._heard_ns.items() if at_ns < before_ns]
+        old = [way for way, at_ns in self._traced_ns.items() if at_ns < before_ns]
         gone = tuple(way for way in old if not keep(way))
         for way in gone:
-            del self._heard_ns[way]
-            self._meet(way.src, self._hops.pop(way, ()), ())
+            del self._traced_ns[way]
+            self._count_first_device(way.src, self._hops.pop(way, ()), ())
             self._components.pop(way, None)
         self.version += bool(gone)
         return gone
@@ -97,7 +97,7 @@ class PathBook:
             self._components[way] = tuple(components_of(self._devices(way)))
         return self._components[way]
 
-    def heard(self, way: Way) -> tuple[str | None, ...]:
+    def devices_on(self, way: Way) -> tuple[str | None, ...]:
         """The sender and the devices that answered, never taken from the topology. None stands for
         a silent hop. Empty if the path is unknown."""
         hops = self._hops.get(way)
@@ -105,12 +105,12 @@ class PathBook:
 
     def first_switches(self) -> dict[str, str]:
         """NIC → the device that most of its paths meet first; never taken from the topology."""
-        heard: dict[str, Counter[str]] = defaultdict(Counter)
+        first: dict[str, Counter[str]] = defaultdict(Counter)
         for way, hops in list(self._hops.items()):
             device = self.device(hops[0]) if hops else None
             if device is not None:
-                heard[way.src][device] += 1
-        return {nic: devices.most_common(1)[0][0] for nic, devices in heard.items()}
+                first[way.src][device] += 1
+        return {nic: devices.most_common(1)[0][0] for nic, devices in first.items()}
 
     def cabled_to(self, nic: str) -> str:
         """The one switch that the topology cables a NIC to; empty if it lists none or several."""
@@ -133,10 +133,10 @@ class PathBook:
     def known(self) -> tuple[Way, ...]:
         return tuple(self._hops)
 
-    def _meet(self, nic: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
+    def _count_first_device(self, nic: str, before: tuple[str, ...], now: tuple[str, ...]) -> None:
         """Record that the first hops of one of a NIC's paths changed. If a NIC is found at another
         switch than the topology says, what was found is used for all of its paths."""
-        first, at = self._met[nic], self._switch_at(nic)
+        first, at = self._first_devices[nic], self._switch_at(nic)
         for hops, count in ((before, -1), (now, 1)):
             device = self.device(hops[0]) if hops else None
             if device is not None and device in self._named:
@@ -171,7 +171,7 @@ class PathBook:
         """The switch that a NIC is at, if the topology lists its cable: the one that most of its
         paths begin with, else the one that the topology says."""
         planned = self._planned(nic)
-        if planned is None or not (met := +self._met[nic]):
+        if planned is None or not (met := +self._first_devices[nic]):
             return planned
         return max(met, key=lambda device: (met[device], device == planned))
 
@@ -181,8 +181,8 @@ class PathBook:
         return near[0] if len(near) == 1 else None
 
 
-def _says_no_more(heard: tuple[str, ...], before: tuple[str, ...]) -> bool:
-    """Whether `heard` equals `before` apart from missing or silent hops."""
-    if len(heard) > len(before):
+def _adds_nothing(traced: tuple[str, ...], before: tuple[str, ...]) -> bool:
+    """Whether `traced` equals `before` apart from missing or silent hops."""
+    if len(traced) > len(before):
         return False
-    return all(new in {old, "", SILENT} for new, old in zip(heard, before, strict=False))
+    return all(new in {old, "", SILENT} for new, old in zip(traced, before, strict=False))

@@ -55,10 +55,10 @@ def attribute(window: HistoryWindow, flows: Index, pair: Index, of_pair: Index) 
         return np.bincount(at, counts[field], minlength=len(pairs)).astype(np.int64)
 
     broken = per_pair(history.UNRESOLVED)
-    heard = np.zeros(len(pairs), dtype=np.int64)
-    heard[at] = counts[history.HEARD]
-    missing = per_pair(history.SENT) - per_pair(history.LOST) - heard
-    slack = SLACK + SLACK_S * heard / window.seconds
+    received = np.zeros(len(pairs), dtype=np.int64)
+    received[at] = counts[history.HEARD]
+    missing = per_pair(history.SENT) - per_pair(history.LOST) - received
+    slack = SLACK + SLACK_S * received / window.seconds
     telling = broken > 2 * slack
     all_there = missing >= broken - slack
     all_back = missing <= slack

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric.crossed import PathCrossings
-from syntony.fabric.directions import Cable
+from syntony.fabric.directions import CableDirections
 from syntony.fabric.loss_search import BLACKHOLE_LOSS
 from syntony.fabric.names import ComponentKind, cable_name, link_ends, link_name
-from syntony.fabric.tally import Floats, Index, Parts
+from syntony.fabric.tally import CandidateParts, Floats, Index
 from syntony.model.findings import Finding
 
 Ints = NDArray[np.int64]
@@ -109,7 +109,7 @@ class Candidates:
         """For one of parallel cables, all of them together; any other candidate unchanged."""
         return number if self.one_of[number] == 1 else self._numbered[self.names[number]]
 
-    def parts(self, candidate: int, others: Index) -> Parts:
+    def parts(self, candidate: int, others: Index) -> CandidateParts:
         """As `tally.Structure`: which of the other candidates are links and cables from this switch
         to other switches. A switch with a twin among them has none: they are named with it
         anyway."""
@@ -118,7 +118,7 @@ class Candidates:
         if not is_switch or any(
             device in _switches_at(self.names[n]) for n in self.same[candidate]
         ):
-            return Parts(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64))
+            return CandidateParts(np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.int64))
         places: dict[str, int] = {}
         found = [
             (number, places.setdefault(cable_name(*_switches_at(self.names[number])), len(places)))
@@ -126,9 +126,9 @@ class Candidates:
             if device in _switches_at(self.names[number])
         ]
         numbers, place = np.array(found, dtype=np.int64).reshape(-1, 2).T
-        return Parts(numbers.astype(np.intp), place)
+        return CandidateParts(numbers.astype(np.intp), place)
 
-    def cable_of(self, link: int) -> Cable | None:
+    def cable_of(self, link: int) -> CableDirections | None:
         """The cable of a link between switches; None if no path distinguishes the two."""
         ends = _switches_at(self.names[link])
         if not ends or self.kinds[link] is not ComponentKind.LINK or self.one_of[link] > 1:
@@ -136,7 +136,7 @@ class Candidates:
         other, whole = (
             self._numbered.get(name, link) for name in (link_name(*ends[::-1]), cable_name(*ends))
         )
-        return None if link in {other, whole} else Cable(other, whole)
+        return None if link in {other, whole} else CableDirections(other, whole)
 
     def both_directions(self, link: int) -> int | None:
         """The cable of which a link between switches is a direction, if that is a candidate."""

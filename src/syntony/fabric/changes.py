@@ -22,7 +22,7 @@ from syntony.model import S
 
 HOLD_NS = 8 * S
 """Shorter changes are flaps, which links report. A path that has changed is traced again after half
-of this time (`learn.DOUBT_NS`)."""
+of this time (`learn.RETRACE_NS`)."""
 QUIET_NS = 20 * S
 """The first discovery ends when hardly any path has become known for this long, …"""
 LATE_SHARE = 0.02
@@ -39,7 +39,7 @@ LOST_NS = 7 * 86_400 * S
 """A lost cable is remembered for this long, …"""
 MOVED_NS = 86_400 * S
 """… and a moved NIC for this long."""
-MAX_TOLD = 32
+MAX_REPORTED = 32
 """Changes of one kind reported at a time; of further ones, only their number."""
 
 
@@ -122,13 +122,13 @@ class FabricMap:
         return {a: b for a, b in ends if _is_nic(a)}
 
     def take(
-        self, way: Way, heard: Sequence[str | None], now_ns: int, learnt_ns: int | None = None
+        self, way: Way, hops: Sequence[str | None], now_ns: int, learnt_ns: int | None = None
     ) -> None:
         """Update one path.
 
         Args:
             way: direction of a flow.
-            heard: its sender and the devices that answered, in order, None for a silent one; empty
+            hops: its sender and the devices that answered, in order, None for a silent one; empty
                 if the path is no longer traced.
             now_ns: fleet time.
             learnt_ns: when the path was traced, fleet time; now if not given.
@@ -136,7 +136,7 @@ class FabricMap:
         if self._began_ns is None:
             self._began_ns = now_ns
         learnt_ns = now_ns if learnt_ns is None else learnt_ns
-        old, new = self._ways.get(way, ()), tuple(heard)
+        old, new = self._ways.get(way, ()), tuple(hops)
         if not old and self._looking:
             self._fresh_ns.append(now_ns)
         if new:
@@ -162,10 +162,10 @@ class FabricMap:
                 self._turned.setdefault(way, (old, now_ns))
         self.confirm(new, learnt_ns)
 
-    def confirm(self, heard: Sequence[str | None], learnt_ns: int) -> None:
+    def confirm(self, hops: Sequence[str | None], learnt_ns: int) -> None:
         """Record that a sender and the devices that answered it are unchanged."""
-        self._departures.crossed(heard, learnt_ns)
-        for device in self.down.keys() & set(heard):
+        self._departures.crossed(hops, learnt_ns)
+        for device in self.down.keys() & set(hops):
             if device not in self._departures:
                 del self.down[device]
 
@@ -218,11 +218,11 @@ class FabricMap:
             if cable not in self._differs:
                 continue  # reported together with another
             if self._count[cable]:
-                yield from self._came(cable, now_ns)
+                yield from self._cable_added(cable, now_ns)
             else:
-                yield from self._went(cable, now_ns)
+                yield from self._cable_removed(cable, now_ns)
 
-    def _came(self, cable: str, now_ns: int) -> Iterable[TopologyDifference]:
+    def _cable_added(self, cable: str, now_ns: int) -> Iterable[TopologyDifference]:
         a, b = _ends(cable)
         elsewhere = [c for c in self._reported if _ends(c)[0] == a] if _is_nic(a) else []
         gone = [c for c in elsewhere if not self._count[c]]
@@ -251,7 +251,7 @@ class FabricMap:
             change="moved", what="device", name=nic, detail=f"from {before} to {after}"
         )
 
-    def _went(self, cable: str, now_ns: int) -> Iterable[TopologyDifference]:
+    def _cable_removed(self, cable: str, now_ns: int) -> Iterable[TopologyDifference]:
         a, b = _ends(cable)
         if _is_nic(a) and any(self._count[c] and _ends(c)[0] == a for c in self._differs):
             return  # will be seen elsewhere soon
@@ -329,8 +329,8 @@ def _ends(cable: str) -> tuple[str, str]:
     return (b, a) if _is_nic(b) and not _is_nic(a) else (a, b)
 
 
-def _cables(heard: Sequence[str | None]) -> set[str]:
-    return {cable_name(a, b) for a, b in pairwise(heard) if a and b and a != b}
+def _cables(hops: Sequence[str | None]) -> set[str]:
+    return {cable_name(a, b) for a, b in pairwise(hops) if a and b and a != b}
 
 
 def _between(old: Sequence[str | None], new: Sequence[str | None]) -> tuple[str, str] | None:
@@ -354,8 +354,8 @@ def _bounded(changes: Sequence[TopologyDifference]) -> list[TopologyDifference]:
         kinds[change.change, change.what].append(change)
     reported = []
     for (kind, what), some in kinds.items():
-        reported += some[:MAX_TOLD]
-        if len(some) > MAX_TOLD:
-            detail = f"{len(some) - MAX_TOLD} more, not told one by one"
+        reported += some[:MAX_REPORTED]
+        if len(some) > MAX_REPORTED:
+            detail = f"{len(some) - MAX_REPORTED} more, not told one by one"
             reported.append(TopologyDifference(change=kind, what=what, name="*", detail=detail))
     return reported

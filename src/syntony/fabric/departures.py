@@ -46,7 +46,7 @@ class Departures:
     def __init__(self) -> None:
         self._left: dict[str, _Left] = {}
         """By switch; no path has crossed it since."""
-        self._heard_ns: dict[str, int] = {}
+        self._seen_ns: dict[str, int] = {}
         """Device → when it was last traced as answering."""
         self._before: dict[Way, Sequence[str | None]] = {}
         """Previous hops of paths that are only partly known since they changed."""
@@ -76,7 +76,7 @@ class Departures:
             before, device, after = old[place - 1 : place + 2]
             if before is None or device is None or after is None or device in new:
                 continue
-            since_ns = learnt_ns - self._heard_ns.get(device, 0)
+            since_ns = learnt_ns - self._seen_ns.get(device, 0)
             if since_ns <= 0 or (device not in self._left and since_ns > RECENT_NS):
                 continue
             left = self._left.setdefault(device, _Left())
@@ -88,7 +88,7 @@ class Departures:
         """A path was traced across these devices: they were up after all departures before its
         trace began."""
         for device in filter(None, devices[1:]):
-            self._heard_ns[device] = max(learnt_ns, self._heard_ns.get(device, 0))
+            self._seen_ns[device] = max(learnt_ns, self._seen_ns.get(device, 0))
             left = self._left.get(device)
             if left is None:
                 continue

@@ -21,7 +21,7 @@ MIN_PATHS = 2
 """With fewer affected paths it is unknown whether all would be affected."""
 
 
-class Cable(NamedTuple):
+class CableDirections(NamedTuple):
     """A cable between switches, seen from one of its directions; candidate numbers."""
 
     other: int
@@ -29,7 +29,7 @@ class Cable(NamedTuple):
     whole: int
 
 
-class Amiss(NamedTuple):
+class AffectedPaths(NamedTuple):
     """The affected paths of one window, and the number of those that are not."""
 
     crossings: Crossings
@@ -42,7 +42,9 @@ class Amiss(NamedTuple):
     """Whether a path across the fault could hardly be unaffected."""
 
 
-def odds_of_both(amiss: Amiss, link: int, cable: Cable, found: Collection[int]) -> float:
+def odds_of_both(
+    amiss: AffectedPaths, link: int, cable: CableDirections, found: Collection[int]
+) -> float:
     """Log-odds that a fault is in both directions of a cable rather than in one.
 
     For a fault in one direction, its own paths suffer at one rate and those of the other direction

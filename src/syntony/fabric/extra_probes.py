@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from syntony.fabric.link_graph import LinkGraph
 from syntony.fabric.names import ARROW, cable_name, link_ends, link_name, same_place
-from syntony.fabric.ways import WayGraph
 from syntony.model.findings import Finding
 
 MAX_WAYS = 64
@@ -32,7 +32,7 @@ RIVAL_SHARE = 0.5
 """An alternative at least this likely, relative to the best, is a suspect too."""
 
 
-class Note(NamedTuple):
+class SuspectNote(NamedTuple):
     """State of the question which of several suspects is at fault."""
 
     text: str
@@ -147,7 +147,7 @@ class _Ways:
         # One NIC at each switch shows which tier that switch is.
         ends = {switch: nic for nic, switch in homes.items()}
         leaves = [cable_name(nic, switch) for switch, nic in ends.items()]
-        self._graph = WayGraph([*between, *leaves], {*ends.values()}.__contains__)
+        self._graph = LinkGraph([*between, *leaves], {*ends.values()}.__contains__)
         self._homes = homes
         self._known: dict[Pair, tuple[tuple[str, ...], ...]] = {}
 

@@ -34,10 +34,10 @@ BURST = 5
 """Maximum packets in a burst after a pause: below the six that a Linux router answers in a row."""
 AGAIN_NS = 60 * S
 """A known path is traced again this often: routes change, switches restart."""
-DOUBT_NS = 4 * S
+RETRACE_NS = 4 * S
 """A path that has changed is traced again after this time, because a short outage ends meanwhile. A
 suspect path is traced again at most this often."""
-SILENCES = 5
+MAX_SILENT_RETRACES = 5
 """A path with newly silent hops is traced again after the same time, but at most this many times in
 a row: either the outage ends, or the hops no longer answer."""
 CHECK_NS = 200 * MS
@@ -76,14 +76,14 @@ class FlowKey(NamedTuple):
     """IPv6 flow label, which some switches hash."""
 
 
-class Ask(NamedTuple):
+class HopQuery(NamedTuple):
     """Send one packet of `flow` with this TTL."""
 
     flow: FlowKey
     ttl: int
 
 
-class Learnt(NamedTuple):
+class TracedPath(NamedTuple):
     """A flow's path as it is now known."""
 
     flow: FlowKey
@@ -100,7 +100,7 @@ class _Flow:
 
     def __init__(self) -> None:
         self.hops: tuple[str, ...] | None = None
-        self.hearing: dict[int, str] = {}
+        self.answers: dict[int, str] = {}
         self.ttl = 1
         self.tries = 0
         self.began_ns = 0
@@ -110,7 +110,7 @@ class _Flow:
         """Number of its place in the queue; older entries are invalid."""
         self.due_ns = 0
         self.learnt_ns = 0
-        self.doubted = False
+        self.suspect = False
         """Whether it became suspect while it was being traced."""
         self.checked = 0
         """The hop that a check is probing; 0 for none."""
@@ -167,18 +167,18 @@ class PathLearner:
                 self._schedule(flow, 0)
         self._take([*self._followed, *wanted, *self._planned])
 
-    def doubt(self, flows: Iterable[FlowKey], now_ns: int) -> None:
+    def suspect(self, flows: Iterable[FlowKey], now_ns: int) -> None:
         """Mark paths as possibly outdated: they lose packets, or others that shared a hop with them
         have changed. They are traced at once, within the common rate."""
         for flow in flows:
             state = self._flows.get(flow)
             if state is None or state.hops is None:
                 continue
-            if state.requested or state.hearing or state.ttl > 1:
+            if state.requested or state.answers or state.ttl > 1:
                 # Packets in flight may have been sent before the path became suspect.
-                state.doubted = True
+                state.suspect = True
                 continue
-            due_ns = max(now_ns, state.learnt_ns + DOUBT_NS)
+            due_ns = max(now_ns, state.learnt_ns + RETRACE_NS)
             if state.due_ns > due_ns:
                 self._schedule(flow, due_ns)
 
@@ -201,7 +201,7 @@ class PathLearner:
         """Whether a packet is pending."""
         return bool(self._open)
 
-    def next(self, now_ns: int) -> Ask | None:
+    def next(self, now_ns: int) -> HopQuery | None:
         """The packet to send now, if any; call again until it returns None."""
         if now_ns < self._next_ns:
             return None
@@ -217,14 +217,14 @@ class PathLearner:
         self._open.append((now_ns + ANSWER_NS, state.requested, flow))
         earliest_ns = now_ns - (BURST - 1) * self._interval_ns
         self._next_ns = max(earliest_ns, self._next_ns) + self._interval_ns
-        return Ask(flow, state.ttl)
+        return HopQuery(flow, state.ttl)
 
-    def checks(self, now_ns: int) -> list[Ask]:
+    def checks(self, now_ns: int) -> list[HopQuery]:
         """Packets to send now, while nothing is being traced, to check whether known paths are
         unchanged. `answer` takes the answers; a missing answer proves nothing."""
         if now_ns < self._check_ns:
             return []
-        asks: list[Ask] = []
+        asks: list[HopQuery] = []
         self._check_ns = max(now_ns - (CHECKS - 1) * CHECK_NS, self._check_ns)
         for hop in list(self._by_middle):
             if self._check_ns > now_ns:
@@ -234,7 +234,7 @@ class PathLearner:
                 self._check_ns += CHECK_NS
                 state = self._flows[flow]
                 state.checked = _middle(state.hops).ttl
-                asks.append(Ask(flow, state.checked))
+                asks.append(HopQuery(flow, state.checked))
         return asks
 
     def _next_across(self, hop: str) -> FlowKey | None:
@@ -248,7 +248,7 @@ class PathLearner:
                 continue
             flows[flow] = None
             self._by_middle[hop] = flows
-            if not state.requested and not state.hearing and self._rank(flow) != _SPARE:
+            if not state.requested and not state.answers and self._rank(flow) != _SPARE:
                 return flow
         return None
 
@@ -260,7 +260,7 @@ class PathLearner:
                     return flow
         return None
 
-    def answer(self, flow: FlowKey, ttl: int, address: str, now_ns: int) -> Learnt | None:
+    def answer(self, flow: FlowKey, ttl: int, address: str, now_ns: int) -> TracedPath | None:
         """A hop answered. Returns the path if this completes it."""
         state = self._flows.get(flow)
         if state is None:
@@ -268,7 +268,7 @@ class PathLearner:
         if state.ttl != ttl or not state.requested:
             self._answer_check(flow, state, ttl, address)
             return None
-        state.hearing[ttl] = address
+        state.answers[ttl] = address
         return self._forward(flow, state, now_ns)
 
     def _answer_check(self, flow: FlowKey, state: _Flow, ttl: int, address: str) -> None:
@@ -276,10 +276,10 @@ class PathLearner:
             return
         state.checked = 0
         turned = _middle(state.hops) != (ttl, address)
-        if turned and not state.requested and not state.hearing:
+        if turned and not state.requested and not state.answers:
             self._schedule(flow, 0)
 
-    def expire(self, now_ns: int) -> list[Learnt]:
+    def expire(self, now_ns: int) -> list[TracedPath]:
         """Time out pending packets. Returns the paths that this completes."""
         done = []
         while self._open and self._open[0][0] <= now_ns:
@@ -304,48 +304,48 @@ class PathLearner:
         self._flows[flow].due, self._flows[flow].due_ns = self._questions, due_ns
         heapq.heappush(self._ready[self._rank(flow)], (due_ns, self._questions, flow))
 
-    def _forward(self, flow: FlowKey, state: _Flow, now_ns: int) -> Learnt | None:
+    def _forward(self, flow: FlowKey, state: _Flow, now_ns: int) -> TracedPath | None:
         """Continue with the next hop, or finish."""
         state.tries = state.requested = 0
-        last = max(state.hearing, default=0)
+        last = max(state.answers, default=0)
         ends = self._lengths.get((flow.src, flow.dst), MAX_TTL) == last
         if not ends and state.ttl < MAX_TTL and state.ttl - last < SILENT_END:
             state.ttl += 1
             self._schedule(flow, _BEGUN)
             return None
-        heard = tuple(state.hearing.get(ttl, "") for ttl in range(1, last + 1))
+        hops = tuple(state.answers.get(ttl, "") for ttl in range(1, last + 1))
         if not ends:
             # Never shorter than before: during an outage paths seem to end early.
             pair = (flow.src, flow.dst)
             known = self._lengths.get(pair, MAX_TTL)
             self._lengths[pair] = last if known == MAX_TTL else max(last, known)
-        state.ttl, state.hearing, state.checked = 1, {}, 0
-        left = _left(flow, state.whole, heard)
+        state.ttl, state.answers, state.checked = 1, {}, 0
+        left = _left(flow, state.whole, hops)
         spare = self._rank(flow) == _SPARE
         again_ns = SPARE_AGAIN_NS if spare else AGAIN_NS
         if state.hops is None:
             # Evenly spread from here on, so that a change is found by the next path that is due.
             again_ns -= int(_SPREAD * again_ns * (self._questions * _GOLDEN % 1.0))
-        partly = _is_part(heard, state.whole) and state.silences < SILENCES
+        partly = _is_part(hops, state.whole) and state.silences < MAX_SILENT_RETRACES
         state.silences = state.silences + 1 if partly else 0
-        soon = left or partly or state.doubted
-        self._schedule(flow, now_ns + (DOUBT_NS if soon else again_ns))
-        state.doubted = False
+        soon = left or partly or state.suspect
+        self._schedule(flow, now_ns + (RETRACE_NS if soon else again_ns))
+        state.suspect = False
         state.learnt_ns = now_ns
         if not partly:
-            state.whole = heard
-        if not heard:
+            state.whole = hops
+        if not hops:
             return None
-        before, state.hops = state.hops, heard
-        if middle := _middle(heard).address:
+        before, state.hops = state.hops, hops
+        if middle := _middle(hops).address:
             self._by_middle.setdefault(middle, {})[flow] = None
         if left:
             others = self._flows.items()
-            self.doubt(
+            self.suspect(
                 [one for one, its in others if not left.isdisjoint(_hops_of(one, its.whole))],
                 now_ns,
             )
-        return Learnt(flow, heard, changed=before != heard, at_ns=state.began_ns)
+        return TracedPath(flow, hops, changed=before != hops, at_ns=state.began_ns)
 
 
 class _Hop(NamedTuple):

@@ -32,7 +32,7 @@ class Neighbour(NamedTuple):
     """Of the switch."""
 
 
-class Doubt(NamedTuple):
+class LldpProblem(NamedTuple):
     """A contradictory or invalid announcement."""
 
     subject: str
@@ -45,7 +45,7 @@ class Merged(NamedTuple):
     """Many hosts' neighbours as one fabric."""
 
     topology: Topology
-    doubts: tuple[Doubt, ...]
+    doubts: tuple[LldpProblem, ...]
 
 
 def parse_lldp(document: Any, host: str = "") -> Topology:
@@ -70,23 +70,23 @@ def read_neighbours(document: Any, host: str = "") -> list[Neighbour]:
     return found
 
 
-def merge_lldp(heard: Iterable[Neighbour]) -> Merged:
+def merge_lldp(neighbours: Iterable[Neighbour]) -> Merged:
     """Merge many hosts' neighbours. Switches are the same if they announce the same name and
     chassis id.
 
     A contradiction affects only its subject: an address of two switches is used for neither, a
     switch port that two NICs claim is left out, and so is a name that is not valid for a device.
     """
-    heard = list(heard)
-    doubts: list[Doubt] = []
+    neighbours = list(neighbours)
+    doubts: list[LldpProblem] = []
     usable = []
-    switches = {name for each in heard for name in _switch_names(each)}
-    for each in heard:
+    switches = {name for each in neighbours for name in _switch_names(each)}
+    for each in neighbours:
         names = (each.nic, *_switch_names(each))
         if all(map(is_device_name, names)) and each.nic not in switches:
             usable.append(each)
         else:
-            doubts.append(Doubt(each.nic, f"{each.name[:40]!r} cannot name a switch", False))
+            doubts.append(LldpProblem(each.nic, f"{each.name[:40]!r} cannot name a switch", False))
     named = _names(usable, doubts)
     addresses = _addresses(usable, named, doubts)
     ports = _ports(usable, named, doubts)
@@ -110,16 +110,16 @@ _Switch = tuple[str, str]
 """Name and chassis id."""
 
 
-def _names(heard: Sequence[Neighbour], doubts: list[Doubt]) -> dict[_Switch, str]:
+def _names(neighbours: Sequence[Neighbour], doubts: list[LldpProblem]) -> dict[_Switch, str]:
     """Unique names: a name that several chassis announce is extended by the chassis id."""
     ids: dict[str, set[str]] = defaultdict(set)
-    for each in heard:
+    for each in neighbours:
         ids[each.name].add(each.chassis)
     for name, several in sorted(ids.items()):
         if len(several - {""}) > 1:
             listed = ", ".join(sorted(several - {""}))
             doubts.append(
-                Doubt(name, f"{len(several - {''})} switches say this name: {listed}", True)
+                LldpProblem(name, f"{len(several - {''})} switches say this name: {listed}", True)
             )
     return {
         (name, chassis): f"{name} {chassis}" if chassis and len(several - {""}) > 1 else name
@@ -129,11 +129,11 @@ def _names(heard: Sequence[Neighbour], doubts: list[Doubt]) -> dict[_Switch, str
 
 
 def _addresses(
-    heard: Sequence[Neighbour], named: Mapping[_Switch, str], doubts: list[Doubt]
+    neighbours: Sequence[Neighbour], named: Mapping[_Switch, str], doubts: list[LldpProblem]
 ) -> dict[str, tuple[str, ...]]:
     owners: dict[str, set[str]] = defaultdict(set)
     found: dict[str, list[str]] = defaultdict(list)
-    for each in heard:
+    for each in neighbours:
         switch = named[each.name, each.chassis]
         found[switch] += each.addresses
         for address in each.addresses:
@@ -141,7 +141,9 @@ def _addresses(
     for address, switches in sorted(owners.items()):
         if len(switches) > 1:
             listed = ", ".join(sorted(switches))
-            doubts.append(Doubt(listed, f"address {address} on {len(switches)} switches", True))
+            doubts.append(
+                LldpProblem(listed, f"address {address} on {len(switches)} switches", True)
+            )
     return {
         switch: tuple(dict.fromkeys(a for a in own if len(owners[a]) == 1))
         for switch, own in found.items()
@@ -149,17 +151,17 @@ def _addresses(
 
 
 def _ports(
-    heard: Sequence[Neighbour], named: Mapping[_Switch, str], doubts: list[Doubt]
+    neighbours: Sequence[Neighbour], named: Mapping[_Switch, str], doubts: list[LldpProblem]
 ) -> frozenset[tuple[str, str]]:
     """Ports that exactly one NIC claims."""
     claims: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for each in heard:
+    for each in neighbours:
         if each.port:
             claims[named[each.name, each.chassis], each.port].append(each.nic)
     for (switch, port), nics in sorted(claims.items()):
         if len(nics) > 1:
             listed = ", ".join(sorted(nics))
-            doubts.append(Doubt(f"{switch} port {port}", f"claimed by {listed}", False))
+            doubts.append(LldpProblem(f"{switch} port {port}", f"claimed by {listed}", False))
     return frozenset(place for place, nics in claims.items() if len(nics) == 1)
 
 

@@ -17,7 +17,7 @@ from syntony.fabric import delay, loss_search
 from syntony.fabric.candidates import Candidates
 from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay import DelayFinding
-from syntony.fabric.directions import Amiss, odds_of_both
+from syntony.fabric.directions import AffectedPaths, odds_of_both
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.loss_search import BLACKHOLE_LOSS, CLOSE_NATS, LossFinding
 from syntony.fabric.names import ComponentKind
@@ -194,7 +194,7 @@ def _widened(
     candidates: Candidates,
     found: LossFinding | DelayFinding,
     every: Sequence[LossFinding | DelayFinding],
-    amiss: Amiss,
+    amiss: AffectedPaths,
 ) -> LossFinding | DelayFinding:
     """The finding with its cable as an alternative, as likely as the losses in the other direction
     suggest; the cable itself if these leave little doubt."""
@@ -320,15 +320,17 @@ def _delays(
     ]
 
 
-def _lossy(tally: Tally, candidate: int) -> Amiss:
+def _lossy(tally: Tally, candidate: int) -> AffectedPaths:
     """Paths that lost anything; conclusive if paths across the candidate lost several probes
     each."""
     across = tally.lost[(tally.crossings == candidate).any(axis=1)]
     plain = len(across) > 0 and float(across.mean()) >= PLAIN_LOST
-    return Amiss(tally.crossings, tally.paths, lambda each: tally.clean_of(each).paths, plain)
+    return AffectedPaths(
+        tally.crossings, tally.paths, lambda each: tally.clean_of(each).paths, plain
+    )
 
 
-def _late(candidates: Candidates, change_ns: Floats, delay_ns: float) -> Amiss:
+def _late(candidates: Candidates, change_ns: Floats, delay_ns: float) -> AffectedPaths:
     """Paths that became slower by more than half of the component's delay."""
     known, crossed = np.isfinite(change_ns), candidates.crossed
     late = change_ns > delay_ns / 2
@@ -338,7 +340,7 @@ def _late(candidates: Candidates, change_ns: Floats, delay_ns: float) -> Amiss:
         counts = [np.count_nonzero(timely & crossed.by(each)) for each in candidates.tolist()]
         return np.array(counts, dtype=np.float64)
 
-    return Amiss(crossed.crossings[late], int(np.count_nonzero(known)), well, plain=True)
+    return AffectedPaths(crossed.crossings[late], int(np.count_nonzero(known)), well, plain=True)
 
 
 def _is_clock(candidates: Candidates, number: int) -> bool:

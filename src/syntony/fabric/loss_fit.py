@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric import loss_gains
-from syntony.fabric.loss_gains import Gains, Paths, entropy, likelihood
+from syntony.fabric.loss_gains import CandidatePaths, Gains, entropy, likelihood
 from syntony.fabric.tally import SHARES, Entries, Floats, Index, Structure, Tally
 from syntony.fabric.unevenness import unevenness, weights
 
@@ -51,7 +51,7 @@ class Fit:
         self._counted = tally
         weight = weights(tally.sent, tally.lost, assumed)
         self._lost, self._sent = tally.lost * weight, tally.sent * weight
-        self._came = self._sent - self._lost
+        self._arrived = self._sent - self._lost
         self._best = entropy(self._lost, self._sent)
         rows, columns = np.nonzero(tally.crossings >= 0)
         candidate = tally.crossings[rows, columns].astype(np.int64)
@@ -223,7 +223,7 @@ class Fit:
 
     def _likelihood(self, rate: Floats, rows: Index | slice = slice(None)) -> Floats:
         """Likelihood of paths at these rates, (paths,)."""
-        return likelihood(self._lost[rows], self._came[rows], rate)
+        return likelihood(self._lost[rows], self._arrived[rows], rate)
 
     def _floor(self, *without: int) -> Floats:
         """Lower bound of a path's likelihood: it may be an outlier, or have moved."""
@@ -265,12 +265,12 @@ class Fit:
         return self._gains_of(candidates, rates, floor).at(grid)
 
     def _gains_of(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
-        paths = Paths(
+        paths = CandidatePaths(
             self._entries, self._may, self._clean_of(candidates), self._partly,
             self._counted.crossings, self._clean_of, self._of_another,
         )  # fmt: skip
-        beside = loss_gains.Beside(self._lost, self._came, rates, floor)
-        return Gains(candidates, paths, beside, self._outlier)
+        path_losses = loss_gains.PathLosses(self._lost, self._arrived, rates, floor)
+        return Gains(candidates, paths, path_losses, self._outlier)
 
     def _refit(self) -> None:
         """Refit the rate of each finding given the others, and the background, until it is

@@ -38,30 +38,32 @@ _TIMES = 1 << 8
 """Number of different values of `Times`."""
 
 
-def likelihood(lost: Floats, came: Floats, rate: Floats) -> Floats:
+def likelihood(lost: Floats, arrived: Floats, rate: Floats) -> Floats:
     """Binomial log-likelihood of paths that lose at these rates λ, without the constant."""
-    return np.asarray(lost * np.log(-np.expm1(-rate)) - came * rate)
+    return np.asarray(lost * np.log(-np.expm1(-rate)) - arrived * rate)
 
 
 def entropy(lost: Floats, sent: Floats) -> Floats:
     """The binomial log-likelihood of each path at its own best rate."""
-    came = sent - lost
+    arrived = sent - lost
     with np.errstate(divide="ignore", invalid="ignore"):
-        parts = lost * np.log(lost / sent) + np.where(came > 0, came * np.log(came / sent), 0.0)
+        parts = lost * np.log(lost / sent) + np.where(
+            arrived > 0, arrived * np.log(arrived / sent), 0.0
+        )
     return np.asarray(parts)
 
 
-class Beside(NamedTuple):
+class PathLosses(NamedTuple):
     """Every lossy path given the findings without the candidates; (paths,) each."""
 
     lost: Floats
-    came: Floats
+    arrived: Floats
     rates: Floats
     floor: Floats
     """Lower bound of its likelihood."""
 
 
-class Paths(NamedTuple):
+class CandidatePaths(NamedTuple):
     """Which paths cross candidates."""
 
     sure: Entries
@@ -85,19 +87,21 @@ class _Rows:
     """Lossy paths of candidates, sorted by candidate, with all values that do not depend on the
     trial rate; equal paths are one row."""
 
-    def __init__(self, entries: Entries, candidates: Index, beside: Beside, alike: Ints) -> None:
+    def __init__(
+        self, entries: Entries, candidates: Index, path_losses: PathLosses, alike: Ints
+    ) -> None:
         rows, owner, times = entries.all_of(candidates)
         key = (owner * len(alike) + alike[rows]) * _TIMES + times.astype(np.int64)
         _, some, count = np.unique(key, return_index=True, return_counts=True)
         rows, self.owner, self.times = rows[some], owner[some], times[some]
         self.count = count[:, None]
-        self.lost, self.came, self.rates, self.low = (each[rows, None] for each in beside)
-        self.plain = likelihood(self.lost, self.came, self.rates)
+        self.lost, self.arrived, self.rates, self.low = (each[rows, None] for each in path_losses)
+        self.plain = likelihood(self.lost, self.arrived, self.rates)
         self.base = np.maximum(self.plain, self.low)
 
     def at(self, more: Floats) -> Floats:
         """Likelihood of each with the additional loss, (rows, trial rates)."""
-        return likelihood(self.lost, self.came, self.rates + more)
+        return likelihood(self.lost, self.arrived, self.rates + more)
 
     def sums(self, values: Floats, owners: int) -> Floats:
         """Sums over all paths of each candidate: (rows, trial rates) → (owners, trial rates)."""
@@ -105,10 +109,10 @@ class _Rows:
         return sum_by_owner(values, self.owner, owners)
 
 
-def _alike(beside: Beside) -> Ints:
+def _alike(path_losses: PathLosses) -> Ints:
     """A number for each path, equal for paths with equal values."""
-    order = np.lexsort(beside)
-    changes = [np.diff(each[order]) != 0 for each in beside]
+    order = np.lexsort(path_losses)
+    changes = [np.diff(each[order]) != 0 for each in path_losses]
     found = np.zeros(len(order), dtype=np.int64)
     found[order[1:]] = np.cumsum(np.any(changes, axis=0))
     return found
@@ -117,21 +121,23 @@ def _alike(beside: Beside) -> Ints:
 class Gains:
     """Nats gained by candidates at trial rates; an unexplained path costs `outlier` of them."""
 
-    def __init__(self, candidates: Index, paths: Paths, beside: Beside, outlier: float) -> None:
-        self._candidates, self._paths, self._beside = candidates, paths, beside
+    def __init__(
+        self, candidates: Index, paths: CandidatePaths, path_losses: PathLosses, outlier: float
+    ) -> None:
+        self._candidates, self._paths, self._path_losses = candidates, paths, path_losses
         self._owners, self._clean, self._outlier = len(candidates), paths.clean, outlier
 
     @cached_property
     def _alike(self) -> Ints:
-        return _alike(self._beside)
+        return _alike(self._path_losses)
 
     @cached_property
     def _sure(self) -> _Rows:
-        return _Rows(self._paths.sure, self._candidates, self._beside, self._alike)
+        return _Rows(self._paths.sure, self._candidates, self._path_losses, self._alike)
 
     @cached_property
     def _may(self) -> _Rows:
-        return _Rows(self._paths.may, self._candidates, self._beside, self._alike)
+        return _Rows(self._paths.may, self._candidates, self._path_losses, self._alike)
 
     def at(self, grid: Floats) -> Floats:
         """Gain over all paths, with the most likely share of those that may cross. `grid` and the
@@ -187,8 +193,10 @@ class Gains:
     @cached_property
     def _hit(self) -> NDArray[np.bool_]:
         """Which lossy paths have a fault in addition to the findings, (paths,)."""
-        lost, came, rates, _ = self._beside
-        return np.asarray(likelihood(lost, came, rates) < entropy(lost, lost + came) - HIT_NATS)
+        lost, arrived, rates, _ = self._path_losses
+        return np.asarray(
+            likelihood(lost, arrived, rates) < entropy(lost, lost + arrived) - HIT_NATS
+        )
 
     @cached_property
     def share_of_flows(self) -> Floats:

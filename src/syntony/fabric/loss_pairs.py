@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from syntony.fabric.tally import Floats, Index, Parts, Structure
+from syntony.fabric.tally import CandidateParts, Floats, Index, Structure
 
 NO_GAIN = 1e-6
 """Nats below this are rounding errors."""
@@ -33,7 +33,7 @@ class Fits(Protocol):
         """Nats that each candidate must gain, (candidates,)."""
 
     def fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
-        """Nats gained by each candidate at its most likely rate beside `rates`, and that rate."""
+        """Nats gained by each candidate at its most likely rate besides `rates`, and that rate."""
 
     def gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
         """Nats gained by each candidate at each trial rate, (candidates, trial rates)."""
@@ -54,7 +54,7 @@ class Pair(NamedTuple):
     """Gained by both together."""
 
 
-class Beside(NamedTuple):
+class SwitchPair(NamedTuple):
     """Two findings at one switch, at different places."""
 
     switch: int
@@ -71,32 +71,32 @@ class RivalPairs(NamedTuple):
     """Places of all their parts."""
 
 
-def beside_each_other(structure: Structure, switches: Index, found: Index) -> list[Beside]:
+def pairs_at_switches(structure: Structure, switches: Index, found: Index) -> list[SwitchPair]:
     """Each two of the findings that are parts of one of the switches, at different places.
 
     Args:
         switches: candidates that may be switches.
     """
-    beside = []
+    pairs = []
     for switch in switches.tolist():
         parts = structure.parts(switch, found)
         places = _places(with_whole(parts, switch) if switch in found else parts)
-        beside += [
-            Beside(switch, (one, two))
+        pairs += [
+            SwitchPair(switch, (one, two))
             for one, two in combinations(sorted(places), 2)
             if places[one] != places[two]
         ]
-    return beside
+    return pairs
 
 
-def with_whole(parts: Parts, whole: int) -> Parts:
+def with_whole(parts: CandidateParts, whole: int) -> CandidateParts:
     """The parts and the switch itself, at a separate place; nothing if it has no parts."""
     if not len(parts.candidates):
         return parts
-    return Parts(np.append(parts.candidates, whole), np.append(parts.place, -1))
+    return CandidateParts(np.append(parts.candidates, whole), np.append(parts.place, -1))
 
 
-def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) -> Pair:
+def two_of(fits: Fits, whole: int, parts: CandidateParts, base: Floats, floor: Floats) -> Pair:
     """The two parts that together best explain the losses attributed to a switch, with their
     log-odds against it; arguments as `find_pairs`.
 
@@ -112,14 +112,14 @@ def two_of(fits: Fits, whole: int, parts: Parts, base: Floats, floor: Floats) ->
 
 
 def rival_pairs(
-    fits: Fits, beside: Beside, parts: Parts, base: Floats, floor: Floats
+    fits: Fits, findings: SwitchPair, parts: CandidateParts, base: Floats, floor: Floats
 ) -> RivalPairs:
     """Alternatives to a pair of findings; arguments as `find_pairs`.
 
     The switch has its usual penalty, so that this comparison and that of a single part are
     consistent.
     """
-    own = beside.parts
+    own = findings.parts
     places = _places(parts)
     starts = np.flatnonzero(np.isin(parts.place, [places[part] for part in own]))
     pairs = find_pairs(fits, parts, starts, base, floor)
@@ -147,7 +147,7 @@ def _fitted_in_turn(fits: Fits, pair: Pair, base: Floats, floor: Floats) -> Pair
     before, nats = -np.inf, pair.nats
     while nats > before + SETTLED_NATS:
         before = nats
-        held, nats = _beside(fits, one, rate, base, floor)
+        held, nats = _with_rate(fits, one, rate, base, floor)
         gain, rest = fits.fitted(np.array([two]), held, floor)
         other, nats = float(rest[0]), nats + float(gain[0])
         one, two, rate, other = two, one, other, rate
@@ -155,14 +155,14 @@ def _fitted_in_turn(fits: Fits, pair: Pair, base: Floats, floor: Floats) -> Pair
     return pair._replace(rates=rates, nats=max(nats, pair.nats))
 
 
-def _beside(
+def _with_rate(
     fits: Fits, part: int, rate: float, base: Floats, floor: Floats
 ) -> tuple[Floats, float]:
     """Rates of all rows if one part has this loss, and the nats that it gains."""
-    beside = base.copy()
+    rates_with = base.copy()
     rows, times = fits.rows_of(part, rate, base, floor)
-    beside[rows] += rate * times
-    return beside, float(fits.gains(np.array([part]), np.array([[rate]]), base, floor)[0, 0])
+    rates_with[rows] += rate * times
+    return rates_with, float(fits.gains(np.array([part]), np.array([[rate]]), base, floor)[0, 0])
 
 
 def instead(rivals: RivalPairs) -> dict[int, dict[int, float]]:
@@ -178,7 +178,7 @@ def instead(rivals: RivalPairs) -> dict[int, dict[int, float]]:
     return found
 
 
-def _places(parts: Parts) -> dict[int, int]:
+def _places(parts: CandidateParts) -> dict[int, int]:
     return dict(zip(parts.candidates.tolist(), parts.place.tolist(), strict=True))
 
 
@@ -197,7 +197,7 @@ def _matched(
 
 
 def find_pairs(
-    fits: Fits, parts: Parts, starts: Index, base: Floats, floor: Floats
+    fits: Fits, parts: CandidateParts, starts: Index, base: Floats, floor: Floats
 ) -> dict[tuple[int, int], Pair]:
     """Pairs of parts at different places, by parts: for each pair the best rates that were tried.
 
@@ -216,9 +216,9 @@ def find_pairs(
         one, rate, best = start, float(alone[start]), -np.inf
         while True:
             each = int(parts.candidates[one])
-            beside, fixed = _beside(fits, each, rate, base, floor)
+            rates_with, fixed = _with_rate(fits, each, rate, base, floor)
             others = np.flatnonzero(parts.place != parts.place[one])
-            gain, rest = fits.fitted(parts.candidates[others], beside, floor)
+            gain, rest = fits.fitted(parts.candidates[others], rates_with, floor)
             for other, other_rate, nats in zip(
                 parts.candidates[others].tolist(), rest.tolist(), (fixed + gain).tolist(),
                 strict=True,

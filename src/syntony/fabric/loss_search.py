@@ -30,7 +30,7 @@ import numpy as np
 
 from syntony.fabric import loss_pairs
 from syntony.fabric.loss_fit import Fit
-from syntony.fabric.loss_pairs import Beside, Pair, RivalPairs
+from syntony.fabric.loss_pairs import Pair, RivalPairs, SwitchPair
 from syntony.fabric.tally import Floats, Index, Structure, Tally
 
 STRICTNESS = 4.0
@@ -117,8 +117,8 @@ class Search(Fit):
             if candidate in self._found and self._is_doubtful(candidate):
                 self._search_without(candidate)
         self._settle()
-        for beside in self._beside():
-            self._instead |= loss_pairs.instead(self._rivals_of(beside))
+        for pair in self._switch_pairs():
+            self._instead |= loss_pairs.instead(self._rivals_of(pair))
         findings = [self._finding(candidate) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
@@ -251,31 +251,31 @@ class Search(Fit):
 
     def _recombine(self) -> None:
         """Replace each pair of findings at one switch by another pair at it that explains more."""
-        for beside in self._beside():
-            if not self._found.keys() >= {*beside.parts}:
+        for pair in self._switch_pairs():
+            if not self._found.keys() >= {*pair.parts}:
                 continue
-            rivals = self._rivals_of(beside)
+            rivals = self._rivals_of(pair)
             best = max(rivals.pairs, key=lambda pair: pair.nats, default=rivals.own)
             if best.nats > rivals.own.nats + loss_pairs.NO_GAIN:
-                self._paired |= {*best.parts} if self._paired & {*beside.parts} else set()
-                self._replace(beside.parts, best)
+                self._paired |= {*best.parts} if self._paired & {*pair.parts} else set()
+                self._replace(pair.parts, best)
 
-    def _beside(self) -> list[Beside]:
+    def _switch_pairs(self) -> list[SwitchPair]:
         """Each pair of findings at one switch, at different places."""
         if len(self._found) < 2:
             return []
         found = np.array(sorted(self._found), dtype=np.intp)
-        return loss_pairs.beside_each_other(self._structure, self._near(*self._found), found)
+        return loss_pairs.pairs_at_switches(self._structure, self._near(*self._found), found)
 
-    def _rivals_of(self, beside: Beside) -> RivalPairs:
+    def _rivals_of(self, pair: SwitchPair) -> RivalPairs:
         """Alternatives to a pair of findings at the same switch."""
-        taken = self._found.keys() - {*beside.parts}
-        near = self._near(*beside.parts)
-        parts = self._structure.parts(beside.switch, near[~np.isin(near, list(taken))])
-        if beside.switch not in taken:
-            parts = loss_pairs.with_whole(parts, beside.switch)
-        base, floor = self._rates_without(*beside.parts), self._best - self._outlier
-        return loss_pairs.rival_pairs(self, beside, parts, base, floor)
+        taken = self._found.keys() - {*pair.parts}
+        near = self._near(*pair.parts)
+        parts = self._structure.parts(pair.switch, near[~np.isin(near, list(taken))])
+        if pair.switch not in taken:
+            parts = loss_pairs.with_whole(parts, pair.switch)
+        base, floor = self._rates_without(*pair.parts), self._best - self._outlier
+        return loss_pairs.rival_pairs(self, pair, parts, base, floor)
 
     def _near(self, *found: int) -> Index:
         """Candidates on the lossy paths of findings, including these."""

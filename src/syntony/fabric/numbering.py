@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from syntony.fabric.candidates import Candidates, Ints, Listing
 from syntony.fabric.crossed import PathCrossings
+from syntony.fabric.link_graph import LinkGraph
 from syntony.fabric.names import (
     ANY,
     GROUP,
@@ -23,7 +24,6 @@ from syntony.fabric.names import (
     replies_name,
 )
 from syntony.fabric.tally import SHARES, Crossings, Floats, PartlyLearnt, Times
-from syntony.fabric.ways import WayGraph
 
 Kinds = Callable[[str], ComponentKind]
 
@@ -165,7 +165,7 @@ class _Builder:
         groups: dict[int, list[int]] = {}
         for place in listed.tolist():
             groups.setdefault(int(self._path[place]), []).append(int(self._listing.flat[place]))
-        ways = WayGraph(
+        ways = LinkGraph(
             [name for name, sort in self._number if not sort],
             lambda name: self._kind_of(name) in {ComponentKind.NIC, ComponentKind.HOST},
         )
@@ -181,7 +181,7 @@ class _Builder:
             self._combo_of[path] = combos.setdefault(every, len(combos))
         self._combos = list(combos)
 
-    def _add_ends(self, groups: Mapping[int, Sequence[int]], ways: WayGraph) -> None:
+    def _add_ends(self, groups: Mapping[int, Sequence[int]], ways: LinkGraph) -> None:
         """Add what paths that list a group at a NIC certainly cross: the only known link of that
         NIC, its cable and the device behind it."""
         for away in (True, False):
@@ -202,7 +202,7 @@ class _Builder:
             paths, places = np.array(crossed, dtype=np.int64).reshape(-1, 2).T
             self._triples.append((paths, places, np.ones(len(paths), dtype=np.int64)))
 
-    def _members(self, group: str, ways: WayGraph) -> frozenset[int]:
+    def _members(self, group: str, ways: LinkGraph) -> frozenset[int]:
         """The group itself, wider groups that contain it, and known components between its ends."""
         near, _, far = group.partition(GROUP)
         found = self._wider(near, far)
@@ -237,7 +237,7 @@ class _Builder:
         them."""
         return not set.intersection(*({*pair} for pair in self._groups))
 
-    def _narrower(self, near: str, far: str, ways: WayGraph) -> set[int]:
+    def _narrower(self, near: str, far: str, ways: LinkGraph) -> set[int]:
         """Components that paths list within a group, and wider groups. A group at a NIC also
         contains those between the devices that the only known links of its ends lead to."""
         begins = (near, *ways.only_link(near, away=True)[2:])

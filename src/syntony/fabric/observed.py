@@ -26,7 +26,7 @@ MIN_BASE_WINDOWS = 3
 Column = NDArray[Any]
 
 
-class Observed(NamedTuple):
+class ObservedPaths(NamedTuple):
     """Checked rows, (n,) each."""
 
     path: Ints
@@ -41,7 +41,7 @@ class Observed(NamedTuple):
     """Whether the windows are time intervals, in order."""
 
 
-def check_observed(columns: dict[str, Column], path: Ints) -> Observed:
+def check_observed(columns: dict[str, Column], path: Ints) -> ObservedPaths:
     """Check columns as read, nulls being None or NaN.
 
     Args:
@@ -72,10 +72,10 @@ def check_observed(columns: dict[str, Column], path: Ints) -> Observed:
     window, windows, slices = _windows(columns.get("window"), len(path))
     _check_repeats(path, window, columns["path_id"])
     p50_ns, base_ns = (_delays(name, columns.get(name), len(path)) for name in OPTIONAL[:2])
-    return Observed(path, sent, lost, p50_ns, base_ns, window, windows, slices)
+    return ObservedPaths(path, sent, lost, p50_ns, base_ns, window, windows, slices)
 
 
-def window_counts(observed: Observed, paths: int) -> list[WindowCounts]:
+def window_counts(observed: ObservedPaths, paths: int) -> list[WindowCounts]:
     """Counts of each window, per path; for time intervals also of all together."""
     base_ns = observed.base_ns
     if observed.slices and len(observed.windows) > MIN_BASE_WINDOWS:
@@ -99,7 +99,7 @@ def window_counts(observed: Observed, paths: int) -> list[WindowCounts]:
 
 
 def _spread(
-    observed: Observed, rows: NDArray[np.bool_], change_ns: Floats, paths: int, name: str
+    observed: ObservedPaths, rows: NDArray[np.bool_], change_ns: Floats, paths: int, name: str
 ) -> WindowCounts:
     sent, lost = np.zeros((2, paths), dtype=np.int64)
     change = np.full(paths, np.nan)
@@ -109,7 +109,7 @@ def _spread(
     return WindowCounts(name, sent, lost, change, np.zeros(paths))
 
 
-def _own_past(observed: Observed) -> Floats:
+def _own_past(observed: ObservedPaths) -> Floats:
     """Per row, the median of its path's delays in earlier windows; NaN for the first few."""
     order = np.lexsort((observed.window, observed.path))
     base_ns = np.full(len(order), np.nan)

@@ -34,7 +34,7 @@ IN_EMPTY = 0.1
 loses this much relative to others."""
 MAX_WAYS = 512
 """Maximum number of paths across one component that are examined."""
-MAX_BESIDE = 4_096
+MAX_OUTSIDE = 4_096
 """Maximum number of paths from and to the same NICs that do not cross it."""
 
 
@@ -51,7 +51,7 @@ class Overflow(enum.StrEnum):
     """Losses come with the queue."""
 
 
-class Waits(NamedTuple):
+class QueueingDelays(NamedTuple):
     """How long packets waited at one component in each second; NaN: unknown."""
 
     usual_ns: Floats
@@ -64,12 +64,12 @@ class Waits(NamedTuple):
     """1-sigma of the queueing delay, by clock errors."""
 
 
-class Seconds(NamedTuple):
+class ComponentSeconds(NamedTuple):
     """Events at one component, second by second; (seconds,) each, the newest last."""
 
     sent: Ints
     lost: Ints
-    waits: Waits
+    waits: QueueingDelays
 
 
 class OverflowFinding(NamedTuple):
@@ -93,7 +93,7 @@ class OverflowFinding(NamedTuple):
         return None
 
 
-def judged(seconds: Seconds) -> OverflowFinding:
+def classify(seconds: ComponentSeconds) -> OverflowFinding:
     """Compare the seconds with losses with those in which packets waited: by the median, and by the
     number that waited for each of several delays. Seconds before the first loss are left out: the
     fault may not have existed then."""
@@ -172,7 +172,7 @@ def counts_of(seen: FlowHistory, there: Index, back: Index) -> tuple[Ints, Ints]
     return sent, lost
 
 
-def waits(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> Waits:
+def waits(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> QueueingDelays:
     """How long packets waited where these paths cross, in each of the same seconds.
 
     This is their delay above the floor, minus the delay of paths from the same NIC, or to the same
@@ -195,22 +195,22 @@ def waits(seen: FlowHistory, ends: FlowEnds, there: Index, back: Index) -> Waits
     elsewhere = np.zeros_like(usual_ns)
     late_elsewhere = np.zeros((len(LEVELS_NS), *usual_ns.shape))
     for end in (src, dst):
-        beside = _some(np.flatnonzero(np.isin(end, end[across]) & ~crosses), MAX_BESIDE)
-        if not len(beside):
+        outside = _some(np.flatnonzero(np.isin(end, end[across]) & ~crosses), MAX_OUTSIDE)
+        if not len(outside):
             continue
-        beside = beside[np.argsort(end[beside], kind="stable")]
-        nics, begins = np.unique(end[beside], return_index=True)
+        outside = outside[np.argsort(end[outside], kind="stable")]
+        nics, begins = np.unique(end[outside], return_index=True)
         some = np.isin(end[across], nics)
         nic = np.searchsorted(nics, end[across[some]])
-        usual_beside, slowest_beside = seen.recent_waits(beside % flows, beside // flows)
-        medians = _medians(usual_beside, begins)
+        usual_outside, slowest_outside = seen.recent_waits(outside % flows, outside // flows)
+        medians = _medians(usual_outside, begins)
         elsewhere[some] = np.fmax(elsewhere[some], medians[nic])
         for level_ns, late in zip(LEVELS_NS, late_elsewhere, strict=True):
-            shares = _shares(slowest_beside >= level_ns, begins)
+            shares = _shares(slowest_outside >= level_ns, begins)
             late[some] = np.maximum(late[some], shares[nic])
     late_here = np.array([(slowest_ns >= level_ns).sum(axis=0) for level_ns in LEVELS_NS])
     sigma_ns = float(np.median(seen.worst_error(flows)[across % flows])) if len(across) else 0.0
-    return Waits(
+    return QueueingDelays(
         _median(usual_ns - elsewhere), np.maximum(late_here - late_elsewhere.sum(axis=1), 0.0),
         len(across) / max(1, len(ways)), sigma_ns,
     )  # fmt: skip

@@ -33,7 +33,7 @@ MIN_TURNING = 3
 """Minimum share of paths that changed within a second; fewer are no change of routes."""
 
 
-class Losing(NamedTuple):
+class LossSpell(NamedTuple):
     """Since when a component has been found to lose packets, in seconds of the watch."""
 
     first: int
@@ -41,18 +41,18 @@ class Losing(NamedTuple):
     since: int
     """With short pauses only."""
     last: int
-    begun: int
+    began: int
     """As `since`, whether it was reported or not."""
 
-    def seen(self, second: int) -> Losing:
+    def extended(self, second: int) -> LossSpell:
         """The state updated for this second, in which it was found again."""
         if second - self.last > AGAIN_S:
-            return Losing(second, second, second, second)
+            return LossSpell(second, second, second, second)
         if second - self.last > TURNING_S:
-            return Losing(self.first, second, second, second)
+            return LossSpell(self.first, second, second, second)
         return self._replace(last=second)
 
-    def settled(self) -> Losing:
+    def settled(self) -> LossSpell:
         """The state once reported. It is not held back again while it lasts, unless a change of
         paths is found later that may have happened when it began."""
         return self._replace(first=self.last - HOLD_S, since=self.last - HOLD_S)

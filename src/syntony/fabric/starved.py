@@ -76,7 +76,7 @@ def how_stopped(sent: Ints, nics: Index) -> Stopped:
     return Stopped.APART if last[-1] > last[-2] + AT_ONCE_S else Stopped.TOGETHER
 
 
-def or_its_hosts(found: Finding) -> Finding:
+def with_host_rivals(found: Finding) -> Finding:
     """The finding of a switch that loses everything, or of all hosts at it: for probes both are
     equally likely."""
     odds = [each / 2 for each in (found.confidence, *found.probabilities)]

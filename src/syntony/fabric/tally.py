@@ -128,7 +128,7 @@ def sum_by_owner(values: Floats, owner: Index, owners: int) -> Floats:
     return found
 
 
-class Parts(NamedTuple):
+class CandidateParts(NamedTuple):
     """Which of some candidates are parts of another one; (n,) each."""
 
     candidates: Index
@@ -140,7 +140,7 @@ class Parts(NamedTuple):
 class Structure(Protocol):
     """Relations of candidates other than the paths that cross them."""
 
-    def parts(self, candidate: int, others: Index) -> Parts:
+    def parts(self, candidate: int, others: Index) -> CandidateParts:
         """Those of `others` that are parts of a candidate; empty for one without parts."""
 
     def is_fixed(self, candidate: int) -> bool:
@@ -153,9 +153,9 @@ class Structure(Protocol):
 class NoStructure:
     """No relations are known."""
 
-    def parts(self, _candidate: int, others: Index) -> Parts:
+    def parts(self, _candidate: int, others: Index) -> CandidateParts:
         """None."""
-        return Parts(others[:0], np.zeros(0, dtype=np.int64))
+        return CandidateParts(others[:0], np.zeros(0, dtype=np.int64))
 
     def is_fixed(self, _candidate: int) -> bool:
         """Never."""

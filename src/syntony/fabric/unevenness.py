@@ -31,9 +31,9 @@ def weights(sent: Floats, lost: Floats, unevenness: float) -> Floats:
 
     The variance of a count is larger by the factor of one plus this many times n (1-p) λ² / p.
     """
-    came = np.maximum(sent - lost, 0.5)
-    rate = np.maximum(np.log(sent / came), 1e-9)
-    return np.asarray(1.0 / (1.0 + unevenness * came * rate**2 / -np.expm1(-rate)))
+    arrived = np.maximum(sent - lost, 0.5)
+    rate = np.maximum(np.log(sent / arrived), 1e-9)
+    return np.asarray(1.0 / (1.0 + unevenness * arrived * rate**2 / -np.expm1(-rate)))
 
 
 def unevenness(sent: Floats, lost: Floats, rates: Floats) -> float:
@@ -46,8 +46,8 @@ def unevenness(sent: Floats, lost: Floats, rates: Floats) -> float:
     if fit.sum() < MIN_PATHS:
         return 0.0
     sent, lost, rates = sent[fit], lost[fit], rates[fit]
-    gone, came = -np.expm1(-rates) * sent, np.exp(-rates) * sent
-    off = _NORMAL * float(np.median(np.abs(lost - gone) / (came * rates)))
-    chance = float(np.median(gone / (came * sent * rates**2)))
+    gone, arrived = -np.expm1(-rates) * sent, np.exp(-rates) * sent
+    off = _NORMAL * float(np.median(np.abs(lost - gone) / (arrived * rates)))
+    chance = float(np.median(gone / (arrived * sent * rates**2)))
     beyond = off**2 - chance
     return beyond if beyond > chance * _SIGNIFICANCE / np.sqrt(len(sent)) else 0.0

@@ -29,7 +29,7 @@ from syntony.io.netlink_socket import NetlinkSocket
 from syntony.io.nft import run_nft
 from syntony.io.nft_elements import Element, NftElements, concatenated
 from syntony.model.paths import FourTuple
-from syntony.traffic.events import WireHeard
+from syntony.traffic.events import WireReceived
 
 TABLE = "syntony_detours"
 DEAD_MAN_S = 5
@@ -154,7 +154,7 @@ class DetourTable:
     def deadline_ns(self) -> None:
         return None
 
-    def poll(self, now_ns: int) -> list[WireHeard]:
+    def poll(self, now_ns: int) -> list[WireReceived]:
         """What was heard since the last call."""
         try:
             heard = self._log.heard()
@@ -163,7 +163,7 @@ class DetourTable:
                 raise
             return []  # the next packet reports it again
         wires = (parse_heard(message) for message in heard)
-        return [WireHeard(at_ns=now_ns, wire=wire) for wire in wires if wire is not None]
+        return [WireReceived(at_ns=now_ns, wire=wire) for wire in wires if wire is not None]
 
     def _listen(self) -> None:
         head = struct.pack("=BB", socket.AF_UNSPEC, 0) + struct.pack("!H", GROUP)

@@ -12,7 +12,7 @@ from syntony.traffic.queue_pair_page import (
     SLOTS_BYTES,
     VERSION,
     Owner,
-    PageReader,
+    QueuePairPageReader,
     ring_offset,
 )
 
@@ -32,7 +32,7 @@ class QueuePairPage:
 
     def __init__(self, connection: socket.socket, owner: Owner) -> None:
         self._page = HandedPage(connection, VERSION, PAGE_BYTES)
-        self._reader = PageReader(owner)
+        self._reader = QueuePairPageReader(owner)
 
     @property
     def malformed(self) -> int:

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Collection
 from typing import NamedTuple
 
-from syntony.fabric.learn import Ask, FlowKey
+from syntony.fabric.learn import FlowKey, HopQuery
 
 _IP = struct.Struct("!BBHHHBBH4s4s")
 _IP6 = struct.Struct("!IHBB16s16s")
@@ -64,7 +64,7 @@ def is_ipv6(address: str) -> bool:
     return ":" in address
 
 
-def make_packet(ask: Ask) -> tuple[bytes, Secret]:
+def make_packet(ask: HopQuery) -> tuple[bytes, Secret]:
     """A new packet, and the secret that an answer to it quotes.
 
     Whole, but for what the kernel fills in: an IPv4 header's checksum and length (raw(7)).
@@ -94,7 +94,7 @@ def _body(flow: FlowKey, second: int) -> bytes:
     return _UDP.pack(flow.sport, flow.dport, _UDP.size + len(payload), checksum) + payload
 
 
-def _header4(ask: Ask, length: int, identification: int) -> bytes:
+def _header4(ask: HopQuery, length: int, identification: int) -> bytes:
     flow = ask.flow
     return _IP.pack(
         0x45, 0, _IP.size + length, identification, _DONT_FRAGMENT, ask.ttl,
@@ -102,7 +102,7 @@ def _header4(ask: Ask, length: int, identification: int) -> bytes:
     )  # fmt: skip
 
 
-def _header6(ask: Ask, length: int) -> bytes:
+def _header6(ask: HopQuery, length: int) -> bytes:
     flow = ask.flow
     return _IP6.pack(
         6 << 28 | flow.label & _LABEL, length, _PROTOCOLS[flow.proto], ask.ttl,
@@ -110,7 +110,7 @@ def _header6(ask: Ask, length: int) -> bytes:
     )  # fmt: skip
 
 
-def is_about(ask: Ask, quoted: Quoted) -> bool:
+def is_about(ask: HopQuery, quoted: Quoted) -> bool:
     """Whether the packet quoted is of the flow asked for, however addresses are written."""
     flow = ask.flow
     return (flow.proto, flow.sport, flow.dport, flow.label) == (

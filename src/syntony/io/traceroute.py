@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from syntony.errors import MissingError
-from syntony.fabric.learn import ANSWER_NS, Ask
+from syntony.fabric.learn import ANSWER_NS, HopQuery
 from syntony.io.trace_packets import (
     Quoted,
     Secret,
@@ -38,7 +38,7 @@ _MAX_OPEN = 4096
 class HopReply(NamedTuple):
     """Who said that the packet's time was up."""
 
-    ask: Ask
+    ask: HopQuery
     address: str
 
 
@@ -53,7 +53,7 @@ class Traceroute:
         """`addresses`: NIC to the IPv4 or IPv6 address its packets leave from."""
         self._senders: dict[str, socket.socket] = {}
         self._listeners: list[socket.socket] = []
-        self._open: dict[Secret, tuple[int, Ask]] = {}
+        self._open: dict[Secret, tuple[int, HopQuery]] = {}
         try:
             for family in sorted({_family(address) for address in addresses.values()}):
                 self._listeners.append(_listener(family))
@@ -73,7 +73,7 @@ class Traceroute:
         for sock in (*self._listeners, *self._senders.values()):
             sock.close()
 
-    def send(self, ask: Ask, now_ns: int) -> None:
+    def send(self, ask: HopQuery, now_ns: int) -> None:
         """One packet; a NIC without a way there sends nothing, which is silence too."""
         self._forget(now_ns)
         packet, secret = make_packet(ask)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.fabric.graph import canonical
-from syntony.fabric.learn import INTERVAL_NS, TRIES, Ask, FlowKey
+from syntony.fabric.learn import INTERVAL_NS, TRIES, FlowKey, HopQuery
 from syntony.io.traceroute import Traceroute
 from syntony.lab import netns
 from syntony.lab.messages import PathAnswer, PathRequest
@@ -114,7 +114,7 @@ def _answers(tracer: Traceroute, flows: AbstractSet[FlowKey], ttl: int) -> dict[
     found: dict[FlowKey, str] = {}
     for _ in range(TRIES):
         for flow in flows - found.keys():
-            tracer.send(Ask(flow, ttl), time.monotonic_ns())
+            tracer.send(HopQuery(flow, ttl), time.monotonic_ns())
             time.sleep(INTERVAL_NS / S)
         end_ns = time.monotonic_ns() + _ANSWER_NS
         while len(found) < len(flows) and time.monotonic_ns() < end_ns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from typing import NamedTuple
 
-KEPT_CHANGES = 4096
+MAX_CHANGES = 4096
 """Changes remembered per link: a week at 24 flaps an hour. Windows that begin before them are
 counted from there, and `Flaps.exact` says so."""
 
@@ -25,8 +25,8 @@ class FlapHistory:
     that differs from the one before says how many losses there were between the two.
     """
 
-    def __init__(self, kept: int = KEPT_CHANGES) -> None:
-        self._kept = kept
+    def __init__(self, max_changes: int = MAX_CHANGES) -> None:
+        self._max_changes = max_changes
         self._at_ns: list[int] = []
         self._totals: list[int] = []
         """Losses so far, at each of `_at_ns`; both ascend."""
@@ -55,8 +55,8 @@ class FlapHistory:
             return
         self._at_ns.append(max(at_ns, self._at_ns[-1]) if self._at_ns else at_ns)
         self._totals.append(self.total + increase)
-        if len(self._at_ns) >= 2 * self._kept:
-            self._forget(len(self._at_ns) - self._kept)
+        if len(self._at_ns) >= 2 * self._max_changes:
+            self._forget(len(self._at_ns) - self._max_changes)
 
     def count(self, first_ns: int, last_ns: int) -> Flaps:
         """Losses in ``[first_ns, last_ns)``."""

@@ -38,7 +38,7 @@ class Board:
         numbers, starts = np.unique(self._group[order], return_index=True)
         parts = np.split(order, starts[1:]) if len(starts) else []
         self._members = dict(zip(numbers.tolist(), parts, strict=True))
-        sizes = problem.wanted[problem.wanted > 0]
+        sizes = problem.ideal_bps[problem.ideal_bps > 0]
         alike = len(sizes) > 0 and float(np.ptp(sizes)) <= ROUNDING * float(sizes.max())
         self._least = float(sizes.min()) * (1 - ROUNDING) if alike else ROUNDING
         """The least by which the load of a link can grow: flows of unlike sizes can change places
@@ -56,16 +56,16 @@ class Board:
     def put(self, flow: int, row: int) -> None:
         """Place a flow, or move it."""
         old = int(self.chosen[flow])
-        wanted = self._problem.wanted[flow]
+        ideal_bps = self._problem.ideal_bps[flow]
         if old != DEAD:
             self.moves += 1
             for link in self._links(old):
-                self._load[link] -= wanted
+                self._load[link] -= ideal_bps
                 self._on[link].remove(flow)
         self.chosen[flow] = row
         if row != DEAD:
             for link in self._links(row):
-                self._load[link] += wanted
+                self._load[link] += ideal_bps
                 self._on[link].append(flow)
 
     def emptiest(self, flow: int) -> int:
@@ -75,7 +75,7 @@ class Board:
         ways = self._problem.ways[first:last]
         if not len(ways):
             return DEAD
-        after = (self._load[ways] + self._problem.wanted[flow]) / self._capacity[ways]
+        after = (self._load[ways] + self._problem.ideal_bps[flow]) / self._capacity[ways]
         worst = np.maximum(after.max(axis=1), 1.0)
         worst[~self._open[first:last]] = np.inf
         best = int(np.lexsort((after.sum(axis=1), np.round(worst, 9)))[0])
@@ -113,7 +113,7 @@ class Board:
             if not crowded:
                 return
             link = max(crowded, key=lambda each: use[each])
-            least = min(self._problem.wanted[f] for f in self._on[link])
+            least = min(self._problem.ideal_bps[f] for f in self._on[link])
             # A link of the chain may not become as crowded as this one is.
             limit = max(FULL, float(use[link]) - 0.5 * least / self._capacity[link])
             if not self._relieve(link, limit):
@@ -158,7 +158,7 @@ class Board:
         if flow == DEAD:
             return self._load
         load = self._load.copy()
-        load[self._links(int(self.chosen[flow]))] -= self._problem.wanted[flow]
+        load[self._links(int(self.chosen[flow]))] -= self._problem.ideal_bps[flow]
         return load
 
     def _options(
@@ -171,7 +171,7 @@ class Board:
         ways = ways[usable]
         rows = first + np.flatnonzero(usable)
         staying = np.isin(ways, self._problem.ways[self.chosen[flow]])
-        after = (load[ways] + self._problem.wanted[flow]) / self._capacity[ways]
+        after = (load[ways] + self._problem.ideal_bps[flow]) / self._capacity[ways]
         crowds = ((after > limit) & ~staying).sum(axis=1)
         order = np.argsort(after.max(axis=1), kind="stable")
         return crowds[order], rows[order]
@@ -179,17 +179,17 @@ class Board:
     def _crowded(self, flow: int, row: int, limit: float, load: Floats) -> int:
         """The one link that a move would crowd."""
         staying = set(self._links(int(self.chosen[flow])))
-        wanted = self._problem.wanted[flow]
+        ideal_bps = self._problem.ideal_bps[flow]
         return next(
             link
             for link in self._links(row)
-            if link not in staying and (load[link] + wanted) / self._capacity[link] > limit
+            if link not in staying and (load[link] + ideal_bps) / self._capacity[link] > limit
         )
 
     def _frees(self, link: int, flow: int, comer: int, limit: float) -> bool:
         """Whether a link has room for one flow when another has left."""
-        wanted = self._problem.wanted
-        after = self._load[link] + wanted[comer] - wanted[flow]
+        ideal_bps = self._problem.ideal_bps
+        after = self._load[link] + ideal_bps[comer] - ideal_bps[flow]
         return flow != comer and bool(after <= limit * self._capacity[link])
 
     @staticmethod

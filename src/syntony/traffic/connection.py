@@ -1,4 +1,4 @@
-"""One MPTCP connection as failover knows it: its subflows and where its peer can be joined."""
+"""State of one MPTCP connection: its subflows, and where its peer can be joined. Pure."""
 
 from __future__ import annotations
 
@@ -14,57 +14,59 @@ from syntony.traffic.moving import Guard, Moving
 from syntony.traffic.policy import Policy
 
 FIRST_SUBFLOW_ID, LAST_SUBFLOW_ID = 32, 255
-"""Address ids of our subflows, one each: the kernel keeps one address and port per id until it is
-changed. Below are the ids of announced NICs: rail + 1."""
+"""Address ids of this host's subflows, one each: the kernel keeps one address and port per id until
+it is changed. Below are the ids of announced NICs: rail + 1."""
 
 
 LOSSY_NS = 5 * S
-"""A flow that lost segments and went on within so long stands in a full queue, it seems: what it
-loses now says less about its way."""
+"""A flow that lost segments and continued within this time is probably in a full queue: further
+losses say less about its path."""
 LOSSY_BACKOFF = 2
-"""Of such a flow two retransmissions by the timer, 200 and 400 ms apart, have to be lost too: in a
-queue that drops every third segment that happens to one loss in nine."""
+"""Such a flow must also lose two retransmissions by the timer, 200 and 400 ms apart. In a queue
+that drops every third segment that happens after one loss in nine."""
 LOSSY_SILENT_NS = 500 * MS
-"""… and with a timer that was made faster (`Quicken`) as long must pass: what a queue loses in
-150 ms is one loss, not two."""
+"""… and with a shortened timer (`ShortenTimeout`) this long must pass: losses of a queue within
+150 ms count as one."""
 
 
 ANNOUNCED_NS = 1 * S
-"""A peer's announcement that has not come so long after the connection was is taken for missed: its
-kernel sends it until ours has it, but an agent that was not there yet never hears of it."""
+"""An announcement that has not arrived this long after the connection was made counts as missed:
+the peer's kernel repeats it only until this kernel has it, so an agent started later never gets
+it."""
 PARTIAL_LATE_NS = 50 * MS
-"""What is acknowledged so much later (and a round trip) than a probe's last answer was sent after
-the probe's way was lost: a watched flow is asked every 50 ms at least."""
+"""Data acknowledged this much (and a round trip) after a probe's last reply were sent after the
+probe's path was lost: a watched flow is probed at least every 50 ms."""
 UNREPEATED = 6
-"""Times the patience where the kernel has retransmitted nothing: its timer fires 200 ms and a round
-trip after the last acknowledgement (TCP_RTO_MIN), so where it has not the host itself is late."""
+"""Factor of the timeout if the kernel has retransmitted nothing: its timer fires 200 ms and a round
+trip after the last acknowledgement (TCP_RTO_MIN), so otherwise the host itself is late."""
 
 
 class SubflowState(enum.Enum):
-    """Of a subflow."""
+    """State of a subflow."""
 
     COMING = enum.auto()
     UP = enum.auto()
 
 
 class Slowness:
-    """What `standby` has found of one subflow."""
+    """State of one subflow for `standby`."""
 
     __slots__ = ("before_bps", "excess_ns", "reason", "since_window")
 
     def __init__(self) -> None:
         self.reason: Reason | None = None
-        """Why it is on standby; None: it is not."""
+        """Why it is on standby; None if it is not."""
         self.since_window = 0
-        """Its own window in which a subflow of the connection was put there, or taken back."""
+        """Number of its window in which a subflow of the connection was put on standby, or taken
+        back."""
         self.before_bps = 0.0
-        """What the connection sent when it was put there; 0 once it is clear that it gained."""
+        """Rate of the connection when it was put on standby; 0 once this is known to help."""
         self.excess_ns = 0
-        """How much longer its round trip was than the fastest one's then."""
+        """How much longer its round trip was than the fastest one's at that time."""
 
 
 class Subflow:
-    """One way of a connection."""
+    """One subflow of a connection."""
 
     __slots__ = (
         "acked",
@@ -91,27 +93,27 @@ class Subflow:
     def __init__(self, flow: FourTuple, nic: str | None, state: SubflowState, now_ns: int) -> None:
         self.flow = flow
         self.nic = nic
-        """The local NIC; None when the address is on none that we manage."""
+        """The local NIC; None if the address is on none that is managed."""
         self.state = state
         self.since_ns = now_ns
         self.local_id = 0
-        """Of its local address: to withdraw the id ends every subflow that has it."""
+        """Id of its local address: withdrawing it ends every subflow with this id."""
         self.rate_bps = 0
         self.meter = Meter()
         self.acked = -1
         self.retransmits = 0
-        """As of the last progress."""
+        """At the last progress."""
         self.retransmits_now = 0
         self.lossy_ns: int | None = None
-        """When it last went on after a loss."""
+        """When it last made progress after a loss."""
         self.acked_ns = now_ns
         self.moved_ns = 0
-        """When any of its data were acknowledged last, as far as we know."""
+        """When any of its data were last acknowledged, as far as is known."""
         self.seen_ns = now_ns
         self.stalled: Reason | None = None
         self.slow = Slowness()
         self.requested: Create | None = None
-        """The order by which it is coming."""
+        """The order that is creating it."""
         self.one_of = False
         """One of several joins that were started at once: only the first that is up is kept and
         reported."""
@@ -120,29 +122,29 @@ class Subflow:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """The local NIC, "" for one that we do not manage, and the remote address."""
+        """The local NIC ("" if it is not managed) and the remote address."""
         return self.nic or "", self.flow.remote
 
     @property
     def on_standby(self) -> bool:
-        """Whether it shall carry data only when no other subflow can."""
+        """Whether it carries data only when no other subflow can."""
         return self.slow.reason is not None
 
     def take(self, sample: FlowSample, policy: Policy, partial_ns: int | None = None) -> bool:
-        """What the kernel says of it now; whether it is stalled since this very sample.
+        """Take a sample; returns whether it shows a new stall.
 
-        Stalled: data under way and no acknowledgement for longer than is usual, by the kernel's
-        account and by ours, and the kernel has retransmitted meanwhile; or `UNREPEATED` times as
-        long whatever it did. A flow that loses segments all the time is judged by its timer's
-        retransmissions only. Neither is waited for where probes on other ports between the same
-        NICs were lost as well (`partial_ns`, `Health.partial_ns`), and nothing of the flow has been
-        acknowledged since.
+        Stalled: data under way and no acknowledgement for longer than the timeout, according to
+        both the kernel and this process, and the kernel has retransmitted meanwhile; without a
+        retransmission, `UNREPEATED` times as long. For a flow that loses segments all the time only
+        retransmissions by the timer count. Neither is required if probes on other ports between the
+        same NICs were lost as well (`partial_ns`, `Health.partial_ns`), and no data of the flow
+        have been acknowledged since.
         """
         self.meter.take(sample)
         elapsed_ns = sample.at_ns - self.seen_ns
         if self.acked >= 0 and elapsed_ns > 0:
             now_bps = max(0, sample.bytes_acked - self.acked) * 8 * S // elapsed_ns
-            # Over the last second, however often it is sampled.
+            # Averaged over the last second, for any sampling interval.
             share = min(1.0, elapsed_ns / S)
             self.rate_bps += int((now_bps - self.rate_bps) * share)
         self.seen_ns = max(self.seen_ns, sample.at_ns)
@@ -183,7 +185,7 @@ class Subflow:
         return True
 
     def excuse(self, now_ns: int) -> None:
-        """We were not watching: silence counts from now."""
+        """This process was paused: silence counts from now."""
         self.acked_ns = now_ns
         self.stalled = None
 
@@ -201,20 +203,20 @@ class RemoteAddress:
 
 
 TAKEN = 8
-"""Ports in a row that were in use by others, which count as one failed try: with half of all
-ports taken that happens once in 256 times."""
+"""Taken ports in a row that count as one failed join: with half of all ports taken that happens
+once in 256 times."""
 
 
 TOGETHER_PARTIAL = 4
-"""Joins at a time where a part of the fabric is known to swallow what it gets: three ports of four
-may lead there, on the way or back, so one after the other takes four turns, and ten at times."""
+"""Parallel joins on a partially reachable pair: three ports of four may cross the faulty part, in
+either direction, so one after the other would take four rounds, at times ten."""
 AT_ONCE, AT_ONCE_PARTIAL = 3, 24
-"""Failed joins, each from another port, before the next one waits: of 24 all lead there in one of
-a thousand cases."""
+"""Failed joins, each from another port, before the next one waits: 24 ports all cross the faulty
+part in one of a thousand cases."""
 
 
 class FailedAttempts:
-    """Failed attempts in a row: to make a subflow over one pair, or to have one order obeyed."""
+    """Failed attempts in a row to make a subflow over one pair, or to carry out one order."""
 
     __slots__ = ("count", "failed_ns", "next_ns", "taken")
 
@@ -222,17 +224,17 @@ class FailedAttempts:
         self.count = 0
         self.next_ns = 0
         self.failed_ns = 0
-        """When the last one did."""
+        """When the last one failed."""
         self.taken = 0
-        """Ports drawn that were somebody else's."""
+        """Ports drawn that were taken."""
 
     @property
     def reported(self) -> bool:
-        """Whether an operator reads of this one: of those in a row the first, second, fourth…"""
+        """Whether this failure is logged for operators: the first, second, fourth… in a row are."""
         return self.count & (self.count - 1) == 0
 
     def port_taken(self, now_ns: int, policy: Policy) -> None:
-        """Not even begun: another port may be tried at once, but not for ever."""
+        """The port was taken: another one may be tried at once, up to `TAKEN` times."""
         self.taken += 1
         if self.taken % TAKEN == 0:
             self.failed(now_ns, policy)
@@ -245,70 +247,70 @@ class FailedAttempts:
         self.next_ns = now_ns + min(wait_ns, policy.join_max_ns)
 
     def free_from_ns(self, revived_ns: int) -> int:
-        """When the next one may be made over a path that was seen alive again at an instant."""
+        """When the next attempt may be made over a path that recovered at an instant."""
         return self.next_ns if self.failed_ns >= revived_ns else 0
 
     def succeeded(self) -> None:
-        """It is up."""
+        """The subflow is up."""
         self.count = 0
 
     def restart(self) -> None:
-        """What made them fail is over."""
+        """The cause of the failures is gone."""
         self.count = self.next_ns = 0
 
 
 class MptcpConnection:
-    """Known by its local token."""
+    """One MPTCP connection, identified by its local token."""
 
     def __init__(self, token: int, now_ns: int, *, accepted: bool) -> None:
         self.token = token
         self.accepted = accepted
         self.job: str | None = None
-        """None: not known yet; empty: not ours to manage."""
+        """None: not known yet; empty: not managed."""
         self.subflows: dict[FourTuple, Subflow] = {}
         self.remotes: dict[int, RemoteAddress] = {}
-        """By the peer's address id; below 0: of the plan, not announced as far as we know."""
+        """By the peer's address id; below 0: from the plan, not known to be announced."""
         self.announced: dict[str, int] = {}
-        """Our addresses that the peer knows: NIC to address id."""
+        """Local addresses announced to the peer: NIC → address id."""
         self.attempts: dict[tuple[str, str], FailedAttempts] = {}
         self.refused: dict[str, FailedAttempts] = {}
-        """Orders that the kernel refused, by what they were about."""
+        """Orders that the kernel refused, by their object."""
         self.lost: dict[tuple[str, str], Reason] = {}
-        """Pairs that were given up, and why."""
+        """Pairs that were left, and why."""
         self.stalls: dict[tuple[str, str], HoldDown] = {}
-        """Pairs on which a subflow stalled; the first time is free, then it is held down."""
+        """Pairs on which a subflow stalled; held down from the second time on."""
         self.slow: dict[tuple[str, str], HoldDown] = {}
-        """Pairs whose subflow was put on standby: how long it is left as it is then."""
+        """Pairs whose subflow was put on standby, with the time for which it stays as it is."""
         self.streams: dict[tuple[str, str], HoldDown] = {}
-        """… and how long it is not tried with a job that seems to stream."""
+        """… and for which it is not tried again with a job that seems to stream."""
         self.local = ""
-        """Address of its first subflow: of the family that all others have."""
+        """Address of its first subflow; all others have the same family."""
         self.local_port = 0
         self.announced_ns = now_ns
-        self.heard_by_ns = now_ns + ANNOUNCED_NS
-        """By then the peer has announced what it has, or we have missed it."""
+        self.announced_by_ns = now_ns + ANNOUNCED_NS
+        """By then the peer has announced its addresses, or this agent has missed it."""
         self.alone_ns: int | None = None
-        """Since when it has no living subflow, or only such as may be dying."""
+        """Since when it has no living subflow, or only some that may be dying."""
         self.short_since_ns: int | None = None
         """Since when a rail has had no living path."""
         self.degraded: Reason | None = None
-        """Set once that has lasted."""
+        """Set once that has lasted for `DEGRADED_NS`."""
         self.called = False
-        """Whether the peer has been reported every address since then."""
+        """Whether every address was announced to the peer since then."""
         self.ended: deque[FourTuple] = deque(maxlen=64)
-        """Subflows we ended: the kernel lists them while it waits for a last acknowledgement."""
+        """Subflows that were ended: the kernel lists them until a last acknowledgement."""
         self.seen_ns = now_ns
         self.guessed = False
-        """Whether it is but a guess who accepted it: it is older than we are."""
+        """Whether `accepted` is a guess, because the connection is older than this process."""
         self.inherited = False
-        """Found in the kernel's listing: an agent before us may have put subflows on standby."""
+        """Found in the kernel's listing: a previous agent may have put subflows on standby."""
         self.moving: dict[tuple[str, str], Moving] = {}
-        """Moves under way, one at most for each pair of NIC and remote address."""
+        """Moves under way, at most one for each pair."""
         self.guards: dict[FourTuple, Guard] = {}
-        """Subflows that were moved and not yet found to be better, by where they are now."""
+        """Moved subflows that are not yet known to be better, by present 4-tuple."""
         self.placed: dict[tuple[str, str], int] = {}
-        """Pair to the source port that the controller last chose for it: when failover has to begin
-        a new subflow there, that port's path is known to be a good one."""
+        """Pair → source port that the controller last chose for it: a good one for a new subflow of
+        failover on this pair."""
         self._next_id = FIRST_SUBFLOW_ID
 
     def new_id(self) -> int:
@@ -330,24 +332,24 @@ class MptcpConnection:
         return any(each.pair == pair for each in self.subflows.values())
 
     def carries(self, pair: tuple[str, str]) -> bool:
-        """Whether one is there, and gets on."""
+        """Whether a subflow of this pair is up and not stalled."""
         return any(each.pair == pair and each.stalled is None for each in self.up())
 
     def tries(self, nic: str, remote: str) -> FailedAttempts:
-        """Of one pair."""
+        """Failed joins of one pair."""
         return self.attempts.setdefault((nic, remote), FailedAttempts())
 
     def refusals(self, order: Steer) -> FailedAttempts:
-        """Of such orders in a row."""
+        """Refusals of orders of this kind and object."""
         about = order.address if isinstance(order, Announce | Withdraw) else order.flow
         return self.refused.setdefault(f"{type(order).__name__} {about}", FailedAttempts())
 
     def forget_remote(self, address: str) -> None:
-        """Whatever was known of one of the peer's addresses is out of date."""
+        """Drop one of the peer's addresses."""
         self.remotes = {at: its for at, its in self.remotes.items() if its.address != address}
 
     def joined(self, address: str, remote_id: int) -> None:
-        """The peer's id of an address that it was joined at without having announced it."""
+        """Take the peer's id of an address that was joined without an announcement."""
         for known_as, remote in list(self.remotes.items()):
             if known_as < 0 and remote.address == address and remote_id not in self.remotes:
                 self.remotes[remote_id] = self.remotes.pop(known_as)
@@ -359,12 +361,12 @@ class MptcpConnection:
         return max(self.tries(nic, remote).next_ns, held_ns)
 
     def slow_until_ns(self, pair: tuple[str, str]) -> int:
-        """Until when a pair's subflow is left as it is, on standby or not."""
+        """Until when a pair's subflow stays as it is, on standby or not."""
         hold = self.slow.get(pair)
         return hold.until_ns if hold is not None else 0
 
     def withdrawn(self, remote: str) -> Reason | None:
-        """Whether the peer has given an address up."""
+        """Why an address was withdrawn by the peer; None if it was not."""
         for known in self.remotes.values():
             if known.address == remote and known.withdrawn is not None:
                 return known.withdrawn

@@ -1,7 +1,7 @@
-"""Every MPTCP connection of one host, kept as the kernel's events and listing describe it. Pure.
+"""The MPTCP connections of one host, as the kernel's events and listing describe them. Pure.
 
-It decides nothing. What operators should read of an event (a join that came up, failed, or was
-refused) it returns as `Note`s.
+It makes no decisions. It returns log entries for operators (a join that came up, failed, or was
+refused) as `Note`s.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from syntony.model import S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, ip_version
 from syntony.traffic import events
 from syntony.traffic.connection import MptcpConnection, RemoteAddress, Subflow, SubflowState
-from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.instructions import (
     Announce,
@@ -29,10 +28,11 @@ from syntony.traffic.instructions import (
 )
 from syntony.traffic.joins import join_failed, join_succeeded
 from syntony.traffic.policy import Policy, is_named
+from syntony.traffic.source_ports import SourcePorts
 from syntony.traffic.standby import refused_standby
 
 FORGET_NS = 5 * S
-"""What the kernel's own listing has not shown for so long is gone: the event was lost."""
+"""A connection absent from the kernel's listing for this long has ended: its event was lost."""
 _MAX_RAILS = 31
 _CONNECTION_GONE = (errno.ESRCH, errno.ENOTCONN)
 
@@ -50,7 +50,7 @@ class ConnectionTable:
         ports: source ports that failed are avoided from then on.
     """
 
-    def __init__(self, policy: Policy, health: Health, ports: Ports) -> None:
+    def __init__(self, policy: Policy, health: Health, ports: SourcePorts) -> None:
         self._policy = policy
         self._health = health
         self._ports = ports
@@ -69,19 +69,20 @@ class ConnectionTable:
         return conn
 
     def find(self, event: Reported) -> MptcpConnection | None:
-        """Whose event it is. The peer's side is established first: its announcement may overtake
-        our own event."""
+        """The connection of an event. An announcement by the peer may arrive before the local event
+        that the connection is established."""
         token = event.instruction.token if isinstance(event, KernelRefusal) else event.token
         if token not in self.by_token and isinstance(event, events.AddressAnnounced):
             self.by_token[token] = MptcpConnection(token, event.at_ns, accepted=True)
         return self.by_token.get(token)
 
     def sampled(self, sample: FlowSample) -> tuple[MptcpConnection, Subflow | None]:
-        """What a sample is of; no subflow: one that was ended, and that the kernel still lists."""
+        """The connection and subflow of a sample; no subflow if it was ended but is still
+        listed."""
         conn = self.by_token.get(sample.token)
         if conn is None:
             conn = self.by_token[sample.token] = self._listed(sample)
-        elif not conn.local:  # only announcements were heard of it: it may be older than we are
+        elif not conn.local:  # only announcements arrived: it may be older than this process
             conn.accepted = self._listed(sample).accepted
             conn.guessed = conn.inherited = True
         conn.seen_ns = sample.at_ns
@@ -100,7 +101,7 @@ class ConnectionTable:
         return conn
 
     def forget(self, now_ns: int) -> list[MptcpConnection]:
-        """Drop what the kernel no longer lists; connections that are left with fewer subflows."""
+        """Drop what the kernel no longer lists; returns connections that lost a subflow."""
         fewer = []
         for token, conn in list(self.by_token.items()):
             gone = [
@@ -117,7 +118,7 @@ class ConnectionTable:
         return fewer
 
     def renamed(self, event: LinkEvent) -> None:
-        """A NIC may be called otherwise now."""
+        """A NIC may have been renamed."""
         for conn in self.by_token.values():
             for subflow in conn.subflows.values():
                 if subflow.nic is not None and subflow.flow.local in event.addresses:
@@ -126,19 +127,20 @@ class ConnectionTable:
                     subflow.nic = event.nic
 
     def replan(self) -> None:
-        """The plan has changed: it may know other rails of addresses."""
+        """The plan has changed: look up the rails of addresses again."""
         for conn in self.by_token.values():
             for remote_id, remote in conn.remotes.items():
                 remote.rail = self._rail(remote.address, remote_id)
 
     def excuse(self, now_ns: int) -> None:
-        """We were not watching: silence counts from now."""
+        """This process was paused: silence counts from now."""
         for conn in self.by_token.values():
             for subflow in conn.subflows.values():
                 subflow.excuse(now_ns)
 
     def pairs(self) -> set[tuple[str, str]]:
-        """(NIC, remote address) that managed connections use, or would if they heard of them."""
+        """Pairs (NIC, remote address) that managed connections use, or would if they were
+        announced."""
         rails = {nic.rail: nic.name for nic in self._health.nics()}
         managed = [conn for conn in self.by_token.values() if conn.job]
         used = {
@@ -160,10 +162,10 @@ class ConnectionTable:
             (rails[rail], address) for address, rail in announced | planned if rail in rails
         }
 
-    # --- what events say of one ---
+    # --- events of one connection ---
 
     def take(self, conn: MptcpConnection, event: Reported) -> Sequence[Instruction]:
-        """Keep what an event says; what an operator should read of it."""
+        """Take an event; returns log entries for operators."""
         match event:
             case events.JobFound():
                 self._job(conn, event)
@@ -188,7 +190,7 @@ class ConnectionTable:
     def _announced(self, conn: MptcpConnection, event: events.AddressAnnounced) -> None:
         rail = self._rail(event.address, event.remote_id)
         port = event.port or next((flow.remote_port for flow in conn.subflows), 0)
-        # Joins there were refused for want of this very announcement.
+        # Joins to this address were refused because this announcement was missing.
         for pair, tries in conn.attempts.items():
             if pair[1] == event.address:
                 tries.restart()
@@ -198,7 +200,7 @@ class ConnectionTable:
     def _subflow_up(self, conn: MptcpConnection, event: events.SubflowUp) -> Sequence[Instruction]:
         subflow = conn.subflows.get(event.flow)
         if subflow is None:
-            if event.flow not in conn.ended:  # given up a moment ago: the kernel ends it
+            if event.flow not in conn.ended:  # just ended: the kernel closes it
                 self._add(conn, event.flow, event.at_ns, event.local_id)
             return ()
         subflow.state = SubflowState.UP
@@ -228,19 +230,19 @@ class ConnectionTable:
     # --- refusals ---
 
     def _refused(self, conn: MptcpConnection, event: KernelRefusal) -> Sequence[Instruction]:
-        """Whatever was refused is no longer taken for done, so that it is ordered again."""
+        """Undo the state of an order that the kernel refused, so that it is ordered again."""
         order = event.instruction
         if isinstance(order, Create):
             return self._create_refused(conn, order, event)
         if isinstance(order, Announce):
             conn.announced = {nic: at for nic, at in conn.announced.items() if at != order.local_id}
         elif isinstance(order, Destroy) and order.flow in conn.ended:
-            conn.ended.remove(order.flow)  # listed again, it is ended again
+            conn.ended.remove(order.flow)  # if it is listed again, it is ended again
         elif isinstance(order, Retire) and order.flow in conn.subflows:
             refused_standby(conn.subflows[order.flow], order)
         retry = conn.refusals(order)
         retry.failed(event.at_ns, self._policy, at_once=0)
-        gone = event.errno in _CONNECTION_GONE  # of its end we shall hear, or miss it in the list
+        gone = event.errno in _CONNECTION_GONE  # its end will be reported, or the listing shows it
         return () if gone or not retry.reported else [_refusal(conn, order, event, retry.count)]
 
     def _create_refused(
@@ -266,7 +268,7 @@ class ConnectionTable:
             conn.local, conn.local_port = flow.local, flow.local_port
         for remote in conn.remotes.values():
             if remote.address == flow.remote:
-                remote.withdrawn = None  # who joins from there has it again
+                remote.withdrawn = None  # a join from this address: the peer has it again
         return subflow
 
     def _rail(self, address: str, remote_id: int) -> int:
@@ -290,7 +292,7 @@ def _refusal(
     event: KernelRefusal,
     count: int,
 ) -> Note:
-    """What an operator reads of it."""
+    """The log entry of a refusal."""
     what = type(order).__name__.lower()
     flow = order.flow if isinstance(order, Destroy | Retire) else None
     where = "" if isinstance(order, Destroy | Retire) else f" {order.address}"

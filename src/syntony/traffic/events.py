@@ -18,11 +18,11 @@ class ConnectionUp(msgspec.Struct, frozen=True, kw_only=True):
     flow: FourTuple
     """Its first subflow."""
     accepted: bool
-    """Whether the peer made it (we are its server side)."""
+    """Whether the peer opened it."""
 
 
 class ConnectionDown(msgspec.Struct, frozen=True, kw_only=True):
-    """An MPTCP connection is over."""
+    """An MPTCP connection has ended."""
 
     at_ns: int
     token: int
@@ -39,7 +39,7 @@ class SubflowUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubflowDown(msgspec.Struct, frozen=True, kw_only=True):
-    """A subflow is over, or never came to be."""
+    """A subflow has ended, or could not be made."""
 
     at_ns: int
     token: int
@@ -60,7 +60,7 @@ class AddressAnnounced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddressWithdrawn(msgspec.Struct, frozen=True, kw_only=True):
-    """The peer has given one of its addresses up."""
+    """The peer has withdrawn one of its addresses."""
 
     at_ns: int
     token: int
@@ -68,7 +68,7 @@ class AddressWithdrawn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobFound(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose a connection is; an empty job: of no job that is ours to manage."""
+    """The job that owns an MPTCP connection; empty: none that is managed."""
 
     at_ns: int
     token: int
@@ -76,21 +76,21 @@ class JobFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SocketOwner(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose a plain TCP connection is, by the inode of its socket; an empty job: of none."""
+    """The job that owns a plain TCP connection, by the inode of its socket; empty: none."""
 
     at_ns: int
     inode: int
     job: str
 
 
-class WireHeard(msgspec.Struct, frozen=True, kw_only=True):
-    """A plain connection's packet came on another way than its own."""
+class WireReceived(msgspec.Struct, frozen=True, kw_only=True):
+    """A plain connection's packet arrived on another wire than its own 4-tuple."""
 
     at_ns: int
     wire: FourTuple
-    """As it travelled, our end first."""
+    """4-tuple of the packet, local end first."""
 
 
-PlainEvent = SocketOwner | WireHeard
+PlainEvent = SocketOwner | WireReceived
 ConnectionEvent = ConnectionUp | ConnectionDown | SubflowUp | SubflowDown
 AddressEvent = AddressAnnounced | AddressWithdrawn

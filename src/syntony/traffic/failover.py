@@ -1,8 +1,7 @@
 """The failover state machine of one host: events in, instructions out, time an argument.
 
-It knows connections, paths and NICs, not mechanisms. It assumes nothing that was not reported:
-every decision follows from the present state (`Steering.settle`), so a lost event costs time, not
-correctness.
+It handles connections, paths and NICs, independent of the kernel's mechanisms. Every decision
+follows from the present state (`Steering.settle`), so a lost event costs time, not correctness.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from syntony.traffic.instructions import (
     Instruction,
     KernelRefusal,
     RestoreRoutes,
-    Watch,
+    WatchPaths,
 )
 from syntony.traffic.moving import MoveOrder
 from syntony.traffic.pairs import LocalNic, Pair, WatchedFlow
@@ -44,9 +43,9 @@ from syntony.traffic.turn import Turn
 from syntony.traffic.witnesses import with_witnesses
 
 WATCH_EVERY_NS = 50 * MS
-"""Between two looks at which paths are in use: a job makes its connections all at once."""
+"""Interval at which the paths in use are collected: a job opens its connections all at once."""
 LISTED_NS = 1 * S
-"""An older listing does not tell which connections have ended."""
+"""With an older listing it is unknown which connections have ended."""
 
 ConnectionNews = events.ConnectionEvent | events.AddressEvent | events.JobFound | KernelRefusal
 Event = PathEvent | ConnectionNews | events.PlainEvent
@@ -78,50 +77,50 @@ class Failover:
         self._extra_ports = ExtraPortProbing()
         self._watch_due_ns: int | None = None
         self._listed_ns = 0
-        """Newest listing of the kernel, of connections of either kind."""
-        self._back_ns = -LISTED_NS
-        """End of this process's last pause: one sample after it is no listing of all."""
+        """Newest listing by the kernel, of MPTCP or plain connections."""
+        self._resumed_ns = -LISTED_NS
+        """End of this process's last pause: the first sample after it is not yet a full listing."""
         self._watched_ns = -WATCH_EVERY_NS
 
     # --- commands ---
 
     def watch(self, flows: Sequence[WatchedFlow], now_ns: int) -> list[Instruction]:
-        """A new probe plan: who can be asked about which path."""
+        """Take a new probe plan."""
         self.health.watch(flows)
         self.table.replan()
         out = [*self._settle_all(now_ns), *self.plain.replan(now_ns)]
-        return [*out, *self._rewatch(now_ns)]
+        return [*out, *self._update_watched(now_ns)]
 
     def stop(self, *, stopped: bool, now_ns: int) -> list[Instruction]:
-        """The stop switch: nothing is touched until started again."""
+        """The stop switch: change nothing until started again."""
         self.steering.stopped = stopped
         return self._settle_all(now_ns)
 
     def use(
         self, paths: frozenset[ProcessPath], now_ns: int, rails: Sequence[ReportedFlow] = ()
     ) -> None:
-        """The paths that jobs' processes use by their own word: to be watched, and reported; and
-        what they send by queue pairs."""
+        """Take the paths that jobs' processes report to use, which are probed and reported on, and
+        the flows that they send by queue pairs."""
         self.rails.use(rails)
         if self.notices.use(paths):
             self._watch(now_ns)
 
     def move(self, order: MoveOrder | RailOrder, now_ns: int) -> list[Instruction]:
-        """The controller has a better path for one subflow, or for queue pairs of one rail."""
+        """Carry out a controller's order to move a subflow, or the queue pairs of a rail."""
         if isinstance(order, RailOrder):
             return self.rails.order(order, now_ns)
         turn = self.relocation.begin(self.connections, order, now_ns)
-        return [] if turn is None else self._taken(turn)
+        return [] if turn is None else self._orders(turn)
 
     def confirm(self, moves: frozenset[str]) -> None:
-        """Moves that the controller has found to help: they are kept whatever happens to it."""
+        """Moves that the controller found to help: keep them even if the controller is lost."""
         self.relocation.confirm(self.connections.values(), moves)
         self.rails.confirm(moves)
 
     # --- events ---
 
     def handle(self, event: Event) -> list[Instruction]:
-        """One event, and what follows from it at once."""
+        """Take one event; returns what to do at once."""
         if isinstance(event, FlowSample):  # by far the most frequent
             return self._sample(event)
         if isinstance(event, LinkEvent | LivenessEvent | StallEvent):
@@ -129,8 +128,8 @@ class Failover:
         if isinstance(event, events.SocketOwner):
             self._watch(event.at_ns)
             return self.plain.owner(event)
-        if isinstance(event, events.WireHeard):
-            return self.plain.heard(event)
+        if isinstance(event, events.WireReceived):
+            return self.plain.wire_received(event)
         return self._of_connection(event)
 
     def _of_machine(self, event: LinkEvent | LivenessEvent | StallEvent) -> list[Instruction]:
@@ -167,13 +166,13 @@ class Failover:
         concerned = [c for c in self.connections.values() if self.steering.standby.concerns(c)]
         return [order for conn in concerned for order in self._settle(conn, now_ns)]
 
-    def heard(self, until_ns: int) -> None:
-        """All events of the kernel until then have been handled. With a thousand connections events
+    def events_read(self, until_ns: int) -> None:
+        """All kernel events up to this time have been handled. With a thousand connections events
         are read late: a join whose success was not read yet has not failed."""
-        self.steering.heard_ns = until_ns
+        self.steering.events_read_ns = until_ns
 
-    def begun(self, create: Create, now_ns: int) -> None:
-        """A join was handed to the kernel, as the last of many maybe: its time begins now."""
+    def join_started(self, create: Create, now_ns: int) -> None:
+        """A join was handed to the kernel, maybe as the last of many: its timeout starts now."""
         conn = self.connections.get(create.token)
         subflow = conn.subflows.get(create.flow) if conn is not None else None
         if subflow is not None:
@@ -188,48 +187,48 @@ class Failover:
         return min((due for due in dues if due is not None), default=None)
 
     def tick(
-        self, now_ns: int, *, back: bool = False, presumed: Sequence[Pair] = ()
+        self, now_ns: int, *, revived: bool = False, presumed: Sequence[Pair] = ()
     ) -> list[Instruction]:
-        """What has become due.
+        """Do what is due.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            back: a path that was presumed dead is not, and may be used.
-            presumed: pairs that answer nothing on the ports they are asked on while data wait.
+            revived: a path that was presumed dead is alive and may be used.
+            presumed: pairs that answer on none of the probed ports while data wait.
         """
         undecided = self.health.undecided
-        dead = self.health.conclude(now_ns)
+        dead = self.health.decide_deaths(now_ns)
         out = self._settle_pairs(dead, now_ns) if dead else []
-        if back or self.health.undecided - undecided:
+        if revived or self.health.undecided - undecided:
             out += self._settle_all(now_ns)
-        out += self._sound_dying(presumed, now_ns)
+        out += self._probe_dying(presumed, now_ns)
         out += self.plain.tick(now_ns)
         while self._due and self._due[0][0] <= now_ns:
             _, token = heapq.heappop(self._due)
             conn = self.connections.get(token)
             if conn is not None:
                 out += self._settle(conn, now_ns)
-        sounded_ns = self._extra_ports.due_ns()
-        if sounded_ns is not None and sounded_ns <= now_ns:
+        extra_due_ns = self._extra_ports.due_ns()
+        if extra_due_ns is not None and extra_due_ns <= now_ns:
             partial = self._extra_ports.partial
-            out += self._requested() if self._extra_ports.end(now_ns, self._is_partial) else []
-            # Who was cut off by the word of a few ports need not wait for any return.
+            out += self._watch_orders() if self._extra_ports.end(now_ns, self._is_partial) else []
+            # Connections cut off because of a few ports need not wait for a recovery.
             out += self._settle_all(now_ns) if self._extra_ports.partial - partial else []
         if self._watch_due_ns is not None and self._watch_due_ns <= now_ns:
-            out += self._rewatch(now_ns)
-        out += self.rails.look(now_ns)  # what stood in is free before it is said to be dead
+            out += self._update_watched(now_ns)
+        out += self.rails.look(now_ns)  # free the stand-in path before it is reported dead
         return [*out, *self.notices.look(now_ns, acting=self.steering.acting)]
 
     def forget(self, now_ns: int) -> list[Instruction]:
         """Drop what the kernel no longer lists. To be called every second or so."""
-        if now_ns - self._listed_ns > LISTED_NS or now_ns - self._back_ns < LISTED_NS:
-            return []  # nobody lists anything, or not everything yet
+        if now_ns - self._listed_ns > LISTED_NS or now_ns - self._resumed_ns < LISTED_NS:
+            return []  # no listing, or not a full one yet
         fewer = self.table.forget(now_ns)
         self._watch(now_ns)
         out = [order for conn in fewer for order in self._settle(conn, now_ns)]
         return [*out, *self.plain.forget(now_ns)]
 
-    # --- what the machine says ---
+    # --- events of this host ---
 
     def _link(self, event: LinkEvent) -> list[Instruction]:
         before = {nic.name for nic in self.health.nics() if self.health.dead(nic.name, "") is None}
@@ -245,32 +244,32 @@ class Failover:
     def _liveness(self, event: LivenessEvent) -> list[Instruction]:
         back = self.health.liveness(event)
         if not event.alive:
-            # A death is concluded by `tick`: before it the jobs' own data are looked at.
+            # `tick` decides on deaths, after the jobs' own data were examined.
             flow = self.health.plan.flows.get(event.flow_id)
-            return self._sound_dying([(flow.nic, flow.remote)] if flow else [], event.at_ns)
+            return self._probe_dying([(flow.nic, flow.remote)] if flow else [], event.at_ns)
         if back:
             return self._settle_all(event.at_ns)
-        # Where all died at once no pair was given up, and who has no path left need not wait.
+        # If all died at once no pair was given up. Connections without a path need not wait.
         stranded = [c for c in self.connections.values() if c.alone_ns is not None]
         settled = [order for conn in stranded for order in self._settle(conn, event.at_ns)]
         return [*settled, *self.plain.settle_stranded(event.at_ns)]
 
     def _stall(self, event: StallEvent) -> list[Instruction]:
-        self._back_ns = event.at_ns
+        self._resumed_ns = event.at_ns
         self.health.stall(event)
         self.table.excuse(event.at_ns)
         for known in self.plain.managed():
-            known.judge.excuse(event.at_ns)
+            known.subflow.excuse(event.at_ns)
         return []
 
     def _sample(self, sample: FlowSample) -> list[Instruction]:
-        """Take the kernel's listing: progress, and whatever its events have not reported."""
+        """Take one connection of the kernel's listing: its progress, and what events missed."""
         self._listed_ns = max(self._listed_ns, sample.at_ns)
         if not sample.token:
             known = self.plain.flows.get(sample.inode)
             out = self.plain.sample(sample)
             if known is not None and known.job:
-                out += self._doubt(known.wire, sample, known.judge.acked_ns)
+                out += self._probe_hanging(known.wire, sample, known.subflow.acked_ns)
             return out
         conn, subflow = self.table.sampled(sample)
         if subflow is None:
@@ -278,35 +277,41 @@ class Failover:
         partial_ns = self.health.partial_ns(*subflow.pair)
         stalled = subflow.take(sample, self._policy, partial_ns)
         out = self._settle(conn, sample.at_ns) if stalled else []
-        return out + self._doubt(subflow.flow, sample, subflow.acked_ns) if conn.job else out
+        return (
+            out + self._probe_hanging(subflow.flow, sample, subflow.acked_ns) if conn.job else out
+        )
 
-    def _doubt(self, way: FourTuple, sample: FlowSample, acked_ns: int) -> list[Instruction]:
-        """Where a job's data hang, the fabric is asked on more ports."""
+    def _probe_hanging(
+        self, way: FourTuple, sample: FlowSample, acked_ns: int
+    ) -> list[Instruction]:
+        """If a job's data hang, probe their path on more ports."""
         waits_ns = min(sample.last_ack_ns, sample.at_ns - acked_ns) if sample.unacked else 0
         if waits_ns < max(HANGS_NS, HANGS_RTTS * sample.rtt_ns):
             return []
         nic = self.health.nic_of(way.local) or ""
-        if self.health.doubtful(nic, way.remote):
+        if self.health.unanswered(nic, way.remote):
             return []
-        return self._sound([(nic, self.health.plan.probed(way.remote))], sample.at_ns)
+        return self._probe_extra_ports([(nic, self.health.plan.probed(way.remote))], sample.at_ns)
 
-    def _sound(self, pairs: Iterable[Pair], now_ns: int) -> list[Instruction]:
+    def _probe_extra_ports(self, pairs: Iterable[Pair], now_ns: int) -> list[Instruction]:
         begun = [self._extra_ports.begin(pair, now_ns) for pair in pairs if pair in self._watched]
-        return self._requested() if any(begun) else []
+        return self._watch_orders() if any(begun) else []
 
-    def _sound_dying(self, pairs: Iterable[Pair], now_ns: int) -> list[Instruction]:
-        """What is silent on all ports that are watched may live on others."""
-        return self._sound((pair for pair in pairs if self.health.may_be_partial(*pair)), now_ns)
+    def _probe_dying(self, pairs: Iterable[Pair], now_ns: int) -> list[Instruction]:
+        """Probe pairs that are silent on all watched ports on further ports."""
+        return self._probe_extra_ports(
+            (pair for pair in pairs if self.health.may_be_partial(*pair)), now_ns
+        )
 
     # --- within ---
 
     def _settle(self, conn: MptcpConnection, now_ns: int) -> list[Instruction]:
         turn = self.steering.settle(conn, now_ns)
         self.relocation.advance(turn)
-        return self._taken(turn)
+        return self._orders(turn)
 
-    def _taken(self, turn: Turn) -> list[Instruction]:
-        """What a turn wants done; when to look again is noted."""
+    def _orders(self, turn: Turn) -> list[Instruction]:
+        """The instructions of a turn; schedules its next check."""
         if turn.dues:
             due_ns = max(min(turn.dues), turn.now_ns + 1)
             heapq.heappush(self._due, (due_ns, turn.conn.token))
@@ -335,12 +340,12 @@ class Failover:
         return self._due[0][0] if self._due else None
 
     def _watch(self, now_ns: int) -> None:
-        """What is used may have changed; looked at soon, for many changes at once."""
+        """The paths in use may have changed: collect them soon, once for many changes."""
         if self._watch_due_ns is None:
             self._watch_due_ns = max(now_ns, self._watched_ns + WATCH_EVERY_NS)
 
-    def _rewatch(self, now_ns: int) -> list[Instruction]:
-        """Every pair that a managed connection uses or would use, and witnesses; if it is news."""
+    def _update_watched(self, now_ns: int) -> list[Instruction]:
+        """Watch every pair that a managed connection uses or may use, and witnesses."""
         self._watch_due_ns, self._watched_ns = None, now_ns
         used = self.plain.pairs() | self.table.pairs() | self.notices.pairs()
         pairs = {(nic, self.health.plan.probed(remote)) for nic, remote in used}
@@ -348,12 +353,12 @@ class Failover:
         if watched == self._watched:
             return []
         self._watched = watched
-        return self._requested()
+        return self._watch_orders()
 
-    def _requested(self) -> list[Instruction]:
-        """What is to be probed fast from now on."""
+    def _watch_orders(self) -> list[Instruction]:
+        """The instruction which paths to probe fast from now on."""
         suspect, partial = self._extra_ports.suspect, self._extra_ports.partial
-        return [Watch(paths=self._watched, suspect=suspect, partial=partial)]
+        return [WatchPaths(paths=self._watched, suspect=suspect, partial=partial)]
 
     def _has_carrier(self, nic: str) -> bool:
         return self.health.dead(nic, "") is None

@@ -92,7 +92,7 @@ def job_flows(
                 dscp=subflow.meter.dscp,
             )
     for known in plain:
-        way = known.judge
+        way = known.subflow
         if way.nic is None or not known.job or known.wire[0::2] != known.flow[0::2]:
             continue
         yield ReportedFlow(

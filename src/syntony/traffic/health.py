@@ -1,10 +1,11 @@
-"""Which NICs and paths live, and whose fault it is when they do not.
+"""Decide which NICs and paths are alive, and which side is at fault when they are not.
 
-A path here is a pair: local NIC and remote address. Three points of view: all of a NIC's paths dead
-while other NICs live is *my NIC*; all paths to one remote NIC dead while mine lives is *his NIC*;
-some flows of a pair dead and others alive is *the fabric* (and no reason to give the pair up).
-Everything dead at once says more of this host than of any path, and all NICs of one peer silent at
-once says more of the agent there that should answer: then nothing is concluded from probes.
+A path here is a pair: local NIC and remote address. If all paths of a local NIC are dead while
+other local NICs work, the *local NIC* is at fault. If all paths to a remote NIC are dead while the
+local NICs work, the *remote NIC* is. If only some flows of a pair are dead, the *fabric* is, and
+the pair stays in use. If everything is dead at once, the fault is probably in this host; if all
+NICs of one peer are silent at once, probably in its agent. In both cases nothing is concluded from
+probes.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from syntony.traffic.pairs import (
     Reply,
     WatchedFlow,
 )
-from syntony.traffic.planned import Planned
 from syntony.traffic.policy import Policy
+from syntony.traffic.probe_plan import PlannedNics
 
-MUTE_NS = 1 * S
-"""A peer that has answered nowhere for so long is not just late."""
+UNRESPONSIVE_NS = 1 * S
+"""A peer that has not replied on any NIC for this long is not merely late."""
 SETTLED_NS = 5 * S
-"""A NIC unchanged for so long has all its addresses and routes, if it ever gets them."""
+"""A NIC unchanged for this long is assumed to have all its addresses and routes."""
 
 
 class _Nic:
@@ -47,29 +48,30 @@ class _Nic:
 
 
 class Health:
-    """What carriers and probes say. Time is in the events, or an argument."""
+    """State of all NICs and pairs, from carrier events and probes. Time is in the events, or an
+    argument."""
 
     def __init__(self, policy: Policy, nics: Iterable[LocalNic]) -> None:
         self._policy = policy
         self._nics = {nic.name: _Nic(nic) for nic in nics}
         self._pairs: dict[Pair, PairState] = {}
-        self.plan = Planned()
+        self.plan = PlannedNics()
         self._by_remote: dict[str, list[Pair]] = defaultdict(list)
         self._by_nic: dict[str, list[Pair]] = defaultdict(list)
         self._by_host: dict[str, list[Pair]] = defaultdict(list)
         self._watched: frozenset[int] | None = None
         self._stalled_until_ns = 0
         self.undecided: frozenset[Pair] = frozenset()
-        """Pairs that would have been given up, had anything else of the peer, or of this host, been
+        """Pairs that would be dead if any other probe of the peer, or of this host, had been
         answered."""
 
-    # --- who is whom ---
+    # --- NICs and plan ---
 
     def watch(self, flows: Sequence[WatchedFlow]) -> None:
-        """Take a new plan, which names NICs as they are configured; what is known of flows that
-        stay is kept."""
+        """Take a new plan, which has the configured names of NICs. Flows that stay keep their
+        state."""
         now = {nic.configured: nic.name for nic in self._nics.values()}
-        self.plan = Planned(flow._replace(nic=now.get(flow.nic, flow.nic)) for flow in flows)
+        self.plan = PlannedNics(flow._replace(nic=now.get(flow.nic, flow.nic)) for flow in flows)
         old, self._pairs = self._pairs, {}
         self._by_remote.clear()
         self._by_nic.clear()
@@ -84,9 +86,9 @@ class Health:
         for state in self._pairs.values():
             state.keep(self.plan.flows.keys())
 
-    def only(self, flow_ids: frozenset[int], now_ns: int) -> None:
-        """From now on only these flows are probed fast: what was known of others is out of date,
-        and so is what is still read of them."""
+    def watch_only(self, flow_ids: frozenset[int], now_ns: int) -> None:
+        """Only these flows are probed fast from now on. The state of others is dropped, and their
+        late events are ignored."""
         self._watched = flow_ids
         for pair in self._pairs.values():
             if not pair.alive.keys() <= flow_ids:
@@ -97,7 +99,7 @@ class Health:
                     pair.died_ns = now_ns
 
     def add(self, nic: LocalNic) -> None:
-        """A NIC that was missing is there. One that is known keeps its state."""
+        """Add a NIC that was missing. A known one keeps its state."""
         if all(nic.name != known.configured for known in self._nics.values()):
             self._nics[nic.name] = _Nic(nic)
 
@@ -109,7 +111,8 @@ class Health:
         return None
 
     def configured(self, nic: str) -> str:
-        """What a NIC is called in the configuration and in plans, whatever its name is now."""
+        """The name of a NIC in the configuration and in plans, which may differ from its current
+        name."""
         state = self._nics.get(nic)
         return nic if state is None else state.configured
 
@@ -123,14 +126,15 @@ class Health:
     # --- events ---
 
     def link(self, event: LinkEvent) -> bool:
-        """A carrier event; whether anything changed. Renamed NICs are known by their addresses."""
+        """Take a carrier event; returns whether anything changed. Renamed NICs are recognised by
+        their addresses."""
         nic = self._nics.get(event.nic) or self._renamed(event)
         if nic is None:
             return False
         before = (nic.up, nic.addresses)
         up = event.carrier and event.admin_up
         if up or event.addresses:
-            # While it is down the kernel takes addresses away that will be back.
+            # While a NIC is down the kernel removes addresses that return later.
             nic.addresses = event.addresses
         if up != nic.up:
             nic.up, nic.changed_ns = up, event.at_ns
@@ -148,7 +152,7 @@ class Health:
         return None
 
     def _rekey(self, old: str, new: str) -> None:
-        """A NIC is called otherwise; what is known of its paths stays."""
+        """A NIC was renamed; its paths keep their state."""
 
         def renamed(pair: Pair) -> Pair:
             return (new, pair[1]) if pair[0] == old else pair
@@ -161,7 +165,7 @@ class Health:
         self.plan = self.plan.renamed(old, new)
 
     def liveness(self, event: LivenessEvent) -> bool:
-        """A probed flow died or came back; whether its pair is well again with it."""
+        """A probed flow died or recovered; returns whether its pair has recovered with it."""
         flow = self.plan.flows.get(event.flow_id)
         if flow is None or (self._watched is not None and event.flow_id not in self._watched):
             return False
@@ -169,7 +173,7 @@ class Health:
         pair.alive[event.flow_id] = event.alive
         if event.alive:
             pair.partial.lives(event.flow_id)
-            self._greet(flow.host, event.at_ns)
+            self._extend_dying(flow.host, event.at_ns)
             return pair.revive(event.at_ns, self._policy)
         pair.partial.died(event.flow_id, event.since_ns, event.at_ns)
         pair.presumed = pair.presumed and any(self._flows_alive(flow.nic, flow.remote))
@@ -179,12 +183,12 @@ class Health:
             pair.died_ns = event.at_ns
         return False
 
-    def _greet(self, host: str, at_ns: int) -> None:
-        """A flow is answered again. Where nothing of its peer was, or nothing at all, others are
-        given as long as that lasted."""
+    def _extend_dying(self, host: str, at_ns: int) -> None:
+        """A flow is answered again. If its whole peer, or every peer, was silent, give the other
+        dying pairs as much more time as the silence lasted, at most `BACK_NS`."""
         if self._all_dead():
             again: Iterable[Pair] = self._pairs
-        elif self._is_mute(host):
+        elif self._is_host_unresponsive(host):
             again = self._by_host[host]
         else:
             return
@@ -194,13 +198,13 @@ class Health:
             pair.carries_until_ns = max(pair.carries_until_ns, at_ns + more_ns)
 
     @property
-    def unsure(self) -> bool:
-        """Whether newer answers may tell of a pair what its flows have not: that it is not dead, or
-        is reachable in part."""
+    def needs_replies(self) -> bool:
+        """Whether newer replies could show that a pair presumed dead is alive, or partially
+        reachable."""
         return any(pair.presumed or pair.partial.unsure for pair in self._pairs.values())
 
     def answers(self, replies: Mapping[int, Reply]) -> dict[Pair, Answers]:
-        """Of each pair with flows that live, by their own account."""
+        """Replies to the live flows, combined by pair."""
         found: dict[Pair, list[Reply]] = defaultdict(list)
         for flow_id, reply in replies.items():
             flow = self.plan.flows.get(flow_id)
@@ -208,26 +212,26 @@ class Health:
                 found[flow.nic, flow.remote].append(reply)
         return {
             key: Answers(
-                newest_ns=max(reply.heard_ns for reply in heard),
-                flows=len(heard),
+                newest_ns=max(reply.heard_ns for reply in its),
+                flows=len(its),
                 host=self._host(key),
                 dying=self._dying(key),
-                rtt_ns=max(heard).rtt_ns,
-                silent=heard[0].silent,
-                hushed=heard[0].hushed,
-                steady_ns=heard[0].steady_ns,
-                gap_ns=heard[0].gap_ns,
+                rtt_ns=max(its).rtt_ns,
+                silent=its[0].silent,
+                hushed=its[0].hushed,
+                steady_ns=its[0].steady_ns,
+                gap_ns=its[0].gap_ns,
             )
-            for key, heard in found.items()
+            for key, its in found.items()
         }
 
     def timeout_ns(self, key: Pair, now_ns: int) -> int:
-        """How much more time than others a pair is given, whose deaths recently healed at once."""
+        """Extra time before a pair is declared dead: more if it recently recovered at once."""
         excuse_ns = max(0, self._stalled_until_ns - now_ns)
         return excuse_ns + BRIEF_STEP_NS * self._pairs[key].brief_now(now_ns)
 
-    def presume(self, since: Mapping[Pair, int], now_ns: int) -> None:
-        """These pairs are dead though not all of their flows have said so; to be concluded now.
+    def presume_dead(self, since: Mapping[Pair, int], now_ns: int) -> None:
+        """Declare pairs dying before all of their flows are dead; `decide_deaths` decides now.
 
         Args:
             since: pair to its last sign of life, CLOCK_MONOTONIC.
@@ -236,37 +240,36 @@ class Health:
         for key, since_ns in since.items():
             pair = self._pairs[key]
             pair.since_ns, pair.presumed = since_ns, True
-            # The time that it is given is over.
+            # Its extra time is already over.
             given_ns = BRIEF_STEP_NS * pair.brief_now(now_ns)
             pair.died_ns = now_ns - self._policy.settle_ns - given_ns
 
-    def heard(self, replies: Mapping[int, Reply], now_ns: int) -> bool:
-        """When flows were last answered. Presumed dead and answered since: it was not; whether any
-        pair is well again with it."""
+    def revive_answered(self, replies: Mapping[int, Reply], now_ns: int) -> bool:
+        """Take the last reply of each flow. A pair presumed dead and answered since is alive.
+        Returns whether any pair has recovered."""
         back = False
         for flow_id, reply in replies.items():
             flow = self.plan.flows.get(flow_id)
             if flow is None:
                 continue
             pair = self._pairs[flow.nic, flow.remote]
-            pair.partial.heard(flow_id, reply.heard_ns)
+            pair.partial.answered(flow_id, reply.heard_ns)
             if pair.presumed and reply.heard_ns > pair.since_ns:
-                self._greet(flow.host, now_ns)
+                self._extend_dying(flow.host, now_ns)
                 back |= pair.revive(now_ns, self._policy)
         return back
 
-    def pending(self, now_ns: int) -> list[Pair]:
-        """Pairs whose death is to be decided now: whose flows should be looked at before."""
+    def pending_deaths(self, now_ns: int) -> list[Pair]:
+        """Pairs whose death is to be decided now. Corroborate with the jobs' data first."""
         return self._due(now_ns)
 
     def corroborate(
         self, nic: str, remote: str, flows: Iterable[ConnectionProgress], now_ns: int
     ) -> None:
-        """How the jobs' own data on a pair get on, before its death is decided.
+        """Corroborate probe loss on a pair with the progress of jobs' connections.
 
-        What was sent after the probes' last answer and was acknowledged proves that the path
-        carries. And while no flow has waited for longer than it always does, nobody needs to know
-        yet: that much time is given, but not for ever.
+        Data sent after the last probe reply and acknowledged prove that the path works. While no
+        connection waits longer than usual, the decision is postponed, for a limited time.
 
         Args:
             nic: local.
@@ -278,17 +281,17 @@ class Health:
         if pair is not None:
             pair.corroborate(flows, now_ns)
 
-    def answered(self, replies: Mapping[int, Reply], now_ns: int) -> None:
-        """Watched flows and when each was last answered, before deaths are decided: where the
-        peer's other NICs live but have not answered since either, or have fallen silent as well,
-        or have just come back, the peer itself is late, not one of its NICs dead. That ends by
-        itself: they answer, or die.
+    def excuse_late_peers(self, replies: Mapping[int, Reply], now_ns: int) -> None:
+        """Postpone the death of pairs whose peer is late rather than one of its NICs dead.
+
+        That is the case if the peer's other NICs are alive but have not replied since either,
+        have fallen silent as well, or have just recovered. It ends when they reply or die.
 
         Args:
             replies: by flow.
             now_ns: CLOCK_MONOTONIC.
         """
-        pending = self.pending(now_ns)
+        pending = self.pending_deaths(now_ns)
         answers = self.answers(replies) if pending else {}
         for key in pending:
             pair = self._pairs[key]
@@ -297,29 +300,31 @@ class Health:
                 pair.carries_until_ns = until_ns
 
     def since_ns(self, key: Pair) -> int | None:
-        """The last answer of any probe of a pair whose flows have died by themselves,
-        CLOCK_MONOTONIC; None where it is presumed dead, and so has been given its time."""
+        """Last probe reply of a pair whose flows have all died, CLOCK_MONOTONIC; None for a pair
+        presumed dead, which gets no more time."""
         pair = self._pairs[key]
         return None if pair.presumed else pair.since_ns
 
-    def believe(self, key: Pair, until_ns: int) -> None:
-        """A pair is not given up before then."""
+    def keep_until(self, key: Pair, until_ns: int) -> None:
+        """Do not declare a pair dead before this time."""
         pair = self._pairs[key]
         pair.carries_until_ns = max(pair.carries_until_ns, until_ns)
 
     def stall(self, event: StallEvent) -> None:
-        """We were not scheduled ourselves: silence up to now proves nothing yet."""
+        """This process was not scheduled: silence until now proves nothing."""
         self._stalled_until_ns = event.at_ns + self._policy.stall_grace_ns
 
     # --- conclusions ---
 
     def due_ns(self) -> int | None:
-        """When `conclude` may have something to say."""
-        return min((at_ns for key, at_ns in self._undecided() if self._proves(key)), default=None)
+        """When `decide_deaths` may have something to decide."""
+        return min(
+            (at_ns for key, at_ns in self._undecided() if self._is_conclusive(key)), default=None
+        )
 
     def _due(self, now_ns: int) -> list[Pair]:
         late = [key for key, at_ns in self._undecided() if at_ns <= now_ns]
-        return [key for key in late if self._proves(key)]
+        return [key for key in late if self._is_conclusive(key)]
 
     def _undecided(self) -> Iterable[tuple[Pair, int]]:
         """Dying pairs, and when to decide."""
@@ -327,28 +332,28 @@ class Health:
             if pair.died_ns is not None and pair.dead is None:
                 yield key, pair.decide_ns(self._policy, self._stalled_until_ns)
 
-    def _proves(self, key: Pair) -> bool:
-        """Whether silence proves a path dead: its peer answers on another path, or no peer answers
-        on its NIC while peers answer on other NICs."""
+    def _is_conclusive(self, key: Pair) -> bool:
+        """Whether silence proves a path dead: its peer replies on another path, or no peer replies
+        to this NIC while peers reply to other NICs."""
         if self._all_dead():
             return False
         nic, _ = key
-        if self._pairs[key].presumed or not self._is_mute(self._host(key)):
+        if self._pairs[key].presumed or not self._is_host_unresponsive(self._host(key)):
             return True
-        mine = [each for each in self._by_nic[nic] if self._pairs[each].alive]
-        return len(mine) > 1 and all(map(self._dying, mine))
+        local = [each for each in self._by_nic[nic] if self._pairs[each].alive]
+        return len(local) > 1 and all(map(self._dying, local))
 
-    def mute(self, remote: str) -> bool:
-        """Whether the peer that has an address answers at none of several NICs: its agent is gone,
-        maybe, and only the jobs' data tell which of its paths live."""
+    def is_unresponsive(self, remote: str) -> bool:
+        """Whether the peer with this address replies on none of its several NICs. Its agent may be
+        gone; then only the jobs' data show which of its paths work."""
         known = self.plan.known(remote)
-        return known is not None and self._is_mute(known.host)
+        return known is not None and self._is_host_unresponsive(known.host)
 
     def _host(self, key: Pair) -> str:
         known = self.plan.known(key[1])
         return known.host if known is not None else ""
 
-    def _is_mute(self, host: str) -> bool:
+    def _is_host_unresponsive(self, host: str) -> bool:
         requested = [
             key
             for key in self._by_host.get(host, ())
@@ -356,24 +361,25 @@ class Health:
         ]
         return len({remote for _, remote in requested}) > 1 and all(map(self._dying, requested))
 
-    def conclude(self, now_ns: int) -> list[Pair]:
-        """Pairs that are dead for good as of now."""
+    def decide_deaths(self, now_ns: int) -> list[Pair]:
+        """Declare pairs dead whose time is over, and return them."""
         due = self._due(now_ns)
         for key in due:
             pair = self._pairs[key]
             pair.dead = Reason(*self._cause(key, now_ns), now_ns, pair.since_ns)
             pair.hold.failed(now_ns, self._policy)
-        self._doubt(now_ns)
+        self._undo_unproven(now_ns)
         self.undecided = frozenset(key for key, at_ns in self._undecided() if at_ns <= now_ns)
         return due
 
-    def _doubt(self, now_ns: int) -> None:
-        """What was found dead may have come back while the peer answers nowhere."""
+    def _undo_unproven(self, now_ns: int) -> None:
+        """Pairs declared dead may have recovered while their peer replies nowhere: forget that they
+        are dead."""
         for key, pair in self._pairs.items():
-            if pair.dead is None or self._proves(key):
+            if pair.dead is None or self._is_conclusive(key):
                 continue
             died = [self._pairs[each].died_ns or 0 for each in self._by_host[self._host(key)]]
-            if now_ns - max(died) >= MUTE_NS:
+            if now_ns - max(died) >= UNRESPONSIVE_NS:
                 pair.dead, pair.presumed = None, False
 
     def dead(self, nic: str, remote: str) -> Reason | None:
@@ -386,26 +392,26 @@ class Health:
         return pair.dead if pair is not None else None
 
     def reaches(self, nic: str, remote: str) -> bool:
-        """Whether a path is known to live: its own probes say so or, across rails, where nobody
-        probes, those of both its ends to others."""
+        """Whether a path is known to work: its own probes are answered. Across rails, which are not
+        probed, other probes of both NICs are."""
         remote = self.plan.probed(remote)
         if any(self._flows_alive(nic, remote)):
             return True
         if (nic, remote) in self._pairs:
             return False
-        return self._answered_on(nic) and not self._blamed(remote)
+        return self._answered_on(nic) and not self._is_remote_dead(remote)
 
     def may_be_partial(self, nic: str, remote: str) -> bool:
-        """Whether a pair that is silent on all ports may live on others: its NIC here is not the
-        one to blame, as far as it has anyone else to ask."""
+        """Whether a pair that is silent on all probed ports may work on others: its local NIC is
+        not known to be at fault."""
         alone = len(self._by_nic.get(nic, ())) == 1
-        return self.doubtful(nic, remote) and (alone or self._answered_on(nic))
+        return self.unanswered(nic, remote) and (alone or self._answered_on(nic))
 
     def _answered_on(self, nic: str) -> bool:
         return any(any(self._flows_alive(*pair)) for pair in self._by_nic.get(nic, ()))
 
-    def _blamed(self, remote: str) -> bool:
-        """Whether a remote NIC is dead as far as any NIC of ours that lives can tell."""
+    def _is_remote_dead(self, remote: str) -> bool:
+        """Whether no live local NIC reaches a remote NIC."""
         pairs = self._by_remote.get(remote, ())
         if not pairs or any(any(self._flows_alive(*pair)) for pair in pairs):
             return False
@@ -414,17 +420,17 @@ class Health:
         )
 
     def settled(self, nic: str, now_ns: int) -> bool:
-        """Whether a NIC has been as it is for a while."""
+        """Whether the state of a NIC has not changed for `SETTLED_NS`."""
         state = self._nics.get(nic)
         return state is not None and now_ns - state.changed_ns > SETTLED_NS
 
-    def doubtful(self, nic: str, remote: str) -> bool:
-        """Whether probes on this very path go unanswered, believed dead or not yet."""
+    def unanswered(self, nic: str, remote: str) -> bool:
+        """Whether the probes of this path are unanswered, whether it was declared dead or not."""
         pair = self._pairs.get((nic, self.plan.probed(remote)))
         return pair is not None and pair.died_ns is not None
 
     def revived_ns(self, nic: str, remote: str) -> int:
-        """When a path was seen alive again: what failed on it before says nothing of it now."""
+        """When a path last recovered: failures before that no longer count."""
         state = self._nics.get(nic)
         pair = self._pairs.get((nic, self.plan.probed(remote)))
         return max(
@@ -433,18 +439,17 @@ class Health:
         )
 
     def partial_ns(self, nic: str, remote: str) -> int | None:
-        """When the fabric began to lose some of what goes between two NICs; None: nobody knows that
-        it does."""
+        """Since when a pair is partially reachable; None if it is not known to be."""
         pair = self._pairs.get((nic, self.plan.probed(remote)))
         return None if pair is None or pair.died_ns is not None else pair.partial.since_ns
 
     def is_partial(self, nic: str, remote: str) -> bool:
-        """Whether the fabric is known to lose some of what goes between two NICs."""
+        """Whether some ECMP paths of a pair work and others do not."""
         return self.partial_ns(nic, remote) is not None
 
     def usable_from_ns(self, nic: str, remote: str) -> int:
         """When a path's hold-down is over; 0 for one that never failed. A partially reachable pair
-        has none of its own: it has not come back, a part of it was there all the time."""
+        has no hold-down of its own: part of it worked all the time."""
         state = self._nics.get(nic)
         pair = self._pairs.get((nic, self.plan.probed(remote)))
         held = pair is not None and not self.is_partial(nic, remote)
@@ -454,7 +459,7 @@ class Health:
         )
 
     def _flows_alive(self, nic: str, remote: str) -> Iterable[bool]:
-        """Flows never heard of count as dead: they prove nothing."""
+        """Flows without any event count as dead: they prove nothing."""
         pair = self._pairs.get((nic, remote))
         return pair.alive.values() if pair is not None else ()
 
@@ -462,26 +467,26 @@ class Health:
         return self._pairs[key].died_ns is not None
 
     def _all_dead(self) -> bool:
-        heard = [key for key, pair in self._pairs.items() if pair.alive]
-        nics = {nic for nic, _ in heard if self._nics[nic].up} if heard else set()
-        return len(nics) > 1 and all(map(self._dying, heard))
+        probed = [key for key, pair in self._pairs.items() if pair.alive]
+        nics = {nic for nic, _ in probed if self._nics[nic].up} if probed else set()
+        return len(nics) > 1 and all(map(self._dying, probed))
 
     def _cause(self, key: Pair, now_ns: int) -> tuple[Cause, str]:
         nic, remote = key
         pair = self._pairs[key]
-        mine = [each for each in self._by_nic[nic] if self._pairs[each].alive]
-        his = [each for each in self._by_remote[remote] if self._pairs[each].alive]
-        mine_dead, his_dead = sum(map(self._dying, mine)), sum(map(self._dying, his))
+        local = [each for each in self._by_nic[nic] if self._pairs[each].alive]
+        remote_keys = [each for each in self._by_remote[remote] if self._pairs[each].alive]
+        local_dead, remote_dead = sum(map(self._dying, local)), sum(map(self._dying, remote_keys))
         silence = f"{pair.misses} probes unanswered"
         if pair.presumed:
             silent_ms = (now_ns - pair.since_ns) // MS
             silence = f"no answer for {silent_ms} ms and data waiting"
         evidence = (
-            f"{silence}; {mine_dead} of {len(mine)} paths of {nic} dead, "
-            f"{his_dead} of {len(his)} to {remote}"
+            f"{silence}; {local_dead} of {len(local)} paths of {nic} dead, "
+            f"{remote_dead} of {len(remote_keys)} to {remote}"
         )
-        if mine_dead == len(mine) > 1:
+        if local_dead == len(local) > 1:
             return Cause.LOCAL_NIC, evidence
-        if mine_dead < len(mine) and his_dead == len(his):
+        if local_dead < len(local) and remote_dead == len(remote_keys):
             return Cause.REMOTE_NIC, evidence
         return Cause.PATH, evidence

@@ -1,4 +1,4 @@
-"""How long something that failed is left alone after it came back."""
+"""How long something that failed is not used after it has recovered. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Timeouts(Protocol):
-    """How long is long; failover's `Policy` is one."""
+    """Durations; failover's `Policy` is one."""
 
     @property
     def hold_down_ns(self) -> int: ...
@@ -28,7 +28,7 @@ class HoldDown:
 
     @property
     def until_ns(self) -> int:
-        """From when on it may be used again; 0 if it never failed."""
+        """When it may be used again; 0 if it never failed."""
         return self._until_ns
 
     @property
@@ -45,7 +45,7 @@ class HoldDown:
         self._hold(now_ns, policy)
 
     def returned(self, now_ns: int, policy: Timeouts) -> None:
-        """It is well again: from now on it has to stay so for a while."""
+        """It has recovered: hold it down from now on."""
         self._hold(now_ns, policy)
 
     def _hold(self, now_ns: int, policy: Timeouts) -> None:

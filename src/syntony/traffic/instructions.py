@@ -1,4 +1,4 @@
-"""What failover wants done; anyone who carries it out reports refusals back as `KernelRefusal`."""
+"""Instructions of failover. Refusals by the kernel come back as `KernelRefusal` events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from syntony.model.paths import FourTuple
 
 
 class Cause(enum.StrEnum):
-    """Whose fault a failure is, as far as three points of view can tell."""
+    """Cause of a failure or change, as far as this host can tell."""
 
     JOIN = "join"
     """No failure: a path is taken into use for the first time."""
@@ -22,27 +22,27 @@ class Cause(enum.StrEnum):
     REMOTE_NIC = "remote-nic"
     """Only paths to this one NIC are dead."""
     PEER = "peer"
-    """The peer itself has given the address up."""
+    """The peer has withdrawn the address."""
     PATH = "path"
-    """Dead between two NICs; too few points of view to say where."""
+    """Dead between two NICs; too few other paths to say where."""
     FABRIC = "fabric"
-    """The NICs reach each other, but not on this flow's way."""
+    """The NICs reach each other, but not on this flow's path."""
     ADDRESS = "address"
     """The local address is gone."""
     SURPLUS = "surplus"
     """Both ends replaced the same subflow; one of the two is enough."""
     RETURN = "return"
-    """What had failed is well again, and its hold-down is over."""
+    """A failed path works again, and its hold-down is over."""
     CONTENTION = "contention"
     """Nothing failed: the controller has a better path for this flow."""
     DEGRADED = "degraded"
     """Nothing new failed: a rail has had no living path for some seconds."""
     SLOW = "slow"
-    """It lives, but its delay costs the connection more than it carries."""
+    """It works, but its delay costs the connection more than it carries."""
     REFUSED = "refused"
-    """The kernel would not do what was ordered."""
+    """The kernel refused an order."""
     DEAD_MAN = "dead-man"
-    """A move made it worse, and the controller that ordered it says nothing any more."""
+    """A move made it worse, and the controller that ordered it is silent."""
 
 
 class Reason(NamedTuple):
@@ -51,9 +51,9 @@ class Reason(NamedTuple):
     cause: Cause
     evidence: str
     at_ns: int
-    """When it was known."""
+    """When it was detected."""
     since_ns: int
-    """The last instant all was well, as far as is known."""
+    """When all was last known to work."""
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,9 +65,9 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     local_id: int
     reason: Reason
     old: FourTuple | None = None
-    """The subflow that it shall replace."""
+    """The subflow that it replaces."""
     quiet: bool = False
-    """No operator reads that it was asked for: one of several, or of a row that failed."""
+    """Not logged for operators: one of several joins at once, or of a series that fails."""
 
 
 class Destroy(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class Destroy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retire(msgspec.Struct, frozen=True, kw_only=True):
-    """Send nothing new on a subflow, at either end; what is under way may arrive."""
+    """Send no new data on a subflow, at either end; data under way may still arrive."""
 
     token: int
     job: str
@@ -101,7 +101,7 @@ class Announce(msgspec.Struct, frozen=True, kw_only=True):
     """0: the connection's own."""
     local_id: int
     listen_port: int = 0
-    """Joins are to be expected at this port, where nobody may listen yet; 0: at the agents' own."""
+    """Accept joins at this port, on which no socket may listen yet; 0: at the agents' own."""
     joined: bool = False
     """A subflow that the peer has joined at this address carries data."""
 
@@ -116,18 +116,18 @@ class Withdraw(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Expect(msgspec.Struct, frozen=True, kw_only=True):
-    """Take what arrives on these ways for a plain connection's own; replaces what was said before.
-    None: the connection is over."""
+    """Deliver packets that arrive on these wires to a plain connection. Replaces earlier wires.
+    No wires: the connection has ended."""
 
     flow: FourTuple
     wires: tuple[FourTuple, ...]
 
 
 class Redirect(msgspec.Struct, frozen=True, kw_only=True):
-    """Send what a plain connection sends another way; its own way is the connection itself."""
+    """Send a plain connection's packets on another wire, or on its own 4-tuple again."""
 
     token: int
-    """Inode of its socket: what names a plain connection."""
+    """Inode of its socket, which identifies a plain connection."""
     job: str
     flow: FourTuple
     wire: FourTuple
@@ -135,13 +135,13 @@ class Redirect(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason
 
 
-class Quicken(msgspec.Struct, frozen=True, kw_only=True):
-    """Let the kernel retransmit a plain connection's data sooner: what was lost with a way is sent
-    again by the connection's own timer only, whichever way is open by then."""
+class ShortenTimeout(msgspec.Struct, frozen=True, kw_only=True):
+    """Let the kernel retransmit a plain connection's data sooner: data lost on a dead wire are
+    retransmitted only by the connection's own timer."""
 
     inode: int
     rto_ns: int
-    """The shortest timeout, over and above the round trip."""
+    """Minimum retransmission timeout in addition to the round trip."""
 
 
 class RestoreRoutes(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,20 +150,20 @@ class RestoreRoutes(msgspec.Struct, frozen=True, kw_only=True):
     nic: str
 
 
-class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """Probe these paths fast, all others slowly. Replaces what was asked before."""
+class WatchPaths(msgspec.Struct, frozen=True, kw_only=True):
+    """Probe these paths fast, all others slowly. Replaces the previous instruction."""
 
     paths: frozenset[tuple[str, str]]
     """(local NIC's name, remote address)."""
     suspect: frozenset[tuple[str, str]] = frozenset()
-    """Of these, those to be asked on more source ports, at once and for a moment."""
+    """Those of them to probe on more source ports now, for a moment."""
     partial: frozenset[tuple[str, str]] = frozenset()
-    """Those to be asked on more source ports until the next instruction."""
+    """Those to probe on more source ports until the next instruction."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """Something an operator should read, with nothing to be done: what would have been done, what
-    was left alone, what became of an order, and why."""
+    """A log entry for operators: what would have been done, what was not done, or the result of an
+    order, and why."""
 
     token: int
     job: str
@@ -172,16 +172,16 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     old: FourTuple | None = None
     new: FourTuple | None = None
     quiet: bool = False
-    """To be counted only."""
+    """Count it only; do not log it."""
     process: int = 0
-    """PID of who sends by queue pairs, where it is about these."""
+    """PID of the process that sends by queue pairs, if the entry is about these."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """Tell the processes of jobs, which move their own flows, of a path."""
+    """Tell processes of jobs that move their own flows whether a path is usable."""
 
     path: tuple[str, str]
-    """Local and remote address, whatever goes between them."""
+    """Local and remote address, for all traffic between them."""
     usable: bool
     """False: leave it, unless it is the last one."""
     reason: Reason
@@ -203,15 +203,17 @@ class Avoid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """An event: the kernel would not carry an instruction out."""
+    """An event: the kernel refused an instruction."""
 
     at_ns: int
     instruction: Create | Destroy | Retire | Announce | Withdraw
     errno: int
     text: str = ""
-    """In the kernel's words."""
+    """The kernel's message."""
 
 
 Steer = Create | Destroy | Retire | Announce | Withdraw
-"""What concerns one MPTCP connection."""
-Instruction = Steer | Expect | Redirect | Quicken | RestoreRoutes | Watch | Note | Notice | Avoid
+"""Instructions about one MPTCP connection."""
+Instruction = (
+    Steer | Expect | Redirect | ShortenTimeout | RestoreRoutes | WatchPaths | Note | Notice | Avoid
+)

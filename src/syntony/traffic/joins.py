@@ -1,4 +1,4 @@
-"""Log notes on joins: asked for, up, or failed. Pure.
+"""Log notes on joins: ordered, up, or failed. Pure.
 
 A join that fails repeatedly is reported at the first, second, fourth, eighth failure and so on.
 """
@@ -10,7 +10,7 @@ from syntony.traffic.instructions import Cause, Instruction, Note, Reason
 
 
 def join_succeeded(subflow: Subflow) -> list[Instruction]:
-    """The kernel says that a subflow is up, which was asked for as `Subflow.requested`."""
+    """A subflow ordered by `Subflow.requested` is up."""
     order, subflow.requested = subflow.requested, None
     subflow.one_of = False
     if order is None:
@@ -29,7 +29,7 @@ def join_succeeded(subflow: Subflow) -> list[Instruction]:
 def join_failed(
     conn: MptcpConnection, subflow: Subflow, why: str, now_ns: int
 ) -> list[Instruction]:
-    """A subflow did not come up; to be called once it is counted among the pair's attempts."""
+    """A subflow did not come up; to be called after it was counted among the pair's attempts."""
     if subflow.state is not SubflowState.COMING or subflow.requested is None:
         return []
     tries = conn.tries(*subflow.pair)

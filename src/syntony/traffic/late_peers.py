@@ -1,7 +1,7 @@
-"""Whether a silence is that of a path, or of a peer whose agent gets processor time late. Pure.
+"""Tell a dead path from a peer whose agent gets processor time late. Pure.
 
-An agent answers at all NICs of its host, one after the other. So a NIC is judged by the time in
-which others of the same host answered, as one's own silence counts while one is awake oneself.
+An agent replies on all NICs of its host, one after the other. So the silence of a NIC counts only
+for the time in which other NICs of the same host replied.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from syntony.model import MS
 from syntony.traffic.pairs import Answers, Pair
 
 PEER_NS = 10 * MS
-"""What one NIC of a peer answers so much later than another one's last answer shows that the peer
-itself was awake."""
+"""A reply of one NIC this much later than the last reply of another shows that the peer was
+running meanwhile."""
 BACK_NS = 250 * MS
-"""A peer that answers again where it answered nowhere is given so long for its other NICs, at most:
-five turns of the slowest probes."""
+"""Maximum time for the other NICs of a peer that was silent and replies again: five rounds of the
+slowest probes."""
 
 
 def late_until_ns(
     pair: Pair, host: str, since_ns: int, answers: Mapping[Pair, Answers], now_ns: int
 ) -> int:
-    """Until when a pair's silence is put down to its peer; in the past: it is the path's.
+    """Until when a pair's silence is attributed to its peer. In the past: it is the path's.
 
     Args:
         pair: local NIC and remote address.
         host: the peer.
-        since_ns: the pair's last answer, CLOCK_MONOTONIC.
-        answers: of all pairs with flows that live.
+        since_ns: last reply on the pair, CLOCK_MONOTONIC.
+        answers: of all pairs with live flows.
         now_ns: the same clock.
     """
     others = [its for (_, remote), its in answers.items() if its.host == host and remote != pair[1]]

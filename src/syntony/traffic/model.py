@@ -1,4 +1,4 @@
-"""What the mover believes of the fabric: flows on links, what they ask for, who suffers. Pure."""
+"""The mover's model of the fabric: flows on links, their demands, and which suffer. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from syntony.traffic.chains import FULL
 from syntony.traffic.demand import Flow
 from syntony.traffic.fair import Floats
+from syntony.traffic.measurements import FreshMeasurements, Measurements
 from syntony.traffic.moves import MoveCause, MovePolicy
 from syntony.traffic.problem import (
     DEAD,
@@ -20,14 +21,13 @@ from syntony.traffic.problem import (
     link_names,
     make_problem,
 )
-from syntony.traffic.seen import Fresh, Seen
 
 HEADROOM = 1.25
-"""A flow that nothing holds back may send so much more in the next window."""
+"""Factor by which an unrestricted flow may send more in the next window."""
 FORGET = 0.5
-"""Part of what a flow once sent that it is still thought to want a step later."""
+"""Share of a flow's demand that is still assumed one step later."""
 LEAST_LEFT = 0.05
-"""Part of a link that is counted on although others fill it: they give way a little to one more."""
+"""Share of a link assumed free although others fill it: they yield a little to one more flow."""
 Choice = NDArray[np.int64]
 
 
@@ -43,8 +43,8 @@ class Model:
         self._peak_bps = 1.0
         self._background: Floats | None = None
         self._problem = self._made(known_capacities(self.names, {}))
-        self._requested = self._problem.wanted.copy()
-        """What each flow is thought to send if it could."""
+        self._requested = self._problem.ideal_bps.copy()
+        """Estimated demand of each flow, bits per second."""
         self._row = {
             (flow.flow_id, path.path_id): int(self._problem.first[number]) + place
             for number, flow in enumerate(flows)
@@ -55,21 +55,21 @@ class Model:
         return make_problem(self.flows, self.names, capacity)
 
     @property
-    def wanted(self) -> dict[str, float]:
-        """What each flow could get if only its own ends were in its way, bits per second."""
-        return dict(zip(self.number, self._problem.wanted.tolist(), strict=True))
+    def ideal_bps(self) -> dict[str, float]:
+        """Ideal rate of each flow: what it would get if only its own ends limited it."""
+        return dict(zip(self.number, self._problem.ideal_bps.tolist(), strict=True))
 
     def row(self, flow_id: str, path_id: str) -> int:
-        """Row of a candidate, or `DEAD` where it is none."""
+        """Row of a candidate path; `DEAD` for a path that is none."""
         return self._row.get((flow_id, path_id), DEAD)
 
     def path(self, number: int, row: int) -> str:
         """A row's path."""
         return self.flows[number].paths[row - int(self._problem.first[number])].path_id
 
-    def learn_capacities(self, seen: Seen) -> None:
-        """Capacities change seldom: what hangs on them is made again when they do. Where none is
-        known, every link is taken for one that carries the most that was ever seen on any."""
+    def learn_capacities(self, seen: Measurements) -> None:
+        """Take capacities; if they changed, compute again what depends on them. If none is known,
+        every link is assumed to carry the largest load seen on any."""
         reported = {name: seen.capacities[name] for name in self.names if name in seen.capacities}
         if not any(reported.values()):
             self._peak_bps = max(self._peak_bps, self._most(seen))
@@ -79,12 +79,14 @@ class Model:
         if reported == self._capacities:
             return
         self._capacities = reported
-        before = self._problem.wanted
+        before = self._problem.ideal_bps
         self._problem = self._made(known_capacities(self.names, reported))
-        self._requested = np.where(self._requested < before, self._requested, self._problem.wanted)
+        self._requested = np.where(
+            self._requested < before, self._requested, self._problem.ideal_bps
+        )
 
-    def _most(self, seen: Seen) -> float:
-        """The largest load of a link, measured or the sum of our flows' rates."""
+    def _most(self, seen: Measurements) -> float:
+        """Largest load of any link, measured or the sum of the known flows' rates."""
         sums: Counter[str] = Counter()
         for flow in self.flows:
             rate = seen.rates.get(flow.flow_id)
@@ -97,8 +99,8 @@ class Model:
     def alive(self, row: int) -> bool:
         return bool((self._problem.capacity[self.links(row)] > 0).all())
 
-    def background(self, fresh: Fresh, policy: MovePolicy, choice: Choice) -> Floats:
-        """Traffic of others on each link, bits per second: what was measured there less what our
+    def background(self, fresh: FreshMeasurements, policy: MovePolicy, choice: Choice) -> Floats:
+        """Background traffic on each link, bits per second: the measured load less what the known
         flows sent over it then."""
         found = np.zeros(len(self._problem.capacity))
         ours = np.zeros(len(found))
@@ -119,10 +121,10 @@ class Model:
         return np.where(found > policy.background_floor * self._problem.capacity, found, 0.0)
 
     def suffering(
-        self, fresh: Fresh, policy: MovePolicy, choice: Choice, background: Floats
+        self, fresh: FreshMeasurements, policy: MovePolicy, choice: Choice, background: Floats
     ) -> dict[str, tuple[MoveCause, str]]:
-        """Flows that something must or may be done for, with what was seen. Learns on the way what
-        each flow asks for: one that nothing holds back and that sends little wants no more."""
+        """Flows that should or may be moved, with the evidence. Also updates demands: an
+        unrestricted flow that sends little has little demand."""
         crowded = self._crowded_links(fresh, policy, self.use(choice, background))
         found: dict[str, tuple[MoveCause, str]] = {}
         for number, flow in enumerate(self.flows):
@@ -138,8 +140,10 @@ class Model:
                     found[flow.flow_id] = (MoveCause.CROWDED, why)
         return found
 
-    def _crowded_links(self, fresh: Fresh, policy: MovePolicy, use: Floats) -> NDArray[np.bool_]:
-        """Links that are asked for more than they have, or measured full."""
+    def _crowded_links(
+        self, fresh: FreshMeasurements, policy: MovePolicy, use: Floats
+    ) -> NDArray[np.bool_]:
+        """Links whose demand exceeds their capacity, or that are measured full."""
         crowded = np.asarray(use > FULL)
         for place, name in enumerate(self.names):
             load = fresh.load(name)
@@ -147,27 +151,29 @@ class Model:
                 crowded[place] = True
         return crowded
 
-    def _why(self, number: int, path_id: str, fresh: Fresh, policy: MovePolicy, held: bool) -> str:
-        """What shows that a flow suffers; empty if nothing does."""
+    def _why(
+        self, number: int, path_id: str, fresh: FreshMeasurements, policy: MovePolicy, held: bool
+    ) -> str:
+        """Evidence that a flow suffers; empty if there is none."""
         flow_id = self.flows[number].flow_id
-        wanted = float(self._problem.wanted[number])
+        ideal_bps = float(self._problem.ideal_bps[number])
         queue_ns, rate = fresh.queue_ns(flow_id, path_id), fresh.rate(flow_id)
         queued = queue_ns is not None and queue_ns >= policy.queue_ns
-        short = rate is not None and rate.bps < policy.short * wanted and held
+        short = rate is not None and rate.bps < policy.short * ideal_bps and held
         if rate is not None:
             idle = not queued and not short
             least = max(HEADROOM * rate.bps, FORGET * float(self._requested[number]))
-            self._requested[number] = min(wanted, least) if idle else wanted
+            self._requested[number] = min(ideal_bps, least) if idle else ideal_bps
         if queued and queue_ns is not None:
             return f"queues {queue_ns // 1000} µs"
         if short and queue_ns is None and rate is not None and not self.flows[number].striped:
-            return f"gets {rate.bps / 1e9:.3g} of {wanted / 1e9:.3g} Gb/s"
+            return f"gets {rate.bps / 1e9:.3g} of {ideal_bps / 1e9:.3g} Gb/s"
         return ""
 
     def use(self, choice: Choice, background: Floats) -> Floats:
-        """Part of each link's capacity that is asked for, infinite where it is dead."""
+        """Demand of each link as a share of its capacity; infinite for a dead link."""
         problem = self._problem
-        requested = replace(problem, wanted=self._requested)
+        requested = replace(problem, ideal_bps=self._requested)
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(
                 problem.capacity > 0,
@@ -176,7 +182,7 @@ class Model:
             )
 
     def worth(self, links: Iterable[str], before: Floats, after: Floats, gain: float) -> bool:
-        """Whether some links are better off: the worst of them, or what does not fit in all.
+        """Whether some links improve: the worst of them, or the excess demand of all.
 
         Args:
             links: by name.
@@ -211,7 +217,7 @@ class Model:
         return replace(
             problem,
             capacity=np.maximum(problem.capacity - background, least),
-            wanted=self._requested,
+            ideal_bps=self._requested,
             barred=np.array(rows, dtype=bool),
         )
 
@@ -225,7 +231,7 @@ class Model:
         return {self.flows[number].flow_id for number in placed[hit].tolist()}
 
     def choice(self, paths: Mapping[str, str]) -> Choice:
-        """Rows of the paths that flows are on."""
+        """Rows of the flows' present paths."""
         return np.array(
             [self.row(flow.flow_id, paths.get(flow.flow_id, "")) for flow in self.flows],
             dtype=np.int64,

@@ -1,4 +1,4 @@
-"""Steering: measurements in, moves out; each verified, taken back if it did not help, remembered.
+"""Decide moves of flows from measurements; verify each, and undo those that did not help. Pure.
 
 Sans IO. The mover acts where a flow suffers (one-way delay, or a rate below what it could get) and
 placement knows better. It never has two moves of one flow under way, never judges by measurements
@@ -17,11 +17,11 @@ from syntony.traffic.budget import Budget
 from syntony.traffic.demand import Flow
 from syntony.traffic.fair import Floats
 from syntony.traffic.hold_down import HoldDown
+from syntony.traffic.measurements import FreshMeasurements, Measurements
 from syntony.traffic.model import Choice, Model
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.place import Placer, solve
 from syntony.traffic.problem import DEAD
-from syntony.traffic.seen import Fresh, Seen
 from syntony.traffic.trials import MoveTrial, TrialResult, group_moves, links_of, rates_since
 
 URGENT = {MoveCause.DEAD, MoveCause.UNPLACED}
@@ -29,7 +29,7 @@ URGENT = {MoveCause.DEAD, MoveCause.UNPLACED}
 
 
 class Mover:
-    """Decides for all flows that it is reported. One at a time decides for a fabric."""
+    """Decides for all flows that it is given. At most one decides for a fabric at a time."""
 
     def __init__(self, policy: MovePolicy | None = None, placer: Placer = solve) -> None:
         self.policy = policy or MovePolicy()
@@ -40,25 +40,25 @@ class Mover:
         self._model = Model(())
         self._trials: list[MoveTrial] = []
         self.judged: dict[str, TrialResult] = {}
-        """Of the moves whose trials ended in the last step, by flow: `HELPED`, `VAIN`, or `UNKNOWN`
-        where nothing could judge them (an undo is not judged)."""
+        """Results of trials that ended in the last step, by flow: `HELPED`, `VAIN`, or `UNKNOWN`
+        if no measurement could evaluate them (as for an undo)."""
         self._rest: defaultdict[str, HoldDown] = defaultdict(HoldDown)
         self._untried: dict[str, int] = {}
-        """Flow whose move was not even tried, to when it is thought of again."""
+        """Flow whose move was not carried out → when it is considered again."""
         self._bad: defaultdict[tuple[str, str], HoldDown] = defaultdict(HoldDown)
 
     @property
     def under_way(self) -> frozenset[str]:
-        """Flows with a move that the actuator has not answered."""
+        """Flows with a move that the actuator has not confirmed."""
         return frozenset(flow for trial in self._trials for flow in trial.waiting)
 
     @property
     def on_trial(self) -> frozenset[str]:
-        """Flows whose last move is not judged yet."""
+        """Flows whose last move is still on trial."""
         return frozenset(flow for trial in self._trials for flow in trial.moves)
 
     def path_of(self, flow_id: str) -> str:
-        """The path a flow is on or going to; empty if none."""
+        """The path of a flow, or the one it is being moved to; empty if none."""
         return self._paths.get(flow_id, "")
 
     def update(self, flows: Sequence[Flow]) -> None:
@@ -81,7 +81,7 @@ class Mover:
             self._model = Model(tuple(flows))
 
     def done(self, flow_id: str, now_ns: int, *, ok: bool, tried: bool = True) -> None:
-        """What became of a move: the actuator's word.
+        """Take the actuator's result of a move.
 
         Args:
             flow_id: whose.
@@ -102,8 +102,8 @@ class Mover:
                 else:
                     self._untried[flow_id] = now_ns + self.policy.retry_ns
 
-    def step(self, seen: Seen, now_ns: int) -> tuple[FlowMove, ...]:
-        """What to do now, of what is seen now."""
+    def step(self, seen: Measurements, now_ns: int) -> tuple[FlowMove, ...]:
+        """Moves to make now, given the newest measurements."""
         if not self._paths:
             return ()
         self._model.learn_capacities(seen)
@@ -117,14 +117,14 @@ class Mover:
                 for flow_id in tuple(trial.waiting):
                     self.done(flow_id, now_ns, ok=False)
 
-    def _judge(self, seen: Seen, now_ns: int) -> list[FlowMove]:
-        """End the trials that can be judged; moves that undo those without effect."""
-        wanted = self._model.wanted
+    def _judge(self, seen: Measurements, now_ns: int) -> list[FlowMove]:
+        """End trials that can be evaluated; returns moves that undo those without effect."""
+        ideal_bps = self._model.ideal_bps
         undone: list[FlowMove] = []
         going = []
         self.judged = {}
         for trial in self._trials:
-            verdict = trial.judge(seen, wanted, self.policy, now_ns)
+            verdict = trial.judge(seen, ideal_bps, self.policy, now_ns)
             if verdict is TrialResult.WAIT:
                 going.append(trial)
                 continue
@@ -155,10 +155,10 @@ class Mover:
                 )
         return moves
 
-    def _decide(self, seen: Seen, now_ns: int) -> list[FlowMove]:
+    def _decide(self, seen: Measurements, now_ns: int) -> list[FlowMove]:
         model, policy = self._model, self.policy
         choice = model.choice(self._paths)
-        fresh = Fresh(seen, now_ns, policy.stale_ns)
+        fresh = FreshMeasurements(seen, now_ns, policy.stale_ns)
         background = model.background(fresh, policy, choice)
         reasons = model.suffering(fresh, policy, choice, background)
         on_trial = self.on_trial
@@ -188,7 +188,7 @@ class Mover:
         return taken
 
     def _affordable(self, group: list[FlowMove], taken: list[FlowMove], now_ns: int) -> bool:
-        """A chain is done as a whole, unless it is larger than what may be done at all."""
+        """A chain of moves is made as a whole, unless it exceeds the limit by itself."""
         room = self.policy.max_moves - len(taken)
         if len(group) > room and (taken or any(move.cause not in URGENT for move in group)):
             return len(group) > self.policy.max_moves and not taken and self._cut(group, now_ns)
@@ -196,7 +196,7 @@ class Mover:
         return all(self._budget.take(now_ns) for _ in group)
 
     def _cut(self, group: list[FlowMove], now_ns: int) -> bool:
-        """A plan larger than the limit is begun: those that suffer first."""
+        """The first part of a plan that exceeds the limit: suffering flows first."""
         group.sort(key=lambda move: move.cause is MoveCause.ROOM)
         del group[self.policy.max_moves :]
         return all(self._budget.take(now_ns) for _ in group)
@@ -206,10 +206,10 @@ class Mover:
         choice: Choice,
         background: Floats,
         reasons: dict[str, tuple[MoveCause, str]],
-        seen: Seen,
+        seen: Measurements,
         now_ns: int,
     ) -> Choice:
-        """Where placement would have the flows, given who may move and where to."""
+        """Placement of the flows, given which may move and where to."""
         model, policy = self._model, self.policy
         held = self._held(reasons, now_ns)
         use = model.use(choice, background)
@@ -268,12 +268,12 @@ class Mover:
         return moves
 
     def _start(
-        self, moves: Iterable[FlowMove], seen: Seen, now_ns: int, *, undo: bool = False
+        self, moves: Iterable[FlowMove], seen: Measurements, now_ns: int, *, undo: bool = False
     ) -> None:
-        """Moves are on their way: remember how things were."""
+        """Start a trial: record the state before the moves."""
         moves = list(moves)
         flows = {flow.flow_id: flow for flow in self._model.flows}
-        wanted = self._model.wanted
+        ideal_bps = self._model.ideal_bps
         before = self._model.choice(self._paths)
         for group in group_moves(moves, flows):
             links = frozenset().union(*(links_of(m, flows[m.flow_id]) for m in group))
@@ -289,7 +289,7 @@ class Mover:
                 MoveTrial(
                     moves=movers,
                     links=links,
-                    before=rates_since(seen.rates, watched, wanted, fresh_ns),
+                    before=rates_since(seen.rates, watched, ideal_bps, fresh_ns),
                     queues=queues,
                     requested_ns=now_ns,
                     waiting=set(movers),
@@ -301,7 +301,7 @@ class Mover:
 
 
 def _same(flows: Sequence[Flow], others: Sequence[Flow]) -> bool:
-    """Whether they differ in nothing but where they are."""
+    """Whether two sets of flows differ only in their present paths."""
     if len(flows) != len(others):
         return False
     for one, other in zip(flows, others, strict=True):

@@ -1,4 +1,4 @@
-"""Moves of flows between paths: what is decided, and the rules by which. Pure."""
+"""Moves of flows between paths, and the policy that limits them. Pure."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ class MoveCause(enum.StrEnum):
     """Why a flow is to move."""
 
     CROWDED = "crowded"
-    """It waits in a queue, or gets less than it could, and a better place is known."""
+    """The flow is queued or below its ideal rate, and a better path is known."""
     ROOM = "room"
-    """Nothing is wrong with it: it makes room for one that is crowded."""
+    """The flow itself is fine: it makes room for one on a congested link."""
     DEAD = "dead"
     """A link of its path is dead."""
     UNPLACED = "unplaced"
-    """It has no path yet, or one that is not among its candidates."""
+    """The flow has no path yet, or one that is not among its candidates."""
     UNDO = "undo"
     """It was moved and that did not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowMove:
-    """One flow to another path. Make before break is the actuator's matter."""
+    """A move of one flow to another path. The actuator makes the new path before it ends the
+    old."""
 
     flow_id: str
     job: str
     old: str
-    """Path it is on; empty where that is not known."""
+    """Its present path; empty if unknown."""
     new: str
     cause: MoveCause
     evidence: str
@@ -41,14 +42,14 @@ class FlowMove:
 
 
 class MovePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the mover may do. Times are for telemetry in windows of half a second."""
+    """Limits and thresholds of the mover. Times suit telemetry in windows of half a second."""
 
     queue_ns: int = 50 * US
-    """Queueing delay from which a path counts as crowded: above what bursts leave behind on a path
-    with room, below what a standing queue is in any switch with more than 625 kB of buffer at
+    """Queueing delay from which a path counts as congested: above what bursts leave behind on a
+    path with room, below what a standing queue is in any switch with more than 625 kB of buffer at
     100 Gb/s."""
     short: float = 0.9
-    """A flow gets less than it could if its rate is below this part of it."""
+    """A flow is short if its rate is below this share of its ideal rate."""
     full: float = 0.95
     """A link is busy from this part of its capacity on: counters and clocks disagree by a few per
     cent, and headers are not counted everywhere."""
@@ -60,13 +61,13 @@ class MovePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     settle_ns: int = 1 * S
     """After a move measurements must be younger by this to judge it: two windows."""
     act_ns: int = 5 * S
-    """An actuator that has not answered for so long has failed."""
+    """A move that the actuator has not confirmed within this time has failed."""
     retry_ns: int = 2 * S
-    """A move that was not even tried is thought of again after so long."""
+    """A move that was not carried out is considered again after this time."""
     judge_ns: int = 20 * S
-    """A move that no measurement could judge for so long stays, unjudged."""
+    """A move that no measurement could evaluate within this time is kept."""
     max_moves: int = 1_000
-    """In one step: the most harm that a wrong decision can do."""
+    """Maximum moves in one step: limits the harm of a wrong decision."""
     max_moves_per_s: int = 2_000
     hold_down_ns: int = 30 * S
     """How long a flow rests after its first move, and a path that did not help it is left alone;
@@ -75,8 +76,8 @@ class MovePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     decay_ns: int = 600 * S
     """A quiet time this long halves it."""
     background_floor: float = 0.05
-    """Traffic of others below this part of a link is taken for noise."""
+    """Background traffic below this share of a link counts as noise."""
     background_weight: float = 0.3
-    """Of the newest measurement of others' traffic against those before: a burst is no reason."""
+    """Weight of the newest measurement of background traffic: a burst is no reason to move."""
     slack_ns: int = 50 * MS
-    """Measurements this far apart count as of the same time."""
+    """Measurements no further apart than this count as simultaneous."""

@@ -1,6 +1,6 @@
-"""One subflow on its way to another path, as its host sees it: make, drain, break. Pure.
+"""State of a subflow's move to another path: make, drain, break. Pure.
 
-An order names the subflow and the source port that the fabric hashes onto the wanted path. The new
+An order names the subflow and the source port that the fabric hashes onto the new path. The new
 subflow comes up while the old one carries data; then both ends stop sending new data on the old
 one; then it ends. If the new one does not come up, the old one stays untouched.
 """
@@ -14,17 +14,17 @@ from syntony.model.paths import FourTuple
 from syntony.traffic.instructions import Cause
 
 DRAIN_NS = 60 * MS
-"""What the old subflow has under way after so long goes over the others: three times what the
+"""Data of the old subflow still under way after this time go over the others: three times what the
 deepest queue of a 20 ms fabric holds back."""
 WORSE = 0.9
 """Below this share of the rate before, a move has made things worse: rates of a steady job vary by
 a few per cent from window to window."""
 REMEMBERED = 64
-"""Outcomes that are reported until newer ones take their place."""
+"""Maximum number of outcomes that are reported."""
 
 
 class MoveOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller wants moved."""
+    """A controller's order to move a subflow."""
 
     move_id: str
     token: int
@@ -55,23 +55,23 @@ class Moving(msgspec.Struct):
 
 
 class Guard(msgspec.Struct):
-    """A move that was made, until someone has found that it helped."""
+    """A move that was made and is not yet confirmed to help."""
 
     order: MoveOrder
     before_bps: int
     due_ns: int
-    """Looked at then, unless confirmed before."""
+    """When its effect is checked, unless it is confirmed before."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an order."""
+    """Result of an order."""
 
     move_id: str
     result: str
     """``moved``, ``reverted``, or why it was not carried out."""
     at_ns: int
     tried: bool
-    """False: nothing was done, and a while later it might be."""
+    """False: nothing was done; the order may succeed later."""
 
     @property
     def done(self) -> bool:

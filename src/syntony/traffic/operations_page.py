@@ -52,7 +52,7 @@ Read = Callable[[int, int], bytes]
 """(bytes, offset) of the page to what is there."""
 
 
-class Operation(NamedTuple):
+class JobOperation(NamedTuple):
     """One collective operation of one rank; instants are CLOCK_MONOTONIC."""
 
     comm: str
@@ -80,7 +80,7 @@ class NewOperations(NamedTuple):
     rank: int
     """-1: not known."""
     ranks: int
-    operations: tuple[Operation, ...] = ()
+    operations: tuple[JobOperation, ...] = ()
     steps: tuple[OperationStep, ...] = ()
     dropped: int = 0
     """Records lost since the reading before."""
@@ -92,8 +92,8 @@ class OperationsReader:
     def __init__(self) -> None:
         self._next = 1
         self._lost = 0
-        self._open: OrderedDict[tuple[int, int], Operation] = OrderedDict()
-        self._told_open: set[tuple[int, int]] = set()
+        self._open: OrderedDict[tuple[int, int], JobOperation] = OrderedDict()
+        self._reported_open: set[tuple[int, int]] = set()
         self.malformed = 0
         """Records that could not be used."""
 
@@ -140,8 +140,8 @@ class OperationsReader:
 
     def _parse(
         self, rows: Any, comms: Any, now_ns: int
-    ) -> tuple[list[Operation], list[OperationStep]]:
-        reported: list[Operation] = []
+    ) -> tuple[list[JobOperation], list[OperationStep]]:
+        reported: list[JobOperation] = []
         steps: list[OperationStep] = []
         for row in rows.tolist():
             kind, operation, comm, seq, size, at_ns, end_ns, data_ns, _, _ = row
@@ -156,23 +156,23 @@ class OperationsReader:
                     self.malformed += 1
                     continue
                 if len(self._open) >= MAX_OPEN:
-                    self._told_open.discard(self._open.popitem(last=False)[0])
-                self._open[comm, seq] = Operation(*named, seq, NAMES[operation], size, at_ns, 0)
+                    self._reported_open.discard(self._open.popitem(last=False)[0])
+                self._open[comm, seq] = JobOperation(*named, seq, NAMES[operation], size, at_ns, 0)
             elif kind == END and in_time:
                 begun = self._open.pop((comm, seq), None)
-                self._told_open.discard((comm, seq))
+                self._reported_open.discard((comm, seq))
                 if begun is not None and at_ns >= begun.begin_ns:
                     reported.append(begun._replace(done_ns=at_ns))
             else:
                 self.malformed += 1
         return reported + self._lasting(now_ns), steps
 
-    def _lasting(self, now_ns: int) -> list[Operation]:
+    def _lasting(self, now_ns: int) -> list[JobOperation]:
         """Operations that have not ended for long, each once."""
         found = []
         for key, each in self._open.items():
-            if now_ns - each.begin_ns >= OPEN_NS and key not in self._told_open:
-                self._told_open.add(key)
+            if now_ns - each.begin_ns >= OPEN_NS and key not in self._reported_open:
+                self._reported_open.add(key)
                 found.append(each)
         return found
 

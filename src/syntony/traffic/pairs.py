@@ -1,4 +1,4 @@
-"""Pairs of NICs, the probed flows between them and the jobs' data on them: what is known of each.
+"""State of pairs of NICs, of the probed flows between them, and of the jobs' data on them. Pure.
 
 A pair is a local NIC and a remote address.
 """
@@ -18,47 +18,48 @@ from syntony.traffic.partial import PartialPathFailure
 from syntony.traffic.policy import Policy
 
 HANG_NS = 15 * MS
-"""So long a flow whose acknowledgements were coming waits for one only if something is wrong or the
-peer holds it back (TCP_DELACK_MIN, 40 ms); the path's probes tell these from each other."""
+"""A flow with steady acknowledgements waits this long only if something is wrong or the peer delays
+them (TCP_DELACK_MIN, 40 ms); probes of the path distinguish these."""
 PROGRESS_NS = 15 * MS
-"""Data acknowledged so much later (and one round trip) than the last answered probe were sent after
-it: the path carries, and the probes were lost in a queue. The kernel dates acknowledgements to its
-tick, 4 ms at 250 Hz and 10 at 100."""
+"""Data acknowledged this much (and one round trip) later than the last answered probe were sent
+after it: the path works, and the probes were lost in a queue. The kernel rounds the time of
+acknowledgements to its tick, 4 ms at 250 Hz and 10 ms at 100 Hz."""
 NO_HURRY_NS = 250 * MS
-"""So long after its last sign of life a path is kept while no flow waits for it: a starved peer
-answers probes late, and its kernel acknowledges the jobs' data all the same."""
+"""Time after its last sign of life for which a path is kept while no flow waits for it: a starved
+peer replies to probes late, while its kernel acknowledges the jobs' data."""
 USUAL_NS = 2 * PROGRESS_NS
-"""So long, or a round trip, any flow waits for an acknowledgement now and then."""
+"""Any flow waits this long, or a round trip, for an acknowledgement now and then."""
 LOOK_AGAIN_NS = 5 * MS
 BRIEF_NS = 500 * MS
-"""A death that heals so soon, the carrier being there all the time, was a full queue or a starved
-peer, most likely: next time this pair is given more time."""
+"""A pair that recovers this soon, without loss of carrier, probably had a full queue or a starved
+peer: next time it gets more time."""
 BRIEF_STEP_NS, BRIEF_STEPS, BRIEF_DECAY_NS = 40 * MS, 5, 10 * S
-"""So much more for each such death, up to so many; one is forgotten after each such time."""
+"""Extra time for each such recovery, their maximum number, and the time after which one is
+forgotten."""
 
 
 class Reply(NamedTuple):
-    """What is heard of one watched flow."""
+    """Replies to the probes of one watched flow."""
 
     heard_ns: int
-    """When it was last answered, CLOCK_MONOTONIC."""
+    """Last reply, CLOCK_MONOTONIC."""
     silent: bool = False
-    """Nothing of its pair is answered; it is asked once more."""
+    """No probe of its pair is answered; it is probed once more."""
     hushed: bool = False
-    """For a while."""
+    """No probe of its pair has been answered for a while."""
     rtt_ns: int = 0
-    """How long its answers take."""
+    """Round trip of the last reply."""
     steady_ns: int = 0
-    """Since when its pair has not been silent for long, CLOCK_MONOTONIC; 0: ever."""
+    """End of the last long silence of its pair, CLOCK_MONOTONIC; 0: none."""
     gap_ns: int = 0
-    """For how long it was before."""
+    """Length of that silence."""
 
 
 class Answers(NamedTuple):
-    """What is heard of one pair of NICs."""
+    """Replies to the probes of one pair of NICs."""
 
     newest_ns: int
-    """CLOCK_MONOTONIC, of all its flows together."""
+    """Newest reply of all its flows, CLOCK_MONOTONIC."""
     flows: int
     host: str
     """The peer's."""
@@ -67,7 +68,7 @@ class Answers(NamedTuple):
     """As of its flows."""
     hushed: bool = False
     rtt_ns: int = 0
-    """… of that which was answered last."""
+    """Of the flow answered last."""
     steady_ns: int = 0
     """As of its flows."""
     gap_ns: int = 0
@@ -92,7 +93,7 @@ class WatchedFlow(NamedTuple):
     """``host/nic``."""
     remote_rail: int
     others: tuple[str, ...] = ()
-    """Addresses of the remote NIC that are not probed: what is true of it is true of them."""
+    """Addresses of the remote NIC that are not probed; they share its state."""
 
     @property
     def host(self) -> str:
@@ -101,22 +102,21 @@ class WatchedFlow(NamedTuple):
 
 
 class ConnectionProgress(NamedTuple):
-    """How one connection of a job gets on."""
+    """Progress of one connection of a job."""
 
     flow: FourTuple
     acked_ns: int
     """When the newest acknowledgement of its data arrived, at the latest; 0: never seen."""
     rtt_ns: int
-    """With the queue it stands in."""
+    """Including queueing."""
     waits_ns: int
-    """For how long data have been under way without any acknowledgement, at the least; 0 where none
-    are."""
+    """Minimum time for which data have been under way without any acknowledgement; 0: no data."""
     streams: bool = False
     """Acknowledgements had come before, and data have been under way ever since: the next one need
     not wait for a round trip."""
 
     def hangs(self) -> bool:
-        """Whether its data wait as they do where nothing gets through."""
+        """Whether its data wait as long as on a dead path."""
         return self.waits_ns > (HANG_NS if self.streams else max(self.rtt_ns, HANG_NS))
 
 
@@ -125,7 +125,7 @@ Pair = tuple[str, str]
 
 
 class PairState:
-    """What is known of one pair."""
+    """State of one pair."""
 
     def __init__(self) -> None:
         self.alive: dict[int, bool] = {}
@@ -137,29 +137,29 @@ class PairState:
         self.revived_ns = 0
         """When it was answered again after all of its flows had died."""
         self.brief = 0
-        """Deaths that healed at once, recently."""
+        """Recent deaths that were followed by recovery within `BRIEF_NS`."""
         self.brief_ns = 0
         self.carries_until_ns = 0
-        """Until then it is not believed dead: data on it were acknowledged after the probes' last
-        answer."""
+        """It is not declared dead before then: data on it were acknowledged after the last probe
+        reply."""
         self.dead: Reason | None = None
-        """Set once it has been dead long enough to be believed."""
+        """Set once it is declared dead."""
         self.presumed = False
-        """It is dead by its silence and the jobs' data; its flows' own verdicts are to come."""
+        """It is dead according to its silence and the jobs' data, before its flows are."""
         self.hold = HoldDown()
 
     def brief_now(self, now_ns: int) -> int:
-        """Such deaths that are not forgotten yet."""
+        """`brief` less those forgotten since."""
         return max(0, self.brief - (now_ns - self.brief_ns) // BRIEF_DECAY_NS)
 
     def keep(self, flow_ids: Collection[int]) -> None:
-        """Of no other flows is anything heard any more."""
+        """Drop the state of all other flows."""
         self.alive = {each: alive for each, alive in self.alive.items() if each in flow_ids}
         self.partial.keep(flow_ids)
 
     def corroborate(self, flows: Iterable[ConnectionProgress], now_ns: int) -> None:
-        """How the jobs' data get on: it is not believed dead while they show that it carries, nor,
-        for a while, if nobody waits for it."""
+        """Postpone its death while the jobs' data show that it works or, for a limited time, while
+        no data wait."""
         until_ns, sign_ns, waits = self.carries_until_ns, self.since_ns, False
         for flow in flows:
             usual_ns = max(flow.rtt_ns, USUAL_NS)
@@ -167,7 +167,7 @@ class PairState:
                 until_ns = max(until_ns, flow.acked_ns + flow.rtt_ns + PROGRESS_NS)
                 sign_ns = max(sign_ns, flow.acked_ns)
             elif flow.acked_ns - PROGRESS_NS > self.since_ns:
-                # It may answer what was under way when the path died: the next one will not.
+                # This may acknowledge data sent before the path died; the next one would not.
                 until_ns = max(until_ns, flow.acked_ns + usual_ns)
             waits |= flow.hangs() if self.presumed else flow.waits_ns > usual_ns
         if not waits:
@@ -175,7 +175,7 @@ class PairState:
         self.carries_until_ns = until_ns
 
     def revive(self, at_ns: int, policy: Policy) -> bool:
-        """One of its flows is answered again; whether it had been given up."""
+        """One of its flows is answered again; returns whether it had been declared dead."""
         back = self.dead is not None
         if back:
             self.hold.returned(at_ns, policy)

@@ -1,9 +1,8 @@
-"""A pair of NICs between which the fabric loses a part: some of its probed flows are silent while
-others are answered, as where one spine of several swallows what it gets. Pure.
+"""Detect partially reachable pairs: some probed flows are silent while others are answered, as when
+one of several spines drops everything. Pure.
 
-Who is starved, or stands in a full queue, is silent on all flows alike, and calls some of them dead
-before the others only because they were asked first. So those that live speak only once they have
-been answered well into the silence of those that do not.
+With a starved host or a full queue all flows of a pair are silent, but some are declared dead
+first. So live flows count only once they were answered well into the silence of the dead ones.
 """
 
 from __future__ import annotations
@@ -12,58 +11,58 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 MIN_SILENT = 2
-"""A full queue on one way may swallow every probe of one flow for as long as that counts as dead,
-hardly of two at once; of four ports fewer than two pass a part that half of all flows pass, there
-or back, in one of twenty cases (13/256), of eight in one of 2,600."""
+"""Minimum silent flows. A full queue on one path may drop all probes of one flow until it is dead,
+but hardly of two. If a faulty part carries half of all flows, in either direction, fewer than two
+of four ports cross it in one of twenty cases (13/256), of eight ports in one of 2,600."""
 
 
 @dataclass(slots=True)
 class _Silent:
     since_ns: int
-    """Its last answer."""
+    """Its last reply."""
     half_ns: int
-    """Half of the silence after which it was called dead."""
+    """Half of the silence after which it was declared dead."""
 
 
 class PartialPathFailure:
-    """Of one pair. Instants are of CLOCK_MONOTONIC."""
+    """A gray failure of one pair: some source ports are dead. Instants are CLOCK_MONOTONIC."""
 
     __slots__ = ("_answered_ns", "_silent")
 
     def __init__(self) -> None:
         self._silent: dict[int, _Silent] = {}
         self._answered_ns = 0
-        """The newest answer of those that are not silent."""
+        """Newest reply to the flows that are not silent."""
 
     def died(self, flow_id: int, since_ns: int, at_ns: int) -> None:
-        """A flow was called dead, not answered since."""
+        """A flow was declared dead; `since_ns` is its last reply."""
         self._silent[flow_id] = _Silent(since_ns, (at_ns - since_ns) // 2)
 
     def lives(self, flow_id: int) -> None:
-        """It is answered again."""
+        """A flow is answered again."""
         self._silent.pop(flow_id, None)
 
     def keep(self, flow_ids: Collection[int]) -> None:
-        """Of no others is anything heard any more."""
+        """Drop all other flows."""
         self._silent = {each: its for each, its in self._silent.items() if each in flow_ids}
 
-    def heard(self, flow_id: int, heard_ns: int) -> None:
-        """When a flow was last answered."""
+    def answered(self, flow_id: int, answered_ns: int) -> None:
+        """Take the last reply of a flow."""
         its = self._silent.get(flow_id)
         if its is None:
-            self._answered_ns = max(self._answered_ns, heard_ns)
+            self._answered_ns = max(self._answered_ns, answered_ns)
         else:
-            its.since_ns = max(its.since_ns, heard_ns)
+            its.since_ns = max(its.since_ns, answered_ns)
 
     @property
     def unsure(self) -> bool:
-        """Whether it depends on newer answers."""
+        """Whether newer replies decide."""
         return len(self._silent) >= MIN_SILENT and self.since_ns is None
 
     @property
     def since_ns(self) -> int | None:
-        """Since when `MIN_SILENT` flows have been silent while others are answered; None: they have
-        not, or nobody has heard of any that are."""
+        """Since when `MIN_SILENT` flows have been silent while others are answered; None: not, or
+        not known."""
         if len(self._silent) < MIN_SILENT:
             return None
         latest = sorted(self._silent.values(), key=lambda its: its.since_ns)[-MIN_SILENT]

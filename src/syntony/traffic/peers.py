@@ -1,4 +1,4 @@
-"""Where a connection's peer can be joined: what it has announced, and what the plan says of it."""
+"""Addresses at which a connection's peer can be joined: announced, or known from the plan. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syntony.traffic.policy import Policy
 
 
 class JoinPair(NamedTuple):
-    """One pair to be joined."""
+    """A pair over which a subflow can be made."""
 
     nic: str
     local: str
@@ -25,15 +25,15 @@ class JoinPair(NamedTuple):
 
 
 class Peers:
-    """Of all connections; owns none."""
+    """Addresses of peers, for any connection. Keeps no state."""
 
     def __init__(self, policy: Policy, health: Health) -> None:
         self._policy = policy
         self._health = health
 
-    def unheard(self, conn: MptcpConnection, family: int) -> dict[str, tuple[int, int]]:
-        """Addresses of the peer that it has never announced, or not so that we heard it: rail, and
-        port to join at."""
+    def unannounced(self, conn: MptcpConnection, family: int) -> dict[str, tuple[int, int]]:
+        """Planned addresses of the peer whose announcement was not received → rail and port to
+        join at."""
         reported = {remote.address for remote in conn.remotes.values()}
         return {
             address: (rail, join_port(self._policy, address) or flow.remote_port)
@@ -48,8 +48,8 @@ class Peers:
         family: int,
         may: Callable[[str, int], bool] = lambda _address, _rail: True,
     ) -> None:
-        """The peer can be joined at addresses of the plan that it has not announced."""
-        for address, (rail, port) in self.unheard(conn, family).items():
+        """Treat planned addresses of the peer as announced."""
+        for address, (rail, port) in self.unannounced(conn, family).items():
             if may(address, rail):
                 conn.remotes[-rail - 1] = RemoteAddress(address, port, rail)
 
@@ -58,20 +58,20 @@ class Peers:
         far = next((r.rail for r in conn.remotes.values() if r.address == subflow.flow.remote), -1)
         return far >= 0 and rails.get(subflow.nic or "", far) != far
 
-    def given_back_ns(self, way: JoinPair) -> int:
-        """When to try an address that the peer has withdrawn: its return may have been missed, and
-        a handshake shows it. Sooner where probes are answered there."""
+    def withdrawn_retry_ns(self, way: JoinPair) -> int:
+        """When to retry an address that the peer has withdrawn, in case a new announcement was
+        missed. Sooner if probes to it are answered."""
         withdrawn = way.remote.withdrawn
         if withdrawn is None:
             return 0
-        alive = self._health.reaches(*way.pair) and not self._health.doubtful(*way.pair)
+        alive = self._health.reaches(*way.pair) and not self._health.unanswered(*way.pair)
         after_ns = self._policy.join_max_ns if alive else self._policy.hold_down_max_ns
         return withdrawn.at_ns + after_ns
 
-    def wanted(
+    def join_pairs(
         self, conn: MptcpConnection, family: int, *, across: bool = False
     ) -> Iterator[JoinPair]:
-        """Pairs of one rail, or of two."""
+        """Pairs of NICs on one rail, or across rails."""
         for nic in self._health.nics():
             local = of_family(nic, family)
             if local is None:
@@ -83,13 +83,13 @@ class Peers:
 
 
 def join_port(policy: Policy, address: str) -> int:
-    """An IPv6 address, a port and TCP's time stamps do not fit into one header: IPv6 is announced
-    without a port, which means the connection's own."""
+    """The port to announce; 0 means the connection's own. IPv6 addresses are announced without a
+    port, because both and TCP's timestamps do not fit into one header."""
     return 0 if ip_version(address) == 6 else policy.port
 
 
 def remote_at(conn: MptcpConnection, address: str) -> RemoteAddress | None:
-    """Where to join the peer at an address: where it announced, or where it was reached."""
+    """How to join the peer at an address: as announced, or as it was reached before."""
     for remote in conn.remotes.values():
         if remote.address == address and remote.withdrawn is None:
             return remote

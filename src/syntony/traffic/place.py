@@ -104,7 +104,7 @@ def _solve(problem: PlacementProblem, start: Choice | None) -> Choice:
                     board.put(flow, int(start[flow]))
         waiting = [flow for flow in mine.tolist() if board.chosen[flow] == DEAD]
         # The largest first, as in every packing; equal ones in their order.
-        for flow in sorted(waiting, key=lambda f: -problem.wanted[f]):
+        for flow in sorted(waiting, key=lambda f: -problem.ideal_bps[f]):
             row = board.emptiest(flow)
             if row != DEAD:
                 board.put(flow, row)

@@ -21,116 +21,116 @@ class PlainFlow:
         "alive_ns",
         "backoff",
         "claimed",
-        "deaf_ns",
+        "detour_reason",
         "failed",
         "flow",
-        "follows",
-        "heard_ns",
+        "follows_peer",
+        "ignore_peer_until_ns",
         "inode",
         "job",
-        "judge",
-        "kept",
         "moved_ns",
+        "owner_lookups",
         "peer_ns",
+        "peer_received_ns",
         "peer_wire",
         "received",
         "repeats",
-        "requested",
+        "subflow",
         "tried",
         "tries",
         "wait",
         "waits",
-        "ways",
         "wire",
+        "wires",
     )  # fmt: skip
 
     def __init__(self, sample: FlowSample, nic: str | None) -> None:
         self.flow = sample.flow
         self.inode = sample.inode
         self.job: str | None = None
-        """None: not known yet; empty: not ours to manage."""
-        self.requested = 0
-        self.judge = Subflow(sample.flow, nic, SubflowState.UP, sample.at_ns)
+        """None: not known yet; empty: not managed."""
+        self.owner_lookups = 0
+        self.subflow = Subflow(sample.flow, nic, SubflowState.UP, sample.at_ns)
         self.wire = sample.flow
-        """The way of what we send; its own unless it is on a detour."""
+        """4-tuple of the packets sent; its own unless it is on a detour."""
         self.claimed: tuple[FourTuple, ...] = ()
-        """The others that there are."""
-        self.ways: tuple[FourTuple, ...] = ()
-        """Those that are nobody else's."""
+        """All its other wires."""
+        self.wires: tuple[FourTuple, ...] = ()
+        """Those that no other connection may use."""
         self.failed: dict[FourTuple, HoldDown] = {}
-        """Ways on which it stalled."""
+        """Wires on which it stalled."""
         self.tried: set[FourTuple] = set()
-        """Those on which it stalled since anything was acknowledged. The kernel sends again after
-        twice the time each time, a hold-down is soon shorter than that: a way is not tried a second
-        time while there are others."""
-        self.kept: Reason | None = None
+        """Wires on which it stalled since data were last acknowledged. The kernel's timer doubles
+        each time and soon exceeds a hold-down, so none of them is tried again while there are
+        others."""
+        self.detour_reason: Reason | None = None
         """Why it is on a detour."""
-        self.follows = False
-        """It is there because the peer is, not because anything was wrong with what we sent."""
-        self.heard_ns = 0
-        """When the peer was last heard on the way that we follow it on."""
+        self.follows_peer = False
+        """It is on a detour because the peer is, not because its own data stalled."""
+        self.peer_received_ns = 0
+        """When the peer was last received on the detour followed."""
         self.received = sample.bytes_received
         self.backoff = 0
-        """Of the kernel's timer, as last seen."""
+        """Backoff of the kernel's timer at the last sample."""
         self.alive_ns = 0
-        """When it was last seen to have received or delivered anything."""
-        self.deaf_ns = 0
-        """Until then a peer is not followed: it may be following us. Of two that follow each other
-        one has to go back first."""
+        """When it was last seen to receive or deliver data."""
+        self.ignore_peer_until_ns = 0
+        """Until then the peer is not followed: it may be following us. If both follow each other,
+        one has to return first."""
         self.moved_ns: int | None = None
-        """When it was put on another way, until the kernel has sent something again there."""
+        """When it was put on another wire; None once the kernel has retransmitted there."""
         self.repeats = 0
         self.tries = 1
-        """How often the kernel has to have sent something again before the new way is judged."""
+        """Retransmissions by the kernel before a stall on the new wire counts."""
         self.peer_wire = sample.flow
-        """The way on which the peer was last heard, if not on its own."""
+        """The other wire on which the peer was last received, if any."""
         self.peer_ns = 0
         self.waits = False
         """Whether the last sample reported data under way and no progress."""
         self.wait = HoldDown()
-        """Before it goes back to its own way."""
+        """Hold-down before it returns to its own wire."""
 
     @property
     def stuck(self) -> bool:
-        """Whether something of ours is under way that nobody has acknowledged yet."""
-        return self.waits or self.judge.stalled is not None
+        """Whether it has data under way without progress."""
+        return self.waits or self.subflow.stalled is not None
 
     @property
     def detoured(self) -> bool:
         return self.wire != self.flow
 
     def take(self, sample: FlowSample, policy: Policy, partial_ns: int | None = None) -> bool:
-        """Whether it is stalled since this very sample. On a new way that is not judged before the
-        kernel has tried it, which it does by its own timer."""
-        if (sample.bytes_acked, sample.bytes_received) != (self.judge.acked, self.received):
+        """Take a sample; returns whether it shows a new stall. On a new wire a stall counts only
+        after the kernel has retransmitted there, by its own timer."""
+        if (sample.bytes_acked, sample.bytes_received) != (self.subflow.acked, self.received):
             self.alive_ns, self.received = sample.at_ns, sample.bytes_received
         self.backoff = sample.backoff
-        self.waits = sample.bytes_acked == self.judge.acked and sample.unacked > 0
+        self.waits = sample.bytes_acked == self.subflow.acked and sample.unacked > 0
         if not self.waits:
             self.tried.clear()
         if self.moved_ns is None:
-            return self.judge.take(sample, policy, partial_ns)
-        if sample.at_ns <= self.moved_ns:  # how it was before
-            self.judge.take(sample, policy)
-            self.judge.stalled = None
+            return self.subflow.take(sample, policy, partial_ns)
+        if sample.at_ns <= self.moved_ns:  # sampled before the move
+            self.subflow.take(sample, policy)
+            self.subflow.stalled = None
             self.repeats = sample.retransmits
             return False
-        if sample.bytes_acked == self.judge.acked and sample.unacked:
-            self.judge.seen_ns = sample.at_ns
+        if sample.bytes_acked == self.subflow.acked and sample.unacked:
+            self.subflow.seen_ns = sample.at_ns
             if sample.retransmits - self.repeats < self.tries:
                 return False
-            self.judge.acked_ns = sample.at_ns + GRACE_NS
+            self.subflow.acked_ns = sample.at_ns + GRACE_NS
         self.moved_ns = None
-        return self.judge.take(sample, policy, partial_ns)
+        return self.subflow.take(sample, policy, partial_ns)
 
     def put(self, wire: FourTuple, now_ns: int) -> None:
-        """What we send takes this way from now on.
+        """Send on this wire from now on.
 
-        Of another pair of NICs, whose probes are answered, the second retransmission counts: what
-        the peer answers to the first it sends on its way of before, and then it knows."""
+        On another pair of NICs, whose probes are answered, a stall counts from the second
+        retransmission: the peer's reply to the first still takes its old wire."""
         self.wire = wire
         self.tries = 1 if wire[0::2] == self.flow[0::2] else 2
         self.moved_ns = now_ns
-        self.repeats = self.judge.retransmits_now
-        self.judge.stalled = None
-        self.judge.reported = ""
+        self.repeats = self.subflow.retransmits_now
+        self.subflow.stalled = None
+        self.subflow.reported = ""

@@ -23,15 +23,15 @@ class PlacementProblem:
     """(flows + 1,)."""
     ways: Ints
     """Links of each candidate, (candidates, hops); -1 where a path has fewer. Links that all
-    candidates of a flow have in common need not be here: they decide nothing."""
+    candidates of a flow share may be missing: they do not affect the choice."""
     capacity: Floats
     """Of each link, (links,)."""
-    wanted: Floats
-    """What each flow could get if nothing but its own ends were in its way, (flows,)."""
+    ideal_bps: Floats
+    """Ideal rate of each flow: what it would get if only its own ends limited it, (flows,)."""
     priority: NDArray[np.int8]
     """(flows,)."""
     barred: NDArray[np.bool_] | None = None
-    """Candidates that must not be taken (one that a flow is on it may stay on), (candidates,)."""
+    """Candidates that must not be chosen, unless a flow is already on them, (candidates,)."""
 
     @property
     def flows(self) -> int:
@@ -39,7 +39,7 @@ class PlacementProblem:
 
     @property
     def open(self) -> NDArray[np.bool_]:
-        """Candidates that can be taken: alive and not barred, (candidates,)."""
+        """Candidates that can be chosen: alive and not barred, (candidates,)."""
         alive = self.alive
         return alive if self.barred is None else alive & ~self.barred
 
@@ -56,7 +56,7 @@ class PlacementProblem:
         """
         placed = np.flatnonzero(chosen >= 0)
         links = self.ways[chosen[placed]]
-        weights = np.repeat(self.wanted[placed], links.shape[1])
+        weights = np.repeat(self.ideal_bps[placed], links.shape[1])
         found = np.bincount(links.ravel() + 1, weights, len(self.capacity) + 1)
         return np.asarray(found[1:], dtype=np.float64)
 
@@ -92,13 +92,13 @@ def make_problem(flows: Sequence[Flow], links: Sequence[str], capacity: Floats) 
         first=first,
         ways=ways,
         capacity=capacity,
-        wanted=_wanted(flows, ways, first, capacity),
+        ideal_bps=_ideal_bps(flows, ways, first, capacity),
         priority=np.array([flow.priority for flow in flows], dtype=np.int8),
     )
 
 
-def _wanted(flows: Sequence[Flow], ways: Ints, first: NDArray[np.int64], cap: Floats) -> Floats:
-    """Max-min rates over the links that a flow cannot avoid, each class as if alone."""
+def _ideal_bps(flows: Sequence[Flow], ways: Ints, first: NDArray[np.int64], cap: Floats) -> Floats:
+    """Max-min rates over the links that flows cannot avoid, each class as if alone."""
     unavoidable = []
     for number in range(len(flows)):
         mine = ways[first[number] : first[number + 1]]
@@ -111,13 +111,13 @@ def _wanted(flows: Sequence[Flow], ways: Ints, first: NDArray[np.int64], cap: Fl
         links[number, : len(each)] = each
     demand = np.array([np.inf if f.demand_bps is None else f.demand_bps for f in flows])
     weight = np.array([flow.weight for flow in flows], dtype=np.float64)
-    wanted = np.zeros(len(flows))
+    ideal_bps = np.zeros(len(flows))
     for priority in Priority:
         mine = np.array([f.priority is priority for f in flows], dtype=bool)
-        wanted[mine] = max_min(links[mine], cap, weight[mine], demand[mine])
+        ideal_bps[mine] = max_min(links[mine], cap, weight[mine], demand[mine])
     usual = float(np.median(cap[cap > 0])) if (cap > 0).any() else 1.0
-    # Nothing limits it that it cannot avoid: it would fill a usual link.
-    return np.where(np.isfinite(wanted), wanted, usual * weight)
+    # A flow without any unavoidable link would fill a usual link.
+    return np.where(np.isfinite(ideal_bps), ideal_bps, usual * weight)
 
 
 def link_groups(first: NDArray[np.int64], ways: Ints, links: int) -> NDArray[np.int64]:

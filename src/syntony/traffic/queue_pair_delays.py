@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.model import S
-from syntony.traffic.queue_pair_page import TOLD
+from syntony.traffic.queue_pair_page import STAMP_RECORD
 from syntony.wire.queue_pairs import MAX_STAMPS, OneWay, QueuePairFigures, QueuePairsReport
 
 KEEP_NS = 10 * S
@@ -86,7 +86,7 @@ class _End:
             self.bound_ns = max(self.bound_ns, bound_ns)
         self.began_ns = self.began_ns or figures.began_ns
         self.first_sent_ns = self.first_sent_ns or figures.first_sent_ns
-        reported = np.frombuffer(stamps, TOLD)
+        reported = np.frombuffer(stamps, STAMP_RECORD)
         for instant_ns, number, value in reported.tolist():
             self.stamps[number] = Stamp(instant_ns, value, bound_ns)
         while len(self.stamps) > MAX_STAMPS * (KEEP_NS // S):

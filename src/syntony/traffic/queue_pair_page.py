@@ -50,7 +50,7 @@ SLOT = np.dtype(
 """`struct syn_qp_slot`."""
 STAMP = np.dtype([("at_ns", "<i8"), ("number", "<u4"), ("value", "<u4")])
 """`struct syn_qp_stamp`."""
-TOLD = np.dtype([("at_ns", "<i8"), ("number", "<u8"), ("value", "<u4")])
+STAMP_RECORD = np.dtype([("at_ns", "<i8"), ("number", "<u8"), ("value", "<u4")])
 """A stamp as it is reported, `STAMP_BYTES` long."""
 SLOTS_BYTES = HEADER.itemsize + SLOTS * SLOT.itemsize
 RINGS_BYTES = RINGS * STAMPS * STAMP.itemsize
@@ -84,7 +84,7 @@ def ring_offset(slot: int) -> int:
     return SLOTS_BYTES + slot * RINGS_BYTES
 
 
-class PageReader:
+class QueuePairPageReader:
     """Of one page. `before` and `after` are two readings of its first `SLOTS_BYTES`."""
 
     def __init__(self, owner: Owner) -> None:
@@ -194,9 +194,9 @@ class PageReader:
         )
 
     def _reported(self, entries: NDArray[np.void], counted: int, now_ns: int) -> bytes:
-        """Those that can be, as `TOLD`. Of numbers the low 32 bits are there; `counted` is above
-        all of them."""
-        reported = np.zeros(len(entries), TOLD)
+        """The valid stamps, as `STAMP_RECORD`. Entries have the low 32 bits of their numbers;
+        `counted` is above all of them."""
+        reported = np.zeros(len(entries), STAMP_RECORD)
         reported["at_ns"], reported["value"] = entries["at_ns"], entries["value"]
         below = (np.uint64(counted) - entries["number"].astype(np.uint64)) & np.uint64(0xFFFFFFFF)
         reported["number"] = np.uint64(counted) - below
@@ -215,7 +215,7 @@ def _entries(ring: NDArray[np.void], begin: int, end: int) -> NDArray[np.void]:
 def thinned(stamps: bytes, most: int) -> bytes:
     """At most so many of them, those whose number is a multiple of a power of two: both ends of a
     queue pair keep the same ones."""
-    reported = np.frombuffer(stamps, TOLD)
+    reported = np.frombuffer(stamps, STAMP_RECORD)
     mask = 0
     while len(reported) > most:
         mask = mask << 1 | 1
@@ -225,7 +225,7 @@ def thinned(stamps: bytes, most: int) -> bytes:
 
 def shifted(stamps: bytes, offsets_ns: Iterable[int]) -> bytes:
     """Every instant later by its offset."""
-    reported = np.frombuffer(stamps, TOLD).copy()
+    reported = np.frombuffer(stamps, STAMP_RECORD).copy()
     reported["at_ns"] += np.fromiter(offsets_ns, np.int64, len(reported))
     return reported.tobytes()
 

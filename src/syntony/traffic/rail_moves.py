@@ -1,4 +1,4 @@
-"""Moves what processes send by queue pairs from one rail to another, by orders to avoid one. Pure.
+"""Move what processes send by queue pairs from one rail to another, by orders to avoid one. Pure.
 
 A process spreads what it sends to a peer over its rails. By one that it is to avoid it sends
 nothing new; the queue pairs stay as they are. Failover goes first: a move ends when the rail that
@@ -40,7 +40,7 @@ NOT_LEFT = "the process still sends by the rail"
 
 
 class RailOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller wants of one process."""
+    """A controller's order for one process."""
 
     move_id: str
     process: int
@@ -102,7 +102,7 @@ class RailMoves:
         acting: Callable[[], bool],
         tell: Callable[[Outcome], None],
     ) -> None:
-        self._policy, self._health, self._acting, self._tell = policy, health, acting, tell
+        self._policy, self._health, self._acting, self._report = policy, health, acting, tell
         self._rails: dict[_Key, ReportedFlow] = {}
         self._moves: dict[_Key, _Move] = {}
 
@@ -118,12 +118,12 @@ class RailMoves:
 
     @property
     def moved_to(self) -> Mapping[PacedPath, ProcessPath]:
-        """Rails that are to be avoided, to those that stand in."""
+        """Rails to be avoided → the rails that stand in."""
         return {key: move.order.instead for key, move in self._moves.items()}
 
     @property
     def moving(self) -> frozenset[PacedPath]:
-        """Those that processes have not left yet."""
+        """Rails that processes have not left yet."""
         return frozenset(key for key, move in self._moves.items() if not move.done)
 
     def order(self, order: RailOrder, now_ns: int) -> list[Instruction]:
@@ -146,7 +146,7 @@ class RailMoves:
         return [self._avoid(key, now_ns), self._note(order, reason)]
 
     def confirm(self, moves: frozenset[str]) -> None:
-        """The controller has found that these helped."""
+        """Moves that the controller found to help."""
         for move in self._moves.values():
             if move.order.move_id in moves:
                 move.guard_ns = None
@@ -156,7 +156,7 @@ class RailMoves:
         return min((move.due_ns() for move in self._moves.values()), default=None)
 
     def look(self, now_ns: int) -> list[Instruction]:
-        """What is to be done now; `now_ns` is CLOCK_MONOTONIC."""
+        """What to do now; `now_ns` is CLOCK_MONOTONIC."""
         if self._moves and not self._acting():
             for move in self._moves.values():
                 self._end_pending(move, NOT_MOVABLE, now_ns)
@@ -164,7 +164,7 @@ class RailMoves:
         return [each for key in list(self._moves) for each in self._look_at(key, now_ns)]
 
     def _refusal(self, key: _Key, order: RailOrder) -> str:
-        """Why an order cannot be obeyed; empty if it can."""
+        """Why an order cannot be carried out; empty if it can."""
         rail, known = self._rails.get(key), self._moves.get(key)
         if rail is None:
             return GONE
@@ -261,7 +261,7 @@ class RailMoves:
 
     def _outcome(self, move_id: str, result: str, now_ns: int, *, tried: bool = False) -> None:
         tried = tried or result in {"moved", "reverted"}
-        self._tell(Outcome(move_id=move_id, result=result, at_ns=now_ns, tried=tried))
+        self._report(Outcome(move_id=move_id, result=result, at_ns=now_ns, tried=tried))
 
     @staticmethod
     def _avoid(key: _Key, now_ns: int) -> Avoid:

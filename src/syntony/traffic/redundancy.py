@@ -1,7 +1,7 @@
 """Whether a connection has a living path on every rail that both hosts have. Pure.
 
-A connection that lacks one for `DEGRADED_NS` is degraded: it works, and it would not survive the
-next failure, or gets less than its share. That is reported, with what is in the way of each path.
+A connection that lacks one for `DEGRADED_NS` is degraded: it works, but it may not survive the
+next failure, or gets less than its share. That is reported, with the obstacle of each path.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ DEGRADED_NS = 5 * S
 
 
 class Redundancy:
-    """Looks at one connection at a time; what it has found is kept in the connection."""
+    """Checks one connection at a time; its state is in the connection."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
 
     def check(self, turn: Turn, living: Collection[Subflow]) -> None:
-        """Take note of how many rails have a living path now.
+        """Check how many rails have a living path now.
 
         Args:
-            turn: to be informed what has changed.
-            living: subflows that carry data as far as anyone knows.
+            turn: takes notes and due times.
+            living: subflows that carry data as far as is known.
         """
         conn = turn.conn
         if not conn.local:
@@ -64,7 +64,7 @@ class Redundancy:
         conn.short_since_ns = conn.degraded = None
 
     def missing(self, conn: MptcpConnection, living: Collection[Subflow]) -> list[LocalNic]:
-        """Our NICs that should have a living path and have none. Of a peer that is not in the plan
+        """Local NICs that should have a living path and have none. If the peer is not in the plan,
         every rail is expected."""
         family = ip_version(conn.local)
         planned = {
@@ -83,7 +83,7 @@ class Redundancy:
         ]
 
     def _obstacle(self, conn: MptcpConnection, nic: LocalNic, now_ns: int) -> str:
-        """Why a NIC has no path, as far as anyone knows here."""
+        """Why a NIC has no path, as far as this host knows."""
         remotes = [each.address for each in conn.remotes.values() if each.rail == nic.rail]
         dead = (self._health.dead(nic.name, at) or conn.withdrawn(at) for at in [*remotes, ""])
         reason = next((each for each in dead if each is not None), None)
@@ -100,7 +100,7 @@ class Redundancy:
         return f"{nic.name}: {why}"
 
     def _no_join(self, conn: MptcpConnection, pairs: list[Pair], now_ns: int) -> str:
-        """Why we have not joined the peer."""
+        """Why this host has not joined the peer."""
         if not pairs:
             return "the peer has announced no address of its rail"
         failed = sum(conn.tries(*pair).count for pair in pairs)

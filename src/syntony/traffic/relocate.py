@@ -1,4 +1,4 @@
-"""Carries orders to move subflows out, step by step; what it has not finished it tries no further.
+"""Carry out orders to move subflows, step by step. Orders that cannot be finished are cancelled.
 
 See `syntony.traffic.moving` for the steps. Failover goes first: a path that dies under a move ends
 the move, never the other way round.
@@ -19,16 +19,16 @@ from syntony.traffic.steering import Steering
 from syntony.traffic.turn import Turn
 
 WARM_NS = 30 * MS
-"""Both carry data for so long, a dozen round trips of an idle fabric, in which the new one's window
-opens: else the move itself would cost a slow start."""
+"""Both subflows carry data for this long, a dozen round trips of an idle fabric, in which the
+window of the new one opens: otherwise the move would cost a slow start."""
 GIVE_UP_NS = 2 * S
-"""A move that has not come to its end by then is called off."""
+"""A move that is not finished within this time is cancelled."""
 
 GONE, MOVING, IN_HAND = (
     "no such subflow (any more)", "a move of this flow is under way", "failover has it in hand",
 )  # fmt: skip
 PASSING = {GONE, MOVING, IN_HAND}
-"""Refusals that say nothing of the path: the flow may be moved there a while later."""
+"""Refusals that do not concern the path: the flow may be moved there later."""
 
 
 class Relocation:
@@ -41,7 +41,7 @@ class Relocation:
         """Oldest first."""
 
     def refusal(self, conns: Mapping[int, MptcpConnection], order: MoveOrder) -> str:
-        """Why an order cannot be obeyed; empty if it can."""
+        """Why an order cannot be carried out; empty if it can."""
         conn = conns.get(order.token)
         if conn is None:
             return "no such connection here"
@@ -84,25 +84,25 @@ class Relocation:
     def begin(
         self, conns: Mapping[int, MptcpConnection], order: MoveOrder, now_ns: int
     ) -> Turn | None:
-        """The first step of an order; None where it cannot be obeyed."""
+        """The first step of an order; None if it cannot be carried out."""
         why = self.refusal(conns, order)
         if why:
-            self._tell(order, why, now_ns, tried=why not in PASSING)
+            self._report(order, why, now_ns, tried=why not in PASSING)
             return None
         turn = Turn(conns[order.token], now_ns, [], [])
         self._make(turn, order, order.port)
         return turn
 
     def confirm(self, conns: Iterable[MptcpConnection], moves: frozenset[str]) -> None:
-        """The controller has found that these helped."""
+        """Moves that the controller found to help."""
         for conn in conns:
             for flow, guard in list(conn.guards.items()):
                 if guard.order.move_id in moves:
                     del conn.guards[flow]
 
     def advance(self, turn: Turn) -> None:
-        """The next step of whatever is under way on one connection."""
-        self._look_back(turn)
+        """The next step of the moves under way on one connection."""
+        self._check_guards(turn)
         for moving in list(turn.conn.moving.values()):
             self._advance(turn, moving)
 
@@ -110,11 +110,11 @@ class Relocation:
         new = turn.conn.subflows.get(moving.new)
         old = turn.conn.subflows.get(moving.order.flow)
         if new is None:
-            self._call_off(turn, moving, old, "the new subflow did not come up, or went again")
+            self._cancel(turn, moving, old, "the new subflow did not come up, or went again")
         elif old is None:
             self._done(turn, moving, new)
         elif turn.now_ns >= moving.began_ns + GIVE_UP_NS:
-            self._call_off(turn, moving, old, "the old subflow could not be ended in time")
+            self._cancel(turn, moving, old, "the old subflow could not be ended in time")
         elif new.state is SubflowState.UP:
             self._drain(turn, moving, old, new)
 
@@ -123,13 +123,13 @@ class Relocation:
         remote = remote_at(conn, flow.remote)
         subflow = conn.subflows[flow]
         if remote is None or subflow.nic is None:
-            self._tell(order, "the peer cannot be joined", turn.now_ns)
+            self._report(order, "the peer cannot be joined", turn.now_ns)
             return
         reason = Reason(order.cause, order.evidence, turn.now_ns, turn.now_ns)
         way = JoinPair(subflow.nic, flow.local, remote)
         new = self._steering.create(turn, way, reason, flow, port)
         if new is None:
-            self._tell(order, "the second's budget of actions is spent", turn.now_ns)
+            self._report(order, "the second's budget of actions is spent", turn.now_ns)
             return
         conn.guards.pop(flow, None)
         conn.moving[way.pair] = Moving(order, new, way.nic, turn.now_ns, subflow.meter.bps)
@@ -160,15 +160,15 @@ class Relocation:
         del turn.conn.moving[moving.pair]
         if moving.order.cause is Cause.DEAD_MAN:
             turn.conn.placed.pop(new.pair, None)
-            self._tell(moving.order, "reverted", turn.now_ns)
+            self._report(moving.order, "reverted", turn.now_ns)
             return
         turn.conn.placed[new.pair] = new.flow.local_port
         due_ns = turn.now_ns + self._policy.confirm_ns
         turn.conn.guards[new.flow] = Guard(moving.order, moving.before_bps, due_ns)
         turn.dues.append(due_ns)
-        self._tell(moving.order, "moved", turn.now_ns)
+        self._report(moving.order, "moved", turn.now_ns)
 
-    def _call_off(self, turn: Turn, moving: Moving, old: Subflow | None, why: str) -> None:
+    def _cancel(self, turn: Turn, moving: Moving, old: Subflow | None, why: str) -> None:
         del turn.conn.moving[moving.pair]
         if old is not None and moving.retired_ns is not None:
             reason = Reason(moving.order.cause, why, turn.now_ns, turn.now_ns)
@@ -181,10 +181,10 @@ class Relocation:
                     retired=False,
                 )
             )
-        self._tell(moving.order, why, turn.now_ns)
+        self._report(moving.order, why, turn.now_ns)
 
-    def _look_back(self, turn: Turn) -> None:
-        """Moves that nobody has confirmed: back to any path if they made it worse."""
+    def _check_guards(self, turn: Turn) -> None:
+        """Check unconfirmed moves; undo those that made it worse."""
         conn = turn.conn
         for flow, guard in list(conn.guards.items()):
             subflow = conn.subflows.get(flow)
@@ -213,6 +213,6 @@ class Relocation:
         if not subflow.stalled and self._steering.fault(turn.conn, subflow) is None:
             self._make(turn, order, None)
 
-    def _tell(self, order: MoveOrder, result: str, now_ns: int, *, tried: bool = True) -> None:
+    def _report(self, order: MoveOrder, result: str, now_ns: int, *, tried: bool = True) -> None:
         outcome = Outcome(move_id=order.move_id, result=result, at_ns=now_ns, tried=tried)
         self.outcomes.append(outcome)

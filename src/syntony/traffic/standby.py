@@ -1,4 +1,4 @@
-"""Puts subflows on standby whose delay costs a connection more than they carry. Pure.
+"""Put subflows on standby whose delay costs a connection more than they carry. Pure.
 
 Data in order wait for the slowest subflow that has a part of them. A job that sends a message and
 waits for the answer (a step of a collective) waits for the slow path's round trip every time, while
@@ -32,10 +32,10 @@ from syntony.traffic.round_trips import LOOK_NS, LOOKS, RoundTripExcess, RoundTr
 from syntony.traffic.turn import Turn
 
 MIN_EXCESS_NS = 1 * MS
-"""A smaller difference is a busy host's, as far as probes of loaded machines can tell."""
+"""A smaller difference may be due to a busy host, as probes of loaded machines show."""
 MIN_RATIO = 2
-"""And the round trip must be so many times the fastest sibling's: queues of a shared fabric make
-one path half as slow again now and then."""
+"""Minimum ratio of the round trip to the fastest sibling's: queues of a shared fabric make one path
+half as slow again now and then."""
 MIN_GAIN = 1.05
 """Times what the connection sent before that it must send without the path: rates of a steady job
 vary by a few per cent."""
@@ -58,7 +58,7 @@ TRIALS = _Trials()
 
 
 class Standby:
-    """Looks at one connection at a time; what it has found is kept in the subflows.
+    """Checks one connection at a time; its state is in the subflows.
 
     Args:
         policy: hold-downs, and how many paths a connection must keep.
@@ -72,7 +72,7 @@ class Standby:
         self._round_trips = round_trips
 
     def concerns(self, conn: MptcpConnection) -> bool:
-        """Whether a look at a connection may change anything."""
+        """Whether a check of a connection may change anything."""
         subflows = conn.up()
         if len(subflows) < 2 or not conn.job:
             return False
@@ -86,9 +86,9 @@ class Standby:
         """Put the subflow that costs most on standby, and take those back that need not be.
 
         Args:
-            turn: to be informed what is to be done.
-            living: subflows that carry data, or could, as far as anyone knows.
-            acting: whether anything may be touched.
+            turn: takes instructions and due times.
+            living: subflows that carry data, or could, as far as is known.
+            acting: whether anything may be changed.
         """
         if turn.conn.inherited and acting:
             turn.conn.inherited = False
@@ -102,8 +102,8 @@ class Standby:
 
     @staticmethod
     def _inherit(turn: Turn) -> None:
-        """Begin with every subflow in use, whatever an agent before us has ordered."""
-        reason = Reason(Cause.JOIN, "the agent began anew", turn.now_ns, turn.now_ns)
+        """Put every subflow into use, whatever a previous agent has ordered."""
+        reason = Reason(Cause.JOIN, "the agent was restarted", turn.now_ns, turn.now_ns)
         turn.out.extend(
             Retire(
                 token=turn.conn.token, job=turn.job, flow=each.flow, reason=reason, retired=False

@@ -1,7 +1,7 @@
-"""What one connection needs now: leave dead paths, replace stalled ones, take good ones into use.
+"""Decide what one connection needs now: leave dead paths, replace stalled ones, join working ones.
 
-`Steering.settle` looks at the present state only, so it may be called at any time, and repeatedly:
-the next call finds what a lost event would have reported.
+`Steering.settle` depends on the present state only, so it may be called at any time, and
+repeatedly: the next call makes up for a lost event.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from syntony.traffic.connection import (
     Subflow,
     SubflowState,
 )
-from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import (
@@ -35,20 +34,21 @@ from syntony.traffic.peers import JoinPair, Peers, join_port, remote_at
 from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.redundancy import DEGRADED_NS, Redundancy
 from syntony.traffic.round_trips import RoundTrips
+from syntony.traffic.source_ports import SourcePorts
 from syntony.traffic.standby import Standby
 from syntony.traffic.turn import Turn
 
-_WILLING = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
-"""Nothing is wrong with the path that is left."""
+_VOLUNTARY = {Cause.SURPLUS, Cause.CONTENTION, Cause.DEAD_MAN}
+"""Causes for which the path that is left still works."""
 LOOK_AGAIN_NS = 100 * MS
-"""Between two looks at a hanging subflow whose path is not probed; others are sampled seldom."""
+"""Interval of checks of a hanging subflow on an unanswered path."""
 MAX_JOIN_ATTEMPTS = 4
-"""Failed joins, from as many ports, after which a pair of NICs is given up, whatever is known of
-it: with four ports one in sixteen connections finds none that avoids one of two spines."""
+"""Failed joins, each from another port, after which other pairs of NICs are tried across rails:
+with four ports one in sixteen connections finds none that avoids one of two spines."""
 
 
 class Steering:
-    """Decides for one connection at a time; owns no connection."""
+    """Decides for one connection at a time; keeps no connection."""
 
     def __init__(self, policy: Policy, health: Health, seed: int) -> None:
         self._policy = policy
@@ -59,28 +59,28 @@ class Steering:
         self._redundancy = Redundancy(health)
         self.round_trips = RoundTrips()
         self.standby = Standby(policy, health, self.round_trips)
-        self.ports = Ports(policy, seed)
+        self.ports = SourcePorts(policy, seed)
         self.stopped = False
-        self.heard_ns: int | None = None
-        """Until when the kernel's events have been read; None: until now."""
+        self.events_read_ns: int | None = None
+        """All kernel events up to this time have been read; None: up to now."""
 
     @property
     def acting(self) -> bool:
-        """Whether anything may be touched."""
+        """Whether anything may be changed."""
         return self._policy.mode is FailoverMode.ACT and not self.stopped
 
     def settle(self, conn: MptcpConnection, now_ns: int) -> Turn:
-        """What to do now, and when to look again."""
+        """What to do now, and when to evaluate again."""
         turn = Turn(conn, now_ns, [], [])
         if conn.job:
             self._leave(turn)
-            self._renew(turn)
-            self._count_alone(turn)
+            self._replace_stalled(turn)
+            self._update_alone(turn)
             self.standby.check(turn, self.living(conn), acting=self.acting)
             if self.acting and conn.local:
                 call = conn.accepted and self._needs_cross_rail(turn)
                 self._announcer.announce(turn, ip_version(conn.local), call=call)
-                self._make_up(turn, ip_version(conn.local))
+                self._assume_announcements(turn, ip_version(conn.local))
                 self._join(turn, ip_version(conn.local))
                 self._trim(turn)
                 self._redundancy.check(turn, self.living(conn))
@@ -99,25 +99,25 @@ class Steering:
         return self._health.dead(subflow.nic, flow.remote) or conn.withdrawn(flow.remote)
 
     def living(self, conn: MptcpConnection) -> list[Subflow]:
-        """Subflows that carry data as far as anyone knows."""
+        """Subflows that carry data as far as is known."""
         return [
             subflow
             for subflow in conn.up()
             if subflow.stalled is None and self.fault(conn, subflow) is None
         ]
 
-    def _count_alone(self, turn: Turn) -> None:
-        """Since when nothing that is beyond doubt carries data."""
+    def _update_alone(self, turn: Turn) -> None:
+        """Update since when the connection has no living subflow on an answered path."""
         conn = turn.conn
-        if any(not self._doubtful(each) for each in self.living(conn)):
+        if any(not self._unanswered(each) for each in self.living(conn)):
             conn.alone_ns = None
             conn.called = False
         elif conn.alone_ns is None:
             conn.alone_ns = turn.now_ns
 
     def _needs_cross_rail(self, turn: Turn) -> bool:
-        """Whether it has been alone for so long that two ends which were each informed of another
-        path's death, and find together by themselves, would have."""
+        """Whether it has had no sure path for so long that two ends that learnt of different dead
+        paths would have found a common one by themselves."""
         if turn.conn.alone_ns is None:
             return False
         from_ns = turn.conn.alone_ns + 2 * self._policy.join_ns
@@ -125,31 +125,31 @@ class Steering:
             turn.dues.append(from_ns)
         return turn.now_ns >= from_ns
 
-    def _doubtful(self, subflow: Subflow) -> bool:
-        return self._health.doubtful(*subflow.pair)
+    def _unanswered(self, subflow: Subflow) -> bool:
+        return self._health.unanswered(*subflow.pair)
 
     def _is_outlived(self, conn: MptcpConnection, subflow: Subflow) -> bool:
         return any(self._outlives(each, subflow) for each in self.living(conn))
 
     def _outlives(self, subflow: Subflow, other: Subflow) -> bool:
-        """Whether data were acknowledged over one subflow well after they stopped on another. Where
-        the peer answers no probes, this is the only way to distinguish them."""
+        """Whether data were acknowledged on one subflow well after they stopped on another. If the
+        peer replies to no probes, only this distinguishes them."""
         silent_ns = self._policy.silence_ns
         later = subflow.moved_ns > other.acked_ns + silent_ns
-        return later and self._health.mute(subflow.flow.remote)
+        return later and self._health.is_unresponsive(subflow.flow.remote)
 
     # --- leaving ---
 
     def _leave(self, turn: Turn) -> None:
-        """End subflows on dead paths, and those that would not come up."""
+        """End subflows on dead paths, and those that did not come up in time."""
         for subflow in list(turn.conn.subflows.values()):
             reason = self.fault(turn.conn, subflow)
             if subflow.state is SubflowState.COMING:
                 late_ns = subflow.since_ns + self._policy.join_ns
-                heard_ns = turn.now_ns if self.heard_ns is None else self.heard_ns
+                events_read_ns = turn.now_ns if self.events_read_ns is None else self.events_read_ns
                 if subflow.one_of and turn.conn.carries(subflow.pair):
                     self._drop(turn, subflow, "another one is up")
-                elif reason is not None or heard_ns >= late_ns:
+                elif reason is not None or events_read_ns >= late_ns:
                     self._give_up(turn, subflow)
                 else:
                     turn.dues.append(late_ns)
@@ -157,7 +157,7 @@ class Steering:
                 self.end(turn, subflow, reason)
 
     def _give_up(self, turn: Turn, subflow: Subflow) -> None:
-        """A subflow that did not come up: nothing was lost, the next port is tried."""
+        """End a subflow that did not come up. No data are lost; the next port is tried."""
         flow = subflow.flow
         self._drop(turn, subflow, "no answer to the join")
         self.ports.avoid(flow.local, flow.remote, flow.local_port)
@@ -168,7 +168,7 @@ class Steering:
 
     @staticmethod
     def _drop(turn: Turn, subflow: Subflow, why: str) -> None:
-        """Have done with one that is not up."""
+        """End a subflow that is not up."""
         flow = subflow.flow
         del turn.conn.subflows[flow]
         turn.conn.ended.append(flow)
@@ -176,37 +176,37 @@ class Steering:
         turn.out.append(Destroy(token=turn.conn.token, job=turn.job, flow=flow, reason=reason))
 
     def end(self, turn: Turn, subflow: Subflow, reason: Reason) -> None:
-        """End one, provided enough others live; else say so, once."""
+        """End a subflow if enough others live; otherwise note that, once."""
         conn, flow, pair = turn.conn, subflow.flow, subflow.pair
         others = [each for each in self.living(conn) if each is not subflow]
         sure = [
-            each for each in others if not self._doubtful(each) or self._outlives(each, subflow)
+            each for each in others if not self._unanswered(each) or self._outlives(each, subflow)
         ]
         wanted = max(1, self._policy.min_paths)
         if len(sure) < wanted <= len(others):
-            # What remains may be dying as well, a moment later: then this is no matter of one path.
+            # The others may be dying as well: then the fault is not in one path.
             turn.dues.append(turn.now_ns + self._policy.settle_ns)
             return
         if len(others) < wanted:
-            self._tell(turn, subflow, "keep-last-path", reason)
+            self._note(turn, subflow, "keep-last-path", reason)
             return
         if not self.acting:
-            self._tell(turn, subflow, "would-leave", reason)
+            self._note(turn, subflow, "would-leave", reason)
             return
         if not self._allowed(turn):
             return
         del conn.subflows[flow]
-        if reason.cause not in _WILLING:
+        if reason.cause not in _VOLUNTARY:
             conn.lost[pair] = reason
         if reason.cause is Cause.FABRIC:
             conn.stalls.setdefault(pair, HoldDown()).failed(turn.now_ns, self._policy)
         new = sure[0].flow
         conn.ended.append(flow)
         turn.out.append(Destroy(token=conn.token, job=turn.job, flow=flow, reason=reason, new=new))
-        # After the destruction: the kernel sends it over the first subflow it has.
+        # After the end of the subflow: the kernel sends this over the first one that it has.
         nic, _ = pair
         in_use = any(each.nic == nic for each in others)
-        if reason.cause not in _WILLING | {Cause.PEER} and nic in conn.announced and not in_use:
+        if reason.cause not in _VOLUNTARY | {Cause.PEER} and nic in conn.announced and not in_use:
             number = conn.announced.pop(nic)
             turn.out.append(
                 Withdraw(
@@ -218,14 +218,14 @@ class Steering:
             )
 
     def _allowed(self, turn: Turn) -> bool:
-        """Whether the second's budget has room; if not, it will be looked at again."""
+        """Whether the budget of this second allows an action; otherwise schedules another check."""
         if self._budget.take(turn.now_ns):
             return True
         turn.dues.append(turn.now_ns + max(1, self._budget.wait_ns))
         return False
 
     @staticmethod
-    def _tell(turn: Turn, subflow: Subflow, action: str, reason: Reason) -> None:
+    def _note(turn: Turn, subflow: Subflow, action: str, reason: Reason) -> None:
         reported = f"{action} {reason.cause}"
         if subflow.reported != reported:
             subflow.reported = reported
@@ -241,23 +241,23 @@ class Steering:
 
     # --- replacing ---
 
-    def _renew(self, turn: Turn) -> None:
-        """Stalled subflows between NICs that live: the fabric has lost this flow's way."""
+    def _replace_stalled(self, turn: Turn) -> None:
+        """Replace stalled subflows between live NICs: the fabric drops this flow's path."""
         conn = turn.conn
         for subflow in list(conn.subflows.values()):
             flow = subflow.flow
             if subflow.stalled is None or self.fault(conn, subflow) is not None:
                 continue
-            if self._doubtful(subflow) and not self._is_outlived(conn, subflow):
-                # No matter of this flow's way: the probes will tell of the pair, or where the peer
-                # answers none, the data that go over others instead.
+            if self._unanswered(subflow) and not self._is_outlived(conn, subflow):
+                # The pair itself may be dead. Its probes will show it or, if the peer replies to
+                # none, the data on other subflows.
                 turn.dues.append(turn.now_ns + LOOK_AGAIN_NS)
                 continue
             self.ports.avoid(flow.local, flow.remote, flow.local_port)
             if len(self.living(conn)) >= max(1, self._policy.min_paths):
                 self.end(turn, subflow, subflow.stalled)
             elif not self.acting:
-                self._tell(turn, subflow, "would-replace", subflow.stalled)
+                self._note(turn, subflow, "would-replace", subflow.stalled)
             elif not any(each.state is SubflowState.COMING for each in conn.subflows.values()):
                 self._replace(turn, subflow, subflow.stalled)
 
@@ -266,7 +266,7 @@ class Steering:
         flow = subflow.flow
         remote = remote_at(turn.conn, flow.remote)
         if remote is None:
-            self._tell(turn, subflow, "keep-last-path", reason)
+            self._note(turn, subflow, "keep-last-path", reason)
             return
         way = JoinPair(subflow.nic or "", flow.local, remote)
         due_ns = self._alone_from_ns(turn.conn, way)
@@ -275,15 +275,15 @@ class Steering:
         else:
             self._begin(turn, way, reason, replaces=flow)
 
-    # --- taking into use ---
+    # --- joining ---
 
     def _join(self, turn: Turn, family: int) -> None:
-        """Rail to rail, one subflow over every pair that is fit; made by the initiator."""
+        """Join rail to rail, one subflow over every usable pair; the initiator does this."""
         conn = turn.conn
         if not self._initiates(turn):
             return
         alone = not self.living(conn)
-        for way in self._peers.wanted(conn, family):
+        for way in self._peers.join_pairs(conn, family):
             if conn.uses(way.pair) or self._health.dead(*way.pair) is not None:
                 continue
             due_ns = self._alone_from_ns(conn, way) if alone else self._joined_from_ns(conn, way)
@@ -295,14 +295,14 @@ class Steering:
             self._health.dead(*way.pair) is None
             and way.remote.withdrawn is None
             and conn.tries(*way.pair).count < MAX_JOIN_ATTEMPTS
-            for way in self._peers.wanted(conn, family)
+            for way in self._peers.join_pairs(conn, family)
         ):
             self._join_across(turn, family)
 
     def _initiates(self, turn: Turn) -> bool:
-        """Whether it is ours to join. Of a connection older than we are that is a guess from ports:
-        where nobody joins for long, neither end takes itself for the initiator, and one after the
-        other tries."""
+        """Whether this end makes joins. For a connection older than this process the initiator is
+        guessed from the ports. If nobody joins for long, neither end takes itself for the
+        initiator, so one after the other tries."""
         conn = turn.conn
         if not conn.accepted or not conn.guessed or conn.short_since_ns is None:
             return not conn.accepted
@@ -313,24 +313,24 @@ class Steering:
         return turn.now_ns >= due_ns
 
     def _joined_from_ns(self, conn: MptcpConnection, way: JoinPair) -> int:
-        """When to join over a pair while other paths live: hold-downs are waited for."""
+        """When to join over a pair while other paths live: after its hold-downs."""
         return max(
             conn.free_from_ns(*way.pair),
             self._health.usable_from_ns(*way.pair),
-            self._peers.given_back_ns(way),
+            self._peers.withdrawn_retry_ns(way),
         )
 
     def _alone_from_ns(self, conn: MptcpConnection, way: JoinPair) -> int:
-        """When to join over a pair while nothing else lives: the first path that is seen alive is
-        used at once; only joins that failed since then are a reason to wait."""
-        sure = self._health.reaches(*way.pair) and not self._health.doubtful(*way.pair)
+        """When to join over a pair while no other path lives: at once if it is alive, unless joins
+        have failed since it recovered."""
+        sure = self._health.reaches(*way.pair) and not self._health.unanswered(*way.pair)
         due_ns = conn.tries(*way.pair).free_from_ns(self._health.revived_ns(*way.pair))
-        return due_ns if sure else max(due_ns, self._peers.given_back_ns(way))
+        return due_ns if sure else max(due_ns, self._peers.withdrawn_retry_ns(way))
 
     def _join_across(self, turn: Turn, family: int) -> None:
-        """Join where no rail is left with both NICs alive, as far as known: across rails, or to an
-        address that the peer withdrew and may have again, for no path is left to announce it on.
-        Not every fabric routes between rails; the handshake shows whether this one does."""
+        """If no rail is known to have both NICs alive, join across rails, or to an address that the
+        peer withdrew and may have again without a path to announce it. Not every fabric routes
+        between rails; the handshake shows whether this one does."""
         conn = turn.conn
         if any(each.state is SubflowState.COMING for each in conn.subflows.values()):
             return
@@ -340,7 +340,7 @@ class Steering:
         ways = [
             way
             for across in (False, True)
-            for way in self._peers.wanted(conn, family, across=across)
+            for way in self._peers.join_pairs(conn, family, across=across)
             if not conn.uses(way.pair) and self._health.dead(*way.pair) is None
         ]
         ways.sort(key=lambda way: not self._health.reaches(*way.pair))
@@ -353,25 +353,25 @@ class Steering:
             self.create(turn, way, reason)
             return
 
-    def _make_up(self, turn: Turn, family: int) -> None:
-        """For announcements that were missed: by an agent that was not there yet (the peer repeats
-        them, but in its own good time), or in a crowd. Only where the peer's agent answers probes;
-        if it has not announced the address, its kernel refuses the join, which costs a packet."""
+    def _assume_announcements(self, turn: Turn, family: int) -> None:
+        """Assume announcements that this agent may have missed, because it was not running or had
+        too many events; the peer repeats them only seldom. Only for addresses that reply to probes.
+        If one was not announced, the peer's kernel refuses the join, which costs a packet."""
         conn = turn.conn
-        if conn.accepted or not self._peers.unheard(conn, family):
+        if conn.accepted or not self._peers.unannounced(conn, family):
             return
-        if turn.now_ns >= conn.heard_by_ns:
-            conn.heard_by_ns = turn.now_ns + ANNOUNCED_NS
+        if turn.now_ns >= conn.announced_by_ns:
+            conn.announced_by_ns = turn.now_ns + ANNOUNCED_NS
             nics = {nic.rail: nic.name for nic in self._health.nics()}
             self._peers.assume(
                 conn,
                 family,
                 lambda address, rail: self._health.reaches(nics.get(rail, ""), address),
             )
-        turn.dues.append(conn.heard_by_ns)
+        turn.dues.append(conn.announced_by_ns)
 
     def _trim(self, turn: Turn) -> None:
-        """One subflow a pair is enough; the initiator decides which, when both are settled."""
+        """End all but one subflow of each pair; the initiator chooses, after their hold-down."""
         if turn.conn.accepted or turn.conn.moving:
             return
         seen: set[tuple[str | None, str]] = set()
@@ -394,7 +394,7 @@ class Steering:
     def _begin(
         self, turn: Turn, way: JoinPair, reason: Reason, replaces: FourTuple | None = None
     ) -> None:
-        """One join, or several at a time where most would fail."""
+        """Start one join, or several at once on a partially reachable pair, where most fail."""
         partial = self._health.is_partial(*way.pair)
         for _ in range(TOGETHER_PARTIAL if partial else 1):
             self.create(turn, way, reason, replaces, one_of=partial)
@@ -409,11 +409,11 @@ class Steering:
         *,
         one_of: bool = False,
     ) -> FourTuple | None:
-        """Begin one, from a chosen port or any; None: not now, the second's budget is spent."""
+        """Start a join, from a given port or any. None if the budget of this second is spent."""
         if not self._allowed(turn):
             return None
         conn, remote = turn.conn, way.remote
-        remote.withdrawn = None  # the handshake will tell
+        remote.withdrawn = None  # the handshake shows whether it still is
         if port is None:
             port = self._port(conn, way)
         flow = FourTuple(way.local, port, remote.address, remote.port)
@@ -440,14 +440,14 @@ class Steering:
             return Reason(Cause.JOIN, "both NICs are of one rail", now_ns, now_ns)
         away_ns = now_ns - lost.at_ns
         if lost.cause is Cause.FABRIC and away_ns < self._policy.hold_down_ns:
-            return lost  # another way between the same NICs: nothing has come back
+            return lost  # another path between the same NICs: nothing has recovered
         if self._health.is_partial(*pair):
             reported = f"{lost.cause}, {away_ns // MS} ms ago; some source ports are still silent"
             return Reason(Cause.RETURN, reported, now_ns, now_ns)
         return Reason(Cause.RETURN, f"{lost.cause}, {away_ns // MS} ms ago", now_ns, now_ns)
 
     def _port(self, conn: MptcpConnection, way: JoinPair) -> int:
-        """The one that was chosen for the pair, once; if it leads nowhere, any other."""
+        """The port that the controller chose for the pair, once; any other if it failed."""
         placed = conn.placed.pop(way.pair, None)
         if placed is not None and self.ports.good(way.local, way.remote.address, placed):
             return placed

@@ -1,4 +1,4 @@
-"""Moves under way: what became of them, and whether they helped. Pure.
+"""Trials of moves: whether they were carried out, and whether they helped. Pure.
 
 Moves that share links are one trial: a chain of moves helps as a whole or not at all.
 """
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from syntony.traffic.demand import Flow
+from syntony.traffic.measurements import MeasuredRate, Measurements
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
-from syntony.traffic.seen import MeasuredRate, Seen
 
 
 class TrialResult(enum.Enum):
@@ -26,10 +26,10 @@ class TrialResult(enum.Enum):
 
 @dataclass(slots=True)
 class MoveTrial:
-    """Moves that were asked for together, and how those they touch fared before."""
+    """Moves ordered together, and the state of the flows that they affect from before."""
 
     moves: dict[str, FlowMove]
-    """By flow; those that failed or whose flow vanished are taken out."""
+    """By flow, without those that failed or whose flow ended."""
     links: frozenset[str]
     """Of the old and the new paths."""
     before: dict[str, float]
@@ -39,9 +39,9 @@ class MoveTrial:
     """Queueing delay of the movers before, ns."""
     requested_ns: int
     waiting: set[str] = field(default_factory=set)
-    """Movers of whom the actuator has not answered."""
+    """Moved flows for which the actuator has not answered yet."""
     done_ns: int = 0
-    """When the last of them was where it should be."""
+    """When the last of them was on its new path."""
     undo: bool = False
     """Takes a trial back: is not judged."""
 
@@ -55,19 +55,19 @@ class MoveTrial:
             self.moves.pop(flow_id, None)
 
     def vanished(self, flow_id: str) -> None:
-        """The flow has ended: nothing to wait for, nothing to take back."""
+        """A flow has ended: its move is dropped."""
         self.waiting.discard(flow_id)
         self.moves.pop(flow_id, None)
         self.before.pop(flow_id, None)
 
     def judge(
-        self, seen: Seen, wanted: Mapping[str, float], policy: MovePolicy, now_ns: int
+        self, seen: Measurements, ideal_bps: Mapping[str, float], policy: MovePolicy, now_ns: int
     ) -> TrialResult:
         """Whether it helped.
 
         Args:
             seen: of now.
-            wanted: what each flow could get, by flow.
+            ideal_bps: ideal rate of each flow.
             policy: how much is a help, and how long to wait.
             now_ns: the time.
         """
@@ -76,7 +76,7 @@ class MoveTrial:
         if self.undo or not self.moves:
             return TrialResult.UNKNOWN
         from_ns = self.done_ns + policy.settle_ns
-        after = rates_since(seen.rates, self.before, wanted, from_ns)
+        after = rates_since(seen.rates, self.before, ideal_bps, from_ns)
         if set(self.moves) & set(self.before) <= set(after) and after:
             return self._by_rates(after, policy)
         queues = {
@@ -107,20 +107,20 @@ class MoveTrial:
 def rates_since(
     rates: Mapping[str, MeasuredRate],
     flows: Iterable[str],
-    wanted: Mapping[str, float],
+    ideal_bps: Mapping[str, float],
     from_ns: int,
 ) -> dict[str, float]:
-    """Rates measured since an instant, as a part of what each flow could get."""
+    """Rates measured since an instant, as shares of the ideal rates."""
     found = {}
     for flow_id in flows:
         rate = rates.get(flow_id)
-        if rate is not None and rate.at_ns >= from_ns and wanted.get(flow_id, 0) > 0:
-            found[flow_id] = rate.bps / wanted[flow_id]
+        if rate is not None and rate.at_ns >= from_ns and ideal_bps.get(flow_id, 0) > 0:
+            found[flow_id] = rate.bps / ideal_bps[flow_id]
     return found
 
 
 def group_moves(moves: Sequence[FlowMove], flows: Mapping[str, Flow]) -> list[list[FlowMove]]:
-    """Moves that share a link of their old or new paths, together."""
+    """Group moves that share a link of their old or new paths."""
     parent = list(range(len(moves)))
 
     def root(number: int) -> int:
@@ -140,7 +140,7 @@ def group_moves(moves: Sequence[FlowMove], flows: Mapping[str, Flow]) -> list[li
 
 
 def links_of(move: FlowMove, flow: Flow) -> set[str]:
-    """Links that the move takes load off or puts load on."""
+    """Links whose load the move changes."""
     ways = [set(path.links) for path in flow.paths if path.path_id in {move.old, move.new}]
     if len(ways) < 2:
         return ways[0] if ways else set()

@@ -1,4 +1,4 @@
-"""One look at one connection: what is to be done now, and when to look again. Pure."""
+"""One evaluation of a connection: what to do now, and when to evaluate again. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from syntony.traffic.instructions import Instruction
 
 
 class Turn(NamedTuple):
-    """Filled by anyone who looks."""
+    """Filled by the parts of `Steering`."""
 
     conn: MptcpConnection
     now_ns: int
     out: list[Instruction]
     dues: list[int]
-    """When to look again."""
+    """When to evaluate again."""
 
     @property
     def job(self) -> str:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 
 from syntony.traffic.pairs import Pair
-from syntony.traffic.planned import Planned
+from syntony.traffic.probe_plan import PlannedNics
 
 WITNESSES = 2
 """Least number of local NICs, and of the peer's NICs, in the watched pairs of a peer. With fewer,
@@ -19,7 +19,7 @@ silence of all pairs may be the fault of one NIC."""
 
 
 def with_witnesses(
-    used: Collection[Pair], plan: Planned, fit: Callable[[str], bool]
+    used: Collection[Pair], plan: PlannedNics, fit: Callable[[str], bool]
 ) -> frozenset[Pair]:
     """The pairs in use, and of each peer that they reach as few more of the plan's as it takes.
 

@@ -43,7 +43,7 @@ def test_beyond_so_many_flows_like_ones_are_coloured_and_none_is_short(
     assert player._coloured is not None
     answer = simulate(net, traffic, "syntony", SETTINGS, Tools())
     assert answer.settled.share.min() == pytest.approx(1.0)
-    done = FluidRun(field, player, SETTINGS).to_the_end()
+    done = FluidRun(field, player, SETTINGS).run_to_end()
     assert np.isfinite(done.end_ns).all()
     for flows, tools in ((traffic.flows, Tools()), (0, Tools(known=False))):
         monkeypatch.setattr(steered, "MANY", flows)

@@ -35,7 +35,7 @@ NEAR_NS, FAR_NS = round_trip_ns(2, 1e6), round_trip_ns(4, 1e6)
 
 def finish(net: Net, traffic: SimulatedTraffic, policy: str = "d-mod-k") -> Finished:
     field, player = make_policy(policy, net, check_traffic(traffic, net.nics), SETTINGS, Tools())
-    return FluidRun(field, player, SETTINGS).to_the_end()
+    return FluidRun(field, player, SETTINGS).run_to_end()
 
 
 def preset(name: str, net: Net, seed: int = 1, queue_pairs: int = 1) -> SimulatedTraffic:
@@ -218,7 +218,7 @@ def test_rates_are_found_anew_only_when_a_flow_starts_ends_or_moves() -> None:
 
     traffic = check_traffic(parse_matrix("0->1 id 1 start 0 size 100000000"), net.nics)
     field, player = make_policy("load-aware", net, traffic, SETTINGS, Tools(share=share))
-    done = FluidRun(field, player, SETTINGS).to_the_end()
+    done = FluidRun(field, player, SETTINGS).run_to_end()
     assert done.epochs > 50
     assert sum(found) == 1
 

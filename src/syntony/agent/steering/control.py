@@ -47,16 +47,16 @@ from syntony.traffic.instructions import (
     KernelRefusal,
     Note,
     Notice,
-    Quicken,
     Redirect,
     RestoreRoutes,
     Retire,
+    ShortenTimeout,
     Steer,
-    Watch,
+    WatchPaths,
     Withdraw,
 )
 from syntony.traffic.moving import MoveOrder
-from syntony.traffic.pair_timeouts import AWAY_NS
+from syntony.traffic.pair_timeouts import PAUSE_NS
 from syntony.traffic.pairs import LocalNic, WatchedFlow
 from syntony.traffic.path_notices import ProcessPath
 from syntony.traffic.policy import FailoverMode, Policy
@@ -88,7 +88,7 @@ class ReadableSource(Protocol):
         """CLOCK_MONOTONIC by which to poll even if it is not readable; None: only when readable."""
         ...
 
-    def poll(self, now_ns: int) -> Sequence[PathEvent | events.WireHeard]:
+    def poll(self, now_ns: int) -> Sequence[PathEvent | events.WireReceived]:
         """Events since the last call."""
         ...
 
@@ -130,7 +130,7 @@ class PathControl:
         self._failover.steering.stopped = stopped
         self._flow_plan: tuple[ProbeFlow, ...] = ()
         self._liveness: LivenessSource | None = None
-        self._requested = Watch(paths=frozenset())
+        self._requested = WatchPaths(paths=frozenset())
         plain = self._failover.plain
         self._flows = FlowWatch(
             self._own_addresses,
@@ -306,7 +306,7 @@ class PathControl:
         for key, _ in ready:
             for event in key.data():
                 self._take(event)
-        self._failover.heard(began_ns)
+        self._failover.events_read(began_ns)
         now_ns = time.monotonic_ns()
         for source in self._timed():
             if source.deadline_ns is not None and source.deadline_ns <= now_ns:
@@ -316,7 +316,7 @@ class PathControl:
         self._note_pause(now_ns - began_ns, now_ns)  # of this turn, before it decides
         corroborated = self._corroboration.corroborate(self._liveness, now_ns)
         self._carry_out(
-            self._failover.tick(now_ns, back=corroborated.back, presumed=corroborated.presumed)
+            self._failover.tick(now_ns, revived=corroborated.back, presumed=corroborated.presumed)
         )
         if ready:
             self._unreported = True
@@ -337,7 +337,7 @@ class PathControl:
 
     def _note_pause(self, away_ns: int, now_ns: int) -> None:
         """Record that this thread did not run for `away_ns`: it may have missed events."""
-        if away_ns >= AWAY_NS:
+        if away_ns >= PAUSE_NS:
             self._corroboration.was_away(now_ns)
             self._take(StallEvent(at_ns=now_ns, lasted_ns=away_ns))
             self._began_ns = now_ns  # the pause is not counted again as a long turn
@@ -351,7 +351,7 @@ class PathControl:
         return min([self._routine_ns, *(due for due in dues if due is not None)])
 
     @staticmethod
-    def _poll(source: ReadableSource) -> list[PathEvent | events.WireHeard]:
+    def _poll(source: ReadableSource) -> list[PathEvent | events.WireReceived]:
         """In an order in which a renamed NIC is first known by its new name, then gone under its
         old one."""
         heard = source.poll(time.monotonic_ns())
@@ -386,7 +386,7 @@ class PathControl:
         while waiting:
             instruction = waiting.popleft()
             match instruction:
-                case Watch():
+                case WatchPaths():
                     self._requested = instruction
                     self._watch()
                 case RestoreRoutes(nic=nic):
@@ -395,7 +395,7 @@ class PathControl:
                     self.path_log.tell(instruction, time.monotonic_ns(), "")
                 case Notice() | Avoid() if self._processes is not None:
                     self._processes.do(instruction)
-                case Quicken(inode=inode, rto_ns=rto_ns):
+                case ShortenTimeout(inode=inode, rto_ns=rto_ns):
                     self._jobs.quicken(inode, rto_ns)
                 case Create() | Destroy() | Retire() | Announce() | Withdraw():
                     waiting.extend(self._steer(instruction))
@@ -434,7 +434,7 @@ class PathControl:
             )
         done_ns = time.monotonic_ns()
         if isinstance(instruction, Create):
-            self._failover.begun(instruction, done_ns)
+            self._failover.join_started(instruction, done_ns)
         if isinstance(instruction, Create | Destroy):
             self.path_log.tell(instruction, done_ns, "")
         return []
@@ -457,7 +457,7 @@ class PathControl:
         health = self._failover.health
         chosen = choose(self._flow_plan, self._requested, health.configured)
         self._liveness.watch(chosen)
-        health.only(frozenset(flow.flow_id for flow in chosen), time.monotonic_ns())
+        health.watch_only(frozenset(flow.flow_id for flow in chosen), time.monotonic_ns())
 
     # --- what need not be prompt ---
 

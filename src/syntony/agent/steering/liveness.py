@@ -11,7 +11,7 @@ import msgspec
 from syntony.io.probe_records import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import LivenessEvent
-from syntony.traffic.instructions import Watch
+from syntony.traffic.instructions import WatchPaths
 from syntony.traffic.pair_timeouts import LOOKS_NS
 from syntony.traffic.pairs import Pair
 from syntony.wire.probes import ProbeFlow
@@ -48,7 +48,7 @@ class Prober(Protocol):
 
 
 def choose(
-    flows: Sequence[ProbeFlow], requested: Watch, configured: Callable[[str], str]
+    flows: Sequence[ProbeFlow], requested: WatchPaths, configured: Callable[[str], str]
 ) -> list[ProbeFlow]:
     """Choose what to watch, as often as the budget allows.
 

@@ -37,14 +37,14 @@ class PathCorroboration:
 
     def was_away(self, now_ns: int) -> None:
         """Until now it was paused for so long that silence meanwhile proves nothing."""
-        self._pair_timeouts.away(now_ns)
+        self._pair_timeouts.paused(now_ns)
 
     def corroborate(self, liveness: LivenessSource | None, now_ns: int) -> Corroborated:
         """The states of paths that are corroborated now."""
         corroborated = Corroborated(back=False, presumed=())
-        if liveness is not None and (liveness.rung or self._health.unsure):
+        if liveness is not None and (liveness.rung or self._health.needs_replies):
             corroborated = self._presume(liveness, now_ns)
-        pending = self._health.pending(now_ns)
+        pending = self._health.pending_deaths(now_ns)
         if not pending:
             return corroborated
         by_pair = self._progress(pending, now_ns)
@@ -55,18 +55,18 @@ class PathCorroboration:
         for pair in pending:
             flows, since_ns = by_pair.get(pair, ()), self._health.since_ns(pair)
             if flows and since_ns is not None:
-                self._health.believe(
+                self._health.keep_until(
                     pair, self._pair_timeouts.until_ns(pair, since_ns, flows, now_ns)
                 )
         if liveness is not None:
-            self._health.answered(_replies(liveness, now_ns), now_ns)
+            self._health.excuse_late_peers(_replies(liveness, now_ns), now_ns)
         return corroborated
 
     def _presume(self, liveness: LivenessSource, now_ns: int) -> Corroborated:
         """A pair's silence is evaluated as a whole once it is probed by a burst, and from then on
         every few ms, because the waiting time of data is known no better."""
         replies = _replies(liveness, now_ns)
-        back = self._health.heard(replies, now_ns)
+        back = self._health.revive_answered(replies, now_ns)
         answers = self._health.answers(replies)
         silent = [pair for pair, its in answers.items() if its.silent and not its.dying]
         if not silent:
@@ -74,7 +74,7 @@ class PathCorroboration:
         flows = self._progress(silent, now_ns)
         interval_ns, more_ns = liveness.interval_ns, self._health.timeout_ns
         dead = self._pair_timeouts.dead(answers, flows, interval_ns, now_ns, more_ns)
-        self._health.presume(dead, now_ns)
+        self._health.presume_dead(dead, now_ns)
         return Corroborated(back, tuple(dead))
 
     def _progress(

@@ -74,12 +74,14 @@ def describe(conn: MptcpConnection, name: Callable[[FourTuple | None], str]) -> 
 
 def describe_plain(flow: PlainFlow, name: Callable[[FourTuple | None], str]) -> ConnectionView:
     """The path of its packets, with the ports that they have there."""
-    path = SubflowView(path=name(flow.wire), state=_plain_state(flow), rate_bps=flow.judge.rate_bps)
+    path = SubflowView(
+        path=name(flow.wire), state=_plain_state(flow), rate_bps=flow.subflow.rate_bps
+    )
     return ConnectionView(job=flow.job or "", connection=f"{flow.inode:08x}", subflows=(path,))
 
 
 def _plain_state(flow: PlainFlow) -> str:
-    if flow.judge.stalled is not None:
+    if flow.subflow.stalled is not None:
         return "stalled"
     if not flow.detoured:
         return "plain"

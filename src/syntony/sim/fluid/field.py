@@ -109,8 +109,8 @@ class Field:
         else:
             self.rate[running] = self.share(self._links[running], self.net.capacity, weight)
 
-    def wanted(self, flows: Numbers) -> Floats:
-        """What each flow would get if only NICs were in its way, all `flows` running, (flows,)."""
+    def ideal_rates(self, flows: Numbers) -> Floats:
+        """Rate of each flow if only NICs limited it, with all `flows` running, (flows,)."""
         tx, rx, port = self.net.line_rates()
         src, dst = self.traffic.src[flows], self.traffic.dst[flows]
         ends = np.column_stack((src, self.net.nics + dst)).astype(np.int32)
@@ -120,10 +120,10 @@ class Field:
     def observe(
         self, now_ns: float, noise: float = 0.0, rng: np.random.Generator | None = None
     ) -> Telemetry:
-        """What can be seen now; `noise` is the relative error (1 sigma) of every measurement."""
+        """Measurements of the present state; `noise` is their relative error (1 sigma)."""
         running = self.running
         load = self._sum(running, self.rate[running])
-        offered = self._sum(running, self.wanted(running)) if len(running) else load
+        offered = self._sum(running, self.ideal_rates(running)) if len(running) else load
         with np.errstate(divide="ignore", invalid="ignore"):
             over = np.where(self.net.capacity > 0, offered / self.net.capacity - 1, 0.0)
         queue_ns = np.clip(QUEUE_NS * over, 0, MAX_QUEUE_NS)

@@ -40,17 +40,17 @@ def optimum(field: Field, flows: Numbers) -> Optimum:
     np.add.at(capacity, groups, net.capacity)
     weight = np.ones(len(flows)) if traffic.weight is None else traffic.weight[flows]
     rate = field.share(stages, capacity, weight)
-    wanted = field.wanted(flows)
-    share = rate / wanted
-    pinned = _pinned(stages, groups, net.capacity, wanted)
+    ideal_rates = field.ideal_rates(flows)
+    share = rate / ideal_rates
+    pinned = _pinned(stages, groups, net.capacity, ideal_rates)
     return Optimum(float(share.mean()), float(share.min()), min(pinned, float(share.min())))
 
 
-def _pinned(stages: Ints, groups: Numbers, capacity: Floats, wanted: Floats) -> float:
+def _pinned(stages: Ints, groups: Numbers, capacity: Floats, ideal_rates: Floats) -> float:
     """See `Optimum.pinned_min`; groups whose flows or links differ say nothing."""
     count = len(capacity)
     crossed = stages >= 0
-    of_flow = np.broadcast_to(wanted[:, None], stages.shape)[crossed]
+    of_flow = np.broadcast_to(ideal_rates[:, None], stages.shape)[crossed]
     least, most = _range(stages[crossed], of_flow, count)
     flows = np.bincount(stages[crossed], minlength=count)
     alive = capacity > 0

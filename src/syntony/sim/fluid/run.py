@@ -72,7 +72,7 @@ def make_policy(
     return field, kind(field, rng, settings.epoch_ns, tools)
 
 
-class _Eyes:
+class _Observer:
     """Telemetry, `age` epochs late."""
 
     def __init__(self, field: Field, settings: RunSettings) -> None:
@@ -91,28 +91,28 @@ def settle(field: Field, policy: PlacingPolicy, settings: RunSettings) -> Settle
     wave = field.traffic.first_wave
     field.start(wave, policy.start(wave))
     field.settle()
-    wanted = field.wanted(wave)
-    eyes = _Eyes(field, settings)
-    history = [_mean_share(field.rate[wave], wanted)]
+    ideal_rates = field.ideal_rates(wave)
+    observer = _Observer(field, settings)
+    history = [_mean_share(field.rate[wave], ideal_rates)]
     moved = last = 0
     for epoch in range(1, settings.max_epochs + 1 if policy.moves else 1):
         now_ns = epoch * settings.epoch_ns
-        seen = eyes.look(now_ns)
+        seen = observer.look(now_ns)
         if seen is not None:
             moves = policy.step(seen, now_ns)
             if len(moves.flows):
                 field.move(moves.flows, moves.pick)
                 field.settle()
                 moved, last = moved + len(moves.flows), epoch
-        history.append(_mean_share(field.rate[wave], wanted))
+        history.append(_mean_share(field.rate[wave], ideal_rates))
         if epoch - last > QUIET + 2 * settings.age:
             break
     moved += policy.made_room
-    return Settled(field.rate[wave] / wanted, np.array(history), moved, last)
+    return Settled(field.rate[wave] / ideal_rates, np.array(history), moved, last)
 
 
-def _mean_share(rate: Floats, wanted: Floats) -> float:
-    return float((rate / wanted).mean())
+def _mean_share(rate: Floats, ideal_rates: Floats) -> float:
+    return float((rate / ideal_rates).mean())
 
 
 class FluidRun:
@@ -134,11 +134,11 @@ class FluidRun:
             for flow in np.flatnonzero(traffic.waits < 0).tolist()
         ]
         heapq.heapify(self._starts)
-        self._eyes = _Eyes(field, settings)
+        self._observer = _Observer(field, settings)
         self._now_ns = 0.0
         self._epochs = self._moved = self._events = 0
 
-    def to_the_end(self) -> Finished:
+    def run_to_end(self) -> Finished:
         """Run.
 
         Raises:
@@ -221,7 +221,7 @@ class FluidRun:
 
     def _act(self) -> bool:
         self._epochs += 1
-        seen = self._eyes.look(self._now_ns)
+        seen = self._observer.look(self._now_ns)
         if seen is None:
             return False
         moves = self._policy.step(seen, self._now_ns)

@@ -53,7 +53,7 @@ def simulate(
     settled = settle(field, player, settings)
     best = optimum(field, traffic.first_wave)
     field, player = make_policy(policy, net, traffic, settings, tools)
-    return ScenarioResult(FluidRun(field, player, settings).to_the_end(), settled, best)
+    return ScenarioResult(FluidRun(field, player, settings).run_to_end(), settled, best)
 
 
 def damage(net: Net, dead: Iterable[str], speeds: Iterable[str], seed: int) -> list[str]:

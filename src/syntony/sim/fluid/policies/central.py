@@ -95,7 +95,7 @@ def place_new(policy: PlacingPolicy, flows: Numbers) -> Numbers:
         first=first,
         ways=inner(ways, first, owner),
         capacity=field.net.capacity,
-        wanted=field.wanted(everybody),
+        ideal_bps=field.ideal_rates(everybody),
         priority=np.ones(len(everybody), dtype=np.int8)
         if priority is None
         else priority[everybody],

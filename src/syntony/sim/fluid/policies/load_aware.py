@@ -45,8 +45,8 @@ class LoadAware(PlacingPolicy):
         owner = np.repeat(np.arange(len(flows)), np.diff(candidates.first))
         ways = candidates.ways[:, 1:-1]
         own = candidates.pick == field.pick[flows][owner]
-        wanted = field.wanted(field.running)[np.searchsorted(field.running, flows)]
-        load = spread(seen.offered, ways) + np.where(own, 0, wanted[owner])[:, None]
+        ideal_rates = field.ideal_rates(field.running)[np.searchsorted(field.running, flows)]
+        load = spread(seen.offered, ways) + np.where(own, 0, ideal_rates[owner])[:, None]
         capacity = np.append(field.net.capacity, np.inf)[ways]
         cost = np.maximum(load - capacity, 0).sum(axis=1)
         # Random among equals: everybody sees the same loads.

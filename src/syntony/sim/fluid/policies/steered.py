@@ -12,9 +12,9 @@ from syntony.sim.fluid.policies.base import NO_MOVES, PlacingPolicy, PolicyMoves
 from syntony.sim.fluid.policies.central import Coloured, place_new
 from syntony.sim.fluid.policies.d_mod_k import by_destination
 from syntony.traffic.demand import CandidatePath, Flow, Priority
+from syntony.traffic.measurements import LinkLoad, MeasuredRate, Measurements, PathDelay
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import MovePolicy
-from syntony.traffic.seen import LinkLoad, MeasuredRate, PathDelay, Seen
 
 GBPS = 1e9
 SHORT = 0.9
@@ -90,7 +90,7 @@ class Steered(PlacingPolicy):
         if not len(flows):
             return False
         ways = self.field.path(flows, seen.pick[flows])
-        short = seen.rate[flows] < SHORT * self.field.wanted(flows)
+        short = seen.rate[flows] < SHORT * self.field.ideal_rates(flows)
         return bool((short | (seen.delay_ns(ways) >= QUEUE_NS)).any())
 
     def _of_pair(self, flow: int) -> tuple[tuple[CandidatePath, ...], dict[str, int]]:
@@ -122,12 +122,12 @@ class Steered(PlacingPolicy):
             weight=1.0 if traffic.weight is None else float(traffic.weight[flow]),
         )
 
-    def _records(self, seen: Telemetry) -> Seen:
+    def _records(self, seen: Telemetry) -> Measurements:
         at_ns = round(seen.at_ns)
         flows = np.flatnonzero(seen.active & self.field.active)
         queues = seen.delay_ns(self.field.path(flows, seen.pick[flows]))
         used = np.flatnonzero(seen.load > 0).tolist()
-        return Seen(
+        return Measurements(
             loads={self._names[k]: LinkLoad(at_ns, GBPS * float(seen.load[k])) for k in used},
             rates={
                 str(flow): MeasuredRate(at_ns, GBPS * float(seen.rate[flow]), str(seen.pick[flow]))

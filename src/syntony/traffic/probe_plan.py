@@ -1,4 +1,4 @@
-"""Who is probed, as the plan says: remote NICs, all of their addresses, the hosts they are of."""
+"""The remote NICs in a host's probe plan, with all their addresses and their hosts. Pure."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from collections.abc import Collection, Iterable, Mapping
 from syntony.traffic.pairs import Pair, WatchedFlow
 
 
-class Planned:
-    """One plan.
+class PlannedNics:
+    """The NICs of one plan.
 
     Args:
-        flows: with our NICs as they are called now.
+        flows: with the current names of local NICs.
     """
 
     def __init__(self, flows: Iterable[WatchedFlow] = ()) -> None:
         self.flows = {flow.flow_id: flow for flow in flows}
         self._of: dict[str, WatchedFlow] = {}
-        """Probed address to any flow that goes there."""
+        """Probed address → any flow to it."""
         self._probed: dict[str, str] = {}
-        """Address of a remote NIC that is not probed, to the one that is."""
+        """Address of a remote NIC that is not probed → the one that is."""
         self._hosts: dict[str, dict[str, int]] = defaultdict(dict)
-        """Host to its NICs' addresses and their rails."""
+        """Host → addresses of its NICs → rail."""
         for flow in self.flows.values():
             self._of.setdefault(flow.remote, flow)
             self._probed |= dict.fromkeys(flow.others, flow.remote)
             self._hosts[flow.host] |= dict.fromkeys((flow.remote, *flow.others), flow.remote_rail)
 
-    def renamed(self, old: str, new: str) -> Planned:
-        """The same with one of our NICs called otherwise."""
-        return Planned(
+    def renamed(self, old: str, new: str) -> PlannedNics:
+        """The same plan with one local NIC renamed."""
+        return PlannedNics(
             flow._replace(nic=new) if flow.nic == old else flow for flow in self.flows.values()
         )
 
     def shortest(self, rtts: Mapping[int, int]) -> dict[Pair, int]:
-        """The least of each pair's figures, of those of its flows."""
+        """The shortest round trip of each pair's flows, in ns."""
         found: dict[Pair, int] = {}
         for flow_id, rtt_ns in rtts.items():
             flow = self.flows.get(flow_id)
@@ -45,7 +45,7 @@ class Planned:
         return found
 
     def probed(self, remote: str) -> str:
-        """The address of a remote NIC that is probed, for any that it has."""
+        """The probed address of the remote NIC that has this address."""
         return self._probed.get(remote, remote)
 
     def aliases(self, remotes: Collection[str]) -> set[str]:
@@ -53,10 +53,10 @@ class Planned:
         return {*remotes, *(other for other, each in self._probed.items() if each in remotes)}
 
     def known(self, remote: str) -> WatchedFlow | None:
-        """Who has a remote address, if it is of the plan."""
+        """A flow to the remote NIC with this address; None if it is not planned."""
         return self._of.get(self.probed(remote))
 
     def addresses_of(self, remote: str) -> dict[str, int]:
-        """Every address of the host that has this one, to its rail; none if not planned."""
+        """All addresses of the host with this one → rail; empty if it is not planned."""
         known = self.known(remote)
         return dict(self._hosts[known.host]) if known is not None else {}

@@ -1,9 +1,8 @@
-"""What the clock's estimators say of set cases, as it was last agreed on: `fixtures/told.txt`.
+"""The clock's estimators give the results in `fixtures/recorded.txt` for fixed cases.
 
-Other tests ask whether an answer is within its bound; a wrong sign beside a wide bound, or a
-constant a third of what it was, passes them. Here every number of an answer counts. After a change
-that is meant, look at the difference of `python -m tests.clock.test_told >
-tests/clock/fixtures/told.txt`, and at what moved without being meant to.
+Other tests check that a result is within its bound, so a wrong sign with a wide bound passes them.
+Here every number is compared. After an intended change run `python -m tests.clock.test_recorded >
+tests/clock/fixtures/recorded.txt` and look for differences that were not intended.
 """
 
 from __future__ import annotations
@@ -14,11 +13,21 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.clock import told_files, told_fits, told_meshes, told_pairs, told_time
+from tests.clock import (
+    recorded_files,
+    recorded_fits,
+    recorded_meshes,
+    recorded_pairs,
+    recorded_time,
+)
 
-AGREED = Path(__file__).with_name("fixtures") / "told.txt"
+AGREED = Path(__file__).with_name("fixtures") / "recorded.txt"
 CASES: Mapping[str, Callable[[], Iterator[str]]] = (
-    told_files.CASES | told_fits.CASES | told_pairs.CASES | told_meshes.CASES | told_time.CASES
+    recorded_files.CASES
+    | recorded_fits.CASES
+    | recorded_pairs.CASES
+    | recorded_meshes.CASES
+    | recorded_time.CASES
 )
 
 
@@ -60,7 +69,7 @@ def _number(text: str) -> float | None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_told_as_agreed(name: str) -> None:
+def test_results_are_as_recorded(name: str) -> None:
     for was, reported in zip(agreed()[name], CASES[name](), strict=True):
         assert alike(reported, was), f"\n{reported}\nwas\n{was}"
 

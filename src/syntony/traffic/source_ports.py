@@ -1,4 +1,4 @@
-"""Which source port a new subflow gets: one its fabric has not just failed on."""
+"""Choose the source port of a new subflow, avoiding ports on which flows failed. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ _REMEMBERED = 1024
 """Ports known to be bad, of all pairs; the oldest are forgotten."""
 
 
-class Ports:
-    """Draws ports; equal-cost paths are chosen by hashing them, so a new one is a new draw."""
+class SourcePorts:
+    """Draws ports. Switches hash them to choose among equal-cost paths, so a new port may mean a
+    new path."""
 
     def __init__(self, policy: Policy, seed: int) -> None:
         self._low = policy.port_low
@@ -22,7 +23,7 @@ class Ports:
         self._bad: OrderedDict[tuple[str, str, int], None] = OrderedDict()
 
     def draw(self, local: str, remote: str, used: Collection[int] = ()) -> int:
-        """A port for a flow between two addresses, not one that is used if that can be."""
+        """A port for a flow between two addresses; one in use only if no other is found."""
         for _ in range(8):
             port = self._low + self._random.randrange(self._count)
             if port not in used and (local, remote, port) not in self._bad:
@@ -30,11 +31,11 @@ class Ports:
         return port
 
     def good(self, local: str, remote: str, port: int) -> bool:
-        """Whether nothing is known against it."""
+        """Whether no flow is known to have failed on it."""
         return (local, remote, port) not in self._bad
 
     def avoid(self, local: str, remote: str, port: int) -> None:
-        """A flow on this port got stuck, or the port is taken."""
+        """Avoid a port: a flow on it stalled, or it is taken."""
         self._bad[local, remote, port] = None
         if len(self._bad) > _REMEMBERED:
             self._bad.popitem(last=False)

@@ -1,4 +1,4 @@
-"""A recorded file for `test_told`: what is said of each window's clocks and paths."""
+"""A recorded file for `test_recorded`: results for each window's clocks and paths."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from tests.cases import mostly_slow
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
+from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
-from syntony.fabric.watch import Watch, reply
 
 HOSTS, LEAVES, SPINES, PORTS = 8, 4, 2, 8
 PER_SECOND = 8
@@ -33,7 +33,7 @@ class Fabric:
         self.book = PathBook(_topology(parallel) if parallel > 1 else None)
         self._parallel = parallel
         self._cables: dict[Way, tuple[str, ...]] = {}
-        self.watch = Watch(self.book)
+        self.watch = FaultLocator(self.book)
         self.flows = [
             Way(f"h{a}/rail0", f"h{b}/rail0", 61000 + port, 8620)
             for a in range(HOSTS)
@@ -211,8 +211,8 @@ def test_a_flow_that_is_new_counts_at_once() -> None:
 
 
 def test_no_flows_no_findings() -> None:
-    assert Watch(PathBook()).findings() == ()
-    assert Watch(PathBook()).queues() == ()
+    assert FaultLocator(PathBook()).findings() == ()
+    assert FaultLocator(PathBook()).queues() == ()
     young = Fabric()
     young.second(late={"leaf0->spine0": 300_000.0})
     assert young.watch.queues() == (), "nothing is known of its floor"

@@ -1,4 +1,4 @@
-"""Single windows for `test_told`: lines, floors and what they are worth, by the reference fit."""
+"""Single windows for `test_recorded`: lines, floors and their errors, by the reference fit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bench.simulated import stamps
 
 from syntony.clock.envelope import hard_envelope, soft_envelope
 from syntony.clock.fit import Prior, WindowFit, fit_window
+from syntony.clock.floor_evidence import floor_evidence
 from syntony.clock.floors import fitted_lows, lows_at
 from syntony.clock.mixture import fit_mixture
 from syntony.clock.samples import Clouds
-from syntony.clock.sharpness import floor_evidence
-from syntony.clock.torn import stepped_inside
+from syntony.clock.window_steps import stepped_inside
 
 SLOPE = 3e-6
 
@@ -40,7 +40,8 @@ def fitted(fit: WindowFit) -> str:
         f"turn={(line.slope - SLOPE) * 1e9:.5g} there={line.forward_ns:.6g}"
         f" back={line.reverse_ns:.6g} sigma={math.sqrt(fit.theta_var):.5g}"
         f" rate={math.sqrt(fit.slope_var) * 1e9:.5g} both={fit.covariance * 1e9:.5g}"
-        f" noise={fit.noise_ns:.5g} apart={fit.apart:.5g} piled={fit.piled} sharp={fit.sharp}"
+        f" noise={fit.noise_ns:.5g} apart={fit.cluster_gap:.5g}"
+        f" piled={fit.clustered} sharp={fit.floor_confirmed}"
         f" certain={fit.certain} gap={fit.gap_ns:.5g}"
     )
 
@@ -64,7 +65,7 @@ def mixtures() -> Iterator[str]:
                 f"turn={(found.line.slope - SLOPE) * 1e9:.5g} there={found.line.forward_ns:.6g}"
                 f" back={found.line.reverse_ns:.6g} noise={found.noise_ns:.5g}"
                 f" pure={found.pure_forward:.5g} and {found.pure_reverse:.5g}"
-                f" contrast={found.contrast:.5g} apart={found.apart:.5g}"
+                f" contrast={found.contrast:.5g} apart={found.cluster_gap:.5g}"
                 f" likely={found.log_likelihood:.5g} sigma={math.sqrt(found.theta_var):.5g}"
                 f" rate={math.sqrt(found.slope_var) * 1e9:.5g} both={found.covariance * 1e9:.5g}"
             )

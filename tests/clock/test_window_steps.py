@@ -7,7 +7,7 @@ import pytest
 from bench.simulated.clocks import EPOCH_NS
 
 from syntony.clock.samples import Clouds, PairSamples
-from syntony.clock.torn import HALF_DEPTH, STEP_NS, stepped_inside
+from syntony.clock.window_steps import HALF_DEPTH, STEP_NS, stepped_inside
 from syntony.model import S
 
 DELAY_NS = 7_000

@@ -1,4 +1,4 @@
-"""Meshes of edges for `test_told`: where each clock is put, how sure that is, and what is left out.
+"""Meshes of edges for `test_recorded`: offset and sigma of each clock, and what is left out.
 
 Drawn by `edge_worlds`, plus a fleet that is solved again and again while its clocks wander.
 """
@@ -189,7 +189,7 @@ def led_to_utc() -> Iterator[str]:
     for window in range(16):
         end_ns = REF_NS + (window + 1) * 2 * S
         at = [int(fleet.clocks.read(n, np.array([end_ns]))[0]) for n in range(4)]
-        fleet.solver.hear(
+        fleet.solver.add_readings(
             UtcReading(
                 node=f"n{n}",
                 local_ns=local_ns,
@@ -249,7 +249,7 @@ def torn_and_held() -> Iterator[str]:
     later = NetworkSolver()
     later.inherit([line for line in solver.solve(30 * S) if line.state is not ClockState.UNKNOWN])
     later.update(known(world.edges), 31 * S, epochs)
-    yield f"away {' '.join(line.node for line in later.away())}"
+    yield f"away {' '.join(line.node for line in later.held_over())}"
     solver = later
     yield from reported(31)
 

@@ -1,4 +1,7 @@
-"""Whether a clock stepped inside a window: both directions shift alike, as no queue makes them."""
+"""Detect a clock step inside a window: both directions shift by the same amount. Pure.
+
+A queue shifts only one direction, or both by different amounts.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ STEP_NS = 1_000.0
 STEP_SIGMAS = 8.0
 """A shift this large (both) with the round trip unchanged is a clock's step."""
 AT_ONCE = 0.01
-"""Both directions shift within this part of the window: they do at once, but for the delay."""
+"""Both directions must shift within this share of the window."""
 HALF_DEPTH = 3
-"""Order statistic that tells a half window's floor."""
+"""Order statistic used as the floor of half a window."""
 
 
 def stepped_inside(clouds: Clouds, slope: float, sigma: float) -> bool:
-    """Whether a clock stepped within the window, as far as its own points tell.
+    """Whether the points of a window show a clock step within it.
 
     Args:
         clouds: one window.
@@ -46,10 +49,10 @@ def _halves_shift(clouds: Clouds, heights: Floats, sigma: float) -> bool:
 
 
 def _parted(clouds: Clouds, heights: Floats, sigma: float) -> bool:
-    """Whether one instant parts both directions: all later probes slower there and faster here.
+    """Whether from one instant on all probes of one direction are slower and of the other faster.
 
-    Finds steps larger than all delays wherever in the window they are, also where so few probes
-    are behind them that floors take them for stamps gone wrong.
+    Finds steps larger than all delays anywhere in the window, also with so few probes after them
+    that floors would take these for wrong stamps.
     """
     least_ns = max(STEP_NS, STEP_SIGMAS * sigma * clouds.span_ns)
     ahead, behind = slice(0, clouds.forward), slice(clouds.forward, None)

@@ -1,4 +1,4 @@
-"""What is measured of links, flows and paths, with the instant of each measurement. Pure.
+"""Measurements of links, flows and paths, each with its instant. Pure.
 
 Instants are whatever `now_ns` of the caller is; the age of a measurement is ``now_ns - at_ns``.
 """
@@ -22,7 +22,7 @@ class LinkLoad:
 @dataclass(frozen=True, slots=True)
 class MeasuredRate:
     """Bits per second of one flow, averaged over a window that ended at `at_ns`, and the path it
-    was on at the time (empty: as the mover believes)."""
+    was on at the time (empty: the one that the mover assumes)."""
 
     at_ns: int
     bps: float
@@ -31,7 +31,7 @@ class MeasuredRate:
 
 @dataclass(frozen=True, slots=True)
 class PathDelay:
-    """One-way delay of one path of a flow: queueing is `owd_ns` less `base_ns`."""
+    """One-way delay of one path of a flow; `owd_ns` less `base_ns` is queueing delay."""
 
     at_ns: int
     owd_ns: int
@@ -45,8 +45,8 @@ class PathDelay:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """Everything known at one instant. Whatever is not measured is absent."""
+class Measurements:
+    """All measurements at one instant. What is not measured is absent."""
 
     loads: Mapping[str, LinkLoad] = field(default_factory=dict)
     """By link."""
@@ -58,24 +58,24 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
-    """What of it is young enough to decide anything."""
+class FreshMeasurements:
+    """The measurements that are no older than `stale_ns`."""
 
-    seen: Seen
+    measured: Measurements
     now_ns: int
     stale_ns: int
 
     def load(self, link: str) -> float | None:
         """Bits per second."""
-        load = self.seen.loads.get(link)
+        load = self.measured.loads.get(link)
         return None if load is None or self._old(load.at_ns) else load.bps
 
     def rate(self, flow_id: str) -> MeasuredRate | None:
-        rate = self.seen.rates.get(flow_id)
+        rate = self.measured.rates.get(flow_id)
         return None if rate is None or self._old(rate.at_ns) else rate
 
     def queue_ns(self, flow_id: str, path_id: str) -> int | None:
-        delay = self.seen.delays.get((flow_id, path_id))
+        delay = self.measured.delays.get((flow_id, path_id))
         return None if delay is None or self._old(delay.at_ns) else delay.queue_ns
 
     def _old(self, at_ns: int) -> bool:

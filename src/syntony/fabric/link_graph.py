@@ -12,7 +12,7 @@ _State = tuple[str, bool]
 """A device, and whether the path to it has already led down."""
 
 
-class WayGraph:
+class LinkGraph:
     """The directed links in the fully learnt parts of paths.
 
     Args:

@@ -10,8 +10,8 @@ from bench.simulated import queues, stamps
 from numpy.typing import NDArray
 
 from syntony.clock.fit import fit_window
+from syntony.clock.floor_evidence import FloorEvidence, floor_evidence
 from syntony.clock.samples import Clouds, PairSamples
-from syntony.clock.sharpness import FloorEvidence, floor_evidence
 
 Floats = NDArray[np.float64]
 Delays = Callable[[np.random.Generator, Floats], Floats]
@@ -210,7 +210,7 @@ def test_a_cluster_that_the_fit_claims_to_see_in_a_queue_confirms_nothing(
     for seed in range(SEEDS // 2):
         clouds = _clouds(np.random.default_rng([seed, 12]), delays, _exponential, 128)
         fit = fit_window(clouds)
-        found.append(floor_evidence(clouds, fit.line.slope, clustered=fit.sharp))
+        found.append(floor_evidence(clouds, fit.line.slope, clustered=fit.floor_confirmed))
     assert sum(each.confirmed for each in found) <= 2
     assert not any(each.certain for each in found)
 

@@ -1,4 +1,4 @@
-"""Stories of one pair of clocks for `test_told`: what its tracker says, window by window."""
+"""Histories of one pair of clocks for `test_recorded`: results of its tracker, by window."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from syntony.fabric.history import (
 from syntony.fabric.locate import Located, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
 from syntony.fabric.numbering import make_candidates
-from syntony.fabric.overflow import Overflow, OverflowFinding, Seconds
+from syntony.fabric.overflow import ComponentSeconds, Overflow, OverflowFinding
 from syntony.fabric.starved import FlowEnds, Stopped
 from syntony.fabric.sums import FINE_S, WindowSums
 from syntony.fabric.tally import Index, Ints
@@ -72,7 +72,7 @@ class _Layout(NamedTuple):
     """Zeros, (paths,)."""
 
 
-class Watch:
+class FaultLocator:
     """Numbers flows, keeps their history, locates faults. Not thread-safe."""
 
     def __init__(self, book: PathBook) -> None:
@@ -96,7 +96,7 @@ class Watch:
         """Number of seconds taken."""
         self._turned: dict[Way, int] = {}
         """Directions whose path changed later than the newest second → when."""
-        self._losing: dict[tuple[str, str], staleness.Losing] = {}
+        self._losing: dict[tuple[str, str], staleness.LossSpell] = {}
         """Components that were found to lose packets lately, and since when."""
         self._turning_until = 0
         """Second until which the map may be stale because of changed paths."""
@@ -110,7 +110,7 @@ class Watch:
         is unchanged, flows and pairs keep their numbers."""
         self._age_s += 1
         if len(self._flows) > MAX_GONE * max(reporting, MIN_FLOWS):
-            self._start_anew()
+            self._reset()
         return self._numbering
 
     def number(self, way: Way) -> tuple[int, int]:
@@ -135,16 +135,16 @@ class Watch:
         """Number of numbered pairs of NICs."""
         return len(self._pairs)
 
-    def take(self, second: SecondCounts, heard: Ints, end_ns: int | None = None) -> None:
+    def take(self, second: SecondCounts, received: Ints, end_ns: int | None = None) -> None:
         """Add the second that was begun: counts of all flows, requests received of all pairs.
 
         Args:
             second: counts and delays.
-            heard: requests received, of all pairs.
+            received: requests received, of all pairs.
             end_ns: when it ended, fleet time; None: after all known path changes.
         """
         self._second += 1
-        second.counts[history.HEARD] = heard[self._layout().pair]
+        second.counts[history.HEARD] = received[self._layout().pair]
         self._history.add(second)
         if self._carried is not None and len(self._flows) == self._made_for[1]:
             self._carried.add(self._by_candidate(second.counts))
@@ -175,10 +175,10 @@ class Watch:
     def answering(self) -> frozenset[str]:
         """NICs that answered any probe of the newest second."""
         counts = self._history.newest(len(self._flows))
-        came = counts[history.SENT] > counts[_AMISS].sum(axis=0)
+        arrived = counts[history.SENT] > counts[_AMISS].sum(axis=0)
         ends = self._layout().ends
         answered = np.zeros(len(ends.nics), dtype=np.bool_)
-        answered[ends.dst[came]] = True
+        answered[ends.dst[arrived]] = True
         return frozenset(compress(ends.nics, answered.tolist()))
 
     def findings(self) -> tuple[Finding, ...]:
@@ -213,16 +213,16 @@ class Watch:
             if number is None or found.kind in _OF_HOSTS:
                 kept.append(found)
                 continue
-            losing = self._losing.get(key, staleness.Losing(now, now, now, now)).seen(now)
+            losing = self._losing.get(key, staleness.LossSpell(now, now, now, now)).extended(now)
             first = losing.first if found.kind in _LINKS else losing.since
-            held = (turning and now - losing.begun < staleness.HOLD_S) or (
+            held = (turning and now - losing.began < staleness.HOLD_S) or (
                 now - first < staleness.HOLD_S and self._singles_out(candidates, number)
             )
             self._losing[key] = losing if held else losing.settled()
             stopped = self._stopped(candidates, number, found)
             if not held and stopped is not Stopped.APART:
                 together = stopped is Stopped.TOGETHER
-                kept.append(starved.or_its_hosts(found) if together else found)
+                kept.append(starved.with_host_rivals(found) if together else found)
         return tuple(kept)
 
     def _stopped(self, candidates: Candidates, number: int, found: Finding) -> Stopped:
@@ -287,7 +287,7 @@ class Watch:
 
     def _overflow(self, sent: Ints, lost: Ints, there: Index, back: Index) -> OverflowFinding:
         waits = overflow.waits(self._history, self._layout().ends, there, back)
-        return overflow.judged(Seconds(sent, lost, waits))
+        return overflow.classify(ComponentSeconds(sent, lost, waits))
 
     def _searched(self, candidates: Candidates) -> tuple[list[HistoryWindow], Located]:
         windows = self._history.windows(len(self._flows))
@@ -355,7 +355,7 @@ class Watch:
                 break
         return [WindowCounts(f"{history.DELAY_S}s", nothing, nothing, late, sigmas_ns)]
 
-    def _start_anew(self) -> None:
+    def _reset(self) -> None:
         """Remove flows that are no longer probed after a change of plan, and reuse their places."""
         self._numbering += 1
         self._flows.clear()
@@ -415,12 +415,12 @@ class Watch:
             sent[back, broken] -= np.minimum(split.there, sent[back, broken])
             lost[there, broken] += split.there
             lost[back, broken] += split.back
-            doubted = broken[split.unknown]
-            sent[both, doubted] = some[history.SENT, doubted]
-            lost[both, doubted] = some[_AMISS, :][:, doubted].sum(axis=0)
-            sent[:both, doubted] = lost[:both, doubted] = 0
+            unclear = broken[split.unknown]
+            sent[both, unclear] = some[history.SENT, unclear]
+            lost[both, unclear] = some[_AMISS, :][:, unclear].sum(axis=0)
+            sent[:both, unclear] = lost[:both, unclear] = 0
             target = layout.ends.dst
-            also = np.isin(target, target[amiss[doubted]])
+            also = np.isin(target, target[amiss[unclear]])
             also[amiss[broken]] = False
             requested = np.flatnonzero(also)
         # Rows of two ends can differ by packets in flight: never count more lost than sent.

@@ -1,4 +1,4 @@
-"""Served time, servos and watches for `test_told`: drawn events, and what each makes of them."""
+"""Served time, servos and step detectors for `test_recorded`: results for drawn events."""
 
 from __future__ import annotations
 

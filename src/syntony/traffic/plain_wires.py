@@ -1,8 +1,8 @@
-"""Which ways a plain TCP connection could take, the same list at both of its ends. Pure.
+"""The 4-tuples that a plain TCP connection's packets may carry on the wire. Pure.
 
-A way is what its packets say of themselves while they travel: addresses of any NICs of the two
-hosts, and on its own pair of NICs another port, which the fabric hashes onto another path. Both
-ends derive the same ways from the connection alone, so neither has to ask the other.
+A *wire* is such a 4-tuple: the connection's own; the same pair of NICs with another port, which the
+fabric hashes onto another path; or addresses of other NICs of the two hosts. Both ends derive the
+same list from the connection alone, so they need not agree on it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ REDRAWS = 3
 connections finds none of them on the other path, and takes another NIC."""
 
 
-def ways_of(
+def other_wires(
     flow: FourTuple, near: Mapping[str, int], far: Mapping[str, int], ports: range
 ) -> tuple[FourTuple, ...]:
-    """Every other way, in the order in which they are tried.
+    """Every wire but the connection's own, in the order in which they are tried.
 
     Args:
-        flow: the connection as its socket knows it, local end first.
+        flow: the 4-tuple of the socket, local end first.
         near: addresses of this host's NICs of its family, to their rails.
-        far: the peer's.
-        ports: from which other ports are drawn.
+        far: the same for the peer.
+        ports: range of the other ports.
 
     Returns:
         First its own pair with other ports, then other NICs rail to rail, then across rails.
@@ -45,8 +45,8 @@ def ways_of(
 
 
 def redraw(flow: FourTuple, draw: int, ports: range) -> FourTuple:
-    """The same NICs with another port: of the end whose port is the larger one, which is the
-    initiator's as a rule, so that no listener's port is ever another."""
+    """The same NICs with another port at the end that has the larger port. That is usually the
+    initiator's end, so the port of a listener stays."""
     ends = sorted([(flow.local_port, flow.local), (flow.remote_port, flow.remote)])
     text = f"{draw} {ends}".encode()
     found = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
