@@ -58,7 +58,7 @@ def command(  # noqa: PLR0917 - click calls it by name
 
     if kill_at >= steps:
         raise UsageError(f"--at {kill_at}: the job has {steps} steps")
-    wish = RankLossOptions(
+    options = RankLossOptions(
         python=python_of("gloo"), ranks=ranks, steps=steps, kill_at=kill_at,
         victim=min(2, ranks - 1), every=checkpoint_every, pause_ns=positive("--pause", pause),
         limit_ns=positive("--limit", limit),
@@ -66,9 +66,9 @@ def command(  # noqa: PLR0917 - click calls it by name
     if out is not None:
         check_out(out)
     with tempfile.TemporaryDirectory(prefix="syntony-rank-loss-") as place:
-        trials = drill(wish, Path(place), say)
-    report = make_report(wish, trials)
-    conclude(report, (wish, trials), out, as_json=as_json, save=save, show=_show)
+        trials = drill(options, Path(place), say)
+    report = make_report(options, trials)
+    conclude(report, (options, trials), out, as_json=as_json, save=save, show=_show)
     context.exit(0 if report.held else 1)
 
 

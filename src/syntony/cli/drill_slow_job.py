@@ -64,10 +64,12 @@ def command(  # noqa: PLR0917 - click calls it by name
         quiet_ns=positive("--quiet", quiet), limit_ns=positive("--limit", limit)
     )
     framework, kind, python = chosen_job(job, "all-to-all", "builtin-all-to-all")
-    wish = drill.SlowJobOptions(framework=framework, kind=kind, python=python, to=to, times=times)
+    options = drill.SlowJobOptions(
+        framework=framework, kind=kind, python=python, to=to, times=times
+    )
     if out is not None:
         check_out(out)
-    trial = drill.drill(wish, say, lab=None if name is None else open_lab(name))
+    trial = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
     conclude(report, trial, out, as_json=as_json, save=save, show=_show_slow)
     context.exit(0 if report.held else 1)

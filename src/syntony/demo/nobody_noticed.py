@@ -37,7 +37,7 @@ def nobody_noticed(stage: Stage) -> tuple[DemoClaim, ...]:
     PyTorch DDP where it is installed, otherwise an all-reduce over plain sockets.
     """
     framework, kind, python = torch_or_plain_sockets(stage.screen.say)
-    wish = nic_flap.NicFlapOptions(
+    options = nic_flap.NicFlapOptions(
         framework=framework,
         kind=kind,
         python=python,
@@ -47,8 +47,8 @@ def nobody_noticed(stage: Stage) -> tuple[DemoClaim, ...]:
     )
     wait_ready(stage.lab)
     job = "PyTorch DDP" if framework == "gloo" else "all-reduce over plain sockets"
-    stage.screen.say(f"{job} on {wish.spec.hosts} hosts, every result checked; three runs")
-    trials = nic_flap.drill(wish, stage.screen.say, lab=stage.lab)
+    stage.screen.say(f"{job} on {options.spec.hosts} hosts, every result checked; three runs")
+    trials = nic_flap.drill(options, stage.screen.say, lab=stage.lab)
     runs = [figures(trial) for trial in trials]
     return claims(runs, job, scenarios.meaning(FAULT), OUTAGE_NS)
 

@@ -29,8 +29,8 @@ def nobody_waits(stage: Stage) -> tuple[DemoClaim, ...]:
         "two all-reduce jobs in a lab of their own: four hosts, two rails, two spines, 40 Mb/s; "
         "a minute goes into learning where each source port leads"
     )
-    wish = contention.ContentionOptions(times=TIMES)
-    return claims(figures(contention.drill(wish, stage.screen.say)))
+    options = contention.ContentionOptions(times=TIMES)
+    return claims(figures(contention.drill(options, stage.screen.say)))
 
 
 def claims(found: Figures) -> tuple[DemoClaim, ...]:

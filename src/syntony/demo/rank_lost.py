@@ -29,13 +29,13 @@ def rank_lost(stage: Stage) -> tuple[DemoClaim, ...]:
     Raises:
         MissingError: PyTorch is not installed.
     """
-    wish = rank_loss.RankLossOptions(python=find_torch(), steps=STEPS, kill_at=KILL_AT)
+    options = rank_loss.RankLossOptions(python=find_torch(), steps=STEPS, kill_at=KILL_AT)
     with tempfile.TemporaryDirectory(prefix="syntony-demo-") as place:
         trials = []
         for name in (rank_loss.CALM, rank_loss.SYNTONY):
-            stage.screen.say(f"{name}: {wish.ranks} ranks of PyTorch DDP, {wish.steps} steps")
-            trials.append(rank_loss.run(wish, name, Path(place), stage.screen.say))
-    return claims(*(figures(wish, each, trials[0]) for each in trials))
+            stage.screen.say(f"{name}: {options.ranks} ranks of PyTorch DDP, {options.steps} steps")
+            trials.append(rank_loss.run(options, name, Path(place), stage.screen.say))
+    return claims(*(figures(options, each, trials[0]) for each in trials))
 
 
 def claims(calm: RankLossRunFigures, ours: RankLossRunFigures) -> tuple[DemoClaim, ...]:

@@ -166,7 +166,7 @@ def test_jobs_with_one_receiver_can_have_what_its_nics_take() -> None:
 def test_the_chart_is_drawn_and_says_what_was_found() -> None:
     made = trial()
     report = contention_report.make_report(made)
-    drawn = contention_report.picture(made, report.figures, report.fabric)
+    drawn = contention_report.make_chart(made, report.figures, report.fabric)
     assert "80 → 160 Mb/s" in drawn.subtitle
     assert max(drawn.delay.value) == pytest.approx(9)
     assert drawn.title.startswith("Two jobs")
@@ -180,8 +180,8 @@ def test_what_a_guaranteed_job_gets_is_told_of_what_it_does_alone() -> None:
     named = msgspec.structs.replace(found.before, mbps={"gold": 20.0, "grey": 60.0})
     better = msgspec.structs.replace(found.after, mbps={"gold": 50.0, "grey": 30.0})
     found = msgspec.structs.replace(found, alone_mbps=150.0, before=named, after=better)
-    assert qos.gold(found) == (0.4, 1.0)
-    assert qos.gold(msgspec.structs.replace(found, alone_mbps=0.0)) == (0.0, 0.0)
+    assert qos.guaranteed_shares(found) == (0.4, 1.0)
+    assert qos.guaranteed_shares(msgspec.structs.replace(found, alone_mbps=0.0)) == (0.0, 0.0)
     assert Classes(qos.CLASSES).of("gold")[0] is Priority.GUARANTEED
     assert Classes(qos.CLASSES).of("brown")[0] is Priority.SCAVENGER
     classes = [Classes(qos.LINK_CLASSES).of(name)[0] for name in qos.JOBS]

@@ -159,7 +159,7 @@ def test_records_survive_their_line_and_nothing_else_is_a_record() -> None:
 def test_the_chart_says_what_was_found() -> None:
     trials = [trial(STEADY, name="no failure", outages=()), trial(STALLED, name="today"),
               trial([100] * 40, end="hung", name="hangs")]  # fmt: skip
-    drawn = chart.picture(trials, [figures(t) for t in trials], "the NIC goes down")
+    drawn = chart.make_chart(trials, [figures(t) for t in trials], "the NIC goes down")
     calm, today, hangs = drawn.lines
     assert drawn.faults_s == ((0.0, 5.0),)
     assert min(calm.rate) == pytest.approx(10)
@@ -210,10 +210,10 @@ def test_scenarios_are_faults_of_the_lab_in_order(name: str) -> None:
     made = scenarios.make(name, outage_ns=3 * S, spine_link="leaf0-0/spine1")
     plan = make_plan(FabricSpec(hosts=4))
     over_ns = 0
-    for blow in made.blows:
-        parse_order(plan, blow.kind, blow.target, blow.options)
-        assert blow.after_ns >= over_ns
-        over_ns = blow.after_ns + blow.for_ns
+    for fault in made.faults:
+        parse_order(plan, fault.kind, fault.target, fault.options)
+        assert fault.after_ns >= over_ns
+        over_ns = fault.after_ns + fault.for_ns
     assert made.span_ns == over_ns >= 3 * S
 
 

@@ -105,7 +105,7 @@ def test_figures(ran: IncastTrial) -> None:
 
 
 def test_the_chart_is_drawn(ran: IncastTrial) -> None:
-    drawn = incast_report.picture(ran, incast_report.make_report(ran))
+    drawn = incast_report.make_chart(ran, incast_report.make_report(ran))
     assert contention_chart.render(drawn, "svg").lstrip().startswith(b"<?xml")
 
 

@@ -32,17 +32,17 @@ class SlowJobReport(msgspec.Struct, frozen=True, kw_only=True):
     quiet_s: float
     quiet_looks: int
     quiet_verdicts: tuple[str, ...]
-    """Named before anything was wrong: each is false."""
+    """Verdicts before the fault: each is false."""
     detected_s: float | None
-    """Its delay stands out in `job flows`; None: never."""
+    """When its delay stands out in `job flows`; None: never."""
     named_s: float | None
-    """`why` names it, and no other flow; None: never."""
+    """When `why` names it and no other flow; None: never."""
     verdict: str
-    """What was said of it then."""
+    """The verdict then."""
     others: tuple[str, ...]
-    """What was named besides while it was slow."""
+    """Other flows named while it was slow."""
     slow_ms: float | None
-    """Its in-band delay, of the direction that is later, median while it was slow…"""
+    """Its in-band delay in the slower direction, median while it was slow…"""
     siblings_ms: float | None
     """… and that of all others at the same time."""
     step_before_ms: float | None
@@ -56,7 +56,7 @@ class SlowJobReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def held(self) -> bool:
-        """Whether it did what it is to show."""
+        """Whether the drill met its claim."""
         return (
             not self.quiet_verdicts and self.named_s is not None and not self.others
             and self.ended and not self.wrong and not self.lost
@@ -101,13 +101,13 @@ def save(report: SlowJobReport, trial: SlowTrial, directory: Path) -> SlowJobRep
     Raises:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
-    drawn = picture(trial, report)
+    drawn = make_chart(trial, report)
     charts = {kind: slow_job_chart.render(drawn, kind) for kind in slow_job_chart.FORMATS}
     raw = ("trial.json", msgspec.json.encode(trial))
     return write_report(report, report.drill, charts, raw, directory)
 
 
-def picture(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:
+def make_chart(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:
     """The chart of a trial."""
     zero_ns = trial.outage.began_ns
     marks = ((0.0, "made slow"),)
@@ -147,7 +147,7 @@ def _verdict(look: JudgedAnswer | None, names: Iterable[str]) -> str:
 
 
 def _said(looks: Iterable[JudgedAnswer], names: tuple[str, ...]) -> tuple[str, ...]:
-    """What was named other than these flows, each once."""
+    """What was named other than these flows, without duplicates."""
     found = {
         f"{each.fault} {', '.join(each.subjects)}"
         for look in looks
