@@ -19,7 +19,7 @@ from syntony.demo.screen import Screen, summary
 from syntony.demo.stage import Stage
 from syntony.demo.story import hold_lab, play
 from syntony.errors import MissingError, RemoteError, StoreError, SyntonyError
-from syntony.lab.messages import Event
+from syntony.lab.messages import LabEvent
 from syntony.lab.world import World
 
 HELD = DemoClaim(text="it holds", measured="yes", held=True)
@@ -162,8 +162,8 @@ def test_nothing_is_fetched_unasked(
 
 
 def test_a_held_lab_says_where_its_console_is_until_ctrl_c(tmp_path: Path) -> None:
-    def events() -> Iterator[Event]:
-        yield Event(kind="note", text="h0 is down")
+    def events() -> Iterator[LabEvent]:
+        yield LabEvent(kind="note", text="h0 is down")
         raise KeyboardInterrupt
 
     out = io.StringIO()

@@ -13,7 +13,7 @@ from syntony.view import drawn
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from syntony.lab.messages import DaemonStatus, FaultStatus, LabStatus, LinkStatus
+    from syntony.lab.messages import DaemonStatus, FaultStatus, LabLink, LabStatus
     from syntony.wire.clocks import ClockTruth
 
 
@@ -49,7 +49,7 @@ def show_status(status: LabStatus) -> None:
 
 
 def _matrix(
-    corner: str, rows: Iterable[str], columns: Iterable[str], links: dict[str, LinkStatus]
+    corner: str, rows: Iterable[str], columns: Iterable[str], links: dict[str, LabLink]
 ) -> drawn.Table:
     table = drawn.Table(box=None, pad_edge=False)
     table.add_column(corner)
@@ -61,7 +61,7 @@ def _matrix(
     return table
 
 
-def _state(link: LinkStatus) -> str:
+def _state(link: LabLink) -> str:
     return "[green]up[/]" if link.up else "[red]down[/]"
 
 

@@ -15,7 +15,7 @@ from syntony.lab.drill.contention_figures import (
     figures,
     optimum_bps,
 )
-from syntony.lab.jobs.records import Done, Record, StepRecord
+from syntony.lab.jobs.records import RankDone, Record, StepRecord
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 from syntony.traffic.classes import Classes
@@ -24,7 +24,7 @@ from syntony.view import contention_chart
 from syntony.wire.traffic import LinkLoadView, MoveView, PlacedFlow, Traffic
 
 ACTED_NS, END_NS = 10 * S, 30 * S
-AHEAD_NS = 1_000 * S
+LEAD_TIME_NS = 1_000 * S
 ELEMENTS = 250_000
 """1 MB; two ranks of a ring send as much each step: 16 Mbit together."""
 
@@ -39,7 +39,7 @@ def job(name: str, *, resolved_ns: int = ACTED_NS + S) -> JobRun:
             StepRecord(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0) for r in (0, 1)
         ]
         step += 1
-    records += [Done(rank=r, at_ns=at_ns, steps=step) for r in (0, 1)]
+    records += [RankDone(rank=r, at_ns=at_ns, steps=step) for r in (0, 1)]
     return JobRun(
         name=name,
         title="all-reduce",
@@ -59,7 +59,7 @@ def sample(at_ns: int) -> ControllerSample:
         PlacedFlow(
             flow=f"{name}-flow", job=name, src="h2/rail0", dst="h0/rail0", sport=1, dport=2,
             path="spine0", tx_bps=1, rx_bps=0, paths=2, movable=True, moving=False,
-            owd_p50_ns=delay_ns // 2, owd_p99_ns=delay_ns, owd_at_ns=reported_ns + AHEAD_NS,
+            owd_p50_ns=delay_ns // 2, owd_p99_ns=delay_ns, owd_at_ns=reported_ns + LEAD_TIME_NS,
         )
         for name in ("red", "blue")
     )  # fmt: skip
@@ -68,14 +68,14 @@ def sample(at_ns: int) -> ControllerSample:
         LinkLoadView(link="h0/rail0->leaf0-0", bps=1, capacity_bps=1, flows=2),
     )
     traffic = Traffic(
-        mode="act", deciding=True, why="", now_ns=at_ns + AHEAD_NS, flows=flows, links=links
+        mode="act", deciding=True, why="", now_ns=at_ns + LEAD_TIME_NS, flows=flows, links=links
     )
     return ControllerSample(at_ns=at_ns, traffic=traffic)
 
 
 def move(result: str) -> MoveView:
     return MoveView(
-        move_id="1", ts_ns=ACTED_NS + AHEAD_NS, flow="red-flow", job="red", src="h2/rail0",
+        move_id="1", ts_ns=ACTED_NS + LEAD_TIME_NS, flow="red-flow", job="red", src="h2/rail0",
         dst="h0/rail0", old="spine0", new="spine1", cause="crowded", evidence="", result=result,
         took_ns=1,
     )  # fmt: skip
@@ -88,7 +88,7 @@ def trial(**more: Any) -> ContentionTrial:
         began_ns=2 * S,
         acted_ns=ACTED_NS,
         ended_ns=END_NS,
-        fleet_ahead_ns=AHEAD_NS,
+        fleet_ahead_ns=LEAD_TIME_NS,
         jobs=(job("red"), job("blue")),
         samples=tuple(sample(at_ns) for at_ns in range(2 * S, END_NS, S // 2)),
         moves=(move("helped"),),

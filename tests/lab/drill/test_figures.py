@@ -17,7 +17,7 @@ from syntony.lab.drill import chart, scenarios
 from syntony.lab.drill.figures import completions_ns, figures, throughput
 from syntony.lab.drill.fleet import PathEvent, first_verdict_ns
 from syntony.lab.drill.trial import NicFlapTrial, Outage
-from syntony.lab.jobs.records import Done, Failed, Record, StepRecord, parse_line, to_line
+from syntony.lab.jobs.records import RankDone, RankFailed, Record, StepRecord, parse_line, to_line
 from syntony.model import MS, S
 from syntony.view import throughput_chart
 
@@ -38,9 +38,11 @@ def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> Nic
             for r in range(RANKS)
         ]
     if end == "finished":
-        records += [Done(rank=r, at_ns=at_ns, steps=1) for r in range(RANKS)]
+        records += [RankDone(rank=r, at_ns=at_ns, steps=1) for r in range(RANKS)]
     if end == "died":
-        records.append(Failed(rank=0, at_ns=12 * S, step=1, error="reset", connection_lost=True))
+        records.append(
+            RankFailed(rank=0, at_ns=12 * S, step=1, error="reset", connection_lost=True)
+        )
     base = NicFlapTrial(
         name="x",
         mode="plain-tcp",

@@ -108,10 +108,10 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
         assert red.steps_done() > done[0]
         assert blue.steps_done() > done[1]
         for job in (red, blue):
-            job.wish_end()
+            job.request_end()
         for job in (red, blue):
-            assert job.wait_end(30), job.complaint()
-            assert job.finished(), job.complaint()
+            assert job.wait_end(30), job.last_output()
+            assert job.finished(), job.last_output()
             assert not any(getattr(record, "wrong", 0) for record in job.records())
 
 
@@ -141,7 +141,7 @@ def test_a_controller_killed_while_it_moves_flows_harms_no_job(lab: Lab) -> None
         assert all(job.steps_done() > n for job, n in zip(jobs, done, strict=True))
         contention.end_jobs(jobs)
         for job in jobs:
-            assert job.finished(), job.complaint()
+            assert job.finished(), job.last_output()
             assert not any(getattr(record, "wrong", 0) for record in job.records())
 
 

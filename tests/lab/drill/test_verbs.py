@@ -17,7 +17,7 @@ from syntony.errors import RemoteError, UsageError
 from syntony.lab.drill import contention, fleet, incast, verbs
 from syntony.lab.jobs import programs
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.records import Done, Ready, Record, StepRecord, on_arrival_clock
+from syntony.lab.jobs.records import RankDone, RankReady, Record, StepRecord, on_arrival_clock
 from syntony.wire.traffic import Traffic
 
 
@@ -215,13 +215,13 @@ def test_records_of_two_machines_are_counted_by_one_clock() -> None:
                 rank=1, step=number, start_ns=begin_ns + ahead_ns, end_ns=at_ns + ahead_ns, wrong=0
             )
             said.append((at_ns + late_ns, record))
-        said.append((at_ns + 10**9, Done(rank=1, at_ns=at_ns + ahead_ns, steps=30)))
+        said.append((at_ns + 10**9, RankDone(rank=1, at_ns=at_ns + ahead_ns, steps=30)))
         found = on_arrival_clock(said)
         steps = [each for each in found if isinstance(each, StepRecord)]
         assert [(each.start_ns, each.end_ns) for each in steps] == [
             (begin + least_ns, end + least_ns) for begin, end in truth
         ]
-        assert isinstance(found[-1], Done)
+        assert isinstance(found[-1], RankDone)
         assert found[-1].at_ns == at_ns + least_ns
     assert on_arrival_clock([]) == []
-    assert on_arrival_clock([(5, Ready(rank=0, at_ns=9))]) == [Ready(rank=0, at_ns=5)]
+    assert on_arrival_clock([(5, RankReady(rank=0, at_ns=9))]) == [RankReady(rank=0, at_ns=5)]

@@ -289,7 +289,7 @@ def start_jobs(  # noqa: PLR0917 - two of them go together
 def end_jobs(jobs: Sequence[LabJob]) -> None:
     """Ask all jobs to end, and wait until they have."""
     for job in jobs:
-        job.wish_end()
+        job.request_end()
     for job in jobs:
         job.wait_end(END_S)
 

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from syntony.lab.drill.figures import completions_ns, throughput
-from syntony.lab.jobs.records import Failed, StepRecord
+from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def figures(trial: ContentionTrial) -> Figures:
         undone=sum(move.result == "undone" for move in done),
         refused=len(_refused(trial)),
         wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in records),
-        lost=sum(isinstance(r, Failed) and r.connection_lost for r in records),
+        lost=sum(isinstance(r, RankFailed) and r.connection_lost for r in records),
         finished=all(job.finished for job in trial.jobs),
         held_up=_delay_reasons(trial),
     )  # fmt: skip

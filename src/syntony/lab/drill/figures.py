@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from syntony.lab.jobs.records import Failed, StepRecord
+from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def edges_ns(trial: NicFlapTrial) -> NDArray[np.int64]:
 
 def _open_step_end_ns(trial: NicFlapTrial) -> int:
     """When a step that was never completed ended: when its last rank gave up or was killed."""
-    failed = [record.at_ns for record in trial.records if isinstance(record, Failed)]
+    failed = [record.at_ns for record in trial.records if isinstance(record, RankFailed)]
     return trial.ended_ns if trial.hung or not failed else max(failed)
 
 
@@ -120,13 +120,13 @@ def figures(trial: NicFlapTrial) -> RunFigures:
         resumed_after_s=_seconds(_next_after(complete, healed_ns)),
         return_gap_s=_seconds(_return_gap_ns(edges, steps, trial.fault_ns, p50_ns)),
         detect_ms=None if trial.detect_ns is None else trial.detect_ns / MS,
-        resets=sum(isinstance(r, Failed) and r.connection_lost for r in trial.records),
+        resets=sum(isinstance(r, RankFailed) and r.connection_lost for r in trial.records),
         wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in trial.records),
     )
 
 
 def _outcome(trial: NicFlapTrial) -> str:
-    if any(isinstance(record, Failed) for record in trial.records):
+    if any(isinstance(record, RankFailed) for record in trial.records):
         return "died"
     if trial.hung:
         return "hung"

@@ -19,7 +19,7 @@ from syntony.lab.drill.contention_report import DELAY
 from syntony.lab.drill.figures import completions_ns
 from syntony.lab.drill.incast import settled
 from syntony.lab.drill.report import write_report
-from syntony.lab.jobs.records import Failed, StepRecord
+from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.lab.rates import format_rate
 from syntony.model import MS, S
 from syntony.view import contention_chart
@@ -103,7 +103,7 @@ def make_report(ran: IncastTrial) -> IncastReport:
         paced_flows=max((flows for _, flows in held), default=0),
         paced_after_s=None if first is None else (first - trial.acted_ns) / S,
         wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in job.records),
-        lost=sum(isinstance(r, Failed) and r.connection_lost for r in job.records),
+        lost=sum(isinstance(r, RankFailed) and r.connection_lost for r in job.records),
         finished=job.finished,
     )
 

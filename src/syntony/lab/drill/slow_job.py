@@ -209,7 +209,7 @@ def _run(
     finally:
         lab.clear(fault.id)
     ended_ns = time.monotonic_ns()
-    job.wish_end()
+    job.request_end()
     job.wait_end(_END_S)
     return SlowTrial(
         job=spec.name,

@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.lab.drill.report import write_report
 from syntony.lab.drill.slow_job import is_named
-from syntony.lab.jobs.records import Failed, StepRecord
+from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
 from syntony.view import slow_job_chart
 from syntony.view.slow_job_chart import SlowJobChart, SlowJobCurve
@@ -90,7 +90,7 @@ def make_report(trial: SlowTrial) -> SlowJobReport:
         step_before_ms=_step_ms(trial, (trial.began_ns, trial.outage.requested_ns)),
         step_slow_ms=_step_ms(trial, (began_ns, trial.ended_ns)),
         wrong=sum(isinstance(each, StepRecord) and each.wrong > 0 for each in trial.records),
-        lost=sum(isinstance(each, Failed) and each.connection_lost for each in trial.records),
+        lost=sum(isinstance(each, RankFailed) and each.connection_lost for each in trial.records),
         ended=trial.finished,
     )
 

@@ -115,7 +115,7 @@ def run_trial(
         )
         _until(fault_ns[1] + times.after_ns)
         wished_ns = time.monotonic_ns()
-        job.wish_end()
+        job.request_end()
         if not job.wait_end(_STEP_TIMEOUT_S):
             say(f"{mode.title}: still in a step; waiting up to {times.limit_ns / S:.0f} s more")
             job.wait_end(times.limit_ns / S)
