@@ -36,7 +36,7 @@ from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import S
 from syntony.view import contention_chart, throughput_chart
-from syntony.view.clock_plots import pictures
+from syntony.view.clock_plots import make_plots
 from syntony.view.clock_summary import ClockReport
 
 IMAGES = Path(__file__).parent / "images"
@@ -55,7 +55,7 @@ def save(name: str, title: str, picture: RenderableType) -> None:
 
 def draw_clocks() -> None:
     report = msgspec.json.decode(CLOCK_DATA.read_bytes(), type=ClockReport)
-    for name, svg in pictures(report).items():
+    for name, svg in make_plots(report).items():
         (IMAGES / f"clock-{name}.svg").write_bytes(svg)
 
 

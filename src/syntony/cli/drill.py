@@ -24,7 +24,7 @@ from syntony.errors import UsageError
 from syntony.lab.client import open_lab
 from syntony.lab.drill import scenarios
 from syntony.lab.jobs import programs
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     from syntony.lab.drill.contention_report import ContentionReport
@@ -134,7 +134,7 @@ def show(report: NicFlapReport) -> None:
     console.print(
         f"[bold]{report.job}[/], {report.ranks} hosts: {report.meaning}, {report.outage_s:.1f} s"
     )
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
     for head in _HEADS:
         left = head in {"run", "ended"}
         table.add_column(head, justify="left" if left else "right", no_wrap=True)
@@ -360,7 +360,7 @@ def _show_incast(report: IncastReport) -> None:
     console.print(
         f"[bold]{report.senders} senders to one receiver[/]; {report.fabric}; {transport(report)}"
     )
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     heads = ("", "Mb/s", "of line", "delay p50", "p99", "step p50", "p99", "retransmits/s", "fair")
     for head in heads:
         table.add_column(head, justify="right" if head else "left", no_wrap=True)
@@ -393,7 +393,7 @@ def _show_contention(report: ContentionReport) -> None:
     console.print(
         f"[bold]{report.jobs} × {report.job}[/], {report.ranks} ranks each; {report.fabric}"
     )
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     heads = ("", *found.before.mbps, "all", "of optimum", "shared links", "delay p50", "p99")
     for head in heads:
         table.add_column(head, justify="right" if head else "left", no_wrap=True)

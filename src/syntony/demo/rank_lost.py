@@ -1,5 +1,4 @@
-"""A rank is lost: a process of a live training job is killed, and a spare takes its place. Act and
-claims."""
+"""The act "rank lost": a process of a live training job is killed, and a spare takes its place."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
     from syntony.lab.drill.rank_loss_report import RankLossRunFigures
 
 STEPS, KILL_AT = 160, 60
-"""A spare is ready some 20 s after the start on a slow machine: steps are left then."""
+"""A spare is ready about 20 s after the start on a slow machine: steps are left by then."""
 STALL_S = 5.0
-"""Claimed longest pause of the other ranks, on a busy machine of two cores. What others do is in
-docs/reference/figures.md."""
+"""Claimed longest pause of the other ranks, on a busy machine of two cores. Figures of others are
+in docs/reference/figures.md."""
 
 
 def rank_lost(stage: Stage) -> tuple[DemoClaim, ...]:
@@ -39,7 +38,7 @@ def rank_lost(stage: Stage) -> tuple[DemoClaim, ...]:
 
 
 def claims(calm: RankLossRunFigures, ours: RankLossRunFigures) -> tuple[DemoClaim, ...]:
-    """On the two runs. Pure."""
+    """Claims on the two runs. Pure."""
     stall = "never went on" if ours.stall_s is None else f"{ours.stall_s:.2f} s"
     return (
         DemoClaim(
