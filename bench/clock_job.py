@@ -76,7 +76,7 @@ def main() -> int:
                 time.sleep(READ_S)
                 told_s = tell_so_far(found, told_s)
                 if len(job.alive()) < arguments.hosts:
-                    print(f"clock_job: a rank ended early: {job.complaint()}", file=sys.stderr)
+                    print(f"clock_job: a rank ended early: {job.last_output()}", file=sys.stderr)
                     return 1
             done = (job.steps_done() - before) / (time.monotonic() - began_s)
             wrong = sum(record.wrong for record in job.records() if isinstance(record, StepRecord))

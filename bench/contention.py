@@ -39,7 +39,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(requested: argparse.Namespace, seed: int) -> Run:
     framework, kind = programs.by_name(requested.job)
-    wish = contention.ContentionOptions(
+    options = contention.ContentionOptions(
         framework=framework,
         kind=kind,
         python=sys.executable if framework == "builtin" else find_torch(),
@@ -49,7 +49,7 @@ def run(requested: argparse.Namespace, seed: int) -> Run:
         times=QUICK_TIMES if requested.quick else contention.ContentionTimes(),
     )
     try:
-        return Run(seed=seed, figures=figures(contention.drill(wish, _say)))
+        return Run(seed=seed, figures=figures(contention.drill(options, _say)))
     except SyntonyError as error:
         return Run(seed=seed, figures=None, failed=str(error))
 

@@ -75,11 +75,11 @@ def wish_for(
     )
 
 
-def trial(wish: nic_flap.NicFlapOptions, mode: modes.JobMode, *, faulty: bool) -> RunFigures:
+def trial(options: nic_flap.NicFlapOptions, mode: modes.JobMode, *, faulty: bool) -> RunFigures:
     """In a lab of its own: no connection, route or metric of the run before."""
-    act = nic_flap.Act(name=mode.name, mode=mode, faulty=faulty)
-    with place.lab_for(mode, wish.spec) as lab:
-        return figures(nic_flap.one(lab, wish, act, lambda _text: None))
+    act = nic_flap.NicFlapRun(name=mode.name, mode=mode, faulty=faulty)
+    with place.lab_for(mode, options.spec) as lab:
+        return figures(nic_flap.run_once(lab, options, act, lambda _text: None))
 
 
 def matrix(
@@ -107,9 +107,9 @@ def matrix(
         key = (scenario, job, mode.name)
         progress(f"{turn + 1}/{requested.repeat} {mode.name}: {job}, {scenario}")
         try:
-            wish = wish_for(requested, job, scenario, times)
-            place.check_mode(mode, wish.framework)
-            found[key].append(trial(wish, mode, faulty=True))
+            options = wish_for(requested, job, scenario, times)
+            place.check_mode(mode, options.framework)
+            found[key].append(trial(options, mode, faulty=True))
         except SyntonyError as error:
             refused[key] = str(error)
             progress(f"  no run: {error}")
@@ -137,8 +137,8 @@ def overhead(requested: argparse.Namespace, rounds: int) -> list[Cell]:
     for turn in range(rounds):
         for mode in (modes.MODES[name] for name in requested.modes):
             progress(f"overhead {turn + 1}/{rounds} {mode.name}")
-            wish = wish_for(requested, "builtin", "link-down", times)
-            found[mode.name].append(trial(wish, mode, faulty=False))
+            options = wish_for(requested, "builtin", "link-down", times)
+            found[mode.name].append(trial(options, mode, faulty=False))
     return [
         Cell(scenario="none", job="builtin", mode=name, runs=tuple(runs))
         for name, runs in found.items()

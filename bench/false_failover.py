@@ -92,7 +92,7 @@ class Tally:
         """A job has ended."""
         if not job.finished():
             self.broken += 1
-            print(f"a job did not end as asked: {job.complaint()}", file=sys.stderr, flush=True)
+            print(f"a job did not end as asked: {job.last_output()}", file=sys.stderr, flush=True)
         steps = [record for record in job.records() if isinstance(record, StepRecord)]
         self.steps += job.steps_done()
         self.wrong += sum(step.wrong for step in steps)
@@ -136,7 +136,7 @@ def cycle(lab: Lab, mode: modes.JobMode, kind: str, tally: Tally, end_s: float) 
                 lab.inject("cpu-hog", host)
             _pause(min(HOGS_S, until_s - time.monotonic()))
             lab.clear()
-            job.wish_end()
+            job.request_end()
             job.wait_end(START_S)
         finally:
             lab.clear()

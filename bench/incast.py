@@ -42,11 +42,11 @@ KINDS = (
 
 
 def run(kind: Kind) -> IncastReport | None:
-    wish = incast.IncastOptions(
+    options = incast.IncastOptions(
         elements=kind.step_mib * incast.ELEMENTS, plain=kind.plain, times=TIMES
     )
     try:
-        return make_report(incast.drill(wish, lambda text: print(f"  {text}", file=sys.stderr)))
+        return make_report(incast.drill(options, lambda text: print(f"  {text}", file=sys.stderr)))
     except SyntonyError as error:
         print(f"  failed: {error}", file=sys.stderr)
         return None

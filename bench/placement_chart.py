@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from syntony.view.throughput_chart import drawn, plain
+from syntony.view.throughput_chart import render_figure, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def render(
         figure.text(0.075, 0.93, title, fontsize=13, fontweight="bold", color=_INK)
         figure.text(0.075, 0.865, subtitle, fontsize=9, color=_FAINT)
 
-    return drawn(_SIZE_IN, draw, kind)
+    return render_figure(_SIZE_IN, draw, kind)
 
 
 def _draw(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
@@ -63,4 +63,4 @@ def _draw(axes: Axes, lines: Mapping[str, Sequence[float]]) -> None:
     axes.set_ylim(min(min(values) for values in lines.values()) - 0.05, 1.02)
     axes.set_xlabel("epochs", color=_FAINT)
     axes.set_ylabel("mean rate, part of the optimum", color=_FAINT)
-    plain(axes)
+    style_axes(axes)

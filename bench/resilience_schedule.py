@@ -31,8 +31,8 @@ from syntony.lab.drill.rank_loss import (
     SYNTONY,
     TODAY,
     RankLossOptions,
-    command,
     events,
+    launch_argv,
     lines,
     rank_pid,
 )
@@ -52,13 +52,13 @@ def schedule(seed: int, steps: int, faults: int) -> list[tuple[int, int]]:
 
 
 def run(
-    wish: RankLossOptions, name: str, place: Path, due: list[tuple[int, int]]
+    options: RankLossOptions, name: str, place: Path, due: list[tuple[int, int]]
 ) -> dict[str, Any]:
-    """One run of the program; `wish.limit_ns` is the longest that it may take."""
+    """One run of the program; `options.limit_ns` is the longest that it may take."""
     out = place / name.split(",", maxsplit=1)[0].replace(" ", "-").lower()
     out.mkdir()
-    argv = torchft(wish, out) if name == TORCHFT else command(wish, name, out)
-    end_ns = time.monotonic_ns() + wish.limit_ns
+    argv = torchft(options, out) if name == TORCHFT else launch_argv(options, name, out)
+    end_ns = time.monotonic_ns() + options.limit_ns
     if name == TODAY:
         argv = [f"--max-restarts={len(due)}" if "max-restarts" in each else each for each in argv]
     began_ns = time.monotonic_ns()
@@ -98,10 +98,16 @@ def run(
     } | ({} if code == 0 else {"last_lines": last})
 
 
-def torchft(wish: RankLossOptions, out: Path) -> list[str]:
+def torchft(options: RankLossOptions, out: Path) -> list[str]:
     """The command line of its launcher."""
-    argv = [wish.python, "-m", "bench.resilience_torchft", f"--out={out}", f"--ranks={wish.ranks}"]
-    return [*argv, f"--steps={wish.steps}", f"--pause-ms={wish.pause_ns / 1e6}"]
+    argv = [
+        options.python,
+        "-m",
+        "bench.resilience_torchft",
+        f"--out={out}",
+        f"--ranks={options.ranks}",
+    ]
+    return [*argv, f"--steps={options.steps}", f"--pause-ms={options.pause_ns / 1e6}"]
 
 
 def has_torchft(python: str) -> bool:
@@ -134,17 +140,17 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     due = schedule(args.seed, args.steps, args.faults)
-    wish = RankLossOptions(
+    options = RankLossOptions(
         python=find_torch(), ranks=RANKS, steps=args.steps, every=args.every,
         pause_ns=int(args.pause_ms * 1e6), limit_ns=int(args.limit * S),
     )  # fmt: skip
     report: dict[str, Any] = {"seed": args.seed, "faults": due, "load": [load()]}
     with tempfile.TemporaryDirectory(prefix="syntony-schedule-") as place:
         for name in (CALM, TODAY, TORCHFT, SYNTONY):
-            if name == TORCHFT and not has_torchft(wish.python):
-                report[name] = {"skipped": f"{wish.python} has no torchft"}
+            if name == TORCHFT and not has_torchft(options.python):
+                report[name] = {"skipped": f"{options.python} has no torchft"}
                 continue
-            report[name] = run(wish, name, Path(place), due)
+            report[name] = run(options, name, Path(place), due)
             report["load"].append(load())
     for name in (TODAY, TORCHFT, SYNTONY):
         found = report[name].pop("sha256", [])

@@ -146,10 +146,10 @@ def trials(requested: argparse.Namespace) -> Iterator[Trial]:
         lab = Lab(world.directory)
         wait_ready(lab)
         framework, kind = programs.by_name(requested.job)
-        wish = place.job_spec(lab, framework=framework, kind=kind, python=sys.executable)
+        end_requested = place.job_spec(lab, framework=framework, kind=kind, python=sys.executable)
         with (
             watching(lab, switch) as instants,
-            LabJob(lab, wish, wrap=modes.MODES["syntony"].wrap) as job,
+            LabJob(lab, end_requested, wrap=modes.MODES["syntony"].wrap) as job,
         ):
             job.wait_steps(5, START_S)
             with hogs(requested.hogs):
@@ -160,7 +160,7 @@ def trials(requested: argparse.Namespace) -> Iterator[Trial]:
                     fault = (requested.fault, requested.target)
                     found, since_ns = trial(lab, job, instants, fault, since_ns)
                     yield found
-            job.wish_end()
+            job.request_end()
             job.wait_end(START_S)
 
 

@@ -30,7 +30,7 @@ from bench.why_lab_causes import CAUSES, Cause, Running, Scene, kill, write
 from syntony.errors import MissingError, RemoteError
 from syntony.lab.drill import modes
 from syntony.lab.drill.place import NIC, lab_for
-from syntony.lab.drill.slow_job import JudgedAnswer, Recorder, watch
+from syntony.lab.drill.slow_job import JudgedAnswer, Recorder, judge_until
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import LabJob
 from syntony.lab.jobs.torch_build import find_torch
@@ -143,14 +143,14 @@ def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
         )
         looks: list[JudgedAnswer] = []
         _wait_recorded(recorder, job, cause.rails)
-        watch(recorder, looks, time.monotonic_ns() + QUIET_NS, lambda _look: False)
+        judge_until(recorder, looks, time.monotonic_ns() + QUIET_NS, lambda _look: False)
         before = _classes(looks)
         looks.clear()
         began_ns = time.monotonic_ns()
         begun = cause.begin(Scene(lab, plan, job, rng, control, recorder))
         try:
             # A clock is wrong for longer than a cause takes to be named: more may be said of it.
-            watch(
+            judge_until(
                 recorder, looks, began_ns + LIMIT_NS,
                 lambda look: bool(cause.fault) and not begun.clock
                 and _right(look, cause.fault, begun.right),

@@ -29,14 +29,14 @@ from syntony.demo.screen import Screen, draw, summary
 from syntony.demo.stage import Stage
 from syntony.lab.client import Lab
 from syntony.lab.drill import contention, contention_report, nic_flap, scenarios
-from syntony.lab.drill.chart import picture
+from syntony.lab.drill.chart import make_chart
 from syntony.lab.drill.figures import figures
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import S
 from syntony.view import contention_chart, throughput_chart
-from syntony.view.clock_plots import pictures
+from syntony.view.clock_plots import make_plots
 from syntony.view.clock_summary import ClockReport
 
 IMAGES = Path(__file__).parent / "images"
@@ -55,14 +55,14 @@ def save(name: str, title: str, picture: RenderableType) -> None:
 
 def draw_clocks() -> None:
     report = msgspec.json.decode(CLOCK_DATA.read_bytes(), type=ClockReport)
-    for name, svg in pictures(report).items():
+    for name, svg in make_plots(report).items():
         (IMAGES / f"clock-{name}.svg").write_bytes(svg)
 
 
 def draw_drill(screen: Screen) -> None:
-    wish = nic_flap.NicFlapOptions(framework="gloo", kind="ddp", python=find_torch())
-    trials = nic_flap.drill(wish, screen.say)
-    drawn = picture(trials, [figures(t) for t in trials], scenarios.meaning(wish.fault))
+    options = nic_flap.NicFlapOptions(framework="gloo", kind="ddp", python=find_torch())
+    trials = nic_flap.drill(options, screen.say)
+    drawn = make_chart(trials, [figures(t) for t in trials], scenarios.meaning(options.fault))
     for kind in throughput_chart.FORMATS:
         (IMAGES / f"nic-flap.{kind}").write_bytes(throughput_chart.render(drawn, kind))
 
@@ -71,7 +71,7 @@ def draw_contention(screen: Screen) -> None:
     spec = msgspec.structs.replace(contention.SPEC, seed=3)
     trial = contention.drill(contention.ContentionOptions(spec=spec), screen.say)
     report = contention_report.make_report(trial)
-    drawn = contention_report.picture(trial, report.figures, report.fabric)
+    drawn = contention_report.make_chart(trial, report.figures, report.fabric)
     for kind in contention_chart.FORMATS:
         (IMAGES / f"contention.{kind}").write_bytes(contention_chart.render(drawn, kind))
 

@@ -25,7 +25,7 @@ from syntony.lab.jobs.runner import LabJob
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS
-from syntony.view.throughput_chart import drawn
+from syntony.view.throughput_chart import render_figure
 
 IMAGES = Path(__file__).parent / "images"
 DATA = Path(__file__).parent / "data"
@@ -72,7 +72,7 @@ def picture() -> None:
             axes.spines[["top", "right"]].set_visible(False)
         figure.text(0.09, 0.94, verdict["name"], fontsize=12, fontweight="bold", color="#22303c")
 
-    (IMAGES / "eight-ranks.png").write_bytes(drawn((10.0, 5.6), draw, "png"))
+    (IMAGES / "eight-ranks.png").write_bytes(render_figure((10.0, 5.6), draw, "png"))
 
 
 def main() -> None:

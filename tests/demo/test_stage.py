@@ -114,7 +114,7 @@ def test_what_an_act_needs_is_asked_for_again(
     monkeypatch.setattr("syntony.demo.stage.ask", controller.ask)
     with pytest.raises(RemoteError):
         stage.incidents()
-    assert stage.patiently(stage.incidents)
+    assert stage.retry(stage.incidents)
     assert 20 <= controller.passed_s < 22
 
 
@@ -124,7 +124,7 @@ def test_a_controller_that_stays_silent_ends_the_act(
     controller = Controller(clock, silent_s=999)
     monkeypatch.setattr("syntony.demo.stage.ask", controller.ask)
     with pytest.raises(RemoteError, match="did not answer in time"):
-        stage.patiently(stage.incidents)
+        stage.retry(stage.incidents)
     assert ANSWER_NS // S <= controller.passed_s < ANSWER_NS // S + 2
 
 

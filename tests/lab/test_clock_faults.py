@@ -10,8 +10,8 @@ import pytest
 
 from syntony.io.clocks import SyntheticClock, make_tape
 from syntony.lab.faults import KINDS, parse_order
-from syntony.lab.faults.base import Site
-from syntony.lab.faults.clocks import AHEAD_NS
+from syntony.lab.faults.base import FaultContext
+from syntony.lab.faults.clocks import LEAD_TIME_NS
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.model import S, SyntheticClockSpec
 
@@ -40,18 +40,18 @@ def test_a_clock_is_as_before_once_its_fault_is_undone(
 ) -> None:
     make_tape(tmp_path / "tape")
     spec = SyntheticClockSpec(base_ns=now_ns(), tape=str(tmp_path / "tape"))
-    site = Site(PLAN, cast("Any", None), cast("Any", None), {"h1": spec}, tmp_path)
+    site = FaultContext(PLAN, cast("Any", None), cast("Any", None), {"h1": spec}, tmp_path)
     fault = KINDS[kind](site, 1, parse_order(PLAN, kind, "h1", options))
     clock = SyntheticClock("h1", spec)
     before_ns = now_ns()
     fault.apply()
-    begun_ns = now_ns() + AHEAD_NS
+    begun_ns = now_ns() + LEAD_TIME_NS
     first, last = offsets(clock, begun_ns)
     assert 0 <= first - ahead_ns <= gained_ns * (begun_ns - before_ns) / S + 1
     assert abs(last - first - gained_ns) < 10
     fault.undo()
     fault.undo()
-    undone_ns = now_ns() + AHEAD_NS
+    undone_ns = now_ns() + LEAD_TIME_NS
     first, last = offsets(clock, undone_ns)
     assert abs(last - first) < 10
     assert 0 <= first <= gained_ns * (undone_ns - before_ns) / S + 1

@@ -6,7 +6,7 @@ import pytest
 
 from syntony.errors import UsageError
 from syntony.lab.faults import KINDS, parse_order
-from syntony.lab.faults.base import OPTIONS, passing
+from syntony.lab.faults.base import OPTIONS, link_packets
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.rates import format_rate, parse_rate_bps
 from syntony.model import US
@@ -133,7 +133,7 @@ def test_values_are_in_their_units() -> None:
 def test_directions_are_seen_from_the_links_first_end(
     link: str, direction: str, inwards: tuple[bool, ...]
 ) -> None:
-    places = passing(PLAN.link(link), direction)
+    places = link_packets(PLAN.link(link), direction)
     assert tuple(place.inwards for place in places) == inwards
     assert {place.port.node for place in places} == {"leaf0-0" if "h3" in link else "leaf0-1"}
 

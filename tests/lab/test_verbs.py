@@ -21,7 +21,7 @@ from syntony.lab.plan import FabricSpec, LinkKind, make_plan
 from syntony.lab.verbs import image
 from syntony.lab.verbs.frames import HEAD, MAX_FRAME, PORT
 from syntony.lab.verbs.machine import guest_config, join_lines, mac, qemu_argv, tsc_khz
-from syntony.lab.verbs.proxy import AWAY
+from syntony.lab.verbs.proxy import GUEST_UNREACHABLE
 
 PROXY = (sys.executable, "-m", "syntony.lab.verbs.proxy")
 
@@ -226,7 +226,7 @@ def test_a_guest_that_dies_is_told(tmp_path: Path) -> None:
         peer.recv(1 << 16)
         peer.close()
         _, said = process.communicate(timeout=30)
-    assert process.returncode == AWAY
+    assert process.returncode == GUEST_UNREACHABLE
     assert said == f"guest {address} has gone\n".encode()
 
 
@@ -273,4 +273,4 @@ def test_a_guest_that_dies_without_a_word_is_given_up(how: str) -> None:
     )
     if "unshare" in done.stderr:
         pytest.skip(done.stderr.strip())
-    assert (done.returncode, done.stderr) == (AWAY, "guest 127.0.0.1 has gone\n")
+    assert (done.returncode, done.stderr) == (GUEST_UNREACHABLE, "guest 127.0.0.1 has gone\n")

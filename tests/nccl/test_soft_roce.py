@@ -52,11 +52,11 @@ def test_no_element_is_lost_or_doubled_while_rails_fail(lab: Lab) -> None:
             lab.clear()
             time.sleep(4)
             job.wait_steps(job.steps_done() + 20, SLOW_S)
-        job.wish_end()
-        assert job.wait_end(SLOW_S), job.said()
-        assert job.finished(), job.complaint()
+        job.request_end()
+        assert job.wait_end(SLOW_S), job.unparsed()
+        assert job.finished(), job.last_output()
         steps = [each for each in job.records() if isinstance(each, StepRecord)]
-        said = "\n".join(job.said())
+        said = "\n".join(job.unparsed())
     assert sum(each.wrong for each in steps) == 0
     for rail in ("rxe_rail0", "rxe_rail1"):
         assert f"rail {rail} is left" in said

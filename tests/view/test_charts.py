@@ -22,7 +22,7 @@ from bench import placement_chart
 from syntony.errors import MissingError
 from syntony.model import ClockState, S
 from syntony.view import clock_plots, contention_chart, throughput_chart
-from syntony.view.clock_summary import ClockReport, DelayReport, tell
+from syntony.view.clock_summary import ClockReport, DelayReport, summarize_clocks
 from syntony.view.contention_chart import ContentionCurve
 from syntony.view.throughput_chart import ThroughputLine
 
@@ -34,14 +34,14 @@ def test_a_chart_is_a_file_of_its_format_and_the_same_each_time(kind: str, begin
     def draw(figure: Figure) -> None:
         figure.text(0.5, 0.5, "words")
 
-    made = throughput_chart.drawn((2.0, 1.0), draw, kind)
+    made = throughput_chart.render_figure((2.0, 1.0), draw, kind)
     assert made.startswith(begins)
     if kind == "png":
         size = struct.unpack(">II", made[16:24])
         assert size == (320, 160), "sharp on a screen: 160 dots per inch"
     if kind == "svg":
         assert b">words</text>" in made, "text stays text"
-        assert throughput_chart.drawn((2.0, 1.0), draw, kind) == made
+        assert throughput_chart.render_figure((2.0, 1.0), draw, kind) == made
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ DELAYS = DelayReport(
 
 
 def test_delays_are_shown_by_direction_beside_half_the_round_trip() -> None:
-    figure = clock_plots.delay_picture(DELAYS)
+    figure = clock_plots.plot_delays(DELAYS)
     top, bottom = figure.axes
     drawn = [np.asarray(line.get_ydata()).tolist() for line in top.lines]
     assert drawn == [[40.0, 41.0, 42.0], [4.0, 4.0, 4.0], [22.0, 22.5, 23.0]]
@@ -301,7 +301,7 @@ def test_names_of_lines_that_end_together_stand_above_each_other() -> None:
         **{name: getattr(DELAYS, name) for name in DELAYS.__struct_fields__}
         | {"reverse_ns": [39_000] * 3, "half_rtt_ns": [39_500.0] * 3, "raw_reverse_ns": [1] * 3}
     )
-    figure = clock_plots.delay_picture(near)
+    figure = clock_plots.plot_delays(near)
     assert "before they were sent" not in written(figure)
     assert_legible(figure)
 
@@ -314,11 +314,13 @@ def fleet(seconds: int = 5) -> ClockReport:
     rows = [each for node in AHEAD for each in reported(node, AHEAD[node], ERRORS[node], seconds)]
     rows += [sample("h3", second, state=ClockState.HOLDOVER, bound_ns=None, drift_ppb=7.0 + second)
              for second in range(seconds)]  # fmt: skip
-    return tell("lab", rows, S, truth={node: truth(ahead) for node, ahead in AHEAD.items()})
+    return summarize_clocks(
+        "lab", rows, S, truth={node: truth(ahead) for node, ahead in AHEAD.items()}
+    )
 
 
 def test_errors_are_shown_over_time_and_against_their_bounds() -> None:
-    figure = clock_plots.error_picture(fleet())
+    figure = clock_plots.plot_errors(fleet())
     left, right = figure.axes
     named = {str(line.get_label()): np.asarray(line.get_ydata()) for line in left.lines}
     assert named["h1"].tolist() == [-30.0] * 5
@@ -351,7 +353,7 @@ def test_errors_are_shown_over_time_and_against_their_bounds() -> None:
 
 
 def test_every_clock_is_shown_with_its_lapses() -> None:
-    figure = clock_plots.clocks_picture(fleet())
+    figure = clock_plots.plot_clocks(fleet())
     offset, drift, bound = figure.axes
     assert np.asarray(offset.lines[1].get_ydata()).tolist() == pytest.approx([-5.00003] * 5)
     named = {str(line.get_label()): np.asarray(line.get_ydata()) for line in drift.lines}
@@ -385,14 +387,14 @@ def test_without_matplotlib_a_chart_says_what_to_install(monkeypatch: pytest.Mon
     with pytest.raises(MissingError, match=r"pip install 'syntony\[report\]'"):
         throughput_chart.check()
     with pytest.raises(MissingError):
-        throughput_chart.drawn((1.0, 1.0), lambda _: None, "svg")
+        throughput_chart.render_figure((1.0, 1.0), lambda _: None, "svg")
 
 
 @pytest.mark.parametrize(("clocks", "named"), [(12, True), (13, False)])
 def test_up_to_twelve_clocks_are_told_apart(clocks: int, named: bool) -> None:
     rows = [sample(f"h{n}", second) for n in range(clocks) for second in range(2)]
     with mpl.rc_context({"legend.frameon": False}):
-        figure = clock_plots.clocks_picture(tell("x", rows, S))
+        figure = clock_plots.plot_clocks(summarize_clocks("x", rows, S))
     drift = figure.axes[1]
     assert (drift.get_legend() is not None) is named
     assert len({line.get_color() for line in drift.lines}) == (8 if named else 1)
@@ -403,21 +405,21 @@ def test_without_a_truth_nothing_is_said_of_clocks_behind_delays() -> None:
         **{name: getattr(DELAYS, name) for name in DELAYS.__struct_fields__}
         | {"clock_error_ns": [None] * 3}
     )
-    said = written(clock_plots.delay_picture(blind))
+    said = written(clock_plots.plot_delays(blind))
     assert "Half the round trip is 18.9 µs off" in said
     assert "clocks behind" not in said
 
 
 def test_raw_stamps_are_shown_beside_a_line_at_nothing() -> None:
-    bottom = clock_plots.delay_picture(DELAYS).axes[1]
+    bottom = clock_plots.plot_delays(DELAYS).axes[1]
     heights = [set(np.asarray(line.get_ydata()).tolist()) for line in bottom.lines]
     assert heights[-1] == {0.0}
 
 
 def test_charts_of_a_report_have_a_grid_below_their_lines_and_no_frame() -> None:
     with mpl.rc_context(clock_plots._STYLE):
-        figures = [clock_plots.delay_picture(DELAYS), clock_plots.error_picture(fleet()),
-                   clock_plots.clocks_picture(fleet())]  # fmt: skip
+        figures = [clock_plots.plot_delays(DELAYS), clock_plots.plot_errors(fleet()),
+                   clock_plots.plot_clocks(fleet())]  # fmt: skip
     for figure in figures:
         assert_fits_a_page(figure)
     for axes in (each for figure in figures for each in figure.axes):
@@ -428,7 +430,7 @@ def test_charts_of_a_report_have_a_grid_below_their_lines_and_no_frame() -> None
 
 
 def test_delays_are_written_as_plain_numbers() -> None:
-    figure = clock_plots.delay_picture(DELAYS)
+    figure = clock_plots.plot_delays(DELAYS)
     FigureCanvasAgg(figure)
     figure.draw_without_rendering()
     axis = figure.axes[0].yaxis

@@ -12,8 +12,14 @@ from tests.view.fleets import T0, point, reported, sample, truth
 
 from syntony.model import ClockState, S
 from syntony.view.clock_page import page
-from syntony.view.clock_plots import pictures
-from syntony.view.clock_summary import ClockReport, errors_ns, facts, most_lopsided, tell
+from syntony.view.clock_plots import make_plots
+from syntony.view.clock_summary import (
+    ClockReport,
+    clock_figures,
+    errors_ns,
+    most_asymmetric_pair,
+    summarize_clocks,
+)
 from syntony.wire.clocks import ClockSample
 from syntony.wire.probes import MatrixCell
 
@@ -33,7 +39,7 @@ def report(seconds: int = 20) -> ClockReport:
         for second in range(seconds)
         for way, p50 in ((("h0/rail0", "h1/rail0"), FORWARD), (("h1/rail0", "h0/rail0"), REVERSE))
     ]
-    return tell("lab <x>", samples(seconds), S, points, TRUTH)
+    return summarize_clocks("lab <x>", samples(seconds), S, points, TRUTH)
 
 
 def test_errors_are_told_against_the_truth_without_the_gauge() -> None:
@@ -81,8 +87,8 @@ def test_raw_stamps_are_off_by_what_the_clocks_are_apart() -> None:
 
 def test_seconds_without_both_directions_are_left_out() -> None:
     points = [point("h0/rail0", "h1/rail0", 0, 5), point("h1/rail0", "h0/rail0", 0, None)]
-    assert tell("x", samples(), S, points).delays is None
-    assert tell("x", samples(), S, [point("h8/n", "h9/n", 0, 5)]).delays is None
+    assert summarize_clocks("x", samples(), S, points).delays is None
+    assert summarize_clocks("x", samples(), S, [point("h8/n", "h9/n", 0, 5)]).delays is None
 
 
 def test_delays_that_no_clock_sample_explains_are_left_out() -> None:
@@ -91,18 +97,18 @@ def test_delays_that_no_clock_sample_explains_are_left_out() -> None:
         for second in (0, 1000)
         for way in (("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0"))
     ]
-    delays = tell("x", samples(1), S, points).delays
+    delays = summarize_clocks("x", samples(1), S, points).delays
     assert delays is not None
     assert delays.at_s == [0.0]
 
 
 def test_facts_count_violations() -> None:
-    known = facts(report())
+    known = clock_figures(report())
     assert (known.clocks, known.samples, known.violations) == (3, 60, 0)
     assert known.error_max_ns == 30
     liar = [msg for msg in samples(1) if msg.node != "h1"]
     liar += [sample("h1", ref_ns=T0 + AHEAD["h1"], offset_ns=-5_000_900.0, bound_ns=100.0)]
-    assert facts(tell("x", liar, S, truth=TRUTH)).violations == 1
+    assert clock_figures(summarize_clocks("x", liar, S, truth=TRUTH)).violations == 1
 
 
 def test_the_most_lopsided_pair_is_told_from_its_slow_end() -> None:
@@ -117,13 +123,13 @@ def test_the_most_lopsided_pair_is_told_from_its_slow_end() -> None:
         cell("a/n", "c/n", 5), cell("c/n", "a/n", 90),
         cell("b/n", "c/n", 500), cell("c/n", "b/n", None),
     ]  # fmt: skip
-    assert most_lopsided(cells) == ("c/n", "a/n")
-    assert most_lopsided([]) is None
+    assert most_asymmetric_pair(cells) == ("c/n", "a/n")
+    assert most_asymmetric_pair([]) is None
 
 
 def test_the_page_needs_nothing_else_and_says_what_was_measured() -> None:
     told_story = report()
-    drawn = pictures(told_story)
+    drawn = make_plots(told_story)
     assert set(drawn) == {"one-way-delay", "error", "clocks"}
     for svg in drawn.values():
         ET.fromstring(svg)  # noqa: S314 - our own
@@ -145,10 +151,10 @@ def test_what_is_wrong_is_marked_and_nothing_else() -> None:
     assert bad_tiles(report()) == []
     rows = samples(4)
     lapsed = [*rows[:-1], sample("h2", 3, state=ClockState.HOLDOVER)]
-    assert bad_tiles(tell("x", lapsed, S)) == ["of samples synchronized"]
+    assert bad_tiles(summarize_clocks("x", lapsed, S)) == ["of samples synchronized"]
     liar = [sample("h1", ref_ns=T0 + AHEAD["h1"], offset_ns=-5_000_900.0, bound_ns=100.0)]
     liar += [each for each in samples(1) if each.node != "h1"]
-    assert bad_tiles(tell("x", liar, S, truth=TRUTH)) == ["of 3 beyond bound"]
+    assert bad_tiles(summarize_clocks("x", liar, S, truth=TRUTH)) == ["of 3 beyond bound"]
     text = page(report(), {}, "c")
     tiles = re.findall(r'<div class="fact"><b>([^<]*)</b><span>([^<]*)</span>', text)
     assert [what for _, what in tiles] == [
@@ -158,7 +164,7 @@ def test_what_is_wrong_is_marked_and_nothing_else() -> None:
 
 
 def test_the_table_has_a_row_for_each_clock_and_a_cell_for_each_heading() -> None:
-    for of, columns in ((report(), 8), (tell("x", samples(), S), 5)):
+    for of, columns in ((report(), 8), (summarize_clocks("x", samples(), S), 5)):
         text = page(of, {}, "c")
         assert text.count("<th>") == columns
         rows = re.findall(r"<tr>(<td>.*?)</tr>", text)
@@ -168,10 +174,10 @@ def test_the_table_has_a_row_for_each_clock_and_a_cell_for_each_heading() -> Non
 
 
 def test_without_a_truth_no_error_is_claimed() -> None:
-    blind = tell("fleet", samples(), S)
+    blind = summarize_clocks("fleet", samples(), S)
     assert not blind.known_truth
-    assert facts(blind).error_max_ns is None
-    drawn = pictures(blind)
+    assert clock_figures(blind).error_max_ns is None
+    drawn = make_plots(blind)
     assert set(drawn) == {"clocks"}
     text = page(blind, drawn, "c")
     assert "No error against truth" in text
@@ -179,25 +185,27 @@ def test_without_a_truth_no_error_is_claimed() -> None:
 
 
 def test_the_same_data_give_the_same_pictures() -> None:
-    alone = tell("x", samples(3)[:3], S)
-    assert pictures(alone) == pictures(alone)
-    assert pictures(alone, "png")["clocks"].startswith(b"\x89PNG")
+    alone = summarize_clocks("x", samples(3)[:3], S)
+    assert make_plots(alone) == make_plots(alone)
+    assert make_plots(alone, "png")["clocks"].startswith(b"\x89PNG")
 
 
 def test_many_clocks_are_drawn_without_names() -> None:
-    many = tell("x", [sample(f"h{n}", second) for n in range(13) for second in range(2)], S)
-    assert len(pictures(many)["clocks"]) < 200_000
+    many = summarize_clocks(
+        "x", [sample(f"h{n}", second) for n in range(13) for second in range(2)], S
+    )
+    assert len(make_plots(many)["clocks"]) < 200_000
 
 
 def test_the_history_of_a_fleet_without_samples_has_no_clocks() -> None:
-    nothing = tell("x", [], S)
+    nothing = summarize_clocks("x", [], S)
     assert (nothing.clocks, nothing.delays, nothing.newest_ns) == ([], None, 0)
 
 
 def test_of_a_clock_that_was_compared_now_and_then_the_errors_are_told_that_there_are() -> None:
     rows = [*samples(2), sample("h3", 0, state=ClockState.UNKNOWN, bound_ns=None)]
     rows += [sample("h2", 9, state=ClockState.UNKNOWN, bound_ns=None)]
-    text = page(tell("x", rows, S, truth=TRUTH), {}, "c")
+    text = page(summarize_clocks("x", rows, S, truth=TRUTH), {}, "c")
     reported_of = {
         row[0]: row[5:]
         for row in (re.findall(r"<td>(.*?)</td>", each) for each in text.split("<tr>"))

@@ -13,7 +13,7 @@ from syntony.model import ClockState, S
 from syntony.view.clock_history import by_clock, history_table, summary_table
 from syntony.view.clock_matrix import MOST_PAIRS, ClockPair, clock_matrix, clock_pairs, pair_summary
 from syntony.view.clock_page import page
-from syntony.view.clock_summary import NEAR_NS, facts, local_ns, tell
+from syntony.view.clock_summary import NEAR_NS, clock_figures, local_ns, summarize_clocks
 from syntony.view.clocks import duration, plain_line, readings, status_table, verdict
 from syntony.view.heatmap import by_number, heatmap, listing
 from syntony.wire.probes import MatrixCell, SeriesPoint
@@ -240,15 +240,15 @@ def test_people_count_numbers_in_names() -> None:
 
 
 def page_of(seconds: int, step_ns: int = S) -> str:
-    report = tell("lab", reported("h0", 0, 0, seconds) + reported("h1", 5, 3, seconds), step_ns,
-                 truth={"h0": truth(0), "h1": truth(5)})  # fmt: skip
+    samples = reported("h0", 0, 0, seconds) + reported("h1", 5, 3, seconds)
+    report = summarize_clocks("lab", samples, step_ns, truth={"h0": truth(0), "h1": truth(5)})
     return page(report, {}, "c")
 
 
 def test_a_page_says_over_how_long_and_how_finely_it_was_sampled() -> None:
     assert "2 clocks over 19 s, one sample per clock and second at most" in page_of(20)
     assert "one sample per clock and 5 s at most" in page_of(20, 5 * S)
-    assert "0 clocks over 0 s" in page(tell("x", [], S), {}, "c")
+    assert "0 clocks over 0 s" in page(summarize_clocks("x", [], S), {}, "c")
 
 
 def test_a_page_has_a_row_for_each_clock() -> None:
@@ -258,7 +258,7 @@ def test_a_page_has_a_row_for_each_clock() -> None:
         sample("h0", 2, bound_ns=90.0, drift_ppb=2_000.0),
         sample("h1", 2, bound_ns=None, state=UNKNOWN),
     ]
-    text = page(tell("x", samples, S), {}, "c")
+    text = page(summarize_clocks("x", samples, S), {}, "c")
     cells = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", text)]
     assert cells[1:] == [
         ["h0", "-5.0", "50 ns", "90 ns", "1 of 3"], ["h1", "+0.0", "–", "–", "1 of 1"]
@@ -275,10 +275,10 @@ def test_a_page_has_a_row_for_each_clock() -> None:
 
 def test_facts_are_quantiles_over_all_clocks() -> None:
     samples = [sample("h0", k, bound_ns=float(k)) for k in range(101)]
-    known = facts(tell("x", samples, S))
+    known = clock_figures(summarize_clocks("x", samples, S))
     assert (known.bound_p50_ns, known.bound_p95_ns) == (50.0, 95.0)
     assert (known.error_p50_ns, known.error_max_ns, known.compared) == (None, None, 0)
-    empty = facts(tell("x", [], S))
+    empty = clock_figures(summarize_clocks("x", [], S))
     assert (empty.synchronized, empty.samples, empty.bound_p50_ns) == (0.0, 0, None)
 
 
@@ -290,7 +290,7 @@ def test_a_delay_is_explained_by_a_solution_of_the_same_time(late_ns: int, count
                     owd_p50_ns=7 if src < dst else 9, owd_p99_ns=7)
         for src, dst in ends
     ]  # fmt: skip
-    delays = tell("x", [sample("h0"), sample("h1")], S, points).delays
+    delays = summarize_clocks("x", [sample("h0"), sample("h1")], S, points).delays
     assert (delays is not None) is counts
     if delays is not None:
         assert (delays.at_s, delays.forward_ns, delays.reverse_ns) == ([late_ns / S], [7], [9])
@@ -305,8 +305,11 @@ def test_a_delay_needs_a_solution_of_both_clocks() -> None:
         for src, dst in (("h0/r", "h1/r"), ("h1/r", "h0/r"))
     ]  # fmt: skip
     early = [sample("h0"), sample("h1")]
-    assert tell("x", [*early, sample("h0", 60)], S, points).delays is None
-    assert tell("x", [*early, sample("h0", 60), sample("h1", 60)], S, points).delays is not None
+    assert summarize_clocks("x", [*early, sample("h0", 60)], S, points).delays is None
+    assert (
+        summarize_clocks("x", [*early, sample("h0", 60), sample("h1", 60)], S, points).delays
+        is not None
+    )
 
 
 def test_a_nics_own_clock_goes_before_its_hosts() -> None:
@@ -316,7 +319,7 @@ def test_a_nics_own_clock_goes_before_its_hosts() -> None:
                     owd_p50_ns=1_000, owd_p99_ns=1_000)
         for src, dst in (("h0/r", "h1/r"), ("h1/r", "h0/r"))
     ]  # fmt: skip
-    delays = tell("x", own, S, points).delays
+    delays = summarize_clocks("x", own, S, points).delays
     assert delays is not None
     assert delays.raw_forward_ns == [950]
     assert delays.raw_reverse_ns == [1_050]

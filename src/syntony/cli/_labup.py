@@ -50,7 +50,7 @@ def bring_up(
         if world.console_url:
             click.echo(f"console: {world.console_url}", err=True)
         if detach:
-            world.let_go()
+            world.leave_running()
             return
         click.echo("Ctrl-C ends it.", err=True)
         for event in world.events():

@@ -8,12 +8,12 @@ from syntony.cli.output import console
 from syntony.lab.plan import LinkKind
 from syntony.lab.rates import format_rate
 from syntony.model import format_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from syntony.lab.messages import DaemonStatus, FaultStatus, LabStatus, LinkStatus
+    from syntony.lab.messages import DaemonStatus, FaultStatus, LabLink, LabStatus
     from syntony.wire.clocks import ClockTruth
 
 
@@ -49,9 +49,9 @@ def show_status(status: LabStatus) -> None:
 
 
 def _matrix(
-    corner: str, rows: Iterable[str], columns: Iterable[str], links: dict[str, LinkStatus]
-) -> drawn.Table:
-    table = drawn.Table(box=None, pad_edge=False)
+    corner: str, rows: Iterable[str], columns: Iterable[str], links: dict[str, LabLink]
+) -> lazy_rich.Table:
+    table = lazy_rich.Table(box=None, pad_edge=False)
     table.add_column(corner)
     names = list(columns)
     for name in names:
@@ -61,12 +61,12 @@ def _matrix(
     return table
 
 
-def _state(link: LinkStatus) -> str:
+def _state(link: LabLink) -> str:
     return "[green]up[/]" if link.up else "[red]down[/]"
 
 
-def _daemons(daemons: Iterable[DaemonStatus]) -> drawn.Table:
-    table = drawn.Table(box=None, pad_edge=False)
+def _daemons(daemons: Iterable[DaemonStatus]) -> lazy_rich.Table:
+    table = lazy_rich.Table(box=None, pad_edge=False)
     for title in ("daemon", "state", "pid", "restarts", "cpu"):
         table.add_column(title)
     for daemon in daemons:
@@ -78,7 +78,7 @@ def _daemons(daemons: Iterable[DaemonStatus]) -> drawn.Table:
 
 def show_truth(truths: Iterable[ClockTruth]) -> None:
     """One row per host; an estimate that does not exist is a dash."""
-    table = drawn.Table(box=None, pad_edge=False)
+    table = lazy_rich.Table(box=None, pad_edge=False)
     for title in ("host", "offset", "drift ppb", "error", "1 σ claimed", "bound ±", "state"):
         table.add_column(title, justify="left" if title in {"host", "state"} else "right")
     for t in truths:

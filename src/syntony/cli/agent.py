@@ -16,7 +16,7 @@ from syntony.cli.known import unknown_host
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import format_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
 from syntony.wire.parts import PartState
 
@@ -154,7 +154,7 @@ def _all_have_reported(fleet: Fleet) -> bool:
 
 
 def _print_parts(agents: Sequence[AgentStatus], *, everything: bool) -> None:
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("host", "part", "state", "for", "reason"):
         table.add_column(heading)
     for agent in agents:

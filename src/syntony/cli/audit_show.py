@@ -22,7 +22,7 @@ from syntony.cli.audit_run import (
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.io.audit.runs import KeptRun, kept_runs, state_dir
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 _WHOLE = frozenset({"change", "subject", "check"})
 """Columns that are not broken: names are looked for."""
@@ -99,8 +99,8 @@ def _kept(count: int) -> list[Path]:
     return runs[-count:]
 
 
-def _table(changes: list[VerdictChange]) -> drawn.Table:
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+def _table(changes: list[VerdictChange]) -> lazy_rich.Table:
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("change", "subject", "check", "before", "after", "do"):
         table.add_column(heading, overflow="fold", no_wrap=heading in _WHOLE)
     for each in changes:

@@ -12,7 +12,7 @@ from syntony.audit.report.ports import HEADINGS, PortRow, port_rows
 from syntony.audit.report.summary import ORDER, host_of, worst_first
 from syntony.audit.result import Result, Status
 from syntony.cli.output import console
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.WARN: "yellow",
            Status.UNKNOWN: "magenta", Status.NOT_COMPARED: "dim", Status.SKIP: "dim"}  # fmt: skip
@@ -69,13 +69,13 @@ def show(results: Iterable[Result], *, everything: bool = False) -> None:
     """
     reported = _Reported(results, everything=everything)
     several = f"{len(reported.hosts)} hosts  " if len(reported.hosts) > 1 else ""
-    top = drawn.Tree(drawn.Text.assemble(several, _counted(reported.counts)))
+    top = lazy_rich.Tree(lazy_rich.Text.assemble(several, _counted(reported.counts)))
     for section in Section:
         if section not in reported.by_section:
             continue
         why = reported.idle[section] if set(reported.by_section[section]) == {Status.SKIP} else ""
         counted = _counted(reported.by_section[section])
-        twig = top.add(drawn.Text.assemble(f"{section.title}  ", counted, (why, "dim")))
+        twig = top.add(lazy_rich.Text.assemble(f"{section.title}  ", counted, (why, "dim")))
         for alike, said in _alike(reported.shown[section]):
             _add_hosts(twig, alike, said, everything=everything)
     console.print(top)
@@ -106,9 +106,9 @@ def one_line(results: Iterable[Result], *, width: int) -> str:
     return f"{first.subject} {first.check}: {first.got}; {counts}"[:width]
 
 
-def _worst(failures: list[Result]) -> drawn.Text:
+def _worst(failures: list[Result]) -> lazy_rich.Text:
     """All that failed in a few lines: the last thing on the screen, below a tree of many hosts."""
-    text = drawn.Text(f"{len(failures)} failures\n", style="bold")
+    text = lazy_rich.Text(f"{len(failures)} failures\n", style="bold")
     by_kind: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for each in failures:
         by_kind[each.check, f"{each.suspect}"].append(each.subject)
@@ -132,19 +132,21 @@ def _alike(by_host: dict[str, list[Result]]) -> list[tuple[list[str], list[Resul
     return [(hosts, by_host[hosts[0]]) for hosts in sorted(groups.values(), key=len)]
 
 
-def _add_hosts(twig: drawn.Tree, hosts: list[str], said: list[Result], *, everything: bool) -> None:
+def _add_hosts(
+    twig: lazy_rich.Tree, hosts: list[str], said: list[Result], *, everything: bool
+) -> None:
     named = ", ".join(hosts[:_NAMED]) + (" …" if len(hosts) > _NAMED else "")
     several = f" ({len(hosts)} hosts, each)" if len(hosts) > 1 else ""
-    branch = twig.add(drawn.Text.assemble(f"{named}{several}  ", _counts(said)))
+    branch = twig.add(lazy_rich.Text.assemble(f"{named}{several}  ", _counts(said)))
     shown = worst_first(said)
     for result in shown if everything else shown[:_FEW]:
         branch.add(_line(result))
     if not everything and len(shown) > _FEW:
-        branch.add(drawn.Text(f"… and {len(shown) - _FEW} more (--all)", style="dim"))
+        branch.add(lazy_rich.Text(f"… and {len(shown) - _FEW} more (--all)", style="dim"))
 
 
-def _line(result: Result) -> drawn.Text:
-    text = drawn.Text()
+def _line(result: Result) -> lazy_rich.Text:
+    text = lazy_rich.Text()
     text.append(f"{_MARKS[result.status]} ", style=_STYLES[result.status])
     at = result.subject.partition("/")[2]
     text.append(f"{result.check} ")
@@ -159,20 +161,20 @@ def _line(result: Result) -> drawn.Text:
     return text
 
 
-def _counts(results: Iterable[Result]) -> drawn.Text:
+def _counts(results: Iterable[Result]) -> lazy_rich.Text:
     return _counted(Counter(result.status for result in results))
 
 
-def _counted(total: Counter[Status]) -> drawn.Text:
-    text = drawn.Text()
+def _counted(total: Counter[Status]) -> lazy_rich.Text:
+    text = lazy_rich.Text()
     for status in ORDER:
         if total[status]:
             text.append(f"{total[status]} {status}  ", style=_STYLES[status])
     return text
 
 
-def _ports(rows: Iterable[PortRow]) -> drawn.Table:
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+def _ports(rows: Iterable[PortRow]) -> lazy_rich.Table:
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in HEADINGS:
         table.add_column(heading)
     for row in rows:
@@ -180,10 +182,10 @@ def _ports(rows: Iterable[PortRow]) -> drawn.Table:
     return table
 
 
-def _cell(text: str) -> drawn.Text:
+def _cell(text: str) -> lazy_rich.Text:
     word = text.rpartition(" ")[2]
     known = [status for status in Status if str(status) == word]
-    return drawn.Text(text, style=_STYLES[known[0]] if known else "")
+    return lazy_rich.Text(text, style=_STYLES[known[0]] if known else "")
 
 
 def _worth_telling(result: Result) -> bool:

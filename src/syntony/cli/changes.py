@@ -10,7 +10,7 @@ import msgspec
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, parse_duration_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.control import CHANGES_LIMIT, ChangesQuery
 
 
@@ -39,7 +39,7 @@ def command(target: FleetTarget, since: str, limit: int, as_json: bool) -> None:
     if not changes:
         messages.print(f"no changes in the last {since}")
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("number", "when (UTC)", "who", "from", "what", "before", "after", "comment"):
         table.add_column(heading)
     for each in changes:

@@ -69,14 +69,14 @@ def write(report: ClockReport, directory: Path, command: str) -> Path:
         UsageError: the directory cannot be written.
     """
     try:
-        from syntony.view.clock_plots import pictures
+        from syntony.view.clock_plots import make_plots
     except ModuleNotFoundError as error:
         raise MissingError(
             f"clock report draws with {error.name}; pip install 'syntony[report]', or use --json"
         ) from error
     from syntony.view.clock_page import page
 
-    drawn = {form: pictures(report, form) for form in ("svg", "png")}
+    drawn = {form: make_plots(report, form) for form in ("svg", "png")}
     files = {
         f"{name}.{form}": data for form, found in drawn.items() for name, data in found.items()
     }
@@ -92,20 +92,20 @@ def write(report: ClockReport, directory: Path, command: str) -> Path:
 
 
 def _report(target: FleetTarget, window_ns: int, pair: tuple[str, str] | None) -> ClockReport:
-    from syntony.view.clock_summary import tell
+    from syntony.view.clock_summary import summarize_clocks
 
     with messages.status("asking the controller"):
         query = ClockHistoryQuery(window_ns=window_ns)
         clocks = ask(target, query, until=_reported, timeout_ns=PATIENCE_NS)
         points = _delays(target, min(window_ns, MAX_DELAY_NS), pair)
     name, truth = _truth(target)
-    return tell(name, clocks.samples, clocks.step_ns, points, truth)
+    return summarize_clocks(name, clocks.samples, clocks.step_ns, points, truth)
 
 
 def _delays(
     target: FleetTarget, window_ns: int, pair: tuple[str, str] | None
 ) -> tuple[SeriesPoint, ...]:
-    from syntony.view.clock_summary import most_lopsided
+    from syntony.view.clock_summary import most_asymmetric_pair
 
     chosen = pair
     if chosen is None:
@@ -115,7 +115,7 @@ def _delays(
             until=_anything,
             timeout_ns=PATIENCE_NS,
         )
-        chosen = most_lopsided(matrix.cells)
+        chosen = most_asymmetric_pair(matrix.cells)
     if chosen is None:
         return ()
     points: list[SeriesPoint] = []

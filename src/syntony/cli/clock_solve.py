@@ -16,7 +16,7 @@ from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import check_probes
 from syntony.io.window_fit import fit_window
 from syntony.model import ClockState, format_ns, parse_duration_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
 
@@ -48,7 +48,7 @@ def solve(  # noqa: PLR0917 - click passes its parameters by name
     probes = check_probes(_columns(file))
     window_ns = parse_duration_ns(window)
     hidden = not messages.is_terminal
-    with drawn.Progress(console=messages.rich, transient=True, disable=hidden) as bar:
+    with lazy_rich.Progress(console=messages.rich, transient=True, disable=hidden) as bar:
         task = bar.add_task("solving", total=None)
         results = solve_probes(
             probes,
@@ -108,10 +108,10 @@ def _document(shown: tuple[WindowResult, ...], series: bool, duplicates: int) ->
     return {**msgspec.to_builtins(shown[0]), "duplicates": duplicates}
 
 
-def _table(result: WindowResult) -> drawn.Table:
+def _table(result: WindowResult) -> lazy_rich.Table:
     known = any(node.offset_ns is not None for node in result.nodes)
     title = f"at {result.ref_ns}" if known else "nothing can be said"
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim", title=title)
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", title=title)
     several = len(_islands(result)) > 1
     island = ("island",) if several else ()
     for heading in ("clock", "state", "offset", "drift ppb", "1-sigma", "bound", *island, "reason"):

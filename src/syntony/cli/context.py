@@ -7,7 +7,7 @@ import click
 from syntony.cli import contexts
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 
 @click.group()
@@ -38,7 +38,7 @@ def listing(as_json: bool) -> None:
             ]
         )
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("", "context", "controller"):
         table.add_column(heading)
     for name, each in sorted(known.contexts.items()):

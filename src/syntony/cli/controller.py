@@ -15,7 +15,7 @@ from syntony.cli.output import console, messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
 from syntony.model import format_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.control import ControllerQuery, GatewayStatus, TakeoverCommand
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
             ("agents", f"{found.agents} attached"),
             ("state", "kept" if found.durable else "in memory: a restart forgets it"),
         ):
-            console.print(drawn.Text.assemble((f"{name:<10}", "dim"), text), soft_wrap=True)
+            console.print(lazy_rich.Text.assemble((f"{name:<10}", "dim"), text), soft_wrap=True)
         for gateway in found.gateways:
-            line = drawn.Text.assemble((f"{'gateway':<10}", "dim"), _gateway(gateway))
+            line = lazy_rich.Text.assemble((f"{'gateway':<10}", "dim"), _gateway(gateway))
             console.print(line, soft_wrap=True)
         if found.seen_epoch > found.epoch:
             messages.print(

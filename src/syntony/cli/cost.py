@@ -12,7 +12,7 @@ from syntony.cli.output import console, print_json
 from syntony.cost import cost
 from syntony.errors import UsageError
 from syntony.model import S, format_ns, parse_duration_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.cost import HOUR_NS, YEAR_NS, CostQuery, CostReport, Interval
 
 if TYPE_CHECKING:
@@ -129,13 +129,13 @@ def command(
         print_json({"jobs": msgspec.to_builtins(reports)})
         return
     console.print(_table(reports))
-    console.print(drawn.Text(_assumed(reports), style="dim"), soft_wrap=True)
+    console.print(lazy_rich.Text(_assumed(reports), style="dim"), soft_wrap=True)
     _print_observed(reports[0])
 
 
-def _table(reports: list[CostReport]) -> drawn.Table:
+def _table(reports: list[CostReport]) -> lazy_rich.Table:
     """A column for each size."""
-    table = drawn.Table(box=None, pad_edge=False, header_style="bold")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("GPUs")
     for each in reports:
         table.add_column(f"{each.assumed.gpus:,}", justify="right")

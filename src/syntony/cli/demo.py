@@ -51,8 +51,8 @@ def command(
       syntony demo --act one-clock
     """
     from syntony.demo.acts import ACTS
+    from syntony.demo.runner import run_acts
     from syntony.demo.screen import LiveScreen, Screen, summary
-    from syntony.demo.story import tell
 
     names = list(ACTS) if act == "all" else [name.strip() for name in act.split(",")]
     for name in names:
@@ -73,7 +73,7 @@ def command(
         else:
             console.print(summary(reports, seconds))
 
-    context.exit(exit_status(tell(chosen, screen, hosts=hosts, report=show, hold=hold)))
+    context.exit(exit_status(run_acts(chosen, screen, hosts=hosts, report=show, hold=hold)))
 
 
 def exit_status(reports: Sequence[ActReport]) -> int:

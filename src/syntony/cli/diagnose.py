@@ -11,7 +11,7 @@ import msgspec
 
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,14 +84,14 @@ def print_gaps(gaps: Iterable[Gap], of: str = "") -> None:
     """What could not be looked at, on stderr; `of` names the bundle where there are two."""
     for gap in gaps:
         messages.print(
-            f"[yellow]note:[/] {drawn.escape(clean(of + gap_line(gap)))}", soft_wrap=True
+            f"[yellow]note:[/] {lazy_rich.escape(clean(of + gap_line(gap)))}", soft_wrap=True
         )
 
 
 def show_verdict(verdict: Verdict) -> None:
     """Print what, since when, who suffers, how sure, what to do, what was ruled out."""
     names = " or ".join(clean(each) for each in verdict.subjects)
-    console.print(f"[bold]{drawn.escape(f'{verdict.fault}: {names}')}[/]")
+    console.print(f"[bold]{lazy_rich.escape(f'{verdict.fault}: {names}')}[/]")
     _line("since", _times(verdict))
     _line("suffers", _suffers(verdict))
     _line("sure", f"{verdict.confidence:.0%}")
@@ -107,7 +107,7 @@ def show_verdict(verdict: Verdict) -> None:
 
 
 def _line(head: str, text: str) -> None:
-    console.print(f"  [dim]{head:<9}[/] {drawn.escape(clean(text))}", soft_wrap=True)
+    console.print(f"  [dim]{head:<9}[/] {lazy_rich.escape(clean(text))}", soft_wrap=True)
 
 
 def clean(text: Any) -> str:

@@ -14,7 +14,7 @@ from syntony.cli.diagnose import clean, open_bundle, print_gaps
 from syntony.cli.fleet import fleet_options_if_needed
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     from syntony.cli.fleet import FleetTarget
@@ -63,12 +63,12 @@ def command(  # noqa: PLR0917 - click calls it by name
         print_json(msgspec.to_builtins(result))
     else:
         for sentence in result.sentences:
-            console.print(drawn.escape(clean(sentence)), soft_wrap=True)
+            console.print(lazy_rich.escape(clean(sentence)), soft_wrap=True)
         for each in result.changes[:MOST]:
             mark = "[red]worse [/]" if each.worse else "[green]better[/]"
             text = (f"{each.measure} of {each.subject}: {size(each)}"
                     f" ({each.values[1]} and {each.values[0]} values)")  # fmt: skip
-            console.print(f"  {mark} {drawn.escape(clean(text))}", soft_wrap=True)
+            console.print(f"  {mark} {lazy_rich.escape(clean(text))}", soft_wrap=True)
         if len(result.changes) > MOST:
             console.print(f"  … and {len(result.changes) - MOST} more (--json)")
     changed = result.changes or result.appeared or result.gone

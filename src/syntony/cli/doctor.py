@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from syntony.cli.output import console
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     from syntony.lab.doctor import LabRequirement
@@ -63,7 +63,7 @@ def _of_host(role: str, config: str | None) -> list[LabRequirement]:
 
 
 def _show(checks: list[LabRequirement]) -> None:
-    table = drawn.Table(box=None, pad_edge=False)
+    table = lazy_rich.Table(box=None, pad_edge=False)
     for title in ("check", "state", "detail", "remedy"):
         table.add_column(title, overflow="fold")
     for check in checks:

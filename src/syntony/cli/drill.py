@@ -24,7 +24,7 @@ from syntony.errors import UsageError
 from syntony.lab.client import open_lab
 from syntony.lab.drill import scenarios
 from syntony.lab.jobs import programs
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     from syntony.lab.drill.contention_report import ContentionReport
@@ -107,7 +107,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
     times = NicFlapTimes(
         limit_ns=limit_ns, start_s=verbs.START_S if over == "verbs" else NicFlapTimes().start_s
     )
-    wish = nic_flap.NicFlapOptions(
+    options = nic_flap.NicFlapOptions(
         framework=framework,
         kind=kind,
         python=python,
@@ -119,12 +119,12 @@ def flap(  # noqa: PLR0917 - click calls it by name
         check_out(out)
     lab = None if name is None else open_lab(name)
     if over == "verbs":
-        wish = msgspec.structs.replace(wish, nccl=verbs.nccl_transport(nccl))
-        if not wish.nccl:
+        options = msgspec.structs.replace(options, nccl=verbs.nccl_transport(nccl))
+        if not options.nccl:
             say("no NCCL here (pip install nvidia-nccl-cu13): what the job does today is left out")
-        trials = nic_flap.drill_over_verbs(wish, say, lab=lab)
+        trials = nic_flap.drill_over_verbs(options, say, lab=lab)
     else:
-        trials = nic_flap.drill(wish, say, lab=lab)
+        trials = nic_flap.drill(options, say, lab=lab)
     report = make_report("nic-flap", fault, scenarios.meaning(fault), trials)
     conclude(report, trials, out, as_json=as_json, save=save, show=show)
 
@@ -134,7 +134,7 @@ def show(report: NicFlapReport) -> None:
     console.print(
         f"[bold]{report.job}[/], {report.ranks} hosts: {report.meaning}, {report.outage_s:.1f} s"
     )
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
     for head in _HEADS:
         left = head in {"run", "ended"}
         table.add_column(head, justify="left" if left else "right", no_wrap=True)
@@ -214,21 +214,21 @@ def contention(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.report import check_out
 
     framework, kind = programs.by_name(job)
-    wish = drill.VERBS_WISH if over == "verbs" else drill.ContentionOptions()
-    if wish.verbs:
+    options = drill.VERBS_OPTIONS if over == "verbs" else drill.ContentionOptions()
+    if options.verbs:
         _only_over_tcp({"--job": framework != "builtin", "--hosts": hosts, "--spines": spines})
-    spec = wish.spec if wish.verbs else _sized(wish.spec, hosts, spines)
-    wish = msgspec.structs.replace(
-        wish,
+    spec = options.spec if options.verbs else _sized(options.spec, hosts, spines)
+    options = msgspec.structs.replace(
+        options,
         framework=framework,
         kind=kind,
         python=python_of(framework),
         spec=msgspec.structs.replace(spec, seed=seed),
-        times=_lasting(wish.times, before, after),
+        times=_lasting(options.times, before, after),
     )
     if out is not None:
         check_out(out)
-    trial = drill.drill(wish, say, lab=None if name is None else open_lab(name))
+    trial = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
     conclude(report, trial, out, as_json=as_json, save=save, show=_show_contention)
 
@@ -270,7 +270,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
     if pace:
         trial = goal.link_drill(times, say)
     else:
-        trial = drill.drill(goal.wish(seed, times), say, classes=goal.CLASSES)
+        trial = drill.drill(goal.make_options(seed, times), say, classes=goal.CLASSES)
     report = make_report(trial, "qos-pace" if pace else "qos")
     conclude(report, trial, out, as_json=as_json, save=save, show=_show_qos)
 
@@ -318,20 +318,20 @@ def incast(  # noqa: PLR0917 - click calls it by name
     from syntony.lab.drill.incast_report import make_report, save
     from syntony.lab.drill.report import check_out
 
-    wish = drill.VERBS_WISH if over == "verbs" else drill.IncastOptions()
-    if wish.verbs:
+    options = drill.VERBS_OPTIONS if over == "verbs" else drill.IncastOptions()
+    if options.verbs:
         _only_over_tcp({"--plain": plain, "--congestion": congestion})
-    wish = msgspec.structs.replace(
-        wish,
-        senders=senders or wish.senders,
+    options = msgspec.structs.replace(
+        options,
+        senders=senders or options.senders,
         plain=plain,
-        elements=step_mib * drill.ELEMENTS if step_mib else wish.elements,
+        elements=step_mib * drill.ELEMENTS if step_mib else options.elements,
         congestion=congestion,
-        times=_lasting(wish.times, before, after),
+        times=_lasting(options.times, before, after),
     )
     if out is not None:
         check_out(out)
-    ran = drill.drill(wish, say, lab=None if name is None else open_lab(name))
+    ran = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(ran)
     conclude(report, ran, out, as_json=as_json, save=save, show=_show_incast)
 
@@ -360,7 +360,7 @@ def _show_incast(report: IncastReport) -> None:
     console.print(
         f"[bold]{report.senders} senders to one receiver[/]; {report.fabric}; {transport(report)}"
     )
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     heads = ("", "Mb/s", "of line", "delay p50", "p99", "step p50", "p99", "retransmits/s", "fair")
     for head in heads:
         table.add_column(head, justify="right" if head else "left", no_wrap=True)
@@ -393,7 +393,7 @@ def _show_contention(report: ContentionReport) -> None:
     console.print(
         f"[bold]{report.jobs} × {report.job}[/], {report.ranks} ranks each; {report.fabric}"
     )
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     heads = ("", *found.before.mbps, "all", "of optimum", "shared links", "delay p50", "p99")
     for head in heads:
         table.add_column(head, justify="right" if head else "left", no_wrap=True)
@@ -421,10 +421,10 @@ def _show_contention(report: ContentionReport) -> None:
 
 
 def _show_qos(report: ContentionReport) -> None:
-    from syntony.lab.drill.qos import gold
+    from syntony.lab.drill.qos import guaranteed_shares
 
     _show_contention(report)
-    guaranteed = gold(report.figures)
+    guaranteed = guaranteed_shares(report.figures)
     console.print(
         f"gold, guaranteed: {guaranteed.before:.0%} of what it does alone without, "
         f"{guaranteed.after:.0%} with Syntony"

@@ -11,7 +11,7 @@ import click
 from syntony.cli._drill import OUT_HELP, conclude, milliseconds, positive, python_of, say
 from syntony.cli.output import console, messages
 from syntony.errors import UsageError
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     from syntony.lab.drill.rank_loss_report import RankLossReport
@@ -58,7 +58,7 @@ def command(  # noqa: PLR0917 - click calls it by name
 
     if kill_at >= steps:
         raise UsageError(f"--at {kill_at}: the job has {steps} steps")
-    wish = RankLossOptions(
+    options = RankLossOptions(
         python=python_of("gloo"), ranks=ranks, steps=steps, kill_at=kill_at,
         victim=min(2, ranks - 1), every=checkpoint_every, pause_ns=positive("--pause", pause),
         limit_ns=positive("--limit", limit),
@@ -66,9 +66,9 @@ def command(  # noqa: PLR0917 - click calls it by name
     if out is not None:
         check_out(out)
     with tempfile.TemporaryDirectory(prefix="syntony-rank-loss-") as place:
-        trials = drill(wish, Path(place), say)
-    report = make_report(wish, trials)
-    conclude(report, (wish, trials), out, as_json=as_json, save=save, show=_show)
+        trials = drill(options, Path(place), say)
+    report = make_report(options, trials)
+    conclude(report, (options, trials), out, as_json=as_json, save=save, show=_show)
     context.exit(0 if report.held else 1)
 
 
@@ -77,7 +77,7 @@ def _show(report: RankLossReport) -> None:
         f"[bold]{report.job}[/], {report.ranks} ranks, {report.steps} steps; "
         f"rank {report.victim} killed"
     )
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("run", "ended", "step", "stands still", "steps again", "result", "total"):
         table.add_column(heading, justify="left" if heading in {"run", "result"} else "right")
     for run in report.runs:

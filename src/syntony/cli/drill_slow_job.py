@@ -10,7 +10,7 @@ import click
 from syntony.cli._drill import LAB_HELP, OUT_HELP, chosen_job, conclude, milliseconds, positive, say
 from syntony.cli.output import console, messages
 from syntony.lab.client import open_lab
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     from syntony.lab.drill.slow_job_report import SlowJobReport as SlowReport
@@ -64,10 +64,12 @@ def command(  # noqa: PLR0917 - click calls it by name
         quiet_ns=positive("--quiet", quiet), limit_ns=positive("--limit", limit)
     )
     framework, kind, python = chosen_job(job, "all-to-all", "builtin-all-to-all")
-    wish = drill.SlowJobOptions(framework=framework, kind=kind, python=python, to=to, times=times)
+    options = drill.SlowJobOptions(
+        framework=framework, kind=kind, python=python, to=to, times=times
+    )
     if out is not None:
         check_out(out)
-    trial = drill.drill(wish, say, lab=None if name is None else open_lab(name))
+    trial = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
     conclude(report, trial, out, as_json=as_json, save=save, show=_show_slow)
     context.exit(0 if report.held else 1)
@@ -78,7 +80,7 @@ def _show_slow(report: SlowReport) -> None:
         f"[bold]{report.job}[/], {report.ranks} ranks, {report.flows} flows; "
         f"{report.slow_flow} made slow"
     )
-    table = drawn.Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table = lazy_rich.Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     quiet = ", ".join(report.quiet_verdicts) or "nothing"
     slow, others = milliseconds(report.slow_ms), milliseconds(report.siblings_ms)
     before, during = milliseconds(report.step_before_ms), milliseconds(report.step_slow_ms)

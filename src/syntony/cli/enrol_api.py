@@ -10,7 +10,7 @@ import msgspec
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, parse_duration_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.access_tokens import (
     AccessTokenCommand,
     AccessTokensQuery,
@@ -86,7 +86,7 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
             ]
         )
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("number", "kind", "role", "name", "state", "expires (UTC)", "made by"):
         table.add_column(heading)
     for each in found.tokens:

@@ -15,7 +15,7 @@ from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError
 from syntony.model import parse_duration_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.fabric import (
     FabricChange,
     FabricChangesQuery,
@@ -129,10 +129,10 @@ def changes(context: click.Context, since: str, target: FleetTarget, as_json: bo
     context.exit(1 if answer.changes else 0)
 
 
-def _change_table(found: tuple[FabricChange, ...]) -> drawn.Table:
+def _change_table(found: tuple[FabricChange, ...]) -> lazy_rich.Table:
     from syntony.alerts.render import instant
 
-    table = drawn.Table(box=None, pad_edge=False, header_style="bold")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="bold")
     for title in ("when", "change", "what", "name", "detail"):
         table.add_column(title)
     for each in found:
@@ -200,7 +200,7 @@ def diff(context: click.Context, before: Path, after: Path, form: str, as_json: 
     if as_json:
         print_json(msgspec.to_builtins(changes))
     else:
-        table = drawn.Table(box=None, pad_edge=False, show_header=False)
+        table = lazy_rich.Table(box=None, pad_edge=False, show_header=False)
         for change in changes:
             table.add_row(change.change, change.what, change.name, change.detail)
         console.print(table if changes else "no difference")

@@ -14,7 +14,7 @@ from syntony.cli.parquet import read_parquet
 from syntony.errors import InputError
 from syntony.model import format_ns
 from syntony.model.findings import Finding
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +61,7 @@ def show_findings(findings: tuple[Finding, ...]) -> None:
     if not findings:
         console.print("nothing is wrong")
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("component", "kind", "fault", "loss", "delay", "sure", "window", "or else"):
         table.add_column(heading, justify="right" if heading in {"loss", "delay"} else "left")
     for found in findings:

@@ -9,7 +9,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.known import must_know_hosts, warn_of_job
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns, parse_duration_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.failover import (
     FailoverLogQuery,
     FailoverStatus,
@@ -54,7 +54,7 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
     if not events:
         messages.print(f"nothing was done to any path in the last {window}")
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("when", "host", "job", "action", "cause", "detect", "act", "path", "evidence"):
         table.add_column(heading)
     newest_ns = events[-1].ts_ns
@@ -64,7 +64,7 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
             f"{(event.ts_ns - newest_ns) / S:.3f} s",
             event.host,
             event.job,
-            drawn.Text(event.action, style="bold red" if event.result else ""),
+            lazy_rich.Text(event.action, style="bold red" if event.result else ""),
             event.cause,
             format_ns(event.detect_ns),
             format_ns(event.act_ns),
@@ -103,10 +103,14 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
         console.print("stop switch: never thrown")
     else:
         position = (
-            drawn.Text("STOPPED", style="bold red") if switch.stopped else drawn.Text("running")
+            lazy_rich.Text("STOPPED", style="bold red")
+            if switch.stopped
+            else lazy_rich.Text("running")
         )
-        console.print(drawn.Text("stop switch: ") + position + drawn.Text(f" (by {switch.by})"))
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+        console.print(
+            lazy_rich.Text("stop switch: ") + position + lazy_rich.Text(f" (by {switch.by})")
+        )
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("host", "mode", "obeys", "connections", "degraded", "reported"):
         table.add_column(heading)
     for each in answer.hosts:
@@ -115,7 +119,9 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
             each.report.mode,
             "stopped" if each.report.stopped else "running",
             str(each.report.left_out + len(each.report.connections)),
-            drawn.Text(str(each.report.degraded), style="bold red" if each.report.degraded else ""),
+            lazy_rich.Text(
+                str(each.report.degraded), style="bold red" if each.report.degraded else ""
+            ),
             f"{each.age_ns / S:.0f} s ago",
         )
     console.print(table)

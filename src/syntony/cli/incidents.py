@@ -10,7 +10,7 @@ from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.output import console, messages, plain_table, print_json
 from syntony.model import format_ns, parse_duration_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.incidents import (
     IncidentAction,
     IncidentsQuery,
@@ -76,9 +76,9 @@ def show(target: FleetTarget, number: int, as_json: bool) -> None:
         print_json({"incident": reply.incidents[0], "explains": reply.incidents[1:]})
         return
     incident, *children = reply.incidents
-    console.print(drawn.Text(incident["summary"], style=_STYLES[incident["severity"]]))
+    console.print(lazy_rich.Text(incident["summary"], style=_STYLES[incident["severity"]]))
     for name, text in incident_view.lines(incident, children):
-        console.print(drawn.Text.assemble((f"{name:<12}", "dim"), text), soft_wrap=True)
+        console.print(lazy_rich.Text.assemble((f"{name:<12}", "dim"), text), soft_wrap=True)
 
 
 @command.command()
@@ -189,7 +189,7 @@ def rules(target: FleetTarget, as_json: bool) -> None:
         bound = f"> {rule['above']:g}" if rule["above"] is not None else f"< {rule['below']:g}"
         table.add_row(
             rule["name"],
-            drawn.Text(rule["severity"], style=_STYLES[rule["severity"]]),
+            lazy_rich.Text(rule["severity"], style=_STYLES[rule["severity"]]),
             f"{rule['metric']} {bound}",
             ", ".join(rule["explained_by"]) or "–",
             rule["remedy"],
@@ -220,7 +220,7 @@ def _print_list(reply: IncidentsReply) -> None:
         state = "silenced" if each["silenced"] and each["state"] == "open" else each["state"]
         table.add_row(
             str(each["number"]),
-            drawn.Text(each["severity"], style=_STYLES[each["severity"]]),
+            lazy_rich.Text(each["severity"], style=_STYLES[each["severity"]]),
             state,
             each["opened"][:19].replace("T", " "),
             each["summary"],

@@ -12,7 +12,7 @@ from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     from syntony.workload.flow_lines import FlowLine
@@ -54,7 +54,7 @@ def flows(target: FleetTarget, job: str, limit: int, window_ns: int, as_json: bo
     if not found:
         messages.print(f"no flow of {job} was recorded: is traffic control off?", markup=False)
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading in {"flow", "path"} else "right")
     for each in shown:

@@ -16,7 +16,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.model import MS, S, format_ns, parse_duration_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.jobs import Jobs, JobsQuery, JobView
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
     if not answer.jobs:
         messages.print("no job ran; start one with `syntony run -- COMMAND`")
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("job", "state", "ranks", "processes", "hosts", "age", "programs"):
         table.add_column(heading, justify="right" if heading in {"ranks", "processes"} else "left")
     for each in answer.jobs:
@@ -67,7 +67,7 @@ def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
             str(each.processes),
             _some(each.hosts),
             format_ns(max(0, answer.now_ns - each.began_ns)),
-            drawn.Text(_some([clean(program) for program in each.programs])),
+            lazy_rich.Text(_some([clean(program) for program in each.programs])),
         )
     console.print(table)
 
@@ -172,8 +172,8 @@ def _lines(target: FleetTarget, window_ns: int, limit: int) -> list[JobLine]:
     return worst_first(found)
 
 
-def _top_table(lines: list[JobLine]) -> drawn.Table:
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+def _top_table(lines: list[JobLine]) -> lazy_rich.Table:
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("job", "ranks", "step", "slowest rank", "worst flow", "median flow", "verdict"):
         table.add_column(heading, justify="right" if heading in {"ranks", "step"} else "left")
     for each in lines:
@@ -182,9 +182,9 @@ def _top_table(lines: list[JobLine]) -> drawn.Table:
         verdict = f"{each.verdict} {each.subject}" if each.verdict else each.error
         more = f" and {each.others} more" if each.others else ""
         table.add_row(
-            drawn.Text(clean(each.job)), "" if each.ranks is None else str(each.ranks),
-            _short(each.step_ns), late, drawn.Text(clean(flow)), _short(each.usual_ns),
-            drawn.Text(clean(verdict) + more),
+            lazy_rich.Text(clean(each.job)), "" if each.ranks is None else str(each.ranks),
+            _short(each.step_ns), late, lazy_rich.Text(clean(flow)), _short(each.usual_ns),
+            lazy_rich.Text(clean(verdict) + more),
         )  # fmt: skip
     return table
 

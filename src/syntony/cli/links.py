@@ -18,7 +18,7 @@ from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import LinkRole
 from syntony.model import NicRef, S, parse_duration_ns
 from syntony.model.names import did_you_mean
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.links import (
     LinkCounterRow,
     LinkEventRow,
@@ -242,12 +242,12 @@ def _local_verdict(ports: Sequence[PortSnapshot]) -> int:
     return _GOOD if states == {PortState.ACTIVE} else _UNKNOWN
 
 
-def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> drawn.Table:
+def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> lazy_rich.Table:
     table = plain_table("port", "role", "state", "speed", f"flaps/{window}", "last flap", "module")
     for port in ports:
         age_ns = now_ns - port.seen_ns
         stale = age_ns > STALE_NS
-        state = drawn.Text(port.state, style="dim" if stale else _style(port.state))
+        state = lazy_rich.Text(port.state, style="dim" if stale else _style(port.state))
         if stale:
             state.append(f" ({_ago(age_ns)} ago)")
         table.add_row(
@@ -255,14 +255,14 @@ def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> drawn
             port.role,
             state,
             _speed(port.gbps),
-            drawn.Text(str(port.flaps), style="bold red" if port.flaps else ""),
+            lazy_rich.Text(str(port.flaps), style="bold red" if port.flaps else ""),
             "–" if port.last_flap_ns is None else f"{_ago(now_ns - port.last_flap_ns)} ago",
             _module(port),
         )
     return table
 
 
-def _local_table(ports: Iterable[PortSnapshot]) -> drawn.Table:
+def _local_table(ports: Iterable[PortSnapshot]) -> lazy_rich.Table:
     table = plain_table(
         "port", "rdma", "layer", "role", "driver", "state", "speed", "carrier losses"
     )
@@ -274,19 +274,19 @@ def _local_table(ports: Iterable[PortSnapshot]) -> drawn.Table:
             port.link_layer,
             port.role,
             port.driver or "–",
-            drawn.Text(port.state, style=_style(port.state)),
+            lazy_rich.Text(port.state, style=_style(port.state)),
             _speed(port.rate.gbps if port.rate else None),
             losses[0] if losses else "unknown",
         )
     return table
 
 
-def _notable(ports: Sequence[PortSnapshot]) -> Iterable[drawn.Text]:
+def _notable(ports: Sequence[PortSnapshot]) -> Iterable[lazy_rich.Text]:
     """What is not as it should be: states with their remedy, counters that are not zero."""
     for port in ports:
         state = PortState(port.state)
         if REMEDIES[state] and port.role is LinkRole.COMPUTE:
-            yield drawn.Text(f"{port.name} is {state}: {REMEDIES[state]}", style="red")
+            yield lazy_rich.Text(f"{port.name} is {state}: {REMEDIES[state]}", style="red")
     found: dict[tuple[str, int | None], list[str]] = {}
     for port in ports:
         for key, value in port.counters.items():
@@ -304,20 +304,20 @@ def _read(key: str, value: int | None) -> str:
     return f"at least {value}" if ceiling is not None and value >= ceiling else str(value)
 
 
-def _counter_line(counter: Counter, value: int | None, names: Sequence[str]) -> drawn.Text:
+def _counter_line(counter: Counter, value: int | None, names: Sequence[str]) -> lazy_rich.Text:
     who = names[0] if len(names) == 1 else f"{len(names)} ports ({', '.join(names)})"
     if value is None:
-        return drawn.Text(f"{counter.name} cannot be read on {who}", style="yellow")
+        return lazy_rich.Text(f"{counter.name} cannot be read on {who}", style="yellow")
     least = "at least " if counter.ceiling is not None and value >= counter.ceiling else ""
     where = "" if counter.blame is Blame.NOBODY else f"; look at the {counter.blame}"
-    return drawn.Text(f"{counter.name} {least}{value} on {who}: {counter.meaning}{where}")
+    return lazy_rich.Text(f"{counter.name} {least}{value} on {who}: {counter.meaning}{where}")
 
 
 def _snapshot_plain(port: PortSnapshot) -> dict[str, object]:
     return port._asdict() | {"rate": port.rate._asdict() if port.rate else None}
 
 
-def _event_table(events: Iterable[LinkEventRow], now_ns: int) -> drawn.Table:
+def _event_table(events: Iterable[LinkEventRow], now_ns: int) -> lazy_rich.Table:
     table = plain_table("when", "port", "what", "change", "detail", "do")
     for event in events:
         table.add_row(
@@ -331,7 +331,7 @@ def _event_table(events: Iterable[LinkEventRow], now_ns: int) -> drawn.Table:
     return table
 
 
-def _counter_table(rows: Iterable[LinkCounterRow], now_ns: int) -> drawn.Table:
+def _counter_table(rows: Iterable[LinkCounterRow], now_ns: int) -> lazy_rich.Table:
     table = plain_table("port", "counter", "increase", "last", "meaning", "look at")
     for row in rows:
         counter = EVERY.get(row.counter)

@@ -7,7 +7,7 @@ import click
 from syntony.cli.output import console, print_json
 from syntony.metrics.reference import markdown
 from syntony.metrics.table import GROUPS, Metric
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 
 @click.group()
@@ -36,7 +36,7 @@ def list_(as_json: bool, as_markdown: bool) -> None:
     if as_json:
         print_json([_plain(group, metric) for group, metrics in GROUPS for metric in metrics])
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("metric", "kind", "labels", "meaning"):
         table.add_column(heading)
     for _, metrics in GROUPS:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from syntony.cli._console import OutputConsole
-    from syntony.view import drawn
+    from syntony.view import lazy_rich
 
 
 class Printer:
@@ -59,11 +59,11 @@ def print_json(data: Any) -> None:
     console.file.write(json.dumps(data, indent=2) + "\n")
 
 
-def plain_table(*headings: str) -> drawn.Table:
+def plain_table(*headings: str) -> lazy_rich.Table:
     """A table without lines."""
-    from syntony.view import drawn
+    from syntony.view import lazy_rich
 
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in headings:
         table.add_column(heading)
     return table

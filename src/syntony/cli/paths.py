@@ -11,7 +11,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.known import must_know_hosts, warn_of_job
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.failover import (
     ConnectionsQuery,
     FleetConnections,
@@ -47,7 +47,7 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("host", "job", "connection", "path", "state", "Mbit/s"):
         table.add_column(heading, justify="right" if heading == "Mbit/s" else "left")
     for each in answer.hosts:
@@ -65,7 +65,7 @@ def _reported(answer: FleetConnections) -> bool:
     return bool(answer.hosts)
 
 
-def _add(table: drawn.Table, host: HostPaths) -> None:
+def _add(table: lazy_rich.Table, host: HostPaths) -> None:
     for conn in host.report.connections:
         for subflow in conn.subflows:
             table.add_row(
@@ -73,14 +73,14 @@ def _add(table: drawn.Table, host: HostPaths) -> None:
                 conn.job,
                 conn.connection,
                 subflow.path,
-                drawn.Text(subflow.state, style=_STATE_STYLE.get(subflow.state, "")),
+                lazy_rich.Text(subflow.state, style=_STATE_STYLE.get(subflow.state, "")),
                 f"{subflow.rate_bps / 1e6:.1f}",
             )
 
 
 def _print_processes(hosts: Sequence[HostPaths]) -> None:
     """Processes that are connected to their agent, and their flows that wait longest."""
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("host", "job", "process", "flow", "path", "done", "outstanding", "idle"):
         table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
     for host in hosts:
@@ -91,7 +91,7 @@ def _print_processes(hosts: Sequence[HostPaths]) -> None:
                     process.job,
                     _name(process),
                     f"{flow.mechanism} {flow.number}",
-                    drawn.Text(f"{flow.nic} {flow.local} > {flow.remote}"),
+                    lazy_rich.Text(f"{flow.nic} {flow.local} > {flow.remote}"),
                     f"{flow.bytes_done / 1e6:.1f} MB",
                     str(flow.outstanding),
                     _idle(flow),
@@ -102,15 +102,15 @@ def _print_processes(hosts: Sequence[HostPaths]) -> None:
         console.print(table)
 
 
-def _name(process: ProcessView) -> drawn.Text:
+def _name(process: ProcessView) -> lazy_rich.Text:
     """Not as markup: a process may have any name, and IPv6 addresses have brackets."""
-    return drawn.Text(f"{process.program}[{process.pid}]")
+    return lazy_rich.Text(f"{process.program}[{process.pid}]")
 
 
-def _idle(flow: ProcessFlowView) -> drawn.Text:
+def _idle(flow: ProcessFlowView) -> lazy_rich.Text:
     if flow.failed:
-        return drawn.Text(f"failed ({flow.last_error})", style="bold red")
-    return drawn.Text("" if flow.idle_ns < 0 else format_ns(flow.idle_ns))
+        return lazy_rich.Text(f"failed ({flow.last_error})", style="bold red")
+    return lazy_rich.Text("" if flow.idle_ns < 0 else format_ns(flow.idle_ns))
 
 
 def _remark(host: HostPaths) -> None:

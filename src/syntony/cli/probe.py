@@ -10,7 +10,7 @@ from syntony.cli.known import must_know_nics
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.view.heatmap import heatmap, is_dark, listing
 from syntony.view.planes import disagreement_list
 from syntony.wire.probes import (
@@ -65,7 +65,7 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
         return
     for plane in wanted:
         if len(wanted) > 1:
-            console.print(drawn.Text(f"over {plane}", style="bold"))
+            console.print(lazy_rich.Text(f"over {plane}", style="bold"))
         _show(cells[plane], plane, as_list=as_list)
     if differ is not None:
         console.print(disagreement_list(differ))
@@ -84,7 +84,9 @@ def _show(cells: tuple[MatrixCell, ...], plane: Plane, *, as_list: bool) -> None
     console.print(listing(cells) if as_list else heatmap(cells, width=console.width))
     dark = sum(map(is_dark, cells))
     if dark:
-        console.print(drawn.Text(f"{dark} of {len(cells)} directions are dark", style="bold red"))
+        console.print(
+            lazy_rich.Text(f"{dark} of {len(cells)} directions are dark", style="bold red")
+        )
 
 
 @command.command()
@@ -108,7 +110,7 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
     if as_json:
         print_json(msgspec.to_builtins(points))
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("second", "sent", "lost", "min", "p50", "p99"):
         table.add_column(heading, justify="right")
     newest = max((point.ts_ns for point in points), default=0)
@@ -117,7 +119,7 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
         table.add_row(
             f"{(point.ts_ns - newest) // S} s",
             str(point.sent),
-            drawn.Text(str(point.lost), style="bold red" if point.lost else ""),
+            lazy_rich.Text(str(point.lost), style="bold red" if point.lost else ""),
             *("–" if delay is None else format_ns(delay) for delay in delays),
         )
     console.print(table)
@@ -136,7 +138,7 @@ def plan(target: FleetTarget, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("from", "to", "over", "source ports", "pairs/s"):
         table.add_column(heading)
     pairs: dict[tuple[str, str, str], list[tuple[int, int]]] = {}

@@ -9,7 +9,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.known import must_know_hosts, warn_of_job
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.queue_pairs import OneWay, QueuePairs, QueuePairsQuery, QueuePairView
 
 _LEFT = {"host", "job", "process", "queue pair", "peer"}
@@ -53,7 +53,7 @@ def queue_pairs(target: FleetTarget, job: str, host: str, as_json: bool) -> None
 
 
 def _show(answer: QueuePairs) -> None:
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in (
         "host", "job", "process", "queue pair", "peer", "sent", "writes", "posted", "received",
         "credits", "one-way", "max", "round trip",
@@ -64,7 +64,7 @@ def _show(answer: QueuePairs) -> None:
         table.add_row(
             each.host,
             figures.job,
-            drawn.Text(f"{figures.program}[{figures.pid}]"),
+            lazy_rich.Text(f"{figures.program}[{figures.pid}]"),
             f"{figures.device} {figures.number}",
             _peer(each),
             str(figures.sent),
@@ -99,10 +99,10 @@ def _credits(view: QueuePairView) -> str:
     return str(max(0, figures.receives_posted - figures.received))
 
 
-def _delay(view: QueuePairView) -> drawn.Text:
+def _delay(view: QueuePairView) -> lazy_rich.Text:
     if view.figures.errors:
-        return drawn.Text(f"failed ({view.figures.first_error})", style="bold red")
-    return drawn.Text(_median(view.delay))
+        return lazy_rich.Text(f"failed ({view.figures.first_error})", style="bold red")
+    return lazy_rich.Text(_median(view.delay))
 
 
 def _median(of: OneWay | None) -> str:

@@ -15,7 +15,7 @@ import click
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import US, S, parse_duration_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -131,7 +131,7 @@ def _print(
         if everything or each.what in _SHOWN:
             number = f"#{each.number}" if each.number else ""
             text = each.summary if each.number else f"{each.subject}: {each.rule}, {each.summary}"
-            line = drawn.Text.assemble(
+            line = lazy_rich.Text.assemble(
                 (f"{instant(each.at_ns)} ", "dim"), f"{each.what:<9}{number:<5}",
                 (text, _STYLES.get(each.severity, "")),
             )  # fmt: skip

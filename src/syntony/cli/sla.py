@@ -11,7 +11,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, plain_table, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.sla import (
     QueuesQuery,
     SlaChecked,
@@ -67,11 +67,11 @@ def check(
         print_json(msgspec.to_builtins(found))
     else:
         console.print(
-            drawn.Text.assemble(f"{host} is ", (found.status.value, _STYLES[found.status]))
+            lazy_rich.Text.assemble(f"{host} is ", (found.status.value, _STYLES[found.status]))
         )
         table = plain_table("check", "of", "status", "")
         for item in found.items:
-            status = drawn.Text(item.status.value, style=_STYLES[item.status])
+            status = lazy_rich.Text(item.status.value, style=_STYLES[item.status])
             table.add_row(item.check, item.subject, status, item.detail)
         console.print(table)
     context.exit(_CODES[found.status])
@@ -180,7 +180,7 @@ def _print_report(found: SlaReport, *, everything: bool) -> None:
         messages.print(f"{len(found.rows) - len(rows)} more; see them with --all")
 
 
-def _cells(row: SlaRow) -> tuple[str | drawn.Text, ...]:
+def _cells(row: SlaRow) -> tuple[str | lazy_rich.Text, ...]:
     now = row.now
     return (
         row.subject,
@@ -190,7 +190,7 @@ def _cells(row: SlaRow) -> tuple[str | drawn.Text, ...]:
         _delay(row.usual.p99_ns if row.usual else None),
         _delay(row.peers.p50_ns if row.peers else None),
         _lost(now),
-        drawn.Text(row.status.value, style=_STYLES[row.status]),
+        lazy_rich.Text(row.status.value, style=_STYLES[row.status]),
         "; ".join(row.reasons),
     )
 

@@ -8,7 +8,7 @@ import click
 
 from syntony.cli.diagnose import open_bundle, print_gaps
 from syntony.cli.output import messages
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 
 @click.command()
@@ -50,4 +50,4 @@ def command(bundle: Path, out: Path) -> None:
     left_out = made.about["flows_left_out"]
     if left_out:
         messages.print(f"[yellow]note:[/] {left_out:,} flows of lower delay have no counter")
-    messages.print(f"{drawn.escape(str(out))}: open it in https://ui.perfetto.dev")
+    messages.print(f"{lazy_rich.escape(str(out))}: open it in https://ui.perfetto.dev")

@@ -10,7 +10,7 @@ from syntony.cli.known import warn_of_job
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_bps, format_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.traffic import MovesQuery, PlacementCommand, Traffic, TrafficQuery
 
 _LINKS = 12
@@ -64,12 +64,16 @@ def status(target: FleetTarget, job: str, as_json: bool) -> None:
 
 
 def _show(answer: Traffic) -> None:
-    deciding = drawn.Text("deciding") if answer.deciding else drawn.Text(answer.why, style="yellow")
-    console.print(drawn.Text(f"placement: {answer.mode}; pacing: {answer.pacing}; ") + deciding)
+    deciding = (
+        lazy_rich.Text("deciding")
+        if answer.deciding
+        else lazy_rich.Text(answer.why, style="yellow")
+    )
+    console.print(lazy_rich.Text(f"placement: {answer.mode}; pacing: {answer.pacing}; ") + deciding)
     if not answer.flows:
         messages.print("no flow of a managed job; start jobs with `syntony run`")
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in _HEADINGS:
         right = heading in _NUMBERS
         table.add_column(heading, justify="right" if right else "left", no_wrap=right)
@@ -93,12 +97,14 @@ def _show(answer: Traffic) -> None:
         "[dim]of: paths it could have; sends, gets: Mb/s, and after a stroke what it is held back "
         "to; delay: of probes on the same links[/]"
     )
-    links = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    links = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("link", "load", "of", "flows", "waits", "shared out"):
         links.add_column(heading, justify="left" if heading == "link" else "right")
     for link in answer.links[:_LINKS]:
         full = link.capacity_bps and link.bps >= _FULL * link.capacity_bps
-        load = drawn.Text(format_bps(link.bps), style="bold red" if full and link.flows > 1 else "")
+        load = lazy_rich.Text(
+            format_bps(link.bps), style="bold red" if full and link.flows > 1 else ""
+        )
         capacity = format_bps(link.capacity_bps) if link.capacity_bps else "?"
         shared = format_bps(link.paced_bps) if link.paced_bps else ""
         links.add_row(link.link, load, capacity, str(link.flows), _delay(link.queue_ns), shared)
@@ -125,7 +131,7 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
     if not answer.moves:
         messages.print("nothing was moved since the controller started; older: failover log")
         return
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("when", "job", "from", "to", "old path", "new path", "why", "took", "result"):
         table.add_column(heading)
     newest_ns = answer.moves[-1].ts_ns
@@ -139,7 +145,7 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
             move.new,
             f"{move.cause}: {move.evidence}",
             format_ns(move.took_ns) if move.took_ns else "–",
-            drawn.Text(move.result, style="green" if move.result == "helped" else ""),
+            lazy_rich.Text(move.result, style="green" if move.result == "helped" else ""),
         )
     console.print(table)
 

@@ -9,7 +9,7 @@ from syntony.cli._recording import fetch, window_option
 from syntony.cli.diagnose import clean, exit_status, print_gaps, show_verdict
 from syntony.cli.fleet import FleetTarget, fleet_options
 from syntony.cli.output import console, print_json
-from syntony.view import drawn
+from syntony.view import lazy_rich
 
 
 @click.command()
@@ -44,7 +44,7 @@ def command(
         context.exit(exit_status(result))
     length_ns = found.manifest["end_ns"] - found.manifest["begin_ns"]
     for sentence in sentences(job, result, length_ns):
-        console.print(drawn.escape(clean(sentence)), soft_wrap=True)
+        console.print(lazy_rich.escape(clean(sentence)), soft_wrap=True)
     if result.verdicts:
         console.print()
     for verdict in result.verdicts:

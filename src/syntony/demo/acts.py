@@ -28,7 +28,7 @@ CLEAN_WATCH_NS = 10 * S
 FAULT_NS = 12 * S
 VICTIM_NIC = "rail0"
 AFTER_FAULT_NS = 8 * S
-"""A probe's fate takes a second to be known and two more to be stored; then judge the return."""
+"""Probe results take a second to be known and two more to be stored; then judge the recovery."""
 
 
 def one_clock(stage: Stage) -> tuple[DemoClaim, ...]:
@@ -52,7 +52,7 @@ def one_clock(stage: Stage) -> tuple[DemoClaim, ...]:
 
 
 def every_path(stage: Stage) -> tuple[DemoClaim, ...]:
-    """See every path: the delay matrix, then a black-hole nobody announces."""
+    """See every path: the delay matrix, then a silent black-hole."""
     find_clocks(stage)
     stage.screen.say("every NIC probes ten others on every path; each delay is one-way")
     stage.watch(CLEAN_WATCH_NS)
@@ -63,12 +63,12 @@ def every_path(stage: Stage) -> tuple[DemoClaim, ...]:
     touching = [cell for cell in cells if victim in {cell.src, cell.dst}]
     stage.screen.say(f"black-hole at {victim} for {FAULT_NS // S} s: carrier stays up")
     watch_began_ns = time.monotonic_ns()
-    began_ns = stage.patiently(stage.fleet_ns)
+    began_ns = stage.retry(stage.fleet_ns)
     stage.lab.inject("blackhole", victim, for_ns=FAULT_NS)
     stage.watch(FAULT_NS)
     stage.screen.say("black-hole over")
     stage.watch(AFTER_FAULT_NS)
-    points = stage.patiently(lambda: stage.series(time.monotonic_ns() - watch_began_ns + 5 * S))
+    points = stage.retry(lambda: stage.series(time.monotonic_ns() - watch_began_ns + 5 * S))
     report = darkness(points, victim, began_ns, began_ns + FAULT_NS)
     peers = sorted(way.replace(victim, "").strip(" →") for way in report.dark)
     stage.screen.say(f"went dark: {victim} with {', '.join(dict.fromkeys(peers)) or 'nobody'}")
@@ -82,7 +82,7 @@ def every_path(stage: Stage) -> tuple[DemoClaim, ...]:
 
 
 def find_clocks(stage: Stage) -> int:
-    """Wait until the clocks agree, or for as long as is claimed; how long that took, ns."""
+    """Wait until the clocks agree, at most for the claimed time; return how long that took, ns."""
     hosts = stage.status.hosts
     return stage.watch_until(lambda: converged(stage.timelines(), hosts), CONVERGE_TIMEOUT_NS)[1]
 

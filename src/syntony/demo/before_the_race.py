@@ -16,11 +16,11 @@ from syntony.model import S
 
 PORTS = 16
 SETTLE_NS = 30 * S
-"""The agents' own findings on the planted faults end within this, after the faults have."""
+"""Incidents that agents opened for the planted faults close within this time after the faults."""
 
 
 def before_the_race(stage: Stage) -> tuple[DemoClaim, ...]:
-    """Three faults that no counter shows: each named, and nothing else."""
+    """Plant three faults that no counter shows; each must be named, and nothing else."""
     stage.screen.say(f"the audit asks every pair of NICs on {PORTS} source ports")
     began_ns = time.monotonic_ns()
     clean = _failures(stage)
@@ -83,5 +83,6 @@ def _failures(stage: Stage) -> list[Result]:
 
 
 def settle(stage: Stage) -> None:
-    """Wait until the incidents that the agents opened are closed, for the next act's sake."""
+    """Wait until the incidents that the agents opened are closed, so that the next act starts
+    clean."""
     stage.watch_until(lambda: not stage.incidents(), SETTLE_NS)

@@ -1,4 +1,4 @@
-"""What an act claims and whether it held: the demo's only verdicts. Pure."""
+"""Checks an act's measurements against its claims: the demo's only verdicts. Pure."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from syntony.model import ClockState, S, Timeline, format_ns
 from syntony.wire.probes import MatrixCell, SeriesPoint
 
 CONVERGED_SIGMA_NS = 2_000.0
-"""A clock counts as found when its own 1-sigma is below this, …"""
+"""A clock counts as converged when its own 1-sigma is below this, …"""
 TIMELINE_AGE_NS = 3 * S
-"""… also of readings so long after its timeline's reference: the next one is there by then."""
+"""… also for readings this long after its timeline's reference: the next solution is there by
+then."""
 CLOCK_ERROR_NS = 2_000
 """Claimed largest clock error on an idle lab: kernel stamps on shared, busy cores."""
 BOUND_SIGMAS = 5
-"""Errors beyond this many of their own sigmas would make the sigma a lie."""
+"""An error beyond this many of its own sigmas means that the sigma is wrong."""
 DARK = 0.9
 """A direction that loses more than this share within one second is dark in that second."""
 LOSS_FREE = 1e-4
 """Share of lost probes that an overloaded machine is allowed without any fault."""
 SETTLE_NS = 2 * S
-"""Seconds this near to a fault's edges are not judged: part of them was lit."""
+"""Seconds this near to a fault's start or end are not judged: probes passed in part of them."""
 
 
 class DemoClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing the demo says, with what was measured."""
+    """One claim of the demo, with the measurement."""
 
     text: str
     measured: str
@@ -36,7 +37,7 @@ class DemoClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one act."""
+    """The result of one act."""
 
     act: str
     claims: tuple[DemoClaim, ...] = ()
@@ -44,8 +45,8 @@ class ActReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why the act could not run here; empty if it ran."""
 
 
-class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """One host's clock error against the known truth, at one instant."""
+class ClockTruth(msgspec.Struct, frozen=True, kw_only=True):
+    """One host's clock error against the truth, at one instant."""
 
     host: str
     error_ns: float
@@ -69,8 +70,8 @@ def converged(timelines: Sequence[Timeline], hosts: Collection[str]) -> bool:
     )
 
 
-def clock_claims(samples: Sequence[Sequence[Truth]]) -> tuple[DemoClaim, ...]:
-    """On the errors of all hosts, sampled several times."""
+def clock_claims(samples: Sequence[Sequence[ClockTruth]]) -> tuple[DemoClaim, ...]:
+    """Claims on the errors of all hosts, sampled several times."""
     errors = np.array([abs(truth.error_ns) for sample in samples for truth in sample])
     ratios = np.array(
         [abs(truth.error_ns) / truth.clk_err_ns for sample in samples for truth in sample]
@@ -122,7 +123,7 @@ class DarkReport(msgspec.Struct, frozen=True, kw_only=True):
 def darkness(
     points: Sequence[SeriesPoint], victim: str, began_ns: int, ended_ns: int
 ) -> DarkReport:
-    """Compare what went dark with what the fault must have darkened.
+    """Compare the directions that went dark with those that the fault must have darkened.
 
     Args:
         points: per-second history of every pair, from before the fault to well after it.
@@ -133,9 +134,9 @@ def darkness(
     seconds = _by_direction(points)
     inside = (began_ns + SETTLE_NS, ended_ns - SETTLE_NS)
     touched = {pair for pair in seconds if victim in pair}
-    dark = {pair for pair, mine in seconds.items() if _share_dark(mine, *inside) > DARK}
+    dark = {pair for pair, mine in seconds.items() if _dark_share(mine, *inside) > DARK}
     after = (ended_ns + SETTLE_NS, max((point.ts_ns for point in points), default=0) + 1)
-    still = {pair for pair in dark if _share_dark(seconds[pair], *after) > 0}
+    still = {pair for pair in dark if _dark_share(seconds[pair], *after) > 0}
     first = [point.ts_ns for pair in dark for point in seconds[pair] if _is_dark(point)]
     back = [
         next((p.ts_ns for p in seconds[pair] if p.ts_ns > ended_ns - S and not _is_dark(p)), None)
@@ -153,7 +154,7 @@ def darkness(
 
 
 def darkness_claims(report: DarkReport, victim: str, expected: int) -> tuple[DemoClaim, ...]:
-    """On a black-hole at one NIC that touches `expected` directions."""
+    """Claims on a black-hole at one NIC that affects `expected` directions."""
     hit = len(report.dark) - len(report.wrongly_dark)
     return (
         DemoClaim(
@@ -191,9 +192,9 @@ def _is_dark(point: SeriesPoint) -> bool:
     return point.sent > 0 and point.lost > DARK * point.sent
 
 
-def _share_dark(points: Sequence[SeriesPoint], from_ns: int, to_ns: int) -> float:
-    """Share of the whole seconds within an interval that are dark, of those with probes: a machine
-    that stood still has shown nothing. 0 if there are none."""
+def _dark_share(points: Sequence[SeriesPoint], from_ns: int, to_ns: int) -> float:
+    """Share of dark seconds among the whole seconds of an interval that have probes. 0 if there are
+    none."""
     inside = [
         _is_dark(point)
         for point in points

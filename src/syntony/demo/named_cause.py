@@ -1,4 +1,4 @@
-"""During the race: a link flaps, a cable loses packets; who is to blame is said, once each."""
+"""During the race: a link flaps and a cable loses packets; each gets one incident with its name."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from syntony.demo.stage import Stage
 from syntony.model import MS, S
 
 FLAPS = 9
-"""One more than the eight within an hour that operators put up with."""
+"""One more than the eight alerts per hour that operators tolerate."""
 FLAP_PERIOD_NS = 400 * MS
 LOSS_PERCENT = 5
 NAMING_NS = 60 * S
-"""How long the demo waits for a name; the claims below are stricter."""
+"""How long the demo waits for an incident; the claims below are stricter."""
 FLAP_NAMED_NS = 15 * S
 LOSS_NAMED_NS = 40 * S
-"""5 % of some four probes a second on each path: tens of seconds on a small, slow fleet."""
+"""5 % of about four probes a second on each path: it takes tens of seconds on a small fleet."""
 
 
 def named_cause(stage: Stage) -> tuple[DemoClaim, ...]:
     """A flap and a lossy cable: two incidents, each with the right name, and nothing else."""
-    before = {each["number"] for each in stage.patiently(stage.incidents)}
+    before = {each["number"] for each in stage.retry(stage.incidents)}
     flapping = _flap(stage)
     lossy = _lose(stage)
     pages = [
         each
-        for each in stage.patiently(stage.incidents)
+        for each in stage.retry(stage.incidents)
         if each["number"] not in before and each["cause"] is None and not each["silenced"]
     ]
     names = {each["subject"] for each in pages}
@@ -83,10 +83,12 @@ def _lose(stage: Stage) -> tuple[DemoClaim, str]:
 def wait_for_incident(
     stage: Stage, wanted: Callable[[dict[str, Any]], bool]
 ) -> tuple[dict[str, Any] | None, int]:
-    """The first live incident that is wanted, and how long it took; None after `NAMING_NS`."""
+    """Wait for the first live incident that matches, and return it and how long it took; None after
+    `NAMING_NS`."""
     return stage.watch_until(lambda: next(filter(wanted, stage.incidents()), None), NAMING_NS)
 
 
 def _is_at(subject: str, *parts: str) -> bool:
-    """Whether every one of the parts (also several in one text) is in an incident's subject."""
+    """A test for incidents whose subject contains every one of the parts (several may be in one
+    text)."""
     return all(word in subject for part in parts for word in part.split())

@@ -1,4 +1,4 @@
-"""Nobody noticed: a NIC dies under a real job. Act and claims."""
+"""The act "nobody noticed": a NIC dies under a real job."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ OUTAGE_NS = 3 * S
 TIMES = NicFlapTimes(before_ns=3 * S // 2, after_ns=3 * S, limit_ns=20 * S)
 """Three runs within a minute, PyTorch's start included."""
 NOTICED_NS = 1_000 * MS
-"""Claimed longest pause beyond an ordinary step, on a busy machine of two cores. What a quiet one
-does is in docs/reference/figures.md."""
+"""Claimed longest pause beyond an ordinary step, on a busy machine of two cores. Figures of an idle
+one are in docs/reference/figures.md."""
 FELT = 0.8
-"""Share of the outage that the same job must stall for today: else the fault was none."""
+"""Share of the outage for which the job without Syntony must stall: otherwise the fault had no
+effect."""
 RETURNED = 0.5
-"""Share of the throughput before that must be back after. Low, because the act looks for three
-seconds only and the hold-down takes two of them: the drill itself waits longer."""
+"""Share of the earlier throughput that must be restored. Low, because the act measures for three
+seconds only and the hold-down takes two of them; the drill itself waits longer."""
 
 
 def nobody_noticed(stage: Stage) -> tuple[DemoClaim, ...]:
@@ -37,7 +38,7 @@ def nobody_noticed(stage: Stage) -> tuple[DemoClaim, ...]:
     PyTorch DDP where it is installed, otherwise an all-reduce over plain sockets.
     """
     framework, kind, python = torch_or_plain_sockets(stage.screen.say)
-    wish = nic_flap.NicFlapOptions(
+    options = nic_flap.NicFlapOptions(
         framework=framework,
         kind=kind,
         python=python,
@@ -47,8 +48,8 @@ def nobody_noticed(stage: Stage) -> tuple[DemoClaim, ...]:
     )
     wait_ready(stage.lab)
     job = "PyTorch DDP" if framework == "gloo" else "all-reduce over plain sockets"
-    stage.screen.say(f"{job} on {wish.spec.hosts} hosts, every result checked; three runs")
-    trials = nic_flap.drill(wish, stage.screen.say, lab=stage.lab)
+    stage.screen.say(f"{job} on {options.spec.hosts} hosts, every result checked; three runs")
+    trials = nic_flap.drill(options, stage.screen.say, lab=stage.lab)
     runs = [figures(trial) for trial in trials]
     return claims(runs, job, scenarios.meaning(FAULT), OUTAGE_NS)
 
@@ -56,7 +57,7 @@ def nobody_noticed(stage: Stage) -> tuple[DemoClaim, ...]:
 def claims(
     runs: Sequence[RunFigures], job: str, meaning: str, outage_ns: int
 ) -> tuple[DemoClaim, ...]:
-    """On the three runs, in order: no failure, today, Syntony. Pure."""
+    """Claims on the three runs, in order: no failure, today, Syntony. Pure."""
     _calm, today, ours = runs
     felt = today.longest_step_s is None or today.longest_step_s >= FELT * outage_ns / S
     pause_s = None

@@ -1,4 +1,4 @@
-"""Nobody waits: two jobs share a fabric, contention is removed while they run. Act and claims."""
+"""The act "nobody waits": two jobs share a fabric, contention is removed while they run."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 TIMES = contention.ContentionTimes(alone_ns=3 * S, before_ns=5 * S, after_ns=10 * S)
 FASTER = 1.1
-"""Claimed least gain where ECMP had crowded a link, on a busy machine of two cores. What a quiet
-one does is in docs/reference/figures.md."""
+"""Claimed least gain where ECMP congested a link, on a busy machine of two cores. Figures of an
+idle one are in docs/reference/figures.md."""
 NO_WORSE = 0.9
-"""What two jobs do in five seconds differs by as much by itself."""
+"""Normal variation of two jobs' throughput over five seconds."""
 CROWDED = 1.0
-"""Shared links, on average, from which on there was something to resolve."""
+"""Minimum of shared links, on average, for there to be contention to resolve."""
 
 
 def nobody_waits(stage: Stage) -> tuple[DemoClaim, ...]:
     """Nobody waits: two jobs whose flows ECMP put onto the same links; then Syntony acts."""
-    stage.strike()
+    stage.end_lab()
     stage.screen.say(
         "two all-reduce jobs in a lab of their own: four hosts, two rails, two spines, 40 Mb/s; "
         "a minute goes into learning where each source port leads"
     )
-    wish = contention.ContentionOptions(times=TIMES)
-    return claims(figures(contention.drill(wish, stage.screen.say)))
+    options = contention.ContentionOptions(times=TIMES)
+    return claims(figures(contention.drill(options, stage.screen.say)))
 
 
 def claims(found: Figures) -> tuple[DemoClaim, ...]:
-    """On the figures of one drill. Pure."""
+    """Claims on the figures of one drill. Pure."""
     before, after = found.before, found.after
     resolved = after.shared_links < CROWDED
     held_up = f" ({found.held_up})" if found.held_up else ""

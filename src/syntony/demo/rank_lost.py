@@ -1,5 +1,4 @@
-"""A rank is lost: a process of a live training job is killed, and a spare takes its place. Act and
-claims."""
+"""The act "rank lost": a process of a live training job is killed, and a spare takes its place."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ if TYPE_CHECKING:
     from syntony.lab.drill.rank_loss_report import RankLossRunFigures
 
 STEPS, KILL_AT = 160, 60
-"""A spare is ready some 20 s after the start on a slow machine: steps are left then."""
+"""A spare is ready about 20 s after the start on a slow machine: steps are left by then."""
 STALL_S = 5.0
-"""Claimed longest pause of the other ranks, on a busy machine of two cores. What others do is in
-docs/reference/figures.md."""
+"""Claimed longest pause of the other ranks, on a busy machine of two cores. Figures of others are
+in docs/reference/figures.md."""
 
 
 def rank_lost(stage: Stage) -> tuple[DemoClaim, ...]:
@@ -29,17 +28,17 @@ def rank_lost(stage: Stage) -> tuple[DemoClaim, ...]:
     Raises:
         MissingError: PyTorch is not installed.
     """
-    wish = rank_loss.RankLossOptions(python=find_torch(), steps=STEPS, kill_at=KILL_AT)
+    options = rank_loss.RankLossOptions(python=find_torch(), steps=STEPS, kill_at=KILL_AT)
     with tempfile.TemporaryDirectory(prefix="syntony-demo-") as place:
         trials = []
         for name in (rank_loss.CALM, rank_loss.SYNTONY):
-            stage.screen.say(f"{name}: {wish.ranks} ranks of PyTorch DDP, {wish.steps} steps")
-            trials.append(rank_loss.run(wish, name, Path(place), stage.screen.say))
-    return claims(*(figures(wish, each, trials[0]) for each in trials))
+            stage.screen.say(f"{name}: {options.ranks} ranks of PyTorch DDP, {options.steps} steps")
+            trials.append(rank_loss.run(options, name, Path(place), stage.screen.say))
+    return claims(*(figures(options, each, trials[0]) for each in trials))
 
 
 def claims(calm: RankLossRunFigures, ours: RankLossRunFigures) -> tuple[DemoClaim, ...]:
-    """On the two runs. Pure."""
+    """Claims on the two runs. Pure."""
     stall = "never went on" if ours.stall_s is None else f"{ours.stall_s:.2f} s"
     return (
         DemoClaim(

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from syntony.demo.claims import ActReport, Truth
+from syntony.demo.claims import ActReport, ClockTruth
 from syntony.model import format_ns
 from syntony.view.heatmap import heatmap
 from syntony.wire.probes import MatrixCell
@@ -29,11 +29,11 @@ class FleetScene(msgspec.Struct, frozen=True, kw_only=True):
     rows_stored: int
     dropped: int
     cells: tuple[MatrixCell, ...]
-    truths: tuple[Truth, ...]
+    truths: tuple[ClockTruth, ...]
 
 
 class Screen:
-    """Prints the demo's progress. This one is for logs and pipes: no live pictures."""
+    """Prints the demo's progress as lines, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -45,7 +45,7 @@ class Screen:
         return
 
     def say(self, text: str) -> None:
-        """One line of the story."""
+        """Print one line of progress."""
         self.console.print(f"[bold]▸[/] {text}")
 
     def show(self, scene: FleetScene) -> None:
@@ -53,7 +53,7 @@ class Screen:
 
 
 class LiveScreen(Screen):
-    """For terminals: the scene is redrawn in place, the story scrolls above it."""
+    """For terminals: the fleet is redrawn in place, progress lines scroll above it."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -88,7 +88,7 @@ def draw(scene: FleetScene, *, width: int) -> RenderableType:
 
 
 def summary(reports: Sequence[ActReport], seconds: float) -> RenderableType:
-    """One screen at the end: what was claimed, what was measured, what held, what could not run."""
+    """The summary at the end: claims, measurements, which claims held, which acts could not run."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(width=1)
     table.add_column()
@@ -110,14 +110,14 @@ def summary(reports: Sequence[ActReport], seconds: float) -> RenderableType:
     return Panel(table, title=title, title_align="left", border_style=style, expand=False)
 
 
-def _clock_line(truths: Sequence[Truth]) -> str:
+def _clock_line(truths: Sequence[ClockTruth]) -> str:
     if not truths:
         return "clocks [b]not known yet[/]"
     worst = max(abs(truth.error_ns) for truth in truths)
     return f"worst clock error against truth [b]{format_ns(worst)}[/]"
 
 
-def _clock_errors(truths: Sequence[Truth]) -> Text:
+def _clock_errors(truths: Sequence[ClockTruth]) -> Text:
     if not truths:
         return Text()
     text = Text("clock error ± 1-sigma:", style="dim")

@@ -1,4 +1,4 @@
-"""What acts stand on: a running lab, asked once a second, shown as it is."""
+"""The running lab that acts measure: queried once a second and shown on the screen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from syntony.controller.client import ask
-from syntony.demo.claims import Truth
+from syntony.demo.claims import ClockTruth
 from syntony.demo.screen import FleetScene, Screen
 from syntony.errors import RemoteError
 from syntony.lab.client import Lab
@@ -22,18 +22,18 @@ from syntony.wire.probes import MatrixCell, MatrixQuery, SeriesPoint, SeriesQuer
 _T = TypeVar("_T")
 
 ANSWER_NS = 60 * S
-"""For how long the controller of a busy machine is asked for what an act cannot do without."""
+"""How long to retry a query that an act depends on, if the machine is busy."""
 SCENE_WINDOW_NS = 5 * S
 """The live matrix shows the last seconds, so that a fault is seen while it lasts."""
 
 
 class Stage:
-    """One lab and one screen. Every question is one a user can ask with the command line."""
+    """One lab and one screen. A user can make each of its queries with the command line."""
 
     def __init__(self, lab: Lab, screen: Screen) -> None:
         self.lab = lab
         self.screen = screen
-        self.struck = False
+        self.lab_ended = False
         """An act has ended the lab."""
         self.status: LabStatus = lab.status()
         self._target = f"unix:{lab.controller_socket}"
@@ -47,13 +47,13 @@ class Stage:
         """How many NICs the lab's hosts have."""
         return len(self.status.hosts) * self.status.spec.rails
 
-    def strike(self) -> None:
-        """End the fleet: for a last act that needs the machine for one of its own."""
-        self.struck = True
+    def end_lab(self) -> None:
+        """End the lab, for a last act that starts one of its own."""
+        self.lab_ended = True
         self.lab.down()
 
     def timelines(self) -> tuple[Timeline, ...]:
-        """Of the controller; empty while it does not answer yet."""
+        """Timelines from the controller; empty while it does not answer yet."""
         try:
             return ask(self._target, ClockQuery()).timelines
         except RemoteError:
@@ -64,11 +64,11 @@ class Stage:
         return ask(self._target, MatrixQuery(window_ns=window_ns)).cells
 
     def series(self, window_ns: int) -> tuple[SeriesPoint, ...]:
-        """Second by second, every pair."""
+        """The per-second history of every pair."""
         return ask(self._target, SeriesQuery(window_ns=window_ns)).points
 
     def incidents(self) -> tuple[dict[str, Any], ...]:
-        """Live incidents, those explained by others included."""
+        """Live incidents, including those explained by others."""
         return ask(self._target, IncidentsQuery()).incidents
 
     def fleet_ns(self) -> int:
@@ -79,16 +79,16 @@ class Stage:
             raise RemoteError(f"the controller has no timeline of {truth.host}")
         return line.to_fleet_ns(truth.at_ns + truth.offset_ns)
 
-    def truths(self) -> tuple[Truth, ...]:
-        """Every estimated clock's error; hosts without an estimate are left out."""
+    def truths(self) -> tuple[ClockTruth, ...]:
+        """The error of every estimated clock; hosts without an estimate are left out."""
         return tuple(
-            Truth(host=truth.host, error_ns=truth.error_ns, clk_err_ns=truth.clk_err_ns)
+            ClockTruth(host=truth.host, error_ns=truth.error_ns, clk_err_ns=truth.clk_err_ns)
             for truth in self.lab.truth()
             if truth.error_ns is not None and truth.clk_err_ns
         )
 
-    def watch(self, for_ns: int) -> list[tuple[Truth, ...]]:
-        """Show the fleet for a while, once a second; the clock errors seen."""
+    def watch(self, for_ns: int) -> list[tuple[ClockTruth, ...]]:
+        """Show the fleet for a while, once a second; return the clock errors."""
         samples = []
         until_ns = time.monotonic_ns() + for_ns
         while time.monotonic_ns() < until_ns:
@@ -98,8 +98,8 @@ class Stage:
             time.sleep(1)
         return samples
 
-    def patiently(self, ask: Callable[[], _T]) -> _T:
-        """What `ask` returns: while the controller does not answer, it is asked again.
+    def retry(self, ask: Callable[[], _T]) -> _T:
+        """Return what `ask` returns; retry while the controller does not answer.
 
         Raises:
             RemoteError: no answer within `ANSWER_NS`.
@@ -116,7 +116,7 @@ class Stage:
     def watch_until(self, find: Callable[[], _T | None], within_ns: int) -> tuple[_T | None, int]:
         """Show the fleet, once a second, until `find` returns something true.
 
-        A controller that does not answer (`RemoteError` of `find`) is asked again.
+        If the controller does not answer (`RemoteError` of `find`), retry.
 
         Returns:
             What was found, or None after `within_ns`; and how long it took, ns.

@@ -1,4 +1,4 @@
-"""What a command line does with a running lab: ask it, enter it, end it."""
+"""A client for a running lab: query it, run commands in it, end it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from syntony.lab.messages import (
     LabRefusal,
     LabStatus,
     PathAnswer,
+    PathReply,
     PathRequest,
-    Paths,
     Reply,
     Request,
     StatusRequest,
@@ -56,11 +56,11 @@ _ASK_TIMEOUT_S = 20.0
 _DOWN_TIMEOUT_S = 15.0
 _COMMAND_TIMEOUT_S = 60.0
 OWN = ("/run",)
-"""Trees that a lab has of its own: a directory of the caller's in one is not there."""
-_CRASHES = 3
-"""Restarts of a daemon from which its own log, not what others miss of it, is the reason."""
+"""Directories that a lab mounts over: the caller's files below them are not visible inside."""
+_CRASH_RESTARTS = 3
+"""From this many restarts of a daemon on, errors quote its own log."""
 LOGIN_NS = 600 * S
-"""A link to the console that was printed is followed soon."""
+"""Validity of the login token in a printed console link."""
 LOGIN_TIMEOUT_NS = 5 * S
 _CREDENTIALS = struct.Struct("3i")
 _reply: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
@@ -82,7 +82,7 @@ class Lab:
         return state.socket_in_charge(self.directory)
 
     def file(self) -> LabFile:
-        """What it was made from. Raises `RemoteError`: it has ended meanwhile."""
+        """The lab's specification. Raises `RemoteError`: it has ended meanwhile."""
         try:
             data = (self.directory / state.LAB_FILE).read_bytes()
         except OSError as error:
@@ -93,7 +93,7 @@ class Lab:
         return self._expect(StatusRequest(), LabStatus)
 
     def console_url(self) -> str:
-        """Where the console is, with a token that is good for one session.
+        """The console's URL, with a token for one session.
 
         Raises:
             UsageError: the lab has no controller.
@@ -117,7 +117,7 @@ class Lab:
         return tuple(
             f"{daemon.name} restarted {daemon.restarts} times, last: {self._last_line(daemon.name)}"
             for daemon in self.status().daemons
-            if daemon.restarts >= _CRASHES
+            if daemon.restarts >= _CRASH_RESTARTS
         )
 
     def _last_line(self, daemon: str) -> str:
@@ -148,14 +148,14 @@ class Lab:
         proto: str = "udp",
         family: int = 4,
     ) -> tuple[PathAnswer, ...]:
-        """Which way each flow takes. Raises `UsageError`, `RemoteError`."""
+        """The path that each flow takes. Raises `UsageError`, `RemoteError`."""
         request = PathRequest(
             src=src, dst=dst, proto=proto, sports=tuple(sports), dport=dport, family=family
         )
-        return self._expect(request, Paths).paths
+        return self._expect(request, PathReply).paths
 
     def down(self) -> None:
-        """Ends the lab and waits until nothing of it is left; a hung one is killed."""
+        """Ends the lab and waits until it is removed; a hung one is killed."""
         pid = self.pid()
         try:
             self._expect(DownRequest(), Going)
@@ -171,7 +171,7 @@ class Lab:
             time.sleep(0.02)
 
     def pid(self) -> int:
-        """The supervisor's process, as seen from here: the way into the lab's namespaces."""
+        """The supervisor's process id in this namespace, for entering the lab's namespaces."""
         with self._connect() as peer:
             raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             pid, _, _ = _CREDENTIALS.unpack(raw)
@@ -196,7 +196,7 @@ class Lab:
         if not Path(f"/proc/{pid}/ns/user").samefile("/proc/self/ns/user"):
             argv.append("-U")
         where = Path.cwd()
-        # Our own `syntony` is found there too, also when its environment is not activated here.
+        # Our own `syntony` must be found there, even if its environment is not activated here.
         path = f"PATH={Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
         machine = node in status.hosts and bool(self.file().image)
         own = GUESTS_OWN if machine else OWN
@@ -244,7 +244,7 @@ class Lab:
         return compare(truths, self._timelines())
 
     def _timelines(self) -> tuple[Timeline, ...]:
-        """The controller's, or none while it cannot say."""
+        """The controller's timelines; none while it does not answer."""
         if not self.controller_socket.exists():
             return ()
         from syntony.controller.client import ask

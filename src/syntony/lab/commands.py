@@ -1,4 +1,4 @@
-"""A plan as batches for `ip`, `tc` and /proc/sys. Pure."""
+"""Translates a plan into batches for `ip`, `tc` and /proc/sys. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLOW_HANDLES = 0x100
 """Handles of faults' queueing disciplines, by the faults' numbers."""
 _TCP = 6
 _UNSHAPED = "10gbit"
-"""The other flows' class: the shaper above is what limits them."""
+"""Rate of the other flows' class: only the shaper above limits them."""
 
 _EVERYWHERE = {
     "net/ipv4/conf/all/rp_filter": "0",
@@ -152,12 +152,12 @@ def flow_shaper_lines(port: Port, number: int, flow: tuple[int, int], rate_bps: 
 
 
 def flow_shaper_end(port: Port, number: int) -> str:
-    """Takes it away, and the shaper's own queue with it."""
+    """Removes it and the shaper's own queue."""
     return f"qdisc del dev {port.name} parent 1:1 handle {_FLOW_HANDLES + number:x}:"
 
 
 def restore_lines(link: Link) -> list[str]:
-    """What a network manager does when a host's NIC is back: its addresses."""
+    """Restores the addresses of a host's NIC that is back, as a network manager does."""
     port = link.a
     return [
         f"addr replace {port.ipv4}/31 dev {port.name}",

@@ -1,4 +1,4 @@
-"""The fabric's control plane: link changes in, route changes out, a convergence time later. Pure.
+"""The fabric's control plane: turns link changes into route changes after a convergence time. Pure.
 
 Events in (`observe`), instructions out (`advance`); time is an argument.
 """
@@ -11,7 +11,7 @@ from syntony.lab.plan import LabPlan, LinkKind
 from syntony.lab.routes import NamespaceRoute, routes
 
 
-class Update(NamedTuple):
+class RouteUpdate(NamedTuple):
     """What one switch must change: remove, then install (again)."""
 
     node: str
@@ -20,7 +20,7 @@ class Update(NamedTuple):
 
 
 class ControlPlane:
-    """Knows which fabric links are up, and which the routes in force assume to be up."""
+    """Tracks which fabric links are up, and which the installed routes assume to be up."""
 
     def __init__(self, plan: LabPlan) -> None:
         self._plan = plan
@@ -36,7 +36,7 @@ class ControlPlane:
 
     @property
     def failed(self) -> frozenset[str]:
-        """Fabric links that the routes in force avoid."""
+        """Fabric links that the installed routes avoid."""
         return self._failed
 
     def is_up(self, node: str, port: str) -> bool:
@@ -44,7 +44,7 @@ class ControlPlane:
         return (node, port) not in self._ports_down
 
     def observe(self, node: str, port: str, up: bool, now_ns: int) -> bool:
-        """A switch port has (or lost) carrier; whether that is news."""
+        """Record that a switch port has (or lost) carrier; return whether its state changed."""
         if up == self.is_up(node, port):
             return False
         self._ports_down.symmetric_difference_update({(node, port)})
@@ -57,7 +57,7 @@ class ControlPlane:
         """When `advance` has something to do; None: nothing pending."""
         return min(self._due_ns.values(), default=None)
 
-    def advance(self, now_ns: int) -> tuple[Update, ...]:
+    def advance(self, now_ns: int) -> tuple[RouteUpdate, ...]:
         """Routes to change by now.
 
         Both switches of a link that changed get all their routes again even if the link is back as
@@ -80,9 +80,9 @@ class ControlPlane:
     def _down_links(self) -> set[str]:
         return {self._links[port].name for port in self._ports_down if port in self._links}
 
-    def _update(self, node: str, wanted: tuple[NamespaceRoute, ...], touched: bool) -> Update:
+    def _update(self, node: str, wanted: tuple[NamespaceRoute, ...], touched: bool) -> RouteUpdate:
         before = set(self._installed[node])
         keys = {(route.table, route.prefix) for route in wanted}
         gone = tuple(r for r in self._installed[node] if (r.table, r.prefix) not in keys)
         install = wanted if touched else tuple(r for r in wanted if r not in before)
-        return Update(node, gone, install)
+        return RouteUpdate(node, gone, install)

@@ -1,4 +1,4 @@
-"""Starts the controller and the agents, restarts what dies, keeps their output."""
+"""Starts the controller and the agents, restarts those that die, and logs their output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FIRST_BACKOFF_S = 0.25
 _LAST_BACKOFF_S = 8.0
 _STEADY_S = 10.0
-"""A daemon that ran this long was healthy: its next restart is prompt again."""
+"""A daemon that ran this long was healthy: its backoff starts again from the shortest."""
 
 
 class DaemonSpec(msgspec.Struct, frozen=True):
@@ -34,16 +34,16 @@ class DaemonSpec(msgspec.Struct, frozen=True):
     log: str
     env: dict[str, str] = {}
     fds: tuple[int, ...] = ()
-    """Descriptors of ours that it gets under the same numbers."""
+    """File descriptors that it inherits under the same numbers."""
 
 
 def telemetry_name(host: str) -> str:
-    """Of one half of a host's agent."""
+    """Name of the telemetry process of a host's agent."""
     return f"agent-{host}"
 
 
 def reactor_name(host: str) -> str:
-    """Of the other half."""
+    """Name of the reactor process of a host's agent."""
     return f"reactor-{host}"
 
 
@@ -67,7 +67,7 @@ class Daemons:
         self._note = note
         self._daemons: dict[str, _Daemon] = {}
         self._closing = False
-        self._all_gone = asyncio.Event()
+        self._all_ended = asyncio.Event()
 
     def start(self, spec: DaemonSpec) -> None:
         daemon = _Daemon(spec)
@@ -82,7 +82,7 @@ class Daemons:
             daemon.process.kill()
 
     def release(self, holder: int, name: str) -> None:
-        """Lets it start again, at once."""
+        """Let it start again, at once."""
         daemon = self._daemons.get(name)
         if daemon is None or holder not in daemon.held:
             return
@@ -117,7 +117,7 @@ class Daemons:
             _send(daemon, signal.SIGTERM)
         if self._alive():
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._all_gone.wait(), grace_s)
+                await asyncio.wait_for(self._all_ended.wait(), grace_s)
         for daemon in self._alive():
             _send(daemon, signal.SIGKILL)
 
@@ -157,7 +157,7 @@ class Daemons:
         daemon.process = None
         if self._closing:
             if not self._alive():
-                self._all_gone.set()
+                self._all_ended.set()
             return
         self._note(f"{daemon.spec.name} ended ({_reason(code)})")
         if daemon.held:
@@ -200,7 +200,7 @@ def _status(daemon: _Daemon) -> DaemonStatus:
 
 
 def _cpu_ns(pid: int) -> int:
-    """0 once it is gone."""
+    """Processor time of a process; 0 once it has ended."""
     try:
         return read_stat(Path(f"/proc/{pid}")).cpu_ns
     except OSError:

@@ -1,4 +1,4 @@
-"""What this machine has of what a lab needs, each lack with its remedy."""
+"""Checks this machine against the requirements of a lab, with a remedy for each gap."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _FEATURES = {
     "ECMP hash on 5-tuples": "echo 3 > /proc/sys/net/ipv4/fib_multipath_hash_policy",
     "sysfs": "mount -t sysfs none /sys",
 }
-"""Tried in this order in a throw-away world; each needs its shell command to succeed."""
+"""Tried in this order in a temporary world; each needs its shell command to succeed."""
 _REMEDIES = {
     "veth": "modprobe veth (CONFIG_VETH)",
     "tbf": "modprobe sch_tbf (CONFIG_NET_SCH_TBF)",
@@ -75,7 +75,7 @@ def examine() -> list[LabRequirement]:
 
 
 def exit_code(checks: list[LabRequirement]) -> int:
-    """0 all there, 1 a feature is lacking, 2 no lab can be brought up."""
+    """0: nothing is missing; 1: a feature is missing; 2: no lab can be brought up."""
     levels = {check.level for check in checks}
     if RequirementLevel.MISSING in levels:
         return 2

@@ -1,8 +1,8 @@
-"""Which way a flow takes, asked of the kernels that will forward it.
+"""Finds the path that a flow takes by asking the kernels that forward it.
 
 IPv4: by `ip route get`, which forwards nothing. IPv6: by packets of the flow whose hop limit
 expires at the second switch, as agents trace paths: with chosen hash fields (policy 3),
-`ip -6 route get` of Linux 6.18 names another spine than packets take for a third of all flows.
+`ip -6 route get` of Linux 6.18 names a different spine than packets take for a third of all flows.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 PROTOCOLS = ("udp", "tcp")
 _MAX_PORT = 65535
 UNKNOWN = "?"
-"""A spine that does not answer: a packet of that flow does not reach it, or its answer not us."""
+"""A spine that does not answer: the packet or the answer was lost."""
 _SPINE_TTL = 2
 _MAX_RELAYS = 2
 """Within the leaf: of packets that the host sends, and of those to the spine."""
 _ANSWER_NS = 300 * MS
-"""An answer of a lab takes a millisecond, and what faults add."""
+"""An answer within a lab takes a millisecond, plus what faults add."""
 
 
 def paths(plan: LabPlan, request: PathRequest) -> tuple[PathAnswer, ...]:
-    """The way of one flow per source port of `request`, with the routes as they are now.
+    """The path of one flow per source port of `request`, with the current routes.
 
     Raises:
         UsageError: an unknown NIC, protocol or port.
@@ -110,7 +110,7 @@ def _spines(
 
 
 def _answers(tracer: Traceroute, flows: AbstractSet[FlowKey], ttl: int) -> dict[FlowKey, str]:
-    """Who answers for that hop of each flow; without those that nobody answers for."""
+    """The address that answers for that hop of each flow; flows without an answer are left out."""
     found: dict[FlowKey, str] = {}
     for _ in range(TRIES):
         for flow in flows - found.keys():

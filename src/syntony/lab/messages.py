@@ -1,4 +1,4 @@
-"""What is said on a lab's control socket: one JSON line each way, tagged records."""
+"""Messages on a lab's control socket: one JSON line each way, tagged records."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     classes: tuple[JobClass, ...] = ()
     """Of jobs, for placement."""
     anchors: tuple[str, ...] = ()
-    """Hosts that know UTC: fleet time is led to their clocks."""
+    """Hosts with a UTC source: fleet time is steered to their clocks."""
     controllers: int = 1
-    """Of these one is in charge, the others wait for it."""
+    """Number of controllers: one is in charge, the others are standbys."""
     gateways: int = 0
-    """That agents attach to, instead of the controllers."""
+    """Number of gateways, to which agents attach instead of the controllers."""
     image: str = ""
     """Folder of what the hosts boot, where they are virtual machines (`syntony.lab.verbs`)."""
     console_port: int = 0
@@ -72,7 +72,7 @@ class ClearRequest(msgspec.Struct, frozen=True, kw_only=True, tag="clear"):
 
 
 class PathRequest(msgspec.Struct, frozen=True, kw_only=True, tag="path"):
-    """Which way a flow takes."""
+    """Ask for the path of a flow."""
 
     src: str
     dst: str
@@ -89,7 +89,7 @@ class DownRequest(msgspec.Struct, frozen=True, tag="down"):
 Request = StatusRequest | InjectRequest | ClearRequest | PathRequest | DownRequest
 
 
-class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
+class LabLink(msgspec.Struct, frozen=True, kw_only=True):
     """One link as its switches see it."""
 
     name: str
@@ -107,7 +107,7 @@ class FaultStatus(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str]
     requested_ns: int
     since_ns: int
-    """CLOCK_MONOTONIC: begun to be brought about, and surely in force."""
+    """CLOCK_MONOTONIC: when it was requested, and when it was in force for certain."""
     age_ns: int
     left_ns: int | None
     """None: until cleared."""
@@ -136,7 +136,7 @@ class LabStatus(msgspec.Struct, frozen=True, kw_only=True, tag="lab"):
     hosts: tuple[str, ...]
     leaves: tuple[str, ...]
     spines: tuple[str, ...]
-    links: tuple[LinkStatus, ...]
+    links: tuple[LabLink, ...]
     avoided: tuple[str, ...]
     """Fabric links that routes avoid at present."""
     faults: tuple[FaultStatus, ...]
@@ -156,7 +156,7 @@ class Cleared(msgspec.Struct, frozen=True, kw_only=True, tag="cleared"):
 
 
 class PathAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The way of one flow: the namespaces it passes, hosts included."""
+    """The path of one flow: the namespaces it passes, hosts included."""
 
     sport: int
     spine: str | None
@@ -164,7 +164,7 @@ class PathAnswer(msgspec.Struct, frozen=True, kw_only=True):
     hops: tuple[str, ...]
 
 
-class Paths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
+class PathReply(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     """One answer per source port asked."""
 
     paths: tuple[PathAnswer, ...]
@@ -182,10 +182,10 @@ class LabRefusal(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     reason: str
 
 
-Reply = LabStatus | Injected | Cleared | Paths | Going | LabRefusal
+Reply = LabStatus | Injected | Cleared | PathReply | Going | LabRefusal
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class LabEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the supervisor's output while `lab up` watches."""
 
     kind: str

@@ -40,7 +40,7 @@ def create(name: str, sysctls: dict[str, str]) -> None:
 
 @contextmanager
 def entered(name: str) -> Iterator[None]:
-    """The calling thread is in namespace `name` meanwhile; never await inside."""
+    """The calling thread is in namespace `name` within the block; never await inside."""
     target = os.open(NETNS_DIR / name, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with _own_namespace():
@@ -69,7 +69,7 @@ def _check(result: int, what: str) -> None:
 
 
 def inside(node: str) -> tuple[str, ...]:
-    """What comes before a command that is to run in namespace `node`."""
+    """The prefix of a command that runs in namespace `node`."""
     return ("ip", "netns", "exec", node)
 
 
@@ -94,7 +94,7 @@ def batch(node: str | None, argv: Sequence[str], lines: Sequence[str]) -> None:
 
 
 def batch_forced(node: str, argv: Sequence[str], lines: Sequence[str]) -> None:
-    """As `batch`, but what is already as asked (or already gone) is no error."""
+    """As `batch`, but changes that were already made are not errors."""
     if lines:
         _run(node, [*argv, "-force", "-batch", "-"], "\n".join(lines) + "\n")
 

@@ -1,7 +1,6 @@
-"""What faults do to ports: hold them down, slow them, delay what passes. Effects add up.
-
-Several faults may want the same thing of the same port. Each effect is kept per fault, so that
-faults can end in any order and the port returns to exactly what was built.
+"""The effects of faults on ports: down, slowed, delayed. Effects of several faults add up. Each
+effect is stored per fault, so that faults can end in any order and the port returns to its original
+state.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ Holder = int
 """The fault's number."""
 
 
-class Ports:
-    """The state of every port that differs from the plan, and the commands that make it so."""
+class LabPorts:
+    """Tracks how each port differs from the plan, and runs the commands for it."""
 
     def __init__(self, plan: LabPlan, *, guests: bool = False) -> None:
         self._plan = plan
@@ -55,7 +54,8 @@ class Ports:
             netns.batch(port.node, ["ip"], lines)
 
     def limit(self, holder: Holder, link: Link, rate_bps: int) -> None:
-        """Shapes both ends of `link`; of several limits the lowest rules. Raises `MissingError`."""
+        """Shape both ends of `link`; of several limits the lowest applies. Raises
+        `MissingError`."""
         self._rates.setdefault(link.name, {})[holder] = rate_bps
         self._shape(link)
 
@@ -65,12 +65,12 @@ class Ports:
             self._shape(link)
 
     def limit_flow(self, holder: Holder, port: Port, flow: tuple[int, int], rate_bps: int) -> None:
-        """Shapes what TCP sends from one port to another, within the shaper of `port`; of one flow
-        of a port at a time. Raises `MissingError`: it cannot, or another flow is shaped there."""
+        """Shape one TCP flow within the shaper of `port`; one flow per port at a time. Raises
+        `MissingError`: it cannot, or another flow is shaped there."""
         netns.batch(port.node, ["tc"], commands.flow_shaper_lines(port, holder, flow, rate_bps))
 
     def unlimit_flow(self, holder: Holder, port: Port) -> None:
-        """Takes that away; the shaper gets its own queue back."""
+        """Remove that; the shaper gets its own queue back."""
         netns.batch_forced(port.node, ["tc"], [commands.flow_shaper_end(port, holder)])
         self._shape(self._links[str(port)])
 
@@ -81,7 +81,7 @@ class Ports:
             netns.batch(port.node, ["tc"], [line])
 
     def delay(self, holder: Holder, spot: RelaySpot, add_ns: int) -> None:
-        """Delays what passes `spot`; several delays add up. Raises `MissingError`."""
+        """Delay packets at `spot`; several delays add up. Raises `MissingError`."""
         self._delays.setdefault(spot, {})[holder] = add_ns
         try:
             self._relay(spot)

@@ -45,24 +45,25 @@ TLS = "tls"
 FRAME_BITS = 1514 * 8
 BUSY_NS = 500 * US
 ANCHOR_BOUND_NS = 1 * US
-"""What a lab's anchors claim, as a GPS receiver with a good clock would."""
+"""Error bound that a lab's UTC sources report, as a good GPS receiver would."""
 DECAY_NS = 5 * S
-"""After this long without a failure a hold-down is halved, in a fleet after 60 s. A NIC that fails
-six times in two minutes flaps there; here someone tries one fault after the other, and would wait a
-minute for each return (decision 0143). A link that flaps every two seconds is held down as ever."""
+"""After this long without a failure a hold-down is halved; in a real fleet after 60 s. In a lab
+faults are tried one after the other, and each return would take a minute (decision 0143). A link
+that flaps every two seconds is still held down."""
 METRICS_PORT = 9862
 API_PORT = 8645
 """Of gateways, inside the lab."""
 SCRAPER = "prometheus"
 """Name of the certificate that scrapes."""
 MACHINE_RUN = "/run/syntony"
-"""In a machine: what it shares with the lab holds no sockets."""
+"""Inside a virtual machine: the file system shared with the lab cannot hold sockets."""
 CERTIFICATE_LIFETIME_NS = 24 * 3600 * 1_000_000_000
-"""A day: a lab lives shorter, and restarting it makes a new authority."""
+"""A day: a lab does not live longer, and restarting it makes a new CA."""
 
 
 def provision(directory: Path, file: LabFile, plan: LabPlan) -> list[DaemonSpec]:
-    """Writes everything the daemons read; returns them in starting order, the controller first.
+    """Write the files that the daemons read; return the daemons in starting order, controller
+    first.
 
     Raises:
         MissingError: the `lab` extra is not installed.
@@ -103,7 +104,7 @@ def _mgmt(plan: LabPlan, node: str) -> str:
 
 
 def _topology(plan: LabPlan) -> str:
-    # Half of the product: for those who bring a lab up, not for all who speak to one.
+    # A heavy import, needed to bring a lab up but not to talk to one.
     from syntony.fabric.files import format_topology
 
     return format_topology(topology(plan))
@@ -205,7 +206,7 @@ def _gateway(
 
 
 def _api(file: LabFile) -> dict[str, str]:
-    """On a socket from outside the lab, which the lab keeps while the controller is away."""
+    """On a socket from outside the lab, which stays open while the controller is down."""
     console = file.console
     if console is None:
         return {}
@@ -217,8 +218,8 @@ def _api(file: LabFile) -> dict[str, str]:
 
 
 def _placement(file: LabFile) -> dict[str, Any]:
-    """A queue begins beyond three full frames (a shaper hands one out after the other) and beyond
-    what a busy machine adds to half of all packets."""
+    """A queue counts from three full frames (a shaper sends one at a time) plus the median delay
+    that a busy machine adds."""
     policy = MovePolicy(queue_ns=_queue_ns(file))
     return {
         "mode": file.placement,

@@ -1,4 +1,4 @@
-"""Delay without netem: packets are routed into a TUN device and come back out of it later."""
+"""Delays packets without netem: they are routed into a TUN device and come back later."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Relay:
         orders.flush()
 
     def close(self) -> None:
-        """Packets take the straight way again, then the relay drains no more and exits."""
+        """Restore the direct path, then end the relay."""
         self._route("del")
         try:
             self._process.communicate(timeout=_STOP_TIMEOUT_S)

@@ -1,4 +1,5 @@
-"""Where labs live on disk: one private directory each, owned by a lock that dies with the lab."""
+"""Directories of labs on disk: one private directory each, with a lock held as long as the lab
+lives."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def controller_socket(directory: Path, number: int) -> Path:
 
 
 def socket_in_charge(directory: Path) -> Path:
-    """Of the controller that took charge last: a standby has none yet, one that died left its."""
+    """The socket of the controller that took charge last: a standby has none yet; a dead one leaves
+    its file."""
     made = {}
     for path in directory.glob("controller*.sock"):
         with contextlib.suppress(FileNotFoundError):  # it ended meanwhile
@@ -119,7 +121,7 @@ def claim(name: str) -> tuple[Path, int]:
     longest = len(os.fsencode(clock_directory(directory, "h63") / REACTOR_SOCKET))
     if longest > _SOCKET_PATH_MAX:
         raise MissingError(f"{directory} is too long for a socket; set TMPDIR to a shorter path")
-    with _only_one():
+    with _registry_lock():
         _sweep()
         try:
             directory.mkdir(mode=0o700)
@@ -136,20 +138,20 @@ def claim(name: str) -> tuple[Path, int]:
 
 
 def running() -> list[str]:
-    """Names of the labs that live; what dead ones left is removed."""
-    with _only_one():
+    """Names of running labs; directories of dead ones are removed."""
+    with _registry_lock():
         _sweep()
         return sorted(place.name for place in labs_root().iterdir() if place.is_dir())
 
 
 def sweep() -> None:
-    """Removes what dead labs left."""
-    with _only_one():
+    """Remove the directories of dead labs."""
+    with _registry_lock():
         _sweep()
 
 
 def registry() -> Path:
-    """The file that anyone locks (flock(2)) who makes or removes a lab's directory."""
+    """The file to lock (flock(2)) while making or removing a lab's directory."""
     return labs_root() / ".lock"
 
 
@@ -173,8 +175,8 @@ def find(name: str | None) -> Path:
 
 
 @contextmanager
-def _only_one() -> Iterator[None]:
-    """Only one process at a time makes or removes directories."""
+def _registry_lock() -> Iterator[None]:
+    """Lock the registry: one process at a time makes or removes directories."""
     lock = os.open(registry(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

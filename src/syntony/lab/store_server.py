@@ -66,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
         size = int(self.headers.get("Content-Length", "0"))
         body = self.rfile.read(size)
-        if len(body) < size:  # who asked died amid it
+        if len(body) < size:  # the client died meanwhile
             self.close_connection = True
             return
         database = asked.get("database", "")

@@ -17,32 +17,32 @@ from syntony.errors import SyntonyError
 from syntony.lab import commands, ecmp, fabric, netns, state
 from syntony.lab.control import ControlPlane
 from syntony.lab.daemons import Daemons, DaemonSpec
-from syntony.lab.faults import Registry, Site, parse_order
+from syntony.lab.faults import FaultContext, Registry, parse_order
 from syntony.lab.linkwatch import NamespaceLinkWatch
 from syntony.lab.messages import (
     Cleared,
     ClearRequest,
     DownRequest,
-    Event,
     Going,
     Injected,
     InjectRequest,
+    LabEvent,
     LabFile,
+    LabLink,
     LabRefusal,
     LabStatus,
-    LinkStatus,
+    PathReply,
     PathRequest,
-    Paths,
     Reply,
     Request,
     StatusRequest,
 )
 from syntony.lab.plan import ROUTER, make_plan
-from syntony.lab.ports import Ports
+from syntony.lab.ports import LabPorts
 from syntony.lab.provision import machine_daemon, provision
 
 _GRACE_S = 3.0
-"""How long daemons have to end by themselves; they spool to disk, so nothing is lost after."""
+"""How long daemons have to end by themselves; they spool to disk, so a kill loses nothing."""
 _MAX_LINE = 1 << 20
 
 
@@ -57,9 +57,9 @@ class Supervisor:
         self._control = ControlPlane(self._plan)
         self._daemons = Daemons(note)
         self._faults = Registry(
-            Site(
+            FaultContext(
                 self._plan,
-                Ports(self._plan, guests=bool(file.image)),
+                LabPorts(self._plan, guests=bool(file.image)),
                 self._daemons,
                 file.clocks,
                 directory,
@@ -93,7 +93,7 @@ class Supervisor:
         return [machine_daemon(self._directory, host) for host in hosts]
 
     async def finish(self) -> None:
-        """Ends everything that should end by itself."""
+        """End the daemons and faults in order."""
         if self._server is not None:
             self._server.close()
         self._faults.clear(0)
@@ -169,8 +169,8 @@ class Supervisor:
             case ClearRequest():
                 return Cleared(faults=self._faults.clear(request.fault))
             case PathRequest():
-                # Packets are waited for, and routes converge meanwhile.
-                return Paths(paths=await asyncio.to_thread(ecmp.paths, self._plan, request))
+                # Tracing waits for packets while routes must still converge.
+                return PathReply(paths=await asyncio.to_thread(ecmp.paths, self._plan, request))
             case DownRequest():
                 return Going()
 
@@ -185,7 +185,7 @@ class Supervisor:
             leaves=plan.leaves,
             spines=plan.spines,
             links=tuple(
-                LinkStatus(
+                LabLink(
                     name=link.name,
                     kind=link.kind,
                     ends=(str(link.a), str(link.b)),
@@ -199,28 +199,28 @@ class Supervisor:
         )
 
 
-class _Voice:
-    """Says events on standard output, where the command line listens while it does, and logs."""
+class _EventOutput:
+    """Writes events to standard output, for the command line, and to the log."""
 
     def __init__(self) -> None:
         self._listening = True
 
-    def say(self, kind: str, text: str) -> None:
+    def emit(self, kind: str, text: str) -> None:
         sys.stderr.write(f"{time.monotonic():.3f} {kind}: {text}\n")
         sys.stderr.flush()
         if self._listening:
             try:
-                os.write(1, msgspec.json.encode(Event(kind=kind, text=text)) + b"\n")
+                os.write(1, msgspec.json.encode(LabEvent(kind=kind, text=text)) + b"\n")
             except BlockingIOError:
                 return  # nobody reads just now: the log has it
             except BrokenPipeError:
                 self._listening = False
 
     def note(self, text: str) -> None:
-        self.say("note", text)
+        self.emit("note", text)
 
-    def hush(self) -> None:
-        """Lets go of the pipe: anyone who reads it sees its end."""
+    def close_output(self) -> None:
+        """Close the pipe, so that its reader sees the end."""
         self._listening = False
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
@@ -232,34 +232,34 @@ def run(directory: str, *, detach: bool) -> int:
     """The supervisor's whole life; its exit code."""
     place = Path(directory)
     log = os.open(place / state.LOGS / "supervisor.log", os.O_WRONLY | os.O_CREAT, 0o600)
-    voice = _Voice()
+    events = _EventOutput()
     os.dup2(log, 2)
     os.set_blocking(1, False)
-    _keep_to_ourselves()
+    _close_inherited()
     try:
         netns.mount("none", "/run", "tmpfs")
         netns.mount("none", "/sys", "sysfs")
         file = msgspec.json.decode((place / state.LAB_FILE).read_bytes(), type=LabFile)
-        asyncio.run(_live(place, file, voice, detach))
+        asyncio.run(_run_lab(place, file, events, detach))
     except (SyntonyError, OSError) as error:
-        voice.say("failed", str(error))
+        events.emit("failed", str(error))
         return 1
     except Exception as error:  # noqa: BLE001 - supervisor boundary: say it, end the world
         traceback.print_exc()
-        voice.say("failed", f"internal error: {type(error).__name__}: {error}")
+        events.emit("failed", f"internal error: {type(error).__name__}: {error}")
         return 1
     return 0
 
 
-def _keep_to_ourselves() -> None:
+def _close_inherited() -> None:
     """Daemons must not inherit the lab's lock."""
     for entry in list(Path("/proc/self/fd").iterdir()):
         if int(entry.name) > 2 and entry.exists():
             os.set_inheritable(int(entry.name), False)
 
 
-async def _live(place: Path, file: LabFile, voice: _Voice, detach: bool) -> None:
-    supervisor = Supervisor(place, file, voice.note)
+async def _run_lab(place: Path, file: LabFile, events: _EventOutput, detach: bool) -> None:
+    supervisor = Supervisor(place, file, events.note)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop.set)
@@ -268,15 +268,15 @@ async def _live(place: Path, file: LabFile, voice: _Voice, detach: bool) -> None
     if not supervisor.stop.is_set():
         if detach:
             loop.remove_reader(0)
-        voice.say("ready", file.name)
+        events.emit("ready", file.name)
         if detach:
-            voice.hush()
+            events.close_output()
         await supervisor.stop.wait()
     await supervisor.finish()
 
 
 def _lifeline(stop: asyncio.Event) -> None:
-    """Standard input closed: anyone who started this lab has gone."""
+    """Standard input was closed: the process that started this lab has ended."""
     if not os.read(0, 4096):
         asyncio.get_running_loop().remove_reader(0)
         stop.set()

@@ -1,4 +1,4 @@
-"""A lab's plan as the topology file its controller reads. Pure."""
+"""Converts a lab's plan to the topology that its controller reads. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Starts the private world that a lab lives in, from outside, and makes sure that it ends.
-
-Who holds whom: the command line holds the supervisor's standard input (closed means end); a guard
-shell waits for `unshare` and removes the lab's directory; `unshare --kill-child` takes the world's
-first process with it, and that process takes every other one. All of them hold the lab's lock.
+"""Starts the private world (namespaces) of a lab from outside, and makes sure that it ends. The
+command line holds the supervisor's standard input (closed means end); a guard shell waits for
+`unshare` and removes the lab's directory; `unshare --kill-child` kills the world's first process,
+and with it every other one. All of them hold the lab's lock.
 Directories are removed under the registry's lock (`state.claim`): a name that is used again at once
 belongs to the new lab alone.
 """
@@ -29,7 +28,7 @@ import msgspec
 from syntony.errors import MissingError
 from syntony.lab import state
 from syntony.lab.clocks import ClockOptions, draw_clocks
-from syntony.lab.messages import ConsoleSpec, Event, LabFile
+from syntony.lab.messages import ConsoleSpec, LabEvent, LabFile
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.model.names import is_name
 
@@ -89,11 +88,11 @@ def unshare_argv() -> list[str]:
             return argv
         if os.geteuid() != 0:
             break
-    raise MissingError(f"no private namespaces: {_why_not()}")
+    raise MissingError(f"no private namespaces: {_explain_unshare_failure()}")
 
 
 def allow_realtime() -> None:
-    """So that the agents' probe threads may be scheduled at once; only root may allow it."""
+    """Allow real-time scheduling for the agents' probe threads; only root may."""
     _, most = resource.getrlimit(resource.RLIMIT_RTPRIO)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_RTPRIO, (1, max(most, 1)))
@@ -104,7 +103,7 @@ def _works(argv: list[str]) -> bool:
     return subprocess.run(argv, env=env, capture_output=True, check=False).returncode == 0
 
 
-def _why_not() -> str:
+def _explain_unshare_failure() -> str:
     for name, bad in _USERNS_SWITCHES.items():
         file = Path("/proc/sys", name)
         if file.exists() and file.read_text(encoding="ascii").strip() == bad:
@@ -158,7 +157,7 @@ def new_lab(
 
 
 def _with_tapes(file: LabFile, directory: Path) -> LabFile:
-    """The lab with clocks that can be adjusted while it runs."""
+    """Give the lab clocks that can be adjusted while it runs."""
     try:
         from syntony.io.clocks import make_tape
     except (MissingError, ModuleNotFoundError):
@@ -173,21 +172,22 @@ def _with_tapes(file: LabFile, directory: Path) -> LabFile:
 
 
 class World:
-    """A lab being started and watched; leaving the `with` block ends it unless it was let go."""
+    """A lab being started and supervised; leaving the `with` block ends it, unless `leave_running`
+    was called."""
 
     def __init__(self, file: LabFile, *, detach: bool) -> None:
         """Raises `UsageError` (name), `MissingError` (machine, or a port that is taken)."""
         argv = unshare_argv()
         console = _listen(file.console_port) if file.agents else None
         self.login_token = secrets.token_hex(32)
-        """Good for one session of the console."""
+        """Login token for one session of the console."""
         self.console_url = ""
         """With the token; empty: there is no console."""
         if console is not None:
             file = msgspec.structs.replace(file, console=_console(console, self.login_token))
             self.console_url = console_url(console.getsockname()[1], self.login_token)
         self.directory, lock = state.claim(file.name)
-        self._let_go = False
+        self._left_running = False
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         try:
             with os.fdopen(lock, "rb"):
@@ -220,7 +220,7 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         self._lifeline.close()
-        if not self._let_go:
+        if not self._left_running:
             self._wait()
         self._output.close()
         self._errors.close()
@@ -249,16 +249,16 @@ class World:
         said = self._errors.read().decode(errors="replace").strip().splitlines()
         raise MissingError(f"the lab did not start: {said[-1] if said else 'no reason given'}")
 
-    def events(self) -> Iterator[Event]:
-        """What the supervisor says, until the lab has ended and nothing of it is left."""
-        decoder = msgspec.json.Decoder(Event)
+    def events(self) -> Iterator[LabEvent]:
+        """Yield the supervisor's events until the lab has ended and is removed."""
+        decoder = msgspec.json.Decoder(LabEvent)
         for line in self._output:
             yield decoder.decode(line)
 
-    def let_go(self) -> None:
-        """The lab stays when this process ends."""
-        self._let_go = True
-        self._guard.returncode = 0  # not ours to wait for any more
+    def leave_running(self) -> None:
+        """Let the lab outlive this process."""
+        self._left_running = True
+        self._guard.returncode = 0  # this process no longer waits for it
 
 
 def _listen(port: int) -> socket.socket:

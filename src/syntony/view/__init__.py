@@ -1,2 +1,2 @@
-"""Text pictures of records for the terminal: charts, maps, matrices, tables. Pure; the command line
+"""Renders records for the terminal and reports: charts, matrices, tables. Pure; the command line
 prints them."""

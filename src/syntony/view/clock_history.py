@@ -1,4 +1,4 @@
-"""What clocks were worth over time: one clock line by line, many clocks one line each. Pure."""
+"""Tables of clock history: one clock line by line, or many clocks with one line each. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from syntony.model import ClockState, S
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.view.clocks import BADNESS, STYLES, duration
 from syntony.view.heatmap import by_number
 from syntony.wire.clocks import ClockSample
@@ -21,9 +21,9 @@ def by_clock(samples: Sequence[ClockSample]) -> dict[str, list[ClockSample]]:
     return {node: list(group) for node, group in groupby(ordered, key=lambda each: each.node)}
 
 
-def history_table(samples: Sequence[ClockSample]) -> drawn.Table:
-    """One clock, oldest first; `moved` is what the offset did beyond its own drift."""
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+def history_table(samples: Sequence[ClockSample]) -> lazy_rich.Table:
+    """One clock, oldest first; `moved` is the change of offset beyond its own drift."""
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("second", "offset", "moved", "drift ppb", "1-sigma", "bound ±"):
         table.add_column(heading, justify="right")
     table.add_column("state")
@@ -37,15 +37,15 @@ def history_table(samples: Sequence[ClockSample]) -> drawn.Table:
             f"{sample.drift_ppb:+,.1f}",
             duration(sample.sigma_ns),
             duration(sample.bound_ns),
-            drawn.Text(sample.state, style=STYLES[sample.state]),
+            lazy_rich.Text(sample.state, style=STYLES[sample.state]),
             sample.reason,
         )
     return table
 
 
-def summary_table(clocks: dict[str, list[ClockSample]]) -> drawn.Table:
+def summary_table(clocks: dict[str, list[ClockSample]]) -> lazy_rich.Table:
     """One line per clock over the whole time."""
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("clock")
     for heading in ("over", "drift ppb", "± span", "moved ≤", "bound p50", "bound ≤"):
         table.add_column(heading, justify="right")
@@ -68,15 +68,15 @@ def summary_table(clocks: dict[str, list[ClockSample]]) -> drawn.Table:
 
 
 def moved_ns(one: ClockSample, two: ClockSample) -> float:
-    """How far the second solution is from where the first one's drift leads."""
+    """Difference between the second solution and the extrapolation of the first."""
     ahead_ns = one.drift_ppb * 1e-9 * (two.ref_ns - one.ref_ns)
     return two.offset_ns - one.offset_ns - ahead_ns
 
 
-def _lapses(samples: Sequence[ClockSample]) -> drawn.Text:
+def _lapses(samples: Sequence[ClockSample]) -> lazy_rich.Text:
     counts = Counter(sample.state for sample in samples)
-    text = drawn.Text()
+    text = lazy_rich.Text()
     for state in BADNESS:
         if counts[state] and state is not ClockState.SYNCHRONIZED:
             text.append(f"{counts[state]} {state} ", style=STYLES[state])
-    return text or drawn.Text("none", style="dim")
+    return text or lazy_rich.Text("none", style="dim")

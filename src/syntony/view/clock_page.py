@@ -1,4 +1,4 @@
-"""A report on clocks as one HTML page that needs nothing else: no script, no network. Pure."""
+"""A clock report as one self-contained HTML page: no script, no network. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.model import ClockState
-from syntony.view.clock_summary import ClockFigures, ClockReport, OneClock, facts
+from syntony.view.clock_summary import ClockFigures, ClockReport, ClockSeries, clock_figures
 from syntony.view.clocks import duration
 
 
@@ -54,16 +54,16 @@ footer{margin:2.5rem 0;color:#5c6b7a;font-size:.85rem}code{background:#f4f6f9;pa
 """
 
 
-def page(report: ClockReport, pictures: Mapping[str, bytes], command: str) -> str:
+def page(report: ClockReport, plots: Mapping[str, bytes], command: str) -> str:
     """The whole page.
 
     Args:
         report: the data.
-        pictures: SVG by name, as `clock_plots.pictures` draws them.
-        command: the line that made it, for anyone who wants to see for themselves.
+        pictures: SVG by name, as `clock_plots.make_plots` draws them.
+        command: the command line that made it, for reproduction.
     """
-    known = facts(report)
-    figures = "".join(_figure(name, svg) for name, svg in pictures.items())
+    known = clock_figures(report)
+    figures = "".join(_figure(name, svg) for name, svg in plots.items())
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width">'
@@ -122,7 +122,7 @@ def _table(report: ClockReport) -> str:
     return f"<h2>Clock by clock</h2><table><tr>{head}</tr>{rows}</table>"
 
 
-def _cells(clock: OneClock, report: ClockReport) -> list[str]:
+def _cells(clock: ClockSeries, report: ClockReport) -> list[str]:
     bounds = [bound for bound in clock.bound_ns if bound is not None]
     lapses = sum(state is not ClockState.SYNCHRONIZED for state in clock.state)
     cells = [

@@ -1,4 +1,4 @@
-"""The pictures of a report on clocks, drawn with matplotlib. Bytes out; no files, no display."""
+"""The plots of a clock report, drawn with matplotlib. Returns bytes; no files, no display."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from syntony.model import ClockState, format_ns
-from syntony.view.clock_summary import ClockReport, DelayReport, OneClock, facts
+from syntony.view.clock_summary import ClockReport, ClockSeries, DelayReport, clock_figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ _PALETTE = (
     "#00798c", "#d1495b", "#edae49", "#66a182", "#2e4057", "#8d6a9f", "#c97b63", "#3a86c8",
 )  # fmt: skip
 _MANY = 12
-"""Beyond so many clocks, lines are grey and not named: the spread is what can be seen."""
+"""Beyond this many clocks, lines are grey and unnamed: only the spread is visible."""
 _LEAST_NS = 0.5
 """Errors are whole nanoseconds: zero is drawn here on a logarithmic scale."""
 _STYLE: Any = {
@@ -45,21 +45,21 @@ _STYLE: Any = {
 }
 
 
-def pictures(report: ClockReport, form: str = "svg") -> dict[str, bytes]:
-    """Every picture the story has data for, by name, as ``svg`` or ``png``."""
+def make_plots(report: ClockReport, form: str = "svg") -> dict[str, bytes]:
+    """Every plot that the report has data for, by name, as ``svg`` or ``png``."""
     drawers: dict[str, Callable[[], Figure]] = {}
     if report.delays is not None:
-        drawers["one-way-delay"] = partial(delay_picture, report.delays)
+        drawers["one-way-delay"] = partial(plot_delays, report.delays)
     if report.known_truth:
-        drawers["error"] = partial(error_picture, report)
+        drawers["error"] = partial(plot_errors, report)
     if report.clocks:
-        drawers["clocks"] = partial(clocks_picture, report)
+        drawers["clocks"] = partial(plot_clocks, report)
     with mpl.rc_context(_STYLE):
         return {name: _rendered(draw(), form) for name, draw in drawers.items()}
 
 
-def delay_picture(delays: DelayReport) -> Figure:
-    """One-way delay by direction, half the round trip, and what raw stamps say."""
+def plot_delays(delays: DelayReport) -> Figure:
+    """One-way delay by direction, half the round trip, and delays from raw stamps."""
     figure = Figure(figsize=(9.2, 5.6), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.25))
     micro = [np.array(values) / 1e3 for values in (delays.forward_ns, delays.reverse_ns)]
@@ -111,11 +111,11 @@ def _delay_title(delays: DelayReport) -> str:
     return text
 
 
-def error_picture(report: ClockReport) -> Figure:
+def plot_errors(report: ClockReport) -> Figure:
     """Error against truth over time, and every error against the bound reported with it."""
     figure = Figure(figsize=(9.2, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
-    known = facts(report)
+    known = clock_figures(report)
     for clock, colour in _coloured(report.clocks):
         errors = np.array([np.nan if e is None else e for e in clock.error_ns])
         bounds = np.array([np.nan if b is None else b for b in clock.bound_ns])
@@ -151,7 +151,7 @@ def error_picture(report: ClockReport) -> Figure:
     return figure
 
 
-def clocks_picture(report: ClockReport) -> Figure:
+def plot_clocks(report: ClockReport) -> Figure:
     """Offset, drift and bound of every clock over time, with its lapses marked."""
     figure = Figure(figsize=(9.2, 6.6), layout="constrained")
     offset, drift, bound = figure.subplots(3, 1, sharex=True)
@@ -170,7 +170,7 @@ def clocks_picture(report: ClockReport) -> Figure:
     _plain_numbers(bound)
     bound.set_xlabel("seconds before now")
     _legend(drift, report.clocks)
-    span = facts(report)
+    span = clock_figures(report)
     share = f"{span.synchronized:.1%} of samples synchronized"
     _title(offset, "Each clock goes its own way", "Fleet time minus local time")
     _title(drift, "", "Frequency, around each clock's median")
@@ -190,13 +190,13 @@ def _low(axes: Axes) -> Any:
     return blended_transform_factory(axes.transData, Affine2D().scale(1, 0.04) + axes.transAxes)
 
 
-def _coloured(clocks: Sequence[OneClock]) -> list[tuple[OneClock, str]]:
+def _coloured(clocks: Sequence[ClockSeries]) -> list[tuple[ClockSeries, str]]:
     if len(clocks) > _MANY:
         return [(clock, GREY) for clock in clocks]
     return [(clock, _PALETTE[place % len(_PALETTE)]) for place, clock in enumerate(clocks)]
 
 
-def _legend(axes: Axes, clocks: Sequence[OneClock]) -> None:
+def _legend(axes: Axes, clocks: Sequence[ClockSeries]) -> None:
     if len(clocks) <= _MANY:
         axes.legend(
             loc="upper left", ncols=len(clocks), fontsize=7.5, handlelength=0.9, columnspacing=1.0

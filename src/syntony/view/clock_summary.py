@@ -1,4 +1,4 @@
-"""The data behind a report on clocks: histories, errors against truth, a pair's delays. Pure."""
+"""The data of a clock report: histories, errors against truth, a pair's delays. Pure."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ Truth = Mapping[str, Callable[[int], int]]
 
 
 NEAR_NS = 10 * S
-"""A delay's second and the clock's solution that explains it are no further apart."""
+"""Maximum distance between a delay's second and the clock solution used for it."""
 
 
-class OneClock(msgspec.Struct, frozen=True, kw_only=True):
+class ClockSeries(msgspec.Struct, frozen=True, kw_only=True):
     """One clock over time; all lists have one entry per sample."""
 
     node: str
     at_s: list[float]
-    """Before the newest sample of all: 0 is the newest."""
+    """Seconds before the newest sample of all: 0 is the newest."""
     offset_ns: list[float]
     drift_ppb: list[float]
     sigma_ns: list[float]
     bound_ns: list[float | None]
     state: list[ClockState]
     error_ns: list[float | None]
-    """Against the truth, the fleet timeline's own gauge (the median) taken out; None: unknown."""
+    """Error against the truth minus the median error of all clocks (the timeline's free choice);
+    None: unknown."""
 
 
 class DelayReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,28 +48,28 @@ class DelayReport(msgspec.Struct, frozen=True, kw_only=True):
     """Median one-way delay src → dst."""
     reverse_ns: list[int]
     half_rtt_ns: list[float]
-    """What half a round trip says of either: clocks do not matter to the sum of both."""
+    """Half a round trip, which does not depend on clocks."""
     raw_forward_ns: list[int]
-    """The same delay from the hosts' stamps as they are."""
+    """The same delay from the hosts' uncorrected stamps."""
     raw_reverse_ns: list[int]
     clock_error_ns: list[float | None]
     """How far `forward_ns` is from the truth (`reverse_ns` as far the other way)."""
 
 
 class ClockReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a report; what is exported as JSON."""
+    """A whole report, also exported as JSON."""
 
     fleet: str
     newest_ns: int
     """Fleet time of the newest sample."""
     step_ns: int
     known_truth: bool
-    clocks: list[OneClock]
+    clocks: list[ClockSeries]
     delays: DelayReport | None
 
 
 class ClockFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the report says in numbers; None where there is nothing to count."""
+    """The report's summary figures; None where there is nothing to count."""
 
     clocks: int
     samples: int
@@ -85,14 +86,14 @@ class ClockFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, errors beyond their bound."""
 
 
-def tell(
+def summarize_clocks(
     fleet: str,
     samples: Sequence[ClockSample],
     step_ns: int,
     points: Sequence[SeriesPoint] = (),
     truth: Truth | None = None,
 ) -> ClockReport:
-    """The story of a fleet; `points` are both directions of one pair of NICs."""
+    """Make a report on a fleet's clocks; `points` are both directions of one pair of NICs."""
     newest_ns = max((sample.ts_ns for sample in samples), default=0)
     errors = errors_ns(samples, truth) if truth else {}
     clocks = by_clock(samples)
@@ -101,17 +102,17 @@ def tell(
         newest_ns=newest_ns,
         step_ns=step_ns,
         known_truth=bool(errors),
-        clocks=[_clock_story(node, own, newest_ns, errors) for node, own in clocks.items()],
-        delays=_delay_story(points, clocks, newest_ns, errors),
+        clocks=[_clock_series(node, own, newest_ns, errors) for node, own in clocks.items()],
+        delays=_delay_series(points, clocks, newest_ns, errors),
     )
 
 
 def errors_ns(samples: Sequence[ClockSample], truth: Truth) -> dict[tuple[str, int], float]:
     """Per (clock, instant): fleet time as this clock reads it, minus the truth.
 
-    The fleet timeline's place and rate are its own choice. So every clock of one solve is asked for
-    the machine instant at which *it* would say that it is this fleet time; where they differ from
-    their median, they are wrong. Unknown and unsynchronized clocks do not take part in the median.
+    The fleet timeline's offset and rate are arbitrary. So for every clock of one solve we compute
+    the machine instant at which it would read this fleet time; its difference from the median is
+    the error. Unknown and unsynchronized clocks do not take part in the median.
     """
     errors = {}
     ordered = sorted(samples, key=lambda sample: sample.ts_ns)
@@ -128,7 +129,7 @@ def errors_ns(samples: Sequence[ClockSample], truth: Truth) -> dict[tuple[str, i
 
 
 def local_ns(sample: ClockSample, fleet_ns: int) -> int:
-    """What the sample's clock reads at an instant of fleet time."""
+    """The reading of the sample's clock at an instant of fleet time."""
     line = Timeline(
         node=sample.node,
         ref_ns=sample.ref_ns,
@@ -139,14 +140,14 @@ def local_ns(sample: ClockSample, fleet_ns: int) -> int:
     return line.to_local_ns(fleet_ns)
 
 
-def most_lopsided(cells: Sequence[MatrixCell]) -> tuple[str, str] | None:
-    """Of the pair whose median delays differ most by direction, the slower direction's ends."""
+def most_asymmetric_pair(cells: Sequence[MatrixCell]) -> tuple[str, str] | None:
+    """The pair whose median delays differ most by direction, as ends of the slower direction."""
     p50 = {(cell.src, cell.dst): cell.owd_p50_ns for cell in cells if cell.owd_p50_ns is not None}
     both = [way for way in p50 if way[::-1] in p50]
     return max(both, key=lambda way: p50[way] - p50[way[::-1]], default=None)
 
 
-def facts(report: ClockReport) -> ClockFigures:
+def clock_figures(report: ClockReport) -> ClockFigures:
     """Counts and quantiles over all clocks and samples."""
     states = [state for clock in report.clocks for state in clock.state]
     bounds = [b for clock in report.clocks for b in clock.bound_ns if b is not None]
@@ -175,13 +176,13 @@ def _quantile(values: Sequence[float], share: float) -> float | None:
     return float(np.quantile(values, share)) if values else None
 
 
-def _clock_story(
+def _clock_series(
     node: str,
     samples: Sequence[ClockSample],
     newest_ns: int,
     errors: Mapping[tuple[str, int], float],
-) -> OneClock:
-    return OneClock(
+) -> ClockSeries:
+    return ClockSeries(
         node=node,
         at_s=[(sample.ts_ns - newest_ns) / S for sample in samples],
         offset_ns=[sample.offset_ns for sample in samples],
@@ -193,7 +194,7 @@ def _clock_story(
     )
 
 
-def _delay_story(
+def _delay_series(
     points: Sequence[SeriesPoint],
     clocks: Mapping[str, Sequence[ClockSample]],
     newest_ns: int,
@@ -215,7 +216,7 @@ def _delay_story(
     if not near:
         return None
     seconds = list(near)
-    # What b's clock reads beyond a's at the same instant is in every raw forward stamp.
+    # Every raw forward delay includes the offset of b's clock from a's.
     apart = [local_ns(two, at) - local_ns(one, at) for at, (one, two) in near.items()]
     return DelayReport(
         src=src,

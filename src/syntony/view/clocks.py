@@ -1,4 +1,4 @@
-"""Clocks as an operator looks at them: worst first, one line each, one verdict for all. Pure."""
+"""The clock status for operators: worst first, one line each, one verdict for all. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from syntony.model import ClockState, Timeline, format_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.view.heatmap import by_number
 
 BADNESS = (
@@ -44,7 +44,7 @@ class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check says, with a Nagios plugin's exit code: 0 to 3."""
+    """The verdict of a check, with a Nagios plugin's exit code: 0 to 3."""
 
     code: int
     text: str
@@ -102,10 +102,10 @@ def _worst_first(reading: ClockReading) -> tuple[object, ...]:
     return -BADNESS.index(reading.state), -bound_ns, by_number(reading.node)
 
 
-def status_table(found: Sequence[ClockReading]) -> drawn.Table:
+def status_table(found: Sequence[ClockReading]) -> lazy_rich.Table:
     """One line per clock; islands are shown when there are several."""
     islands = _islands(found) > 1
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("clock")
     table.add_column("state")
     for heading in ("bound ±", "1-sigma", "offset", "drift ppb"):
@@ -116,7 +116,7 @@ def status_table(found: Sequence[ClockReading]) -> drawn.Table:
     for reading in found:
         table.add_row(
             reading.node,
-            drawn.Text(reading.state, style=STYLES[reading.state]),
+            lazy_rich.Text(reading.state, style=STYLES[reading.state]),
             duration(reading.bound_ns),
             duration(reading.sigma_ns),
             duration(reading.offset_ns),
@@ -134,7 +134,7 @@ def verdict(
 
     OK: all synchronized and bounded below `warn_ns`. WARNING: some in holdover, or bounded above
     `warn_ns`, or several islands. CRITICAL: some disrupted, or above `critical_ns`. UNKNOWN: some
-    clock, or all, cannot be reported. CRITICAL goes before UNKNOWN: what is known to be bad counts.
+    clock, or all, cannot be reported. CRITICAL takes precedence over UNKNOWN.
     """
     counts = Counter(reading.state for reading in found)
     bounds = {reading.node: reading.bound_ns for reading in found if reading.bound_ns is not None}
@@ -155,7 +155,7 @@ def verdict(
 
 
 def _islands(found: Sequence[ClockReading]) -> int:
-    """Parts that nothing compares; a clock held over is of the part it was last seen in."""
+    """Groups of clocks that no measurement connects; a clock in holdover stays in its last one."""
     reported = {reading.island for reading in found if reading.state is ClockState.SYNCHRONIZED}
     return len(reported - {""})
 
@@ -181,5 +181,5 @@ def plain_line(reading: ClockReading, at: str) -> str:
 
 
 def duration(value_ns: float | None) -> str:
-    """For people; a dash where nothing is known."""
+    """A duration for people; a dash if unknown."""
     return "–" if value_ns is None or not math.isfinite(value_ns) else format_ns(value_ns)

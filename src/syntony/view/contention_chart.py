@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from syntony.view.throughput_chart import COLOURS, FORMATS, check, drawn, plain
+from syntony.view.throughput_chart import COLOURS, FORMATS, check, render_figure, style_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ __all__ = ["FORMATS", "ContentionChart", "ContentionCurve", "check", "render"]
 _SIZE_IN = (10.0, 6.4)
 _INK, _FAINT = "#22303c", "#8d99ae"
 _ABOVE = 1.15
-"""Of the y axes, in largest values: labels have room."""
+"""Height of the y axes relative to the largest value, to leave room for labels."""
 
 
 class ContentionCurve(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class ContentionCurve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContentionChart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chart says; time is in seconds since Syntony was switched on."""
+    """The data of a chart; time is in seconds since Syntony was switched on."""
 
     title: str
     subtitle: str
@@ -51,42 +51,40 @@ class ContentionChart(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds."""
 
 
-def render(picture: ContentionChart, kind: str) -> bytes:
-    """The picture as one file of `FORMATS`.
+def render(chart: ContentionChart, kind: str) -> bytes:
+    """The chart as one file of `FORMATS`.
 
     Raises:
         MissingError: matplotlib is not installed.
     """
-    return drawn(_SIZE_IN, lambda figure: _draw(figure, picture), kind)
+    return render_figure(_SIZE_IN, lambda figure: _draw(figure, chart), kind)
 
 
-def _draw(figure: Any, picture: ContentionChart) -> None:
+def _draw(figure: Any, chart: ContentionChart) -> None:
     above = figure.add_axes((0.085, 0.42, 0.89, 0.41))
     below = figure.add_axes((0.085, 0.085, 0.89, 0.25), sharex=above)
-    if len(picture.jobs) > 1:
-        total = _total(picture.jobs)
+    if len(chart.jobs) > 1:
+        total = _total(chart.jobs)
         above.plot(total.at_s, total.value, color=_INK, lw=2.2, label="all jobs")
-    for curve, colour in zip(picture.jobs, COLOURS[1:], strict=False):
+    for curve, colour in zip(chart.jobs, COLOURS[1:], strict=False):
         above.plot(curve.at_s, curve.value, color=colour, lw=1.8, label=curve.label)
-    above.axhline(
-        picture.optimum, color=_FAINT, lw=1.2, ls=(0, (1, 2)), label=picture.optimum_label
-    )
-    above.set_ylim(0, picture.optimum * _ABOVE)
+    above.axhline(chart.optimum, color=_FAINT, lw=1.2, ls=(0, (1, 2)), label=chart.optimum_label)
+    above.set_ylim(0, chart.optimum * _ABOVE)
     above.set_ylabel("payload, Mb/s", color=_FAINT)
     above.legend(loc="lower right", frameon=False, fontsize=9, ncols=5)
-    below.plot(picture.delay.at_s, picture.delay.value, color=COLOURS[-1], lw=2.0)
-    below.set_ylim(0, max((*picture.delay.value, 1.0)) * _ABOVE)
-    below.set_ylabel(picture.delay.label, color=_FAINT)
+    below.plot(chart.delay.at_s, chart.delay.value, color=COLOURS[-1], lw=2.0)
+    below.set_ylim(0, max((*chart.delay.value, 1.0)) * _ABOVE)
+    below.set_ylabel(chart.delay.label, color=_FAINT)
     below.set_xlabel("seconds since Syntony was switched on", color=_FAINT)
     for axes in (above, below):
         axes.axvline(0, color=_INK, lw=0.8, ls=(0, (4, 3)))
-        plain(axes)
+        style_axes(axes)
     above.annotate(
-        "Syntony acts", (0, picture.optimum * _ABOVE), xytext=(4, -4), va="top",
+        "Syntony acts", (0, chart.optimum * _ABOVE), xytext=(4, -4), va="top",
         textcoords="offset points", color=_INK, fontsize=9,
     )  # fmt: skip
-    figure.text(0.085, 0.945, picture.title, fontsize=14, fontweight="bold", color=_INK)
-    figure.text(0.085, 0.895, picture.subtitle, fontsize=9.5, color=_FAINT)
+    figure.text(0.085, 0.945, chart.title, fontsize=14, fontweight="bold", color=_INK)
+    figure.text(0.085, 0.895, chart.subtitle, fontsize=9.5, color=_FAINT)
 
 
 def _total(curves: Sequence[ContentionCurve]) -> ContentionCurve:

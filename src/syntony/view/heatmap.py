@@ -1,10 +1,10 @@
-"""The one-way-delay matrix as people look at it: one cell per direction of a NIC pair."""
+"""The one-way-delay matrix as a heat map: one cell per direction of a NIC pair."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.probes import MatrixCell
 
 DARK_LOSS = 0.5
@@ -21,7 +21,7 @@ def is_dark(cell: MatrixCell) -> bool:
     return cell.sent > 0 and cell.lost > DARK_LOSS * cell.sent
 
 
-def heatmap(cells: Sequence[MatrixCell], *, width: int) -> drawn.RenderableType:
+def heatmap(cells: Sequence[MatrixCell], *, width: int) -> lazy_rich.RenderableType:
     """Rows send, columns receive; median one-way delay in µs, shaded between the extremes.
 
     Args:
@@ -30,26 +30,28 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> drawn.RenderableType:
     """
     names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=by_number)
     if not names:
-        return drawn.Text("no pairs yet")
+        return lazy_rich.Text("no pairs yet")
     label = max(len(name) for name in names) + 1
     if label + _CELL * len(names) > width:
         return listing(cells)
     scale = _scale(cells)
     at = {(cell.src, cell.dst): cell for cell in cells}
     lines = [
-        drawn.Text(" " * label + "".join(f"{_short(name):>{_CELL}}" for name in names), style="dim")
+        lazy_rich.Text(
+            " " * label + "".join(f"{_short(name):>{_CELL}}" for name in names), style="dim"
+        )
     ]
     for src in names:
-        line = drawn.Text(f"{src:<{label}}")
+        line = lazy_rich.Text(f"{src:<{label}}")
         for dst in names:
             line.append_text(_cell(at.get((src, dst)), scale))
         lines.append(line)
-    return drawn.Group(*lines, _legend(scale))
+    return lazy_rich.Group(*lines, _legend(scale))
 
 
-def listing(cells: Sequence[MatrixCell]) -> drawn.Table:
+def listing(cells: Sequence[MatrixCell]) -> lazy_rich.Table:
     """The same as a table, one line per direction."""
-    table = drawn.Table(box=None, pad_edge=False, header_style="dim")
+    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("from", "to"):
         table.add_column(heading)
     for heading in _NUMBERS:
@@ -61,7 +63,7 @@ def listing(cells: Sequence[MatrixCell]) -> drawn.Table:
             cell.dst,
             str(cell.paths),
             str(cell.sent),
-            drawn.Text(str(cell.lost), style="bold red" if cell.lost else ""),
+            lazy_rich.Text(str(cell.lost), style="bold red" if cell.lost else ""),
             *("–" if delay is None else f"{delay / 1e3:.2f}" for delay in delays),
             "–" if cell.clk_err_ns is None else str(cell.clk_err_ns),
             str(cell.dropped),
@@ -74,15 +76,15 @@ def _scale(cells: Sequence[MatrixCell]) -> tuple[float, float]:
     return (min(delays), max(delays)) if delays else (0.0, 0.0)
 
 
-def _cell(cell: MatrixCell | None, scale: tuple[float, float]) -> drawn.Text:
+def _cell(cell: MatrixCell | None, scale: tuple[float, float]) -> lazy_rich.Text:
     if cell is None:
-        return drawn.Text(f"{_NOTHING:>{_CELL}}", style="dim")
+        return lazy_rich.Text(f"{_NOTHING:>{_CELL}}", style="dim")
     if is_dark(cell):
-        return drawn.Text(f"{_DARK:>{_CELL}}", style="bold white on red")
+        return lazy_rich.Text(f"{_DARK:>{_CELL}}", style="bold white on red")
     if cell.owd_p50_ns is None:
-        return drawn.Text(f"{'?':>{_CELL}}", style="yellow")
+        return lazy_rich.Text(f"{'?':>{_CELL}}", style="yellow")
     style = _shade(cell.owd_p50_ns, scale) + (" underline" if cell.lost else "")
-    return drawn.Text(f"{_microseconds(cell.owd_p50_ns):>{_CELL}}", style=style)
+    return lazy_rich.Text(f"{_microseconds(cell.owd_p50_ns):>{_CELL}}", style=style)
 
 
 def _shade(owd_ns: float, scale: tuple[float, float]) -> str:
@@ -101,9 +103,9 @@ def _microseconds(owd_ns: float) -> str:
     return f"{micros / 1e3:.0f}ms" if abs(micros) < 99_500 else f"{micros / 1e6:.1f}s"
 
 
-def _legend(scale: tuple[float, float]) -> drawn.Text:
+def _legend(scale: tuple[float, float]) -> lazy_rich.Text:
     low, high = scale
-    legend = drawn.Text("one-way delay, median, µs:  ", style="dim")
+    legend = lazy_rich.Text("one-way delay, median, µs:  ", style="dim")
     legend.append(_microseconds(low), style=_SHADES[0])
     for shade in _SHADES:
         legend.append(" ■", style=shade)

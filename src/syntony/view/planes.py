@@ -1,24 +1,26 @@
-"""Where probes over UDP and over verbs disagree, as people look at it."""
+"""Lists where probes over UDP and over verbs disagree."""
 
 from __future__ import annotations
 
 from syntony.model import format_ns
-from syntony.view import drawn
+from syntony.view import lazy_rich
 from syntony.wire.probes import PlaneDisagreement, Planes
 
 _MOST = 20
-"""Lines; the rest is counted."""
+"""Maximum number of lines; the rest is counted."""
 
 
-def disagreement_list(planes: Planes) -> drawn.RenderableType:
+def disagreement_list(planes: Planes) -> lazy_rich.RenderableType:
     """One line for each, worst first."""
     found = planes.disagreements
     if not found:
-        return drawn.Text(f"{planes.compared} directions probed over both: they agree", style="dim")
-    lines = [drawn.Text(_line(each), style="yellow") for each in found[:_MOST]]
+        return lazy_rich.Text(
+            f"{planes.compared} directions probed over both: they agree", style="dim"
+        )
+    lines = [lazy_rich.Text(_line(each), style="yellow") for each in found[:_MOST]]
     if len(found) > _MOST:
-        lines.append(drawn.Text(f"and {len(found) - _MOST} more", style="dim"))
-    return drawn.Group(*lines)
+        lines.append(lazy_rich.Text(f"and {len(found) - _MOST} more", style="dim"))
+    return lazy_rich.Group(*lines)
 
 
 def _line(each: PlaneDisagreement) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from syntony.view.throughput_chart import COLOURS, FORMATS, drawn, plain
+from syntony.view.throughput_chart import COLOURS, FORMATS, render_figure, style_axes
 
 __all__ = ["FORMATS", "RankLossChart", "RankLossLine", "render"]
 _SIZE_IN = (10.0, 6.0)
@@ -28,26 +28,26 @@ class RankLossLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankLossChart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chart says."""
+    """The data of a chart."""
 
     title: str
     subtitle: str
     lines: tuple[RankLossLine, ...]
 
 
-def render(picture: RankLossChart, kind: str) -> bytes:
-    """The picture as one file of `FORMATS`.
+def render(chart: RankLossChart, kind: str) -> bytes:
+    """The chart as one file of `FORMATS`.
 
     Raises:
         MissingError: matplotlib is not installed.
     """
-    return drawn(_SIZE_IN, lambda figure: _draw(figure, picture), kind)
+    return render_figure(_SIZE_IN, lambda figure: _draw(figure, chart), kind)
 
 
-def _draw(figure: Any, picture: RankLossChart) -> None:
+def _draw(figure: Any, chart: RankLossChart) -> None:
     upper = figure.add_axes((0.085, 0.5, 0.89, 0.33))
     lower = figure.add_axes((0.085, 0.1, 0.89, 0.33), sharex=upper)
-    for line, colour in zip(picture.lines, COLOURS, strict=False):
+    for line, colour in zip(chart.lines, COLOURS, strict=False):
         label = f"{line.label}: {line.note}" if line.note else line.label
         upper.plot(line.at_s, line.loss, color=colour, lw=1.2, label=label)
         steps_ms = [1e3 * (b - a) for a, b in itertools.pairwise(line.at_s)]
@@ -57,9 +57,9 @@ def _draw(figure: Any, picture: RankLossChart) -> None:
     lower.set_ylabel("step, ms", color=_FAINT)
     lower.set_xlabel("seconds since the rank was killed", color=_FAINT)
     for axes in (upper, lower):
-        plain(axes)
+        style_axes(axes)
         axes.axvline(0.0, color=_INK, lw=0.8, ls=(0, (4, 3)))
     upper.tick_params(labelbottom=False)
     upper.legend(loc="upper right", frameon=False, fontsize=8)
-    figure.text(0.085, 0.94, picture.title, fontsize=14, fontweight="bold", color=_INK)
-    figure.text(0.085, 0.895, picture.subtitle, fontsize=9.5, color=_FAINT)
+    figure.text(0.085, 0.94, chart.title, fontsize=14, fontweight="bold", color=_INK)
+    figure.text(0.085, 0.895, chart.subtitle, fontsize=9.5, color=_FAINT)

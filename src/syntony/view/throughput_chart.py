@@ -19,10 +19,11 @@ _SIZE_IN = (10.0, 5.0)
 _DPI = 160
 _INK, _FAINT, _FAULT = "#22303c", "#8d99ae", "#22303c"
 COLOURS = ("#8d99ae", "#d1495b", "#00798c", "#edae49")
-"""Those of the clock report: grey is the background of the story (no failure), red what happens
-today, Syntony the house's teal."""
+"""Colours as in the clock report: grey for the run without failure, red for today's behaviour, teal
+for Syntony."""
 _BELOW, _ABOVE = -0.02, 1.22
-"""Of the y axis, in highest throughputs: a line at zero stays visible, labels have room."""
+"""Limits of the y axis relative to the highest throughput: a line at zero stays visible, labels
+have room."""
 
 
 class ThroughputLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +40,7 @@ class ThroughputLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThroughputChart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a chart says."""
+    """The data of a chart."""
 
     title: str
     subtitle: str
@@ -56,17 +57,17 @@ def check() -> None:
         raise MissingError("charts need matplotlib; install it with: pip install 'syntony[report]'")
 
 
-def render(picture: ThroughputChart, kind: str) -> bytes:
-    """The picture as one file of `FORMATS`.
+def render(chart: ThroughputChart, kind: str) -> bytes:
+    """The chart as one file of `FORMATS`.
 
     Raises:
         MissingError: matplotlib is not installed.
     """
-    return drawn(_SIZE_IN, lambda figure: _draw(figure, picture), kind)
+    return render_figure(_SIZE_IN, lambda figure: _draw(figure, chart), kind)
 
 
-def drawn(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) -> bytes:
-    """What `draw` puts on a figure of so many inches, as one file of `FORMATS`.
+def render_figure(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) -> bytes:
+    """Run `draw` on a figure of that size in inches and render it as one file of `FORMATS`.
 
     Raises:
         MissingError: matplotlib is not installed.
@@ -75,7 +76,7 @@ def drawn(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) 
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    # Text stays text in the SVG, and the same picture gives the same file.
+    # Text stays text in the SVG, and the same chart gives the same file.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "syntony", "font.size": 10}):
         figure = Figure(figsize=size_in, dpi=_DPI, facecolor="white")
         draw(figure)
@@ -85,22 +86,22 @@ def drawn(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) 
         return out.getvalue()
 
 
-def _draw(figure: Any, picture: ThroughputChart) -> None:
+def _draw(figure: Any, chart: ThroughputChart) -> None:
     axes = figure.add_axes((0.075, 0.115, 0.9, 0.68))
-    top = max((max(line.rate, default=0.0) for line in picture.lines), default=0.0) or 1.0
+    top = max((max(line.rate, default=0.0) for line in chart.lines), default=0.0) or 1.0
     axes.set_ylim(top * _BELOW, top * _ABOVE)
-    axes.set_xlim(*_span(picture.lines))
-    _style(axes, picture)
-    for began_s, ended_s in picture.faults_s:
+    axes.set_xlim(*_span(chart.lines))
+    _style(axes, chart)
+    for began_s, ended_s in chart.faults_s:
         axes.axvspan(began_s, ended_s, color=_FAULT, alpha=0.07, lw=0)
-    if picture.faults_s:
-        _mark(axes, picture.faults_s[0][0], picture.fault_label, top * _ABOVE)
-        _mark(axes, picture.faults_s[-1][1], "healed", top * _ABOVE)
-    for line, colour in zip(picture.lines, COLOURS, strict=False):
+    if chart.faults_s:
+        _mark(axes, chart.faults_s[0][0], chart.fault_label, top * _ABOVE)
+        _mark(axes, chart.faults_s[-1][1], "healed", top * _ABOVE)
+    for line, colour in zip(chart.lines, COLOURS, strict=False):
         _line(axes, line, colour)
-    figure.text(0.075, 0.94, picture.title, fontsize=14, fontweight="bold", color=_INK)
-    figure.text(0.075, 0.885, picture.subtitle, fontsize=9.5, color=_FAINT)
-    _legend(figure, picture.lines)
+    figure.text(0.075, 0.94, chart.title, fontsize=14, fontweight="bold", color=_INK)
+    figure.text(0.075, 0.885, chart.subtitle, fontsize=9.5, color=_FAINT)
+    _legend(figure, chart.lines)
 
 
 def _span(lines: Sequence[ThroughputLine]) -> tuple[float, float]:
@@ -108,14 +109,14 @@ def _span(lines: Sequence[ThroughputLine]) -> tuple[float, float]:
     return min(instants), max(instants)
 
 
-def _style(axes: Any, picture: ThroughputChart) -> None:
+def _style(axes: Any, chart: ThroughputChart) -> None:
     axes.set_xlabel("seconds since the fault", color=_FAINT)
-    axes.set_ylabel(picture.unit, color=_FAINT)
-    plain(axes)
+    axes.set_ylabel(chart.unit, color=_FAINT)
+    style_axes(axes)
 
 
-def plain(axes: Any) -> None:
-    """Lines to read values by, a floor, and no frame."""
+def style_axes(axes: Any) -> None:
+    """Show grid lines and a base line, without a frame."""
     axes.grid(axis="y", color="#d0d7de", lw=0.6)
     axes.set_axisbelow(True)
     axes.tick_params(colors=_FAINT, length=0)

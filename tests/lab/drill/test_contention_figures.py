@@ -15,7 +15,7 @@ from syntony.lab.drill.contention_figures import (
     figures,
     optimum_bps,
 )
-from syntony.lab.jobs.records import Done, Record, StepRecord
+from syntony.lab.jobs.records import RankDone, Record, StepRecord
 from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 from syntony.traffic.classes import Classes
@@ -24,7 +24,7 @@ from syntony.view import contention_chart
 from syntony.wire.traffic import LinkLoadView, MoveView, PlacedFlow, Traffic
 
 ACTED_NS, END_NS = 10 * S, 30 * S
-AHEAD_NS = 1_000 * S
+LEAD_TIME_NS = 1_000 * S
 ELEMENTS = 250_000
 """1 MB; two ranks of a ring send as much each step: 16 Mbit together."""
 
@@ -39,7 +39,7 @@ def job(name: str, *, resolved_ns: int = ACTED_NS + S) -> JobRun:
             StepRecord(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0) for r in (0, 1)
         ]
         step += 1
-    records += [Done(rank=r, at_ns=at_ns, steps=step) for r in (0, 1)]
+    records += [RankDone(rank=r, at_ns=at_ns, steps=step) for r in (0, 1)]
     return JobRun(
         name=name,
         title="all-reduce",
@@ -59,7 +59,7 @@ def sample(at_ns: int) -> ControllerSample:
         PlacedFlow(
             flow=f"{name}-flow", job=name, src="h2/rail0", dst="h0/rail0", sport=1, dport=2,
             path="spine0", tx_bps=1, rx_bps=0, paths=2, movable=True, moving=False,
-            owd_p50_ns=delay_ns // 2, owd_p99_ns=delay_ns, owd_at_ns=reported_ns + AHEAD_NS,
+            owd_p50_ns=delay_ns // 2, owd_p99_ns=delay_ns, owd_at_ns=reported_ns + LEAD_TIME_NS,
         )
         for name in ("red", "blue")
     )  # fmt: skip
@@ -68,14 +68,14 @@ def sample(at_ns: int) -> ControllerSample:
         LinkLoadView(link="h0/rail0->leaf0-0", bps=1, capacity_bps=1, flows=2),
     )
     traffic = Traffic(
-        mode="act", deciding=True, why="", now_ns=at_ns + AHEAD_NS, flows=flows, links=links
+        mode="act", deciding=True, why="", now_ns=at_ns + LEAD_TIME_NS, flows=flows, links=links
     )
     return ControllerSample(at_ns=at_ns, traffic=traffic)
 
 
 def move(result: str) -> MoveView:
     return MoveView(
-        move_id="1", ts_ns=ACTED_NS + AHEAD_NS, flow="red-flow", job="red", src="h2/rail0",
+        move_id="1", ts_ns=ACTED_NS + LEAD_TIME_NS, flow="red-flow", job="red", src="h2/rail0",
         dst="h0/rail0", old="spine0", new="spine1", cause="crowded", evidence="", result=result,
         took_ns=1,
     )  # fmt: skip
@@ -88,7 +88,7 @@ def trial(**more: Any) -> ContentionTrial:
         began_ns=2 * S,
         acted_ns=ACTED_NS,
         ended_ns=END_NS,
-        fleet_ahead_ns=AHEAD_NS,
+        fleet_ahead_ns=LEAD_TIME_NS,
         jobs=(job("red"), job("blue")),
         samples=tuple(sample(at_ns) for at_ns in range(2 * S, END_NS, S // 2)),
         moves=(move("helped"),),
@@ -166,7 +166,7 @@ def test_jobs_with_one_receiver_can_have_what_its_nics_take() -> None:
 def test_the_chart_is_drawn_and_says_what_was_found() -> None:
     made = trial()
     report = contention_report.make_report(made)
-    drawn = contention_report.picture(made, report.figures, report.fabric)
+    drawn = contention_report.make_chart(made, report.figures, report.fabric)
     assert "80 → 160 Mb/s" in drawn.subtitle
     assert max(drawn.delay.value) == pytest.approx(9)
     assert drawn.title.startswith("Two jobs")
@@ -180,8 +180,8 @@ def test_what_a_guaranteed_job_gets_is_told_of_what_it_does_alone() -> None:
     named = msgspec.structs.replace(found.before, mbps={"gold": 20.0, "grey": 60.0})
     better = msgspec.structs.replace(found.after, mbps={"gold": 50.0, "grey": 30.0})
     found = msgspec.structs.replace(found, alone_mbps=150.0, before=named, after=better)
-    assert qos.gold(found) == (0.4, 1.0)
-    assert qos.gold(msgspec.structs.replace(found, alone_mbps=0.0)) == (0.0, 0.0)
+    assert qos.guaranteed_shares(found) == (0.4, 1.0)
+    assert qos.guaranteed_shares(msgspec.structs.replace(found, alone_mbps=0.0)) == (0.0, 0.0)
     assert Classes(qos.CLASSES).of("gold")[0] is Priority.GUARANTEED
     assert Classes(qos.CLASSES).of("brown")[0] is Priority.SCAVENGER
     classes = [Classes(qos.LINK_CLASSES).of(name)[0] for name in qos.JOBS]

@@ -17,7 +17,7 @@ from syntony.lab.drill import chart, scenarios
 from syntony.lab.drill.figures import completions_ns, figures, throughput
 from syntony.lab.drill.fleet import PathEvent, first_verdict_ns
 from syntony.lab.drill.trial import NicFlapTrial, Outage
-from syntony.lab.jobs.records import Done, Failed, Record, StepRecord, parse_line, to_line
+from syntony.lab.jobs.records import RankDone, RankFailed, Record, StepRecord, parse_line, to_line
 from syntony.model import MS, S
 from syntony.view import throughput_chart
 
@@ -38,9 +38,11 @@ def trial(durations_ms: list[int], *, end: str = "finished", **more: Any) -> Nic
             for r in range(RANKS)
         ]
     if end == "finished":
-        records += [Done(rank=r, at_ns=at_ns, steps=1) for r in range(RANKS)]
+        records += [RankDone(rank=r, at_ns=at_ns, steps=1) for r in range(RANKS)]
     if end == "died":
-        records.append(Failed(rank=0, at_ns=12 * S, step=1, error="reset", connection_lost=True))
+        records.append(
+            RankFailed(rank=0, at_ns=12 * S, step=1, error="reset", connection_lost=True)
+        )
     base = NicFlapTrial(
         name="x",
         mode="plain-tcp",
@@ -159,7 +161,7 @@ def test_records_survive_their_line_and_nothing_else_is_a_record() -> None:
 def test_the_chart_says_what_was_found() -> None:
     trials = [trial(STEADY, name="no failure", outages=()), trial(STALLED, name="today"),
               trial([100] * 40, end="hung", name="hangs")]  # fmt: skip
-    drawn = chart.picture(trials, [figures(t) for t in trials], "the NIC goes down")
+    drawn = chart.make_chart(trials, [figures(t) for t in trials], "the NIC goes down")
     calm, today, hangs = drawn.lines
     assert drawn.faults_s == ((0.0, 5.0),)
     assert min(calm.rate) == pytest.approx(10)
@@ -210,10 +212,10 @@ def test_scenarios_are_faults_of_the_lab_in_order(name: str) -> None:
     made = scenarios.make(name, outage_ns=3 * S, spine_link="leaf0-0/spine1")
     plan = make_plan(FabricSpec(hosts=4))
     over_ns = 0
-    for blow in made.blows:
-        parse_order(plan, blow.kind, blow.target, blow.options)
-        assert blow.after_ns >= over_ns
-        over_ns = blow.after_ns + blow.for_ns
+    for fault in made.faults:
+        parse_order(plan, fault.kind, fault.target, fault.options)
+        assert fault.after_ns >= over_ns
+        over_ns = fault.after_ns + fault.for_ns
     assert made.span_ns == over_ns >= 3 * S
 
 

@@ -12,12 +12,12 @@ from syntony.lab.drill import incast_report
 from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
 from syntony.lab.drill.contention_figures import ROCE_PAYLOAD
 from syntony.lab.drill.incast import SPEC, IncastTrial, Retransmits, retransmitted
-from syntony.lab.jobs.records import Done, Record, StepRecord
+from syntony.lab.jobs.records import RankDone, Record, StepRecord
 from syntony.model import MS, S
 from syntony.view import contention_chart
 from syntony.wire.traffic import PlacedFlow, Traffic
 
-ACTED_NS, END_NS, AHEAD_NS = 10 * S, 30 * S, 1_000 * S
+ACTED_NS, END_NS, LEAD_TIME_NS = 10 * S, 30 * S, 1_000 * S
 ELEMENTS = 250_000
 """1 MB from each of two senders: 16 Mbit a step."""
 
@@ -33,7 +33,7 @@ def job() -> JobRun:
             for r in range(3)
         ]
         step += 1
-    records += [Done(rank=r, at_ns=at_ns, steps=step) for r in range(3)]
+    records += [RankDone(rank=r, at_ns=at_ns, steps=step) for r in range(3)]
     return JobRun(
         name="incast", title="2 senders to one receiver", kind="gather", ranks=3,
         elements=ELEMENTS, finished=True, records=tuple(records),
@@ -48,7 +48,7 @@ def sample(at_ns: int) -> ControllerSample:
         PlacedFlow(
             flow=src, job="incast", src=f"{src}/rail0", dst=dst, sport=1, dport=2, path="leaf0-0",
             tx_bps=bps, rx_bps=0, paths=paths, movable=True, moving=False,
-            owd_p50_ns=delay_ns // 2, owd_p99_ns=delay_ns, owd_at_ns=at_ns + AHEAD_NS,
+            owd_p50_ns=delay_ns // 2, owd_p99_ns=delay_ns, owd_at_ns=at_ns + LEAD_TIME_NS,
             tx_pace_bps=21_000_000 if paced and paths else 0,
         )
         for src, dst, bps, paths in (
@@ -57,7 +57,7 @@ def sample(at_ns: int) -> ControllerSample:
         )
     )  # fmt: skip
     traffic = Traffic(
-        mode="observe", deciding=True, why="", now_ns=at_ns + AHEAD_NS, flows=flows, links=()
+        mode="observe", deciding=True, why="", now_ns=at_ns + LEAD_TIME_NS, flows=flows, links=()
     )
     return ControllerSample(at_ns=at_ns, traffic=traffic)
 
@@ -66,7 +66,7 @@ def sample(at_ns: int) -> ControllerSample:
 def ran() -> IncastTrial:
     trial = ContentionTrial(
         spec=SPEC, alone_ns=(0, 0), began_ns=0, acted_ns=ACTED_NS, ended_ns=END_NS,
-        fleet_ahead_ns=AHEAD_NS, jobs=(job(),), moves=(),
+        fleet_ahead_ns=LEAD_TIME_NS, jobs=(job(),), moves=(),
         samples=tuple(sample(at_ns) for at_ns in range(0, END_NS, 500 * MS)),
     )  # fmt: skip
     counts = ((0, 100), (10, 600), (16, 620), (30, 634))
@@ -105,7 +105,7 @@ def test_figures(ran: IncastTrial) -> None:
 
 
 def test_the_chart_is_drawn(ran: IncastTrial) -> None:
-    drawn = incast_report.picture(ran, incast_report.make_report(ran))
+    drawn = incast_report.make_chart(ran, incast_report.make_report(ran))
     assert contention_chart.render(drawn, "svg").lstrip().startswith(b"<?xml")
 
 

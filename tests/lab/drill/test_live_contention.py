@@ -52,13 +52,13 @@ def spines(lab: Lab, flow: PlacedFlow) -> str:
 
 def agree(lab: Lab) -> bool:
     """Whether what the controller tells of every flow is what the switches do."""
-    flows = [flow for flow in contention.ask(lab).flows if flow.paths]
+    flows = [flow for flow in contention.fetch_traffic(lab).flows if flow.paths]
     return bool(flows) and all(flow.path == spines(lab, flow) for flow in flows)
 
 
 def moving(lab: Lab) -> bool:
     """Whether any flow is on its way."""
-    return any(flow.moving for flow in contention.ask(lab).flows)
+    return any(flow.moving for flow in contention.fetch_traffic(lab).flows)
 
 
 @pytest.mark.slow
@@ -99,19 +99,19 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
         contention.wait_map(lab, 2)
         eventually(lambda: agree(lab), "what is reported flows is what the switches do")
         done = (red.steps_done(), blue.steps_done())
-        contention.command(lab, "act")
+        contention.set_mode(lab, "act")
         time.sleep(8)  # long enough for whatever there is to be moved
         eventually(lambda: agree(lab), "and still after moves")
-        contention.command(lab, "observe")
-        reported = contention.ask_moves(lab)
+        contention.set_mode(lab, "observe")
+        reported = contention.fetch_moves(lab)
         assert all(move.result for move in reported)
         assert red.steps_done() > done[0]
         assert blue.steps_done() > done[1]
         for job in (red, blue):
-            job.wish_end()
+            job.request_end()
         for job in (red, blue):
-            assert job.wait_end(30), job.complaint()
-            assert job.finished(), job.complaint()
+            assert job.wait_end(30), job.last_output()
+            assert job.finished(), job.last_output()
             assert not any(getattr(record, "wrong", 0) for record in job.records())
 
 
@@ -120,28 +120,28 @@ def test_flows_are_where_they_are_said_to_be_before_and_after_moves(lab: Lab) ->
 def test_a_controller_killed_while_it_moves_flows_harms_no_job(lab: Lab) -> None:
     """ECMP may have been lucky: then it is killed while it has nothing to move."""
     specs = contention.job_specs(lab, contention.ContentionOptions())
-    with contention.started(
+    with contention.start_jobs(
         lab, contention.JOBS, specs, contention.ContentionTimes(alone_ns=0), lambda _: None
     ) as (jobs, _):
         contention.wait_map(lab, 2)
-        contention.command(lab, "act")
+        contention.set_mode(lab, "act")
         end_s = time.monotonic() + 5
-        while not contention.ask_moves(lab) and time.monotonic() < end_s:
+        while not contention.fetch_moves(lab) and time.monotonic() < end_s:
             time.sleep(0.05)
         (controller,) = [d for d in lab.status().daemons if d.node == CONTROLLER]
         lab.run(CONTROLLER, "kill", "-9", str(controller.pid))
         done = [job.steps_done() for job in jobs]
         await_true(
-            lambda: contention.ask(lab).deciding and agree(lab) and not moving(lab),
+            lambda: contention.fetch_traffic(lab).deciding and agree(lab) and not moving(lab),
             "the next one decides, all moves have ended, and flows are where they are said to be",
             patience_s=PATIENCE_S,
             pause_s=0.5,
         )
-        assert contention.ask(lab).mode == "observe", "what its file says"
+        assert contention.fetch_traffic(lab).mode == "observe", "what its file says"
         assert all(job.steps_done() > n for job, n in zip(jobs, done, strict=True))
-        contention.end(jobs)
+        contention.end_jobs(jobs)
         for job in jobs:
-            assert job.finished(), job.complaint()
+            assert job.finished(), job.last_output()
             assert not any(getattr(record, "wrong", 0) for record in job.records())
 
 
@@ -155,7 +155,7 @@ def test_the_command(lab: Lab, capsys: pytest.CaptureFixture[str]) -> None:
     assert reported["figures"]["wrong"] == reported["figures"]["lost"] == 0
     assert reported["figures"]["before"]["total_mbps"] > 0
     assert reported["figures"]["alone_mbps"] > 0
-    assert contention.ask(lab).mode == "observe", "as it was before"
+    assert contention.fetch_traffic(lab).mode == "observe", "as it was before"
 
 
 @pytest.mark.slow

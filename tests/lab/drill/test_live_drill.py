@@ -31,8 +31,8 @@ WISH = nic_flap.NicFlapOptions(
     outage_ns=OUTAGE_NS,
     times=NicFlapTimes(before_ns=S, after_ns=2 * S, limit_ns=20 * S),
 )
-CALM = nic_flap.Act(name="no failure", mode=modes.PLAIN, faulty=False)
-TODAY = nic_flap.Act(name="today", mode=modes.PLAIN, faulty=True)
+CALM = nic_flap.NicFlapRun(name="no failure", mode=modes.PLAIN, faulty=False)
+TODAY = nic_flap.NicFlapRun(name="today", mode=modes.PLAIN, faulty=True)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,8 @@ def test_a_failure_stalls_plain_tcp_for_as_long_as_it_lasts(lab: LiveLab, tmp_pa
 
 @pytest.mark.lab
 def test_a_spine_blackhole_hits_what_the_job_uses(lab: LiveLab) -> None:
-    wish = msgspec.structs.replace(WISH, fault="spine-blackhole")
-    (trial,) = nic_flap.drill(wish, lambda _text: None, lab=lab, runs=(TODAY,))
+    options = msgspec.structs.replace(WISH, fault="spine-blackhole")
+    (trial,) = nic_flap.drill(options, lambda _text: None, lab=lab, runs=(TODAY,))
     assert trial.outages[0].target.startswith("leaf0-0/spine")
     found = make_report("nic-flap", "spine-blackhole", "x", [trial]).runs[0]
     assert found.longest_step_s is not None
@@ -76,9 +76,9 @@ def test_a_spine_blackhole_hits_what_the_job_uses(lab: LiveLab) -> None:
 def test_a_job_that_does_not_end_in_time_hangs(lab: LiveLab) -> None:
     """TCP's next retry comes later than anybody waits."""
     times = NicFlapTimes(before_ns=S // 2, after_ns=0, limit_ns=1)
-    wish = msgspec.structs.replace(WISH, fault="blackhole", outage_ns=4 * S, times=times)
+    options = msgspec.structs.replace(WISH, fault="blackhole", outage_ns=4 * S, times=times)
     said: list[str] = []
-    (trial,) = nic_flap.drill(wish, said.append, lab=lab, runs=(TODAY,))
+    (trial,) = nic_flap.drill(options, said.append, lab=lab, runs=(TODAY,))
     found = make_report("nic-flap", "blackhole", "x", [trial]).runs[0]
     if trial.hung:
         assert found.outcome == "hung"
@@ -115,9 +115,11 @@ def test_hosts_are_afterwards_as_they_were(lab: LiveLab, name: str) -> None:
 @pytest.mark.lab
 def test_kernel_mptcp_survives_run_after_run(lab: LiveLab) -> None:
     """The port that the kernel let peers join at is not free at once."""
-    act = nic_flap.Act(name="kernel", mode=modes.KERNEL_MPTCP, faulty=False)
-    wish = msgspec.structs.replace(WISH, outage_ns=1, times=NicFlapTimes(before_ns=S, after_ns=0))
-    trials = nic_flap.drill(wish, lambda _text: None, lab=lab, runs=(act, act))
+    act = nic_flap.NicFlapRun(name="kernel", mode=modes.KERNEL_MPTCP, faulty=False)
+    options = msgspec.structs.replace(
+        WISH, outage_ns=1, times=NicFlapTimes(before_ns=S, after_ns=0)
+    )
+    trials = nic_flap.drill(options, lambda _text: None, lab=lab, runs=(act, act))
     assert [(t.finished, t.hung) for t in trials] == [(True, ())] * 2
 
 

@@ -13,7 +13,7 @@ from syntony.lab.drill.rank_loss import (
     RankLossTrial,
     StepLine,
 )
-from syntony.lab.drill.rank_loss_report import figures, make_report, picture
+from syntony.lab.drill.rank_loss_report import figures, make_chart, make_report
 from syntony.model import S
 
 WISH = RankLossOptions(python="python", ranks=3, steps=20, victim=1)
@@ -98,7 +98,7 @@ def test_a_job_that_never_goes_on() -> None:
     assert found.stall_s is None
     assert not found.same
     report = make_report(WISH, [CALM_RUN, dead, REPLACED])
-    notes = [line.note for line in picture(WISH, [CALM_RUN, dead, REPLACED], report).lines]
+    notes = [line.note for line in make_chart(WISH, [CALM_RUN, dead, REPLACED], report).lines]
     assert notes[0] == ""
     assert notes[1] == "ended with exit code 1"
     assert notes[2] == "stands still for 1.50 s, 0 steps again, same result"
@@ -106,6 +106,6 @@ def test_a_job_that_never_goes_on() -> None:
 
 def test_the_chart_puts_all_kills_at_zero() -> None:
     trials = [CALM_RUN, RESTARTED, REPLACED]
-    lines = picture(WISH, trials, make_report(WISH, trials)).lines
+    lines = make_chart(WISH, trials, make_report(WISH, trials)).lines
     assert lines[0].at_s[9] == 0.0
     assert lines[1].at_s[9] == lines[2].at_s[9] == -0.5

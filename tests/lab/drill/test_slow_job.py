@@ -15,7 +15,7 @@ from syntony.lab.commands import flow_shaper_end, flow_shaper_lines
 from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, NamedFlow, SlowTrial, is_named
 from syntony.lab.drill.slow_job_report import make_report, save
 from syntony.lab.drill.trial import Outage
-from syntony.lab.jobs.records import Done, Failed, Record, StepRecord
+from syntony.lab.jobs.records import RankDone, RankFailed, Record, StepRecord
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.world import unshare_argv
 from syntony.model import MS, S
@@ -57,7 +57,7 @@ def records() -> list[Record]:
                     rank=rank, step=step, start_ns=start_ns, end_ns=start_ns + took_ns, wrong=0
                 )
             )
-    return [*found, *(Done(rank=rank, at_ns=END_NS + S, steps=400) for rank in range(4))]
+    return [*found, *(RankDone(rank=rank, at_ns=END_NS + S, steps=400) for rank in range(4))]
 
 
 def series(flow: str, slow_ns: float) -> FlowSeries:
@@ -121,7 +121,7 @@ BAD: list[tuple[str, SlowTrial]] = [
             TRIAL,
             records=(
                 *TRIAL.records,
-                Failed(rank=0, at_ns=1, step=9, error="x", connection_lost=True),
+                RankFailed(rank=0, at_ns=1, step=9, error="x", connection_lost=True),
             ),
         ),
     ),

@@ -17,7 +17,7 @@ from syntony.errors import RemoteError, UsageError
 from syntony.lab.drill import contention, fleet, incast, verbs
 from syntony.lab.jobs import programs
 from syntony.lab.jobs.programs import JobSpec
-from syntony.lab.jobs.records import Done, Ready, Record, StepRecord, on_arrival_clock
+from syntony.lab.jobs.records import RankDone, RankReady, Record, StepRecord, on_arrival_clock
 from syntony.wire.traffic import Traffic
 
 
@@ -126,7 +126,7 @@ class Place:
 
 def test_jobs_that_contend_share_two_machines_and_no_listener() -> None:
     lab: Any = Place(3, "image")
-    red, blue = contention.verbs_specs(lab, contention.VERBS_WISH)
+    red, blue = contention.verbs_specs(lab, contention.VERBS_OPTIONS)
     assert red.hosts == blue.hosts == ("h0", "h1")
     assert red.net == blue.net == "syntony"
     assert red.port != blue.port
@@ -146,8 +146,8 @@ def test_ranks_go_first_until_their_steps_begin_and_last_then() -> None:
     lab: Any = Place(3, "image")
     wrap = verbs.managed("red", ("rail0",))
     assert wrap[:2] == ("nice", "-n")
-    for spec in (*contention.verbs_specs(lab, contention.VERBS_WISH),
-                 incast.job_spec(lab, incast.VERBS_WISH)):  # fmt: skip
+    for spec in (*contention.verbs_specs(lab, contention.VERBS_OPTIONS),
+                 incast.job_spec(lab, incast.VERBS_OPTIONS)):  # fmt: skip
         words = programs.argv(spec, 1)
         assert int(wrap[2]) < 0 < int(wrap[2]) + int(words[words.index("--nice") + 1])
 
@@ -169,7 +169,7 @@ def test_a_rank_is_nicer_from_its_first_step_on() -> None:
 
 def test_everybody_sends_to_the_first_machine() -> None:
     lab: Any = Place(3, "image")
-    spec = incast.job_spec(lab, incast.VERBS_WISH)
+    spec = incast.job_spec(lab, incast.VERBS_OPTIONS)
     assert (spec.kind, spec.hosts, spec.net) == ("gather", ("h0", "h1", "h2"), "syntony")
     assert not incast.job_spec(lab, incast.IncastOptions(senders=2)).net
 
@@ -177,9 +177,9 @@ def test_everybody_sends_to_the_first_machine() -> None:
 def test_a_lab_without_machines_is_refused() -> None:
     lab: Any = Place(4, "")
     with pytest.raises(UsageError, match="have no RDMA"):
-        contention.verbs_specs(lab, contention.VERBS_WISH)
+        contention.verbs_specs(lab, contention.VERBS_OPTIONS)
     with pytest.raises(UsageError, match="have no RDMA"):
-        incast.job_spec(lab, incast.VERBS_WISH)
+        incast.job_spec(lab, incast.VERBS_OPTIONS)
 
 
 def test_a_lab_that_is_too_slow_says_how_busy_the_machine_is(
@@ -193,7 +193,7 @@ def test_a_lab_that_is_too_slow_says_how_busy_the_machine_is(
     traffic = Traffic(
         mode="observe", deciding=False, why="0 of 2 hosts listen", now_ns=1, flows=(), links=()
     )
-    monkeypatch.setattr(contention, "ask", lambda _lab: traffic)
+    monkeypatch.setattr(contention, "fetch_traffic", lambda _lab: traffic)
     monkeypatch.setattr(contention, "MAP_TIMEOUT_S", 0.1)
     with pytest.raises(RemoteError, match="0 of 2 hosts listen; load average 37"):
         contention.wait_delays(lab, contention.JOBS)
@@ -215,13 +215,13 @@ def test_records_of_two_machines_are_counted_by_one_clock() -> None:
                 rank=1, step=number, start_ns=begin_ns + ahead_ns, end_ns=at_ns + ahead_ns, wrong=0
             )
             said.append((at_ns + late_ns, record))
-        said.append((at_ns + 10**9, Done(rank=1, at_ns=at_ns + ahead_ns, steps=30)))
+        said.append((at_ns + 10**9, RankDone(rank=1, at_ns=at_ns + ahead_ns, steps=30)))
         found = on_arrival_clock(said)
         steps = [each for each in found if isinstance(each, StepRecord)]
         assert [(each.start_ns, each.end_ns) for each in steps] == [
             (begin + least_ns, end + least_ns) for begin, end in truth
         ]
-        assert isinstance(found[-1], Done)
+        assert isinstance(found[-1], RankDone)
         assert found[-1].at_ns == at_ns + least_ns
     assert on_arrival_clock([]) == []
-    assert on_arrival_clock([(5, Ready(rank=0, at_ns=9))]) == [Ready(rank=0, at_ns=5)]
+    assert on_arrival_clock([(5, RankReady(rank=0, at_ns=9))]) == [RankReady(rank=0, at_ns=5)]

@@ -59,13 +59,13 @@ def test_every_result_is_right_and_all_end_together(
     done: list[tuple[int, int]] = []
 
     def work(mesh: RankMesh) -> None:
-        wish = threading.Event()
-        rank = Rank(mesh, data, wish)
+        end_requested = threading.Event()
+        rank = Rank(mesh, data, end_requested)
         last = False
         number = 0
         while not last:
             if number == steps - 1:
-                wish.set()  # only rank 0's counts
+                end_requested.set()  # only rank 0's counts
             wrong, last = getattr(rank, kind)(number, spoil=False)
             assert wrong == 0
             number += 1
@@ -146,8 +146,8 @@ def test_a_peer_that_leaves_is_an_error() -> None:
 )
 def test_content_of_another_step_or_rank_is_wrong(step: int, other: int, rank: int) -> None:
     data = content.Content(8, 4096)
-    stale = data.sum(step) - data.give(rank, step) + data.give(rank, other)
-    assert (content.wrong(stale, data.sum(step)) == 0) is (other == step)
-    doubled = data.sum(step) + data.give(rank, step)
-    assert content.wrong(doubled, data.sum(step)) > 0
-    assert content.wrong(data.send(0, rank, step), data.send(0, (rank + 1) % 8, step)) > 0
+    stale = data.sum(step) - data.contribution(rank, step) + data.contribution(rank, other)
+    assert (content.count_wrong(stale, data.sum(step)) == 0) is (other == step)
+    doubled = data.sum(step) + data.contribution(rank, step)
+    assert content.count_wrong(doubled, data.sum(step)) > 0
+    assert content.count_wrong(data.send(0, rank, step), data.send(0, (rank + 1) % 8, step)) > 0

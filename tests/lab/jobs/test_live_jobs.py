@@ -45,7 +45,7 @@ def test_the_builtin_job_ends_when_asked_with_every_result_right(
 ) -> None:
     with LabJob(lab, msgspec.structs.replace(spec(lab, name), mptcp=mptcp)) as job:
         job.wait_steps(20)
-        job.wish_end()
+        job.request_end()
         assert job.wait_end(END_S)
         assert job.finished()
         steps = [record for record in job.records() if isinstance(record, StepRecord)]
@@ -68,7 +68,7 @@ def test_a_rank_that_dies_takes_the_job_with_it_and_nothing_stays(lab: LiveLab) 
         lab.run("h2", "kill", "-9", *victim)
         assert job.wait_end(END_S)
         assert not job.finished()
-        assert "rank" in job.complaint()
+        assert "rank" in job.last_output()
         with pytest.raises(RemoteError, match="did not start: rank"):
             job.wait_steps(10**6)
     eventually(lambda: not any(pids(lab, host) for host in lab.status().hosts), "all gone")
@@ -79,7 +79,7 @@ def test_a_job_that_hangs_is_killed_with_all_its_processes(lab: LiveLab) -> None
     with LabJob(lab, spec(lab)) as job:
         job.wait_steps(3)
         lab.run("h1", "kill", "-STOP", *pids(lab, "h1"))
-        job.wish_end()
+        job.request_end()
         assert not job.wait_end(0.5)
         assert job.alive()
     assert not any(pids(lab, host) for host in lab.status().hosts)
@@ -110,9 +110,9 @@ def test_the_same_through_pytorch(lab: LiveLab, name: str) -> None:
         pytest.skip(str(error))
     with LabJob(lab, msgspec.structs.replace(spec(lab, name), python=python, spoil=3)) as job:
         job.wait_steps(5)
-        job.wish_end()
+        job.request_end()
         assert job.wait_end(END_S)
-        assert job.finished(), job.complaint()
+        assert job.finished(), job.last_output()
         wrong = {(r.rank, r.step) for r in job.records() if isinstance(r, StepRecord) and r.wrong}
     assert wrong == {(rank, 3) for rank in range(4)}
 

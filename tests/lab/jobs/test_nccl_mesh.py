@@ -15,16 +15,16 @@ from syntony.lab.jobs.nccl_mesh import Transport
 
 RANKS, ELEMENTS, STEPS = 3, 5_001, 8
 ALL_REDUCE = f"""
-    buffer = data.give(number, step).copy()
+    buffer = data.contribution(number, step).copy()
     collectives.ring_all_reduce(mesh.exchange, buffer, number, {RANKS})
-    return content.wrong(buffer, data.sum(step))
+    return content.count_wrong(buffer, data.sum(step))
 """
 GATHER = f"""
-    out, vote = data.give(number, step), np.array([step], dtype=np.uint32)
+    out, vote = data.contribution(number, step), np.array([step], dtype=np.uint32)
     into = [np.empty_like(out) for _ in range({RANKS})]
     collectives.gather(mesh.exchange, out, into, vote, number)
     checked = range(1, {RANKS}) if number == 0 else ()
-    wrong = sum(content.wrong(into[src], data.give(src, step)) for src in checked)
+    wrong = sum(content.count_wrong(into[src], data.contribution(src, step)) for src in checked)
     return wrong + (vote[0] != step)
 """
 SCRIPT = f"""

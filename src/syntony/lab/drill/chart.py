@@ -1,4 +1,4 @@
-"""What the chart of a drill says: trials as lines. Pure."""
+"""Turns the trials of a drill into the lines of its chart. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from syntony.lab.drill.trial import NicFlapTrial
 
 BIN_NS = 250 * MS
-"""Three steps or more of the default job: shorter bins would show the beat of steps and bins."""
+"""At least three steps of the default job, so that aliasing of steps and bins does not show."""
 
 
-def picture(
+def make_chart(
     trials: Sequence[NicFlapTrial], found: Sequence[RunFigures], meaning: str
 ) -> ThroughputChart:
     """Lines in the order of the trials, time relative to each trial's own first fault.
@@ -51,7 +51,7 @@ def _label(trial: NicFlapTrial) -> str:
 def line(trial: NicFlapTrial, run: RunFigures) -> ThroughputLine:
     """Throughput in bins from the start of measuring until the job was asked to end.
 
-    A stall that the job has not survived is drawn as the zero that it was.
+    If the job did not survive a stall, the line stays at zero there.
     """
     edges = edges_ns(trial)
     if not trial.finished:

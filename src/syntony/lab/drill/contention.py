@@ -1,4 +1,4 @@
-"""Jobs that share a fabric: ECMP's choice, then Syntony switched on while they run."""
+"""Contention drill: jobs share a fabric, first with ECMP alone, then with Syntony switched on."""
 
 from __future__ import annotations
 
@@ -45,32 +45,34 @@ it; and queues deeper than what two jobs have under way (`ELEMENTS`), so that no
 ELEMENTS = 32_768
 """64 KiB a rank and exchange of two: 7 ms on the two rails together."""
 VERBS_SPEC = FabricSpec(hosts=verbs.HOSTS, leaves=verbs.HOSTS, rate_bps=2_000_000, latency_ns=1 * S)
-"""Two emulated machines; slow, so that the links are narrower than their processors."""
+"""Two emulated machines. The rate is low, so that the links and not the processors are the
+bottleneck."""
 VERBS_RAILS = (("rail0",), ("rail0", "rail1"))
-"""Of the two jobs: one knows one port, as where `NCCL_IB_HCA` names one, the other both."""
+"""Ports of the two jobs: one uses one port, as if `NCCL_IB_HCA` named one; the other uses both."""
 VERBS_ELEMENTS = 16_384
-"""64 KiB a rank and step: a quarter of a second of one rail, and two of them fit into its queue."""
+"""64 KiB per rank and step: a quarter of a second on one rail, and two of them fit into its
+queue."""
 SAMPLE_NS = 500 * MS
 LATE_NS = 12 * S
 """A second's delays are reported within 3.5 s; on a busy machine, later."""
 MAP_TIMEOUT_S = 180.0
-"""Until every flow knows another path: 32 source ports a pair, 50 questions a second and host, ten
-seconds in all; on a machine with a load of 50 on two cores it was more than 90."""
+"""Until every flow has an alternative path: 32 source ports per pair at 50 probes per second and
+host take ten seconds; on two cores at a load of 50 it took more than 90 s."""
 END_S = 30.0
 _WARM_STEPS, _VERBS_WARM_STEPS = 20, 5
 
 
 class ContentionTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long ECMP is watched, and Syntony after it was switched on."""
+    """How long to measure ECMP alone, and Syntony after it is switched on."""
 
     alone_ns: int = 4 * S
-    """The first job has the fabric for itself: what it can do at all."""
+    """The first job alone on the fabric: the throughput that it can reach."""
     before_ns: int = 8 * S
     after_ns: int = 16 * S
 
 
 class ContentionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of one drill."""
+    """Options of one drill."""
 
     framework: str = "builtin"
     kind: str = "all-reduce"
@@ -79,22 +81,22 @@ class ContentionOptions(msgspec.Struct, frozen=True, kw_only=True):
     spec: FabricSpec = SPEC
     times: ContentionTimes = ContentionTimes()
     jobs: tuple[str, ...] = JOBS
-    """Their names; the first one is also watched alone."""
+    """Their names; the first one is also measured alone."""
     verbs: bool = False
     """Over RDMA, between two virtual machines that both jobs share."""
 
 
-VERBS_WISH = ContentionOptions(
+VERBS_OPTIONS = ContentionOptions(
     elements=VERBS_ELEMENTS,
     spec=VERBS_SPEC,
     times=ContentionTimes(alone_ns=10 * S, before_ns=20 * S, after_ns=60 * S),
     verbs=True,
 )
-"""Over verbs, where all takes longer."""
+"""Over verbs, where everything takes longer."""
 
 
 class ControllerSample(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller said of flows and links, and when (CLOCK_MONOTONIC)."""
+    """Flows and links as the controller reported them at one instant (CLOCK_MONOTONIC)."""
 
     at_ns: int
     traffic: Traffic
@@ -119,15 +121,15 @@ class ContentionTrial(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: FabricSpec
     alone_ns: tuple[int, int]
-    """When the first job was warm and alone, from and to."""
+    """Start and end of the time in which the first job was warm and alone."""
     began_ns: int
-    """All jobs were warm, and every flow's paths known: measuring starts."""
+    """Measuring starts: all jobs are warm, and the paths of every flow are known."""
     acted_ns: int
-    """Syntony was ordered to act."""
+    """When Syntony was set to act."""
     ended_ns: int
-    """The jobs were asked to end."""
+    """When the jobs were asked to end."""
     fleet_ahead_ns: int
-    """Fleet time less CLOCK_MONOTONIC."""
+    """Fleet time minus CLOCK_MONOTONIC."""
     jobs: tuple[JobRun, ...]
     samples: tuple[ControllerSample, ...]
     moves: tuple[MoveView, ...]
@@ -136,7 +138,7 @@ class ContentionTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drill(
-    wish: ContentionOptions,
+    options: ContentionOptions,
     say: Callable[[str], None],
     *,
     lab: Lab | None = None,
@@ -145,81 +147,83 @@ def drill(
     """Runs all jobs once, in a lab of their own unless one is given.
 
     Args:
-        wish: jobs, fabric, times.
+        options: jobs, fabric, times.
         say: what is going on, for a person.
-        lab: with agents.
-        classes: of jobs, in the lab of their own.
+        lab: one with agents; None starts one for this drill.
+        classes: of jobs, if a lab is started.
 
     Raises:
         UsageError: the lab given has no agents, or too few hosts.
         MissingError: this machine or installation lacks something.
         RemoteError: the jobs did not start, or their paths were not learnt in time.
     """
-    with placed_lab(wish.spec, classes, lab, say if wish.verbs else None) as place:
-        specs = verbs_specs(place, wish) if wish.verbs else job_specs(place, wish)
-        command(place, "observe")
+    with agent_lab(options.spec, classes, lab, say if options.verbs else None) as place:
+        specs = verbs_specs(place, options) if options.verbs else job_specs(place, options)
+        set_mode(place, "observe")
         try:
-            return _run(place, wish, specs, say)
+            return _run(place, options, specs, say)
         finally:
             with suppress(RemoteError):  # the lab may be gone
-                command(place, "observe")
+                set_mode(place, "observe")
 
 
-def job_specs(lab: Lab, wish: ContentionOptions) -> tuple[JobSpec, ...]:
-    """Hosts of either leaf to the jobs in turns, ranks in turns below either leaf, so that a ring
-    crosses the spines at every hop. Raises `UsageError`: too few hosts."""
+def job_specs(lab: Lab, options: ContentionOptions) -> tuple[JobSpec, ...]:
+    """Assign the hosts of both leaves to the jobs in turn; the ranks of a job alternate between the
+    leaves, so that a ring crosses the spines at every hop. Raises `UsageError`: too few hosts."""
     hosts, addresses = lab.status().hosts, lab.addresses(4)
-    if len(hosts) < 2 * len(wish.jobs):
-        raise UsageError(f"lab {lab.name!r} has {len(hosts)} hosts; needed: {2 * len(wish.jobs)}")
+    if len(hosts) < 2 * len(options.jobs):
+        raise UsageError(
+            f"lab {lab.name!r} has {len(hosts)} hosts; needed: {2 * len(options.jobs)}"
+        )
     half = len(hosts) // 2
     rounds = [(hosts[k], hosts[half + k]) for k in range(half)]
     return tuple(
         JobSpec(
-            kind=wish.kind,
-            framework=wish.framework,
-            python=wish.python,
-            elements=wish.elements,
+            kind=options.kind,
+            framework=options.framework,
+            python=options.python,
+            elements=options.elements,
             hosts=ranks,
             addresses=tuple(addresses[f"{host}/{NIC}"] for host in ranks),
             nic=NIC,
         )
-        for number in range(len(wish.jobs))
-        for ranks in (tuple(host for pair in rounds[number :: len(wish.jobs)] for host in pair),)
+        for number in range(len(options.jobs))
+        for ranks in (tuple(host for pair in rounds[number :: len(options.jobs)] for host in pair),)
     )
 
 
-def verbs_specs(lab: Lab, wish: ContentionOptions) -> tuple[JobSpec, ...]:
+def verbs_specs(lab: Lab, options: ContentionOptions) -> tuple[JobSpec, ...]:
     """All jobs between the same two hosts. Raises `UsageError`: the lab has no RDMA."""
     verbs.check_lab(lab)
     hosts, addresses = lab.status().hosts[: verbs.HOSTS], lab.addresses(4)
     return tuple(
         JobSpec(
-            kind=wish.kind,
-            elements=wish.elements,
+            kind=options.kind,
+            elements=options.elements,
             hosts=hosts,
             addresses=tuple(addresses[f"{host}/{NIC}"] for host in hosts),
             port=PORT + number,
             net=PLUGIN,
             nice=verbs.NICER,
         )
-        for number in range(len(wish.jobs))
+        for number in range(len(options.jobs))
     )
 
 
 @contextmanager
-def placed_lab(
+def agent_lab(
     spec: FabricSpec,
     classes: tuple[JobClass, ...],
     given: Lab | None,
     machines: Callable[[str], None] | None = None,
 ) -> Iterator[Lab]:
-    """The lab given, or one for a drill, with agents that are ready. Raises as `drill` does.
+    """Yield the lab given, or a new one, with agents that are ready. Raises as `drill` does.
 
     Args:
-        spec: of its own.
+        spec: of a new lab.
         classes: of jobs.
-        given: with agents.
-        machines: its hosts are virtual machines; called with progress while they start.
+        given: a running lab with agents.
+        machines: if given, the hosts are virtual machines; called with progress while they start.
     """
     if given is not None:
         if not given.file().agents:
@@ -241,19 +245,19 @@ def placed_lab(
 
 
 def _run(
-    lab: Lab, wish: ContentionOptions, specs: tuple[JobSpec, ...], say: Callable[[str], None]
+    lab: Lab, options: ContentionOptions, specs: tuple[JobSpec, ...], say: Callable[[str], None]
 ) -> ContentionTrial:  # fmt: skip
     wraps = (
-        [verbs.managed(*each) for each in zip(wish.jobs, VERBS_RAILS, strict=True)]
-        if wish.verbs
+        [verbs.managed(*each) for each in zip(options.jobs, VERBS_RAILS, strict=True)]
+        if options.verbs
         else None
     )
-    with started(lab, wish.jobs, specs, wish.times, say, wraps) as (jobs, alone_ns):
-        return _all(lab, wish, jobs, alone_ns, say)
+    with start_jobs(lab, options.jobs, specs, options.times, say, wraps) as (jobs, alone_ns):
+        return _all(lab, options, jobs, alone_ns, say)
 
 
 @contextmanager
-def started(  # noqa: PLR0917 - two of them go together
+def start_jobs(  # noqa: PLR0917 - two of them go together
     lab: Lab,
     names: Sequence[str],
     specs: Sequence[JobSpec],
@@ -261,10 +265,11 @@ def started(  # noqa: PLR0917 - two of them go together
     say: Callable[[str], None],
     wraps: Sequence[tuple[str, ...]] | None = None,
 ) -> Iterator[tuple[list[LabJob], tuple[int, int]]]:
-    """All jobs, warm, and when the first one was alone, from and to. Raises as `drill` does.
+    """Start all jobs and yield them once they are warm, with the interval in which the first was
+    alone. Raises as `drill` does.
 
     Args:
-        wraps: what comes before the ranks' commands, if they are in virtual machines.
+        wraps: prefix of each job's rank commands, if they run in virtual machines.
     """
     patience_s = verbs.START_BESIDE_AGENTS_S if wraps else START_TIMEOUT_S
     wraps = wraps or [(*MANAGED, name, "--") for name in names]
@@ -281,31 +286,33 @@ def started(  # noqa: PLR0917 - two of them go together
         yield jobs, (alone_ns, alone_ns + times.alone_ns)
 
 
-def end(jobs: Sequence[LabJob]) -> None:
-    """All are asked to end, and have."""
+def end_jobs(jobs: Sequence[LabJob]) -> None:
+    """Ask all jobs to end, and wait until they have."""
     for job in jobs:
-        job.wish_end()
+        job.request_end()
     for job in jobs:
         job.wait_end(END_S)
 
 
 def _all(
     lab: Lab,
-    wish: ContentionOptions,
+    options: ContentionOptions,
     jobs: Sequence[LabJob],
     alone_ns: tuple[int, int],
     say: Callable[[str], None],
 ) -> ContentionTrial:
     specs = [job.spec for job in jobs]
     say(f"{len(jobs)} jobs run: {specs[0].name}, {len(specs[0].hosts)} ranks each")
-    if wish.verbs:
-        wait_delays(lab, wish.jobs)
+    if options.verbs:
+        wait_delays(lab, options.jobs)
     else:
         wait_map(lab, len(jobs))
-    return observed(lab, dict(zip(wish.jobs, jobs, strict=True)), wish.times, alone_ns, say)
+    return measure_jobs(
+        lab, dict(zip(options.jobs, jobs, strict=True)), options.times, alone_ns, say
+    )
 
 
-def observed(
+def measure_jobs(
     lab: Lab,
     jobs: Mapping[str, LabJob],
     times: ContentionTimes,
@@ -314,18 +321,18 @@ def observed(
     *,
     what: str = "placement",
 ) -> ContentionTrial:
-    """Jobs that run, by name: watched as things are, watched when `what` acts, and ended."""
+    """Measure running jobs (by name) while `what` observes, then while it acts, and end them."""
     samples: list[ControllerSample] = []
     began_ns = time.monotonic_ns()
-    watch(lab, samples, began_ns + times.before_ns)
+    sample(lab, samples, began_ns + times.before_ns)
     acted_ns = time.monotonic_ns()
-    command(lab, "act", what)
+    set_mode(lab, "act", what)
     say("Syntony paces" if what == "pacing" else "Syntony acts")
-    watch(lab, samples, acted_ns + times.after_ns)
+    sample(lab, samples, acted_ns + times.after_ns)
     ended_ns = time.monotonic_ns()
-    moves = ask_moves(lab) if what == "placement" else ()
-    watch_late(lab, samples, ended_ns)
-    end([*jobs.values()])
+    moves = fetch_moves(lab) if what == "placement" else ()
+    sample_late_delays(lab, samples, ended_ns)
+    end_jobs([*jobs.values()])
     return ContentionTrial(
         spec=lab.file().spec,
         alone_ns=alone_ns,
@@ -341,7 +348,7 @@ def observed(
 
 
 def job_run(name: str, job: LabJob, title: str = "") -> JobRun:
-    """What a job that has ended leaves; `title` for people, if its spec's name says too little."""
+    """The result of a job that has ended. `title` replaces the name of its spec in reports."""
     spec = job.spec
     return JobRun(
         name=name,
@@ -356,14 +363,14 @@ def job_run(name: str, job: LabJob, title: str = "") -> JobRun:
 
 
 def wait_map(lab: Lab, jobs: int) -> None:
-    """Until every flow that sends much has somewhere else to go.
+    """Wait until every busy flow has an alternative path.
 
     Raises:
         RemoteError: not in time.
     """
     end_s = time.monotonic() + MAP_TIMEOUT_S
     while True:
-        traffic = ask(lab)
+        traffic = fetch_traffic(lab)
         busy = [flow for flow in traffic.flows if flow.paths]
         known = len({flow.job for flow in busy}) >= jobs and all(f.paths > 1 for f in busy)
         if traffic.deciding and known:
@@ -379,14 +386,14 @@ def wait_map(lab: Lab, jobs: int) -> None:
 
 
 def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
-    """Until the controller may decide, and knows so many flows of each job and every flow's delay.
+    """Wait until the controller may decide and knows `senders` flows of each job, with delays.
 
     Raises:
         RemoteError: not in time.
     """
     end_s = time.monotonic() + MAP_TIMEOUT_S
     while time.monotonic() < end_s:
-        traffic = ask(lab)
+        traffic = fetch_traffic(lab)
         flows = [flow for flow in traffic.flows if flow.job in names and flow.paths]
         reported = [flow for flow in flows if flow.owd_p50_ns is not None]
         count = Counter(flow.job for flow in flows)
@@ -401,18 +408,18 @@ def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
     )
 
 
-def watch(lab: Lab, samples: list[ControllerSample], until_ns: int) -> None:
-    """What the controller says of flows, every `SAMPLE_NS` until then (CLOCK_MONOTONIC)."""
+def sample(lab: Lab, samples: list[ControllerSample], until_ns: int) -> None:
+    """Sample the controller's view of flows every `SAMPLE_NS`, until then (CLOCK_MONOTONIC)."""
     while (now_ns := time.monotonic_ns()) < until_ns:
-        samples.append(ControllerSample(at_ns=now_ns, traffic=ask(lab)))
+        samples.append(ControllerSample(at_ns=now_ns, traffic=fetch_traffic(lab)))
         rest_ns = min(now_ns + SAMPLE_NS, until_ns) - time.monotonic_ns()
         time.sleep(max(0, rest_ns) / S)
 
 
-def watch_late(lab: Lab, samples: list[ControllerSample], ended_ns: int) -> None:
-    """Until the last second's delays are known, or for `LATE_NS`."""
+def sample_late_delays(lab: Lab, samples: list[ControllerSample], ended_ns: int) -> None:
+    """Sample until the delays of the last second are known, at most for `LATE_NS`."""
     while (now_ns := time.monotonic_ns()) < ended_ns + LATE_NS:
-        samples.append(ControllerSample(at_ns=now_ns, traffic=ask(lab)))
+        samples.append(ControllerSample(at_ns=now_ns, traffic=fetch_traffic(lab)))
         ahead_ns = samples[-1].traffic.now_ns - now_ns
         newest_ns = max((f.owd_at_ns for f in samples[-1].traffic.flows), default=0)
         if newest_ns - ahead_ns >= ended_ns - S:
@@ -420,29 +427,29 @@ def watch_late(lab: Lab, samples: list[ControllerSample], ended_ns: int) -> None
         time.sleep(SAMPLE_NS / S)
 
 
-def ask(lab: Lab) -> Traffic:
-    """What the controller says of flows now. Raises `RemoteError`."""
+def fetch_traffic(lab: Lab) -> Traffic:
+    """Fetch the controller's view of flows. Raises `RemoteError`."""
     from syntony.controller.client import ask
 
     return ask(f"unix:{lab.controller_socket}", TrafficQuery())
 
 
-def ask_moves(lab: Lab) -> tuple[MoveView, ...]:
-    """The moves that it remembers. Raises `RemoteError`."""
+def fetch_moves(lab: Lab) -> tuple[MoveView, ...]:
+    """Fetch the controller's log of moves. Raises `RemoteError`."""
     from syntony.controller.client import ask
 
     return ask(f"unix:{lab.controller_socket}", MovesQuery()).moves
 
 
-def command(lab: Lab, mode: str, what: str = "placement") -> None:
-    """Observe or act. Raises `RemoteError`."""
+def set_mode(lab: Lab, mode: str, what: str = "placement") -> None:
+    """Set placement or pacing to observe or act. Raises `RemoteError`."""
     from syntony.controller.client import ask
 
-    order = PlacementCommand(what=what, mode=mode, by=_who(), why="drill")
+    order = PlacementCommand(what=what, mode=mode, by=_user(), why="drill")
     ask(f"unix:{lab.controller_socket}", order)
 
 
-def _who() -> str:
+def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""From a contention trial to its figures. Pure.
+"""Computes the figures of a contention trial. Pure.
 
 A job's throughput is what its ranks send in payload, from its steps: every rank sends the same, and
 a step counts when its last rank has it. The optimum is what the fabric could carry: every NIC at
@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from syntony.lab.drill.figures import completions_ns, throughput
-from syntony.lab.jobs.records import Failed, StepRecord
+from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ and UDP, 12 of IB and 4 of its checksum."""
 _DONE = {"moved", "helped", "kept", "in vain", "undone"}
 BIN_NS = 500 * MS
 SETTLED_NS = 5 * S
-"""After this long with Syntony its throughput is taken for the one that it arrives at."""
+"""After this long with Syntony, throughput counts as settled."""
 RESOLVED = 0.95
 """Of that throughput: contention counts as resolved when a bin, and the next, reach it."""
 
@@ -58,15 +58,15 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     optimum_mbps: float
     alone_mbps: float
-    """What all jobs would do together if each did what the first did alone: a program that waits
-    for its peers at every step does not reach the line rate, contention or not."""
+    """Throughput of all jobs together if each reached what the first reached alone. A program that
+    waits for its peers at every step does not reach the line rate, even without contention."""
     before: ContentionPhase
     after: ContentionPhase
     gain: float
     """Total after over total before."""
     resolved_s: float | None
-    """From the command to act to the first bin in which throughput was there to stay; None: it
-    never was, or ECMP's own was as good."""
+    """From the command to act to the first bin from which throughput stayed high; None: it did not,
+    or ECMP alone was as good."""
     moves: int
     moves_per_flow: float
     flows: int
@@ -105,13 +105,13 @@ def figures(trial: ContentionTrial) -> Figures:
         undone=sum(move.result == "undone" for move in done),
         refused=len(_refused(trial)),
         wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in records),
-        lost=sum(isinstance(r, Failed) and r.connection_lost for r in records),
+        lost=sum(isinstance(r, RankFailed) and r.connection_lost for r in records),
         finished=all(job.finished for job in trial.jobs),
-        held_up=_held_up(trial),
+        held_up=_delay_reasons(trial),
     )  # fmt: skip
 
 
-def _held_up(trial: ContentionTrial) -> str:
+def _delay_reasons(trial: ContentionTrial) -> str:
     looks = [s.traffic for s in trial.samples if trial.acted_ns <= s.at_ns <= trial.ended_ns]
     silent = [each.why for each in looks if not each.deciding]
     parts = [f"no decisions in {len(silent)} of {len(looks)} looks: {silent[-1]}"] if silent else []
@@ -125,14 +125,14 @@ def _refused(trial: ContentionTrial) -> list[str]:
 
 
 def bytes_per_step(job: JobRun) -> float:
-    """What one rank sends; of a gather, on average: rank 0 sends nothing."""
+    """Bytes that one rank sends; for a gather the average, since rank 0 sends nothing."""
     whole = job.elements * 4
     share = (job.ranks - 1) / job.ranks
     return whole * share * (2 if job.kind == "all-reduce" else 1)
 
 
 def optimum_bps(spec: FabricSpec, jobs: Sequence[JobRun], verbs: bool = False) -> float:
-    """Payload that all ranks together could send, if no flow were in another's way."""
+    """Payload rate of all ranks together if no flows contended."""
     line = spec.rails * spec.rate_bps * (ROCE_PAYLOAD if verbs else PAYLOAD)
     if all(job.kind == "gather" for job in jobs):
         return line  # what their receiver's NICs take
@@ -142,8 +142,8 @@ def optimum_bps(spec: FabricSpec, jobs: Sequence[JobRun], verbs: bool = False) -
 
 
 def _fits(spec: FabricSpec, job: JobRun) -> float:
-    """Part of the line rate that the spines leave: hosts of a leaf against its uplinks, as far as
-    what they send crosses the spines."""
+    """Share of the line rate that the spines allow: uplinks of a leaf per host, for the traffic
+    that crosses the spines."""
     peers = job.ranks - 1
     across = job.ranks // 2 / peers if job.kind == "all-to-all" else 1.0
     per_leaf = spec.hosts / spec.leaves
@@ -193,7 +193,7 @@ def _phase(
 ) -> ContentionPhase:
     mbps = {job.name: rate_mbps(job, from_ns, to_ns) for job in trial.jobs}
     samples = [s for s in trial.samples if from_ns <= s.at_ns <= to_ns]
-    # Whole seconds of this phase, whenever they came to be known.
+    # Whole seconds of this phase, also those reported later.
     delays = [each for each in measured(trial) if from_ns + S <= each[0] <= to_ns]
     p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
     total = sum(mbps.values())

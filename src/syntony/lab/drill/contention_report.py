@@ -52,7 +52,7 @@ def make_report(trial: ContentionTrial, drill: str = "contention") -> Contention
     )
 
 
-def picture(
+def make_chart(
     trial: ContentionTrial, found: Figures, fabric: str
 ) -> contention_chart.ContentionChart:
     """The chart of a trial."""
@@ -79,7 +79,7 @@ def save(report: ContentionReport, trial: ContentionTrial, directory: Path) -> C
     Raises:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
-    drawn = picture(trial, report.figures, report.fabric)
+    drawn = make_chart(trial, report.figures, report.fabric)
     charts = {kind: contention_chart.render(drawn, kind) for kind in contention_chart.FORMATS}
     raw = ("trial.json", msgspec.json.encode(trial))
     return write_report(report, report.drill, charts, raw, directory)

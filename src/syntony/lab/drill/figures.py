@@ -1,4 +1,4 @@
-"""From what a job said to the figures of a drill. Pure.
+"""Computes the figures of a drill from the records of its job. Pure.
 
 The unit is the step of the whole job: step *s* is complete when its last rank has completed it, and
 lasts from the completion of the step before. Steps so defined tile the time without gaps: a stall
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from syntony.lab.jobs.records import Failed, StepRecord
+from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ STALL_FACTOR = 3
 STALL_NS = 100 * MS
 """A step that lasts longer than three medians and longer than the median by this is a stall: ten
 times what shaper queues and a busy machine add to a step."""
-WITHIN = 4
-"""Whole steps of a fault's time of which the median says how long one takes then."""
+MIN_FAULT_STEPS = 4
+"""Minimum number of whole steps within a fault for their median to be used."""
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,9 +51,9 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     resumed_after_s: float | None
     """From the fault's end to the next complete step; None: there was none."""
     return_gap_s: float | None
-    """Longest step that began after the fault's end, beyond the median step of before; or of the
-    fault's own time, if that was longer and there were `WITHIN` of them: on what is left a job may
-    take longer for a step, and goes on so until it returns."""
+    """Longest step that began after the fault's end, minus the median step before the fault; or
+    minus the median during the fault, if that was longer and there were `MIN_FAULT_STEPS` such
+    steps: on the remaining paths a step may take longer."""
     detect_ms: float | None
     resets: int
     """Ranks whose job saw a connection lost."""
@@ -77,17 +77,17 @@ def edges_ns(trial: NicFlapTrial) -> NDArray[np.int64]:
     done = completions_ns(trial.records, trial.ranks)
     first = max(0, int(np.searchsorted(done, trial.began_ns, side="right")) - 1)
     found = done[first:]
-    return found if trial.finished else np.append(found, max(_given_up_ns(trial), *found[-1:]))
+    return found if trial.finished else np.append(found, max(_open_step_end_ns(trial), *found[-1:]))
 
 
-def _given_up_ns(trial: NicFlapTrial) -> int:
-    """When the step that was never completed ended: its last rank gave up, or was killed."""
-    failed = [record.at_ns for record in trial.records if isinstance(record, Failed)]
+def _open_step_end_ns(trial: NicFlapTrial) -> int:
+    """When a step that was never completed ended: when its last rank gave up or was killed."""
+    failed = [record.at_ns for record in trial.records if isinstance(record, RankFailed)]
     return trial.ended_ns if trial.hung or not failed else max(failed)
 
 
 def throughput(edges: NDArray[np.int64], from_ns: int, to_ns: int) -> float:
-    """Steps/s in an interval; a step that overlaps its border counts by its share."""
+    """Steps/s in an interval; a step that crosses its border counts in proportion."""
     if len(edges) < 2 or to_ns <= from_ns:
         return 0.0
     starts, ends = edges[:-1], edges[1:]
@@ -120,13 +120,13 @@ def figures(trial: NicFlapTrial) -> RunFigures:
         resumed_after_s=_seconds(_next_after(complete, healed_ns)),
         return_gap_s=_seconds(_return_gap_ns(edges, steps, trial.fault_ns, p50_ns)),
         detect_ms=None if trial.detect_ns is None else trial.detect_ns / MS,
-        resets=sum(isinstance(r, Failed) and r.connection_lost for r in trial.records),
+        resets=sum(isinstance(r, RankFailed) and r.connection_lost for r in trial.records),
         wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in trial.records),
     )
 
 
 def _outcome(trial: NicFlapTrial) -> str:
-    if any(isinstance(record, Failed) for record in trial.records):
+    if any(isinstance(record, RankFailed) for record in trial.records):
         return "died"
     if trial.hung:
         return "hung"
@@ -134,7 +134,7 @@ def _outcome(trial: NicFlapTrial) -> str:
 
 
 def _steps_per_s(trial: NicFlapTrial, edges: NDArray[np.int64], from_ns: int, to_ns: int) -> float:
-    """The open step of a job that never completed it is nothing."""
+    """A step that was never completed counts as none."""
     closed = edges if trial.finished else edges[:-1]
     return throughput(closed, from_ns, to_ns)
 
@@ -162,7 +162,7 @@ def _return_gap_ns(
     if not len(after) or p50_ns is None:
         return None
     within = steps[(began >= fault_ns[0]) & (edges[1:] <= fault_ns[1])]
-    usual_ns = max(p50_ns, float(np.median(within))) if len(within) >= WITHIN else p50_ns
+    usual_ns = max(p50_ns, float(np.median(within))) if len(within) >= MIN_FAULT_STEPS else p50_ns
     return max(0.0, float(after.max()) - usual_ns)
 
 

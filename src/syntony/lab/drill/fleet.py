@@ -1,4 +1,4 @@
-"""What a drill asks Syntony itself: is the fleet ready, and when did it notice."""
+"""Queries a drill makes to Syntony: is the fleet ready, and when did it detect a fault."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from syntony.lab.client import Lab
 
 READY_TIMEOUT_S = 120.0
-"""Twice as long as the demo gives the clocks: a drill that never starts measures nothing."""
+"""Twice the demo's limit for clocks: a drill that never starts measures nothing."""
 _LOOK_S = 0.2
 _ROWS_TIMEOUT_S = 10.0
 """From an event in an agent to its row in the store: a batch a second, and the insert."""
 _ASK_TIMEOUT_S = 20.0
 _UNPROVOKED = frozenset({"join", "return", "start", "stop"})
-"""Causes of events that answer no failure."""
+"""Causes of events that are not responses to a failure."""
 
 
 class PathEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What is needed here of one line of `syntony failover log --json`."""
+    """The fields used here of one line of `syntony failover log --json`."""
 
     ts_ns: int
     """Fleet time when it was done."""
@@ -39,7 +39,7 @@ class PathEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wait_ready(lab: Lab, timeout_s: float = READY_TIMEOUT_S) -> None:
-    """Until every agent probes and has a clock: before that, silence on a path means nothing.
+    """Wait until every agent probes and has a clock: before that, missing probes mean nothing.
 
     Raises:
         RemoteError: not in that time.
@@ -69,14 +69,13 @@ def wait_ready(lab: Lab, timeout_s: float = READY_TIMEOUT_S) -> None:
 
 
 def machine_load() -> str:
-    """How busy this machine is: the usual reason why a lab is too slow."""
+    """The machine's load for an error message: the usual reason why a lab is too slow."""
     return f"load average {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
 
 
 def verdict_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:
-    """The first instant at which an agent knew of a fault, by the agents' own log.
-
-    The log is asked for with the command that a user has.
+    """The first instant at which an agent detected a fault, from the agents' failover log, which is
+    read with the command that users have.
 
     Args:
         lab: still running, with agents.
@@ -84,7 +83,7 @@ def verdict_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:
         fault_ns: start and end, CLOCK_MONOTONIC.
 
     Returns:
-        CLOCK_MONOTONIC; None if no agent has said anything, or nothing here can say.
+        CLOCK_MONOTONIC; None if no agent has logged anything, or there is no log.
     """
     end_s = time.monotonic() + _ROWS_TIMEOUT_S
     while time.monotonic() < end_s:
@@ -101,7 +100,7 @@ def verdict_ns(lab: Lab, job: str, fault_ns: tuple[int, int]) -> int | None:
 
 
 def first_verdict_ns(events: Sequence[PathEvent], from_ns: int, to_ns: int) -> int | None:
-    """When, in fleet time, an agent first knew of a failure in that interval. Pure."""
+    """Fleet time at which an agent first detected a failure in that interval. Pure."""
     known = [event.ts_ns - event.act_ns for event in events if event.cause not in _UNPROVOKED]
     return min((at_ns for at_ns in known if from_ns <= at_ns <= to_ns), default=None)
 
@@ -121,7 +120,7 @@ def _failover_log(lab: Lab, job: str) -> list[PathEvent] | None:
 
 
 def fleet_ahead_ns(lab: Lab) -> int | None:
-    """Fleet time minus CLOCK_MONOTONIC now, as the first host's clock and timeline tell it."""
+    """Fleet time minus CLOCK_MONOTONIC now, by the first host's clock and timeline."""
     from syntony.controller.client import ask
     from syntony.wire.clocks import ClockQuery
 

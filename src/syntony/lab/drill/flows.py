@@ -1,4 +1,4 @@
-"""What `ss` says of a host's TCP connections. Pure."""
+"""Parses the output of `ss` on a host's TCP connections. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HostFlow(NamedTuple):
 
 
 def parse_ss(text: str) -> list[HostFlow]:
-    """Lines that are none of a connection are left out."""
+    """Lines that describe no connection are left out."""
     found = []
     for line in text.splitlines():
         ends = [end.rpartition(":") for end in line.split()[_ENDS]]

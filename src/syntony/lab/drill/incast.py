@@ -1,4 +1,4 @@
-"""Everybody sends to one: TCP by itself, then senders held back, switched on mid-run."""
+"""Incast drill: all hosts send to one, first with TCP alone, then with senders paced by Syntony."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ VERBS_ELEMENTS = 16_384
 """64 KiB from every sender each step: a quarter of a second of the receiver's two links."""
 RAILS = ("rail0", "rail1")
 LOSSY = ("cubic", "reno")
-"""What most hosts run, and what a kernel allows in a lab without root where it allows no cubic."""
+"""The usual default, and the one that a kernel allows in a lab without root if it forbids cubic."""
 _WARM_STEPS = 4
-_AGAIN = "/sys/class/infiniband/rxe_*/ports/1/hw_counters/duplicate_request"
+_DUPLICATE_REQUESTS = "/sys/class/infiniband/rxe_*/ports/1/hw_counters/duplicate_request"
 _SYSCTL = "net.ipv4.tcp_congestion_control"
 
 
 class IncastTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long TCP is watched alone, and paced."""
+    """How long to measure TCP alone, and paced."""
 
     before_ns: int = 10 * S
     after_ns: int = 16 * S
 
 
 class IncastOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of one drill."""
+    """Options of one drill."""
 
     senders: int = SENDERS
     elements: int = ELEMENTS
@@ -64,14 +64,14 @@ class IncastOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Over RDMA, between virtual machines."""
 
 
-VERBS_WISH = IncastOptions(
+VERBS_OPTIONS = IncastOptions(
     senders=VERBS_SENDERS,
     elements=VERBS_ELEMENTS,
     spec=VERBS_SPEC,
     times=IncastTimes(before_ns=20 * S, after_ns=60 * S),
     verbs=True,
 )
-"""Over verbs, where all takes longer."""
+"""Over verbs, where everything takes longer."""
 
 
 class Retransmits(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drill(
-    wish: IncastOptions, say: Callable[[str], None], *, lab: Lab | None = None
+    options: IncastOptions, say: Callable[[str], None], *, lab: Lab | None = None
 ) -> IncastTrial:
     """Runs the job once, in a lab of its own unless one is given.
 
@@ -103,44 +103,44 @@ def drill(
         MissingError: this machine or installation lacks something.
         RemoteError: the job did not start.
     """
-    spec = msgspec.structs.replace(wish.spec, hosts=wish.senders + 1)
-    with contention.placed_lab(spec, (), lab, say if wish.verbs else None) as place:
-        job = job_spec(place, wish)
-        contention.command(place, "observe", "pacing")
-        tuned = () if wish.verbs else job.hosts
+    spec = msgspec.structs.replace(options.spec, hosts=options.senders + 1)
+    with contention.agent_lab(spec, (), lab, say if options.verbs else None) as place:
+        job = job_spec(place, options)
+        contention.set_mode(place, "observe", "pacing")
+        tuned = () if options.verbs else job.hosts
         before = {host: place.run(host, "sysctl", "-n", _SYSCTL).strip() for host in tuned}
         try:
-            used = "" if wish.verbs else _choose(place, job.hosts, wish.congestion)
-            return _run(place, wish, job, used, say)
+            used = "" if options.verbs else _choose(place, job.hosts, options.congestion)
+            return _run(place, options, job, used, say)
         finally:
             with suppress(RemoteError):  # the lab may be gone
-                contention.command(place, "observe", "pacing")
+                contention.set_mode(place, "observe", "pacing")
                 for host, name in before.items():
                     place.run(host, "sysctl", "-qw", f"{_SYSCTL}={name}")
 
 
-def job_spec(lab: Lab, wish: IncastOptions) -> JobSpec:
+def job_spec(lab: Lab, options: IncastOptions) -> JobSpec:
     """The first host receives. Raises `UsageError`: too few hosts, or none with RDMA."""
-    if wish.verbs:
+    if options.verbs:
         verbs.check_lab(lab)
     hosts, addresses = lab.status().hosts, lab.addresses(4)
-    wanted = wish.senders + 1
+    wanted = options.senders + 1
     if len(hosts) < wanted:
         raise UsageError(f"lab {lab.name!r} has {len(hosts)} hosts; needed: {wanted}")
     ranks = hosts[:wanted]
     return JobSpec(
         kind="gather",
-        elements=wish.elements,
+        elements=options.elements,
         hosts=ranks,
         addresses=tuple(addresses[f"{host}/{NIC}"] for host in ranks),
         nic=NIC,
-        net=PLUGIN if wish.verbs else "",
-        nice=verbs.NICER if wish.verbs else 0,
+        net=PLUGIN if options.verbs else "",
+        nice=verbs.NICER if options.verbs else 0,
     )
 
 
 def _choose(lab: Lab, hosts: tuple[str, ...], wanted: str) -> str:
-    """Congestion control that all hosts have from now on."""
+    """Set the congestion control of all hosts; return which one it is."""
     for name in (wanted,) if wanted else LOSSY:
         try:
             for host in hosts:
@@ -156,34 +156,36 @@ def _choose(lab: Lab, hosts: tuple[str, ...], wanted: str) -> str:
 
 
 def _run(
-    lab: Lab, wish: IncastOptions, spec: JobSpec, congestion: str, say: Callable[[str], None]
+    lab: Lab, options: IncastOptions, spec: JobSpec, congestion: str, say: Callable[[str], None]
 ) -> IncastTrial:
     samples: list[ControllerSample] = []
     wrap: tuple[str, ...] = (*MANAGED, JOB, "--")
-    if wish.plain:
+    if options.plain:
         wrap = (*wrap, "env", "SYNTONY_TCP=off")
-    if wish.verbs:
+    if options.verbs:
         wrap = verbs.managed(JOB, RAILS)
     with LabJob(lab, spec, wrap=wrap) as job:
-        job.wait_steps(_WARM_STEPS, verbs.START_BESIDE_AGENTS_S if wish.verbs else START_TIMEOUT_S)
-        contention.wait_delays(lab, (JOB,), wish.senders)
-        kind = f"plain TCP, {congestion}" if wish.plain else f"TCP over all rails, {congestion}"
-        say(f"{wish.senders} senders, one receiver, {'RDMA' if wish.verbs else kind}")
+        job.wait_steps(
+            _WARM_STEPS, verbs.START_BESIDE_AGENTS_S if options.verbs else START_TIMEOUT_S
+        )
+        contention.wait_delays(lab, (JOB,), options.senders)
+        kind = f"plain TCP, {congestion}" if options.plain else f"TCP over all rails, {congestion}"
+        say(f"{options.senders} senders, one receiver, {'RDMA' if options.verbs else kind}")
         began_ns = time.monotonic_ns()
         sent = [_retransmits(lab, spec)]
-        contention.watch(lab, samples, began_ns + wish.times.before_ns)
+        contention.sample(lab, samples, began_ns + options.times.before_ns)
         acted_ns = time.monotonic_ns()
-        contention.command(lab, "act", "pacing")
+        contention.set_mode(lab, "act", "pacing")
         sent.append(_retransmits(lab, spec))
         say("Syntony paces")
-        settled_ns = settled(acted_ns, acted_ns + wish.times.after_ns)
-        contention.watch(lab, samples, settled_ns)
+        settled_ns = settled(acted_ns, acted_ns + options.times.after_ns)
+        contention.sample(lab, samples, settled_ns)
         sent.append(_retransmits(lab, spec))
-        contention.watch(lab, samples, acted_ns + wish.times.after_ns)
+        contention.sample(lab, samples, acted_ns + options.times.after_ns)
         ended_ns = time.monotonic_ns()
         sent.append(_retransmits(lab, spec))
-        contention.end([job])
-        run = contention.job_run(JOB, job, f"{wish.senders} senders to one receiver")
+        contention.end_jobs([job])
+        run = contention.job_run(JOB, job, f"{options.senders} senders to one receiver")
     trial = ContentionTrial(
         spec=lab.file().spec,
         alone_ns=(began_ns, began_ns),
@@ -194,26 +196,26 @@ def _run(
         jobs=(run,),
         samples=tuple(samples),
         moves=(),
-        verbs=wish.verbs,
+        verbs=options.verbs,
     )
     return IncastTrial(
         trial=trial,
         receiver=spec.hosts[0],
         congestion=congestion,
         retransmits=tuple(sent),
-        rails=1 if wish.plain else trial.spec.rails,
+        rails=1 if options.plain else trial.spec.rails,
     )
 
 
 def settled(acted_ns: int, ended_ns: int) -> int:
-    """From when on what is paced is taken for what it arrives at."""
+    """From when on paced throughput counts as settled."""
     return min(acted_ns + 6 * S, (acted_ns + ended_ns) // 2)
 
 
 def _retransmits(lab: Lab, spec: JobSpec) -> Retransmits:
     at_ns = time.monotonic_ns()
     if spec.net:
-        said = lab.run(spec.hosts[0], "sh", "-c", f"cat {_AGAIN}")
+        said = lab.run(spec.hosts[0], "sh", "-c", f"cat {_DUPLICATE_REQUESTS}")
         return Retransmits(at_ns=at_ns, segments=sum(map(int, said.split())))
     total = sum(retransmitted(lab.run(host, "cat", "/proc/net/snmp")) for host in spec.hosts[1:])
     return Retransmits(at_ns=at_ns, segments=total)

@@ -19,7 +19,7 @@ from syntony.lab.drill.contention_report import DELAY
 from syntony.lab.drill.figures import completions_ns
 from syntony.lab.drill.incast import settled
 from syntony.lab.drill.report import write_report
-from syntony.lab.jobs.records import Failed, StepRecord
+from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.lab.rates import format_rate
 from syntony.model import MS, S
 from syntony.view import contention_chart
@@ -48,7 +48,7 @@ class IncastPhase(msgspec.Struct, frozen=True, kw_only=True):
     retransmits_per_s: float
     """Segments, of all senders; over RDMA packets that arrived once more."""
     fairness: float
-    """Jain's index of what the links to the receiver carried of each flow (1: all alike)."""
+    """Jain's fairness index of the flows' rates on the links to the receiver (1: all equal)."""
 
 
 class IncastReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ def make_report(ran: IncastTrial) -> IncastReport:
         paced_flows=max((flows for _, flows in held), default=0),
         paced_after_s=None if first is None else (first - trial.acted_ns) / S,
         wrong=sum(isinstance(r, StepRecord) and r.wrong > 0 for r in job.records),
-        lost=sum(isinstance(r, Failed) and r.connection_lost for r in job.records),
+        lost=sum(isinstance(r, RankFailed) and r.connection_lost for r in job.records),
         finished=job.finished,
     )
 
@@ -113,7 +113,7 @@ def _phase(
 ) -> IncastPhase:
     trial, (from_ns, to_ns) = ran.trial, span
     job = trial.jobs[0]
-    # Whole seconds of this phase, whenever they came to be known.
+    # Whole seconds of this phase, also those reported later.
     delays = [each for each in measured(trial) if from_ns + S <= each[0] <= to_ns]
     p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
     ends = [e for e in completions_ns(job.records, job.ranks) if from_ns <= e <= to_ns]
@@ -157,7 +157,7 @@ def transport(report: IncastReport) -> str:
     return f"TCP {report.congestion}" if report.congestion else "RDMA"
 
 
-def picture(ran: IncastTrial, report: IncastReport) -> contention_chart.ContentionChart:
+def make_chart(ran: IncastTrial, report: IncastReport) -> contention_chart.ContentionChart:
     """The chart of a trial."""
     at_s, rates = bins_mbps(ran.trial)
     when_s, delays = delays_ms(ran.trial)
@@ -182,7 +182,7 @@ def save(report: IncastReport, ran: IncastTrial, directory: Path) -> IncastRepor
     Raises:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
-    drawn = picture(ran, report)
+    drawn = make_chart(ran, report)
     charts = {kind: contention_chart.render(drawn, kind) for kind in contention_chart.FORMATS}
     raw = ("trial.json", msgspec.json.encode(ran))
     return write_report(report, report.drill, charts, raw, directory)

@@ -1,4 +1,4 @@
-"""With which means a job meets its faults: nothing, tuned kernels, kernel multi-path, Syntony."""
+"""The ways to run a job under faults: plain TCP, tuned kernels, kernel MPTCP, Syntony."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class JobMode(msgspec.Struct, frozen=True, kw_only=True):
     sysctls: dict[str, str] = {}
     """Of every host, restored afterwards."""
     endpoints: bool = False
-    """Every NIC is announced to the kernel's own path manager."""
+    """Whether every NIC is announced to the kernel's own path manager."""
     agents: bool = False
 
 
@@ -82,7 +82,7 @@ MODES = {mode.name: mode for mode in (PLAIN, TUNED, KERNEL_MPTCP, SYNTONY, SYNTO
 
 @contextmanager
 def prepared(lab: Lab, mode: JobMode) -> Iterator[None]:
-    """Hosts as `mode` wants them, and as they were afterwards. Raises `RemoteError`."""
+    """Configure the hosts for `mode`, and restore them afterwards. Raises `RemoteError`."""
     status = lab.status()
     before: dict[str, dict[str, str]] = {}
     try:

@@ -1,4 +1,4 @@
-"""The three-run experiment: no failure, failure as things are today, failure with Syntony."""
+"""NIC-failure drill in three runs: no failure, failure without Syntony, failure with Syntony."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NicFlapOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of one drill."""
+    """Options of one drill."""
 
     framework: str
     kind: str
@@ -38,7 +38,7 @@ class NicFlapOptions(msgspec.Struct, frozen=True, kw_only=True):
     """NCCL's own transport there (`verbs.nccl_transport`)."""
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True):
+class NicFlapRun(msgspec.Struct, frozen=True, kw_only=True):
     """One of the three runs."""
 
     name: str
@@ -47,87 +47,93 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RUNS = (
-    Act(name="no failure", mode=modes.PLAIN, faulty=False),
-    Act(name="today", mode=modes.PLAIN, faulty=True),
-    Act(name="Syntony", mode=modes.SYNTONY, faulty=True),
+    NicFlapRun(name="no failure", mode=modes.PLAIN, faulty=False),
+    NicFlapRun(name="today", mode=modes.PLAIN, faulty=True),
+    NicFlapRun(name="Syntony", mode=modes.SYNTONY, faulty=True),
 )
 
 
 OVER_VERBS = (
-    Act(name="no failure", mode=modes.NCCL, faulty=False),
-    Act(name="today", mode=modes.NCCL, faulty=True),
-    Act(name="Syntony", mode=modes.NCCL_SYNTONY, faulty=True),
+    NicFlapRun(name="no failure", mode=modes.NCCL, faulty=False),
+    NicFlapRun(name="today", mode=modes.NCCL, faulty=True),
+    NicFlapRun(name="Syntony", mode=modes.NCCL_SYNTONY, faulty=True),
 )
 WITHOUT_NCCL = (
-    Act(name="no failure", mode=modes.NCCL_SYNTONY, faulty=False),
-    Act(name="Syntony", mode=modes.NCCL_SYNTONY, faulty=True),
+    NicFlapRun(name="no failure", mode=modes.NCCL_SYNTONY, faulty=False),
+    NicFlapRun(name="Syntony", mode=modes.NCCL_SYNTONY, faulty=True),
 )
 """Over verbs, where NCCL is not installed."""
 
 
 def drill_over_verbs(
-    wish: NicFlapOptions, say: Callable[[str], None], *, lab: Lab | None = None
+    options: NicFlapOptions, say: Callable[[str], None], *, lab: Lab | None = None
 ) -> list[NicFlapTrial]:
-    """All runs in one lab, for machines take long to boot; a job of two ranks. Without NCCL there
-    is nothing to compare with: what the job does today is left out.
+    """Runs the job of two ranks over verbs, all runs in one lab because machines take long to boot.
+    Without NCCL there is nothing to compare with, and the run without Syntony is left out.
 
     Raises:
         UsageError: there is no such fault, or the lab given has no RDMA.
         MissingError: this machine or installation lacks something.
         RemoteError: the job did not start.
     """
-    wish = msgspec.structs.replace(wish, verbs=True, spec=verbs.SPEC)
-    scenarios.meaning(wish.fault)
-    if wish.fault == "spine-blackhole":
+    options = msgspec.structs.replace(options, verbs=True, spec=verbs.SPEC)
+    scenarios.meaning(options.fault)
+    if options.fault == "spine-blackhole":
         raise UsageError("over verbs it is not known which spine a job uses; take another --fault")
-    runs = OVER_VERBS if wish.nccl else WITHOUT_NCCL
+    runs = OVER_VERBS if options.nccl else WITHOUT_NCCL
     if lab is not None:
         verbs.check_lab(lab)
-        return drill(wish, say, lab=lab, runs=runs)
+        return drill(options, say, lab=lab, runs=runs)
     with verbs.verbs_lab(say) as own:
-        return drill(wish, say, lab=own, runs=runs)
+        return drill(options, say, lab=own, runs=runs)
 
 
 def drill(
-    wish: NicFlapOptions,
+    options: NicFlapOptions,
     say: Callable[[str], None],
     *,
     lab: Lab | None = None,
-    runs: tuple[Act, ...] = RUNS,
+    runs: tuple[NicFlapRun, ...] = RUNS,
 ) -> list[NicFlapTrial]:
-    """Runs the job once per act, each in a lab of its own unless one is given.
+    """Runs the job once per entry of `runs`, each in a lab of its own unless one is given.
 
     Raises:
         UsageError: there is no such fault, or the lab given is too small or has no agents.
         MissingError: this machine or installation lacks something.
         RemoteError: the job did not start.
     """
-    scenarios.meaning(wish.fault)
-    for act in runs:
-        check_mode(act.mode, wish.framework)
+    scenarios.meaning(options.fault)
+    for run in runs:
+        check_mode(run.mode, options.framework)
     trials: list[NicFlapTrial] = []
-    for act in runs:
-        say(f"run {len(trials) + 1} of {len(runs)}: {act.name}")
-        with lab_for(act.mode, wish.spec, lab) as place:
-            trials.append(one(place, wish, act, say))
+    for run in runs:
+        say(f"run {len(trials) + 1} of {len(runs)}: {run.name}")
+        with lab_for(run.mode, options.spec, lab) as place:
+            trials.append(run_once(place, options, run, say))
     return trials
 
 
-def one(lab: Lab, wish: NicFlapOptions, act: Act, say: Callable[[str], None]) -> NicFlapTrial:
-    """One run in a lab that is up."""
+def run_once(
+    lab: Lab, options: NicFlapOptions, run: NicFlapRun, say: Callable[[str], None]
+) -> NicFlapTrial:
+    """Runs the job once, in a lab that is up."""
     spec = job_spec(
-        lab, framework=wish.framework, kind=wish.kind, python=wish.python, ranks=wish.spec.hosts
+        lab,
+        framework=options.framework,
+        kind=options.kind,
+        python=options.python,
+        ranks=options.spec.hosts,
     )
-    if wish.verbs:
-        net = wish.nccl if act.mode is modes.NCCL else PLUGIN
+    if options.verbs:
+        net = options.nccl if run.mode is modes.NCCL else PLUGIN
         spec = msgspec.structs.replace(spec, net=net, elements=verbs.ELEMENTS)
 
     def plan() -> Scenario:
-        link = _busy_link(lab) if wish.fault == "spine-blackhole" else ""
-        faulty = scenarios.make(wish.fault, outage_ns=wish.outage_ns, spine_link=link)
-        return faulty if act.faulty else scenarios.calm(faulty.span_ns)
+        link = _busy_link(lab) if options.fault == "spine-blackhole" else ""
+        faulty = scenarios.make(options.fault, outage_ns=options.outage_ns, spine_link=link)
+        return faulty if run.faulty else scenarios.no_fault(faulty.span_ns)
 
-    return run_trial(lab, spec, act.mode, plan, name=act.name, times=wish.times, say=say)
+    return run_trial(lab, spec, run.mode, plan, name=run.name, times=options.times, say=say)
 
 
 def _busy_link(lab: Lab) -> str:

@@ -23,7 +23,7 @@ HOSTS = 4
 """Two below each leaf: steps cross both leaf and spine, and two cores carry four ranks."""
 SPEC = FabricSpec(hosts=HOSTS)
 NIC = "rail0"
-"""The one that ranks are configured to use, as a program without Syntony would."""
+"""The NIC that ranks are configured to use, as a program without Syntony would be."""
 
 
 @contextmanager

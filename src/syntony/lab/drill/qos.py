@@ -1,5 +1,5 @@
-"""Three jobs that do not fit, one of them guaranteed: where placement can part them, and on a link
-that none can avoid, where only pacing can."""
+"""QoS drill: three jobs that exceed the fabric, one of them guaranteed. Separated by placement
+where there are several links, and by pacing on a link that all must use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LINK_CLASSES = (
     JobClass(jobs=(GOLD,), priority="guaranteed"),
     JobClass(jobs=("brown",), priority="scavenger"),
 )
-"""`grey` is named by none: standard."""
+"""No class names `grey`: it is standard."""
 LINK_SPEC = msgspec.structs.replace(SPEC, hosts=4, rails=1)
 """Its receiver has one NIC of 40 Mb/s."""
 LINK_NICS = {GOLD: "24mbit", "grey": "12mbit", "brown": ""}
@@ -58,8 +58,8 @@ def link_drill(
         MissingError: this machine or installation lacks something.
         RemoteError: the jobs did not start, or their flows were not known in time.
     """
-    with contention.placed_lab(LINK_SPEC, LINK_CLASSES, None) as lab:
-        contention.command(lab, "observe", "pacing")
+    with contention.agent_lab(LINK_SPEC, LINK_CLASSES, None) as lab:
+        contention.set_mode(lab, "observe", "pacing")
         for spec, rate in zip(link_specs(lab, elements), LINK_NICS.values(), strict=True):
             if rate:
                 lab.inject("rate", f"{spec.hosts[1]}/{NIC}", {"to": rate})
@@ -87,29 +87,29 @@ def link_specs(lab: Lab, elements: int) -> tuple[JobSpec, ...]:
 def _link_run(
     lab: Lab, specs: Sequence[JobSpec], times: ContentionTimes, say: Callable[[str], None]
 ) -> ContentionTrial:
-    with contention.started(lab, JOBS, specs, times, say) as (jobs, alone_ns):
+    with contention.start_jobs(lab, JOBS, specs, times, say) as (jobs, alone_ns):
         say("three jobs run: one receiver, one link to it")
         contention.wait_delays(lab, JOBS)
         named = dict(zip(JOBS, jobs, strict=True))
-        return contention.observed(lab, named, times, alone_ns, say, what="pacing")
+        return contention.measure_jobs(lab, named, times, alone_ns, say, what="pacing")
 
 
-class Gold(NamedTuple):
+class GuaranteedShares(NamedTuple):
     """The guaranteed job's throughput, as a part of what it does alone."""
 
     before: float
     after: float
 
 
-def wish(seed: int, times: ContentionTimes) -> ContentionOptions:
-    """The drill."""
+def make_options(seed: int, times: ContentionTimes) -> ContentionOptions:
+    """Options of the placement drill."""
     spec = msgspec.structs.replace(SPEC, hosts=HOSTS, rate_bps=RATE_BPS, seed=seed)
     return ContentionOptions(spec=spec, times=times, jobs=JOBS)
 
 
-def gold(found: Figures) -> Gold:
-    """Pure."""
+def guaranteed_shares(found: Figures) -> GuaranteedShares:
+    """The guaranteed job's shares from a trial's figures. Pure."""
     alone = found.alone_mbps / len(JOBS)
     if not alone:
-        return Gold(0.0, 0.0)
-    return Gold(found.before.mbps[GOLD] / alone, found.after.mbps[GOLD] / alone)
+        return GuaranteedShares(0.0, 0.0)
+    return GuaranteedShares(found.before.mbps[GOLD] / alone, found.after.mbps[GOLD] / alone)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 PROGRAM = Path(__file__).parents[1] / "jobs" / "training.py"
 CALM, TODAY, SYNTONY = "no failure", "torchrun, checkpoints", "Syntony"
 _POLL_S, _END_S = 0.02, 30.0
-_MOST_DEATHS = 3
+_MAX_RESTARTS = 3
 
 
 class RankLossOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for."""
+    """Options of one drill."""
 
     python: str
     """An interpreter with PyTorch."""
@@ -50,12 +50,12 @@ class RankLossOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepLine(msgspec.Struct, frozen=True, array_like=True):
-    """A rank has done a step."""
+    """A step completed by a rank."""
 
     at_ns: int
     step: int
     loss: str
-    """In full: equal text is an equal number."""
+    """All digits: equal text means an equal number."""
 
 
 class RankLossTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class RankLossTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def drill(
-    wish: RankLossOptions, directory: Path, say: Callable[[str], None]
+    options: RankLossOptions, directory: Path, say: Callable[[str], None]
 ) -> list[RankLossTrial]:
     """The three runs, in `directory`.
 
@@ -85,15 +85,15 @@ def drill(
     """
     trials = []
     for name in (CALM, TODAY, SYNTONY):
-        say(f"{name}: {wish.ranks} ranks, {wish.steps} steps")
-        trials.append(run(wish, name, directory, say))
+        say(f"{name}: {options.ranks} ranks, {options.steps} steps")
+        trials.append(run(options, name, directory, say))
     if trials[0].exit_code:
         raise RemoteError(f"the undisturbed job failed:\n{trials[0].output}")
     return trials
 
 
 def run(
-    wish: RankLossOptions, name: str, directory: Path, say: Callable[[str], None]
+    options: RankLossOptions, name: str, directory: Path, say: Callable[[str], None]
 ) -> RankLossTrial:
     """One run.
 
@@ -105,7 +105,7 @@ def run(
         out.mkdir(parents=True)
     except OSError as error:
         raise MissingError(f"{out}: {error.strerror}") from error
-    argv = command(wish, name, out)
+    argv = launch_argv(options, name, out)
     # Without the second, ranks that torchrun has started again find addresses of the dead.
     environ = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     began_ns = time.monotonic_ns()
@@ -117,13 +117,13 @@ def run(
     killed_ns = None
     try:
         if name != CALM:
-            killed_ns = _strike(wish, name, out, process, say)
-        code = process.wait(wish.limit_ns / S)
+            killed_ns = _strike(options, name, out, process, say)
+        code = process.wait(options.limit_ns / S)
     except subprocess.TimeoutExpired:
         code = -1
     finally:
         _end(process)
-    ranks = range(wish.ranks)
+    ranks = range(options.ranks)
     return RankLossTrial(
         name=name, began_ns=began_ns, ended_ns=time.monotonic_ns(), exit_code=code,
         killed_ns=killed_ns, steps=tuple(tuple(lines(out, rank)) for rank in ranks),
@@ -132,43 +132,43 @@ def run(
     )  # fmt: skip
 
 
-def command(wish: RankLossOptions, name: str, out: Path) -> list[str]:
+def launch_argv(options: RankLossOptions, name: str, out: Path) -> list[str]:
     """The command line of a run."""
-    restarts = _MOST_DEATHS if name == TODAY else 0
+    restarts = _MAX_RESTARTS if name == TODAY else 0
     spares = ["--spares", "1", "--events", str(out / "events"), "--"]
     return [
         *([sys.executable, "-m", "syntony", "run", *spares] if name == SYNTONY else []),
-        wish.python, "-m", "torch.distributed.run", f"--nproc-per-node={wish.ranks}",
+        options.python, "-m", "torch.distributed.run", f"--nproc-per-node={options.ranks}",
         "--standalone", f"--max-restarts={restarts}",
-        str(PROGRAM), f"--out={out}", f"--steps={wish.steps}", f"--every={wish.every}",
-        f"--pause-ms={wish.pause_ns / 1e6}",
+        str(PROGRAM), f"--out={out}", f"--steps={options.steps}", f"--every={options.every}",
+        f"--pause-ms={options.pause_ns / 1e6}",
     ]  # fmt: skip
 
 
 def _strike(
-    wish: RankLossOptions,
+    options: RankLossOptions,
     name: str,
     out: Path,
     process: subprocess.Popen[bytes],
     say: Callable[[str], None],
 ) -> int:
-    """Kill the rank when it is due; the instant."""
-    end_s = time.monotonic() + wish.limit_ns / S
+    """Kill the rank when it is due; return the instant."""
+    end_s = time.monotonic() + options.limit_ns / S
     while process.poll() is None and time.monotonic() < end_s:
         time.sleep(_POLL_S)
         known = events(out)
         ready = name != SYNTONY or any(each["event"] == "spare-ready" for each in known)
-        seen = lines(out, wish.victim)
-        if not (ready and seen and seen[-1].step >= wish.kill_at):
+        seen = lines(out, options.victim)
+        if not (ready and seen and seen[-1].step >= options.kill_at):
             continue
-        pid = rank_pid(name, process.pid, out, wish.victim)
-        say(f"{name}: rank {wish.victim} is killed in step {seen[-1].step + 1}")
+        pid = rank_pid(name, process.pid, out, options.victim)
+        say(f"{name}: rank {options.victim} is killed in step {seen[-1].step + 1}")
         at_ns = time.monotonic_ns()
         os.kill(pid, signal.SIGKILL)
         return at_ns
     raise RemoteError(
-        f"{name}: rank {wish.victim} was not killed: the job ended, or no spare was ready, before; "
-        f"more --steps give it time:\n{(_text(out / 'output') or '')[-1000:]}"
+        f"{name}: rank {options.victim} was not killed: the job ended, or no spare was ready, "
+        f"before; more --steps give it time:\n{(_text(out / 'output') or '')[-1000:]}"
     )
 
 

@@ -32,17 +32,17 @@ class RankLossRunFigures(msgspec.Struct, frozen=True, kw_only=True):
     step_ms: float | None
     """Median, of a rank that was not killed."""
     killed_at_step: int | None
-    """The last that the others had done when the rank was killed."""
+    """The last step that the other ranks had completed when the rank was killed."""
     stall_s: float | None
-    """The longest time in which they did no step that they had not done before, of the three that
-    follow the kill: later ones are not the kill's; None: never again."""
+    """The longest gap between new steps (not repeated ones) among the three that follow the kill:
+    later gaps are not caused by it; None: no new step."""
     steps_again: int
-    """Done a second time by them."""
+    """Steps that they repeated."""
     same: bool
     """Every loss of every step and rank, and the hash of weights and optimizer state, are those of
     the undisturbed run."""
     digest_equal: bool | None
-    """Of Syntony: all ranks had the same parameters two steps after."""
+    """Syntony only: all ranks had the same parameters two steps later."""
 
 
 class RankLossReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,22 +59,27 @@ class RankLossReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def held(self) -> bool:
-        """Whether Syntony did what it is to show."""
+        """Whether the run under Syntony met its claim."""
         ours = next(each for each in self.runs if each.name == SYNTONY)
         return ours.exit_code == 0 and ours.same and bool(ours.digest_equal)
 
 
-def make_report(wish: RankLossOptions, trials: Sequence[RankLossTrial]) -> RankLossReport:
+def make_report(options: RankLossOptions, trials: Sequence[RankLossTrial]) -> RankLossReport:
     """Figures of all trials; the first is the undisturbed one."""
     return RankLossReport(
-        ranks=wish.ranks, steps=wish.steps, victim=wish.victim, checkpoint_every=wish.every,
-        runs=tuple(figures(wish, each, trials[0]) for each in trials),
-    )  # fmt: skip
+        ranks=options.ranks,
+        steps=options.steps,
+        victim=options.victim,
+        checkpoint_every=options.every,
+        runs=tuple(figures(options, each, trials[0]) for each in trials),
+    )
 
 
-def figures(wish: RankLossOptions, trial: RankLossTrial, calm: RankLossTrial) -> RankLossRunFigures:
+def figures(
+    options: RankLossOptions, trial: RankLossTrial, calm: RankLossTrial
+) -> RankLossRunFigures:
     """Of one trial."""
-    watched = trial.steps[_watcher(wish)]
+    watched = trial.steps[_watcher(options)]
     gaps = [b.at_ns - a.at_ns for a, b in itertools.pairwise(watched)]
     before = [each.step for each in watched if each.at_ns <= (trial.killed_ns or 0)]
     last = max(before, default=None)
@@ -103,22 +108,23 @@ def _stall_s(watched: Sequence[StepLine], killed_ns: int | None, last: int | Non
     return max(((b - a) / S for a, b in itertools.pairwise(at_ns[:4])), default=None)
 
 
-def _watcher(wish: RankLossOptions) -> int:
-    return (wish.victim + 1) % wish.ranks
+def _watcher(options: RankLossOptions) -> int:
+    return (options.victim + 1) % options.ranks
 
 
 def _results(trial: RankLossTrial) -> list[set[tuple[int, str]]]:
-    """Each rank's losses; a step done in two ways is there twice."""
+    """Each rank's losses; a step with two different results is there twice."""
     return [{(each.step, each.loss) for each in steps} for steps in trial.steps]
 
 
-def picture(
-    wish: RankLossOptions, trials: Sequence[RankLossTrial], report: RankLossReport
+def make_chart(
+    options: RankLossOptions, trials: Sequence[RankLossTrial], report: RankLossReport
 ) -> RankLossChart:
-    """The chart: time is relative to the kill; of the undisturbed run, to the same step."""
+    """The chart of all trials. Time is relative to the kill; in the undisturbed run, to the same
+    step."""
     found = []
     for trial, run in zip(trials, report.runs, strict=True):
-        watched = trial.steps[_watcher(wish)]
+        watched = trial.steps[_watcher(options)]
         zero_ns = trial.killed_ns or _instant(watched, report)
         found.append(RankLossLine(
             label=trial.name,
@@ -160,7 +166,7 @@ def save(
     Raises:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
-    drawn = picture(*ran, report)
+    drawn = make_chart(*ran, report)
     charts = {kind: rank_loss_chart.render(drawn, kind) for kind in rank_loss_chart.FORMATS}
     rows = b"".join(msgspec.json.encode(trial) + b"\n" for trial in ran[1])
     return write_report(report, DRILL, charts, ("trials.jsonl", rows), directory)

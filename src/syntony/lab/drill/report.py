@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from syntony.errors import MissingError
-from syntony.lab.drill.chart import picture
+from syntony.lab.drill.chart import make_chart
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.view import throughput_chart
 
@@ -53,7 +53,7 @@ def make_report(
 
 
 def check_out(directory: Path) -> None:
-    """Before a drill that takes minutes: can `save` save there?
+    """Check, before a drill that takes minutes, that `save` can write there.
 
     Raises:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
@@ -73,7 +73,7 @@ def save(report: NicFlapReport, trials: Sequence[NicFlapTrial], directory: Path)
     Raises:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
-    drawn = picture(trials, report.runs, report.meaning)
+    drawn = make_chart(trials, report.runs, report.meaning)
     charts = {kind: throughput_chart.render(drawn, kind) for kind in throughput_chart.FORMATS}
     lines = b"".join(msgspec.json.encode(trial) + b"\n" for trial in trials)
     return write_report(report, report.drill, charts, ("trials.jsonl", lines), directory)

@@ -1,4 +1,5 @@
-"""One slow flow among its fellows: found and named while the job runs, by the rules of `why`."""
+"""Slow-job drill: one flow of a job is made slow, and must be named while the job runs, by the
+rules of `why`."""
 
 from __future__ import annotations
 
@@ -40,32 +41,32 @@ SPEC = FabricSpec(hosts=HOSTS, rails=1)
 ELEMENTS = 8_192
 """8 KiB from each rank to each other in a step, 2.8 Mb/s of each flow: no queue anywhere."""
 PAUSE_NS = 20 * MS
-"""Before each step: two cores carry four ranks, and what judges them."""
+"""Pause before each step: two cores run four ranks and the diagnosis."""
 MAX_BPS = 2_500_000
 """A rate above what a flow sends slows nothing."""
 WINDOW_NS = 90 * S
-"""How far back is looked."""
+"""Length of the recording that is judged."""
 LOOK_NS = S // 2
 STANDS_OUT = 3
-"""In the newest window its packets take so many times as long as the median flow's."""
+"""A flow stands out if its delay in the newest window is this many times the median flow's."""
 RECORD_TIMEOUT_S = 120.0
 RECORDED_S = 8
 """Seconds of every flow before the quiet phase begins."""
 ANSWER_NS = 30 * S
 AFTER_NS = 5 * S
-"""The job goes on so long once the flow is named."""
+"""How long the job continues after the flow is named."""
 _END_S = 30.0
 
 
 class SlowJobTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long nothing is wrong, and how long the flow may take to be named."""
+    """Length of the phase without a fault, and the limit for naming the flow."""
 
     quiet_ns: int = 20 * S
     limit_ns: int = 60 * S
 
 
 class SlowJobOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of one drill."""
+    """Options of one drill."""
 
     framework: str
     kind: str
@@ -86,18 +87,18 @@ class NamedFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgedAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer of the controller, judged; `at_ns` (CLOCK_MONOTONIC) is when it had been."""
+    """The diagnosis of one recording, finished at `at_ns` (CLOCK_MONOTONIC)."""
 
     at_ns: int
     verdicts: tuple[NamedFlow, ...]
     worst: str
     """The flow of the longest delay in the newest window, if it stands out."""
     gaps: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """What could not be judged, and why."""
 
 
 class FlowSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """What one flow's own packets saw."""
+    """The delays of one flow's own packets."""
 
     flow: str
     at_ns: tuple[int, ...]
@@ -113,7 +114,7 @@ class SlowTrial(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, str]
     """The slow connection's two directions, as the controller calls them."""
     began_ns: int
-    """Enough was recorded: the quiet phase begins."""
+    """Enough is recorded: the phase without a fault begins."""
     outage: Outage
     ended_ns: int
     looks: tuple[JudgedAnswer, ...]
@@ -123,14 +124,14 @@ class SlowTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recorder(NamedTuple):
-    """What the fleet has of the job; an earlier one of the same name is none of it."""
+    """Reads the fleet's recording of the job, without earlier jobs of the same name."""
 
     lab: Lab
     began_ns: int
     """Of the job, CLOCK_MONOTONIC."""
 
     def bundle(self) -> Bundle | None:
-        """As of now; None: nothing yet, or no answer."""
+        """The recording up to now; None: nothing yet, or no answer."""
         try:
             return bundle_from_tables(*self._tables())
         except (InputError, RemoteError):
@@ -149,7 +150,9 @@ class Recorder(NamedTuple):
         return joined(answer.rows), msgspec.json.decode(answer.manifest)
 
 
-def drill(wish: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None = None) -> SlowTrial:
+def drill(
+    options: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None = None
+) -> SlowTrial:
     """Runs the job once, in a lab of its own unless one is given.
 
     Raises:
@@ -160,7 +163,11 @@ def drill(wish: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None =
     with lab_for(modes.SYNTONY_TCP, SPEC, lab) as place:
         spec = msgspec.structs.replace(
             job_spec(
-                place, framework=wish.framework, kind=wish.kind, python=wish.python, ranks=HOSTS
+                place,
+                framework=options.framework,
+                kind=options.kind,
+                python=options.python,
+                ranks=HOSTS,
             ),
             elements=ELEMENTS,
             pause_ns=PAUSE_NS,
@@ -170,12 +177,12 @@ def drill(wish: SlowJobOptions, say: Callable[[str], None], *, lab: Lab | None =
             job.wait_steps(WARM_STEPS)
             say(f"{spec.name}, {HOSTS} ranks, runs; waiting for what is recorded of it")
             _wait_recorded(recorder)
-            return _run(recorder, wish, spec, job, say)
+            return _run(recorder, options, spec, job, say)
 
 
 def _run(
     recorder: Recorder,
-    wish: SlowJobOptions,
+    options: SlowJobOptions,
     spec: JobSpec,
     job: LabJob,
     say: Callable[[str], None],
@@ -183,26 +190,26 @@ def _run(
     lab = recorder.lab
     looks: list[JudgedAnswer] = []
     began_ns = time.monotonic_ns()
-    say(f"quiet for {wish.times.quiet_ns / S:.0f} s: nothing is to be named")
-    watch(recorder, looks, began_ns + wish.times.quiet_ns, lambda _look: False)
+    say(f"quiet for {options.times.quiet_ns / S:.0f} s: nothing is to be named")
+    judge_until(recorder, looks, began_ns + options.times.quiet_ns, lambda _look: False)
     ports, names = busiest_connection(lab, spec)
-    options = {"to": wish.to, "sport": str(ports[0]), "dport": str(ports[1])}
-    fault = lab.inject("flow-rate", f"{spec.hosts[0]}/{NIC}", options)
+    fault_options = {"to": options.to, "sport": str(ports[0]), "dport": str(ports[1])}
+    fault = lab.inject("flow-rate", f"{spec.hosts[0]}/{NIC}", fault_options)
     try:
-        say(f"{names[0]} sends no faster than {wish.to}")
-        named = watch(
+        say(f"{names[0]} sends no faster than {options.to}")
+        named = judge_until(
             recorder,
             looks,
-            fault.since_ns + wish.times.limit_ns,
+            fault.since_ns + options.times.limit_ns,
             lambda look: is_named(look, names),
         )
         say("named" if named else "not named in time")
-        watch(recorder, looks, time.monotonic_ns() + AFTER_NS, lambda _look: False)
+        judge_until(recorder, looks, time.monotonic_ns() + AFTER_NS, lambda _look: False)
         series = _series(recorder)
     finally:
         lab.clear(fault.id)
     ended_ns = time.monotonic_ns()
-    job.wish_end()
+    job.request_end()
     job.wait_end(_END_S)
     return SlowTrial(
         job=spec.name,
@@ -253,13 +260,14 @@ def busiest_connection(lab: Lab, spec: JobSpec) -> tuple[tuple[int, int], tuple[
     return (found.local_port, found.peer_port), (f"{one}>{other}", f"{other}>{one}")
 
 
-def watch(
+def judge_until(
     recorder: Recorder,
     looks: list[JudgedAnswer],
     until_ns: int,
     enough: Callable[[JudgedAnswer], bool],
 ) -> bool:
-    """Looks at what is recorded until then, or until one look is enough; whether it was."""
+    """Judge the recording again and again until then, or until one answer is `enough`; return
+    whether one was."""
     while (begun_ns := time.monotonic_ns()) < until_ns:
         bundle = recorder.bundle()
         if bundle is not None:
@@ -272,7 +280,7 @@ def watch(
 
 
 def judged(bundle: Bundle, result: Diagnosis) -> JudgedAnswer:
-    """What one recording shows. Pure but for its instant, which is not set."""
+    """Turn one diagnosis into a `JudgedAnswer`. Pure; the instant is not set."""
     verdicts = tuple(
         NamedFlow(
             fault=each.fault,
@@ -299,7 +307,8 @@ def _worst(bundle: Bundle) -> str:
 
 
 def _wait_recorded(recorder: Recorder) -> None:
-    """Until each flow has been recorded for a few seconds. Raises `RemoteError`: it was not."""
+    """Wait until each flow has been recorded for a few seconds. Raises `RemoteError`: it was
+    not."""
     wanted = HOSTS * (HOSTS - 1)
     end_s = time.monotonic() + RECORD_TIMEOUT_S
     while time.monotonic() < end_s:

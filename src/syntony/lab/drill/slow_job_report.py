@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.lab.drill.report import write_report
 from syntony.lab.drill.slow_job import is_named
-from syntony.lab.jobs.records import Failed, StepRecord
+from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
 from syntony.view import slow_job_chart
 from syntony.view.slow_job_chart import SlowJobChart, SlowJobCurve
@@ -32,17 +32,17 @@ class SlowJobReport(msgspec.Struct, frozen=True, kw_only=True):
     quiet_s: float
     quiet_looks: int
     quiet_verdicts: tuple[str, ...]
-    """Named before anything was wrong: each is false."""
+    """Verdicts before the fault: each is false."""
     detected_s: float | None
-    """Its delay stands out in `job flows`; None: never."""
+    """When its delay stands out in `job flows`; None: never."""
     named_s: float | None
-    """`why` names it, and no other flow; None: never."""
+    """When `why` names it and no other flow; None: never."""
     verdict: str
-    """What was said of it then."""
+    """The verdict then."""
     others: tuple[str, ...]
-    """What was named besides while it was slow."""
+    """Other flows named while it was slow."""
     slow_ms: float | None
-    """Its in-band delay, of the direction that is later, median while it was slow…"""
+    """Its in-band delay in the slower direction, median while it was slow…"""
     siblings_ms: float | None
     """… and that of all others at the same time."""
     step_before_ms: float | None
@@ -56,7 +56,7 @@ class SlowJobReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def held(self) -> bool:
-        """Whether it did what it is to show."""
+        """Whether the drill met its claim."""
         return (
             not self.quiet_verdicts and self.named_s is not None and not self.others
             and self.ended and not self.wrong and not self.lost
@@ -90,7 +90,7 @@ def make_report(trial: SlowTrial) -> SlowJobReport:
         step_before_ms=_step_ms(trial, (trial.began_ns, trial.outage.requested_ns)),
         step_slow_ms=_step_ms(trial, (began_ns, trial.ended_ns)),
         wrong=sum(isinstance(each, StepRecord) and each.wrong > 0 for each in trial.records),
-        lost=sum(isinstance(each, Failed) and each.connection_lost for each in trial.records),
+        lost=sum(isinstance(each, RankFailed) and each.connection_lost for each in trial.records),
         ended=trial.finished,
     )
 
@@ -101,13 +101,13 @@ def save(report: SlowJobReport, trial: SlowTrial, directory: Path) -> SlowJobRep
     Raises:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
-    drawn = picture(trial, report)
+    drawn = make_chart(trial, report)
     charts = {kind: slow_job_chart.render(drawn, kind) for kind in slow_job_chart.FORMATS}
     raw = ("trial.json", msgspec.json.encode(trial))
     return write_report(report, report.drill, charts, raw, directory)
 
 
-def picture(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:
+def make_chart(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:
     """The chart of a trial."""
     zero_ns = trial.outage.began_ns
     marks = ((0.0, "made slow"),)
@@ -147,7 +147,7 @@ def _verdict(look: JudgedAnswer | None, names: Iterable[str]) -> str:
 
 
 def _said(looks: Iterable[JudgedAnswer], names: tuple[str, ...]) -> tuple[str, ...]:
-    """What was named other than these flows, each once."""
+    """What was named other than these flows, without duplicates."""
     found = {
         f"{each.fault} {', '.join(each.subjects)}"
         for look in looks

@@ -1,4 +1,4 @@
-"""One run of a job under one scenario with one mode: what was done and everything it said."""
+"""One run of a job under one scenario in one mode, with all its records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 WARM_STEPS = 5
 """Windows of new connections open, caches fill; not measured."""
-_PATIENCE_S = 1.0
+_STEP_TIMEOUT_S = 1.0
 
 
 class NicFlapTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,17 +31,18 @@ class NicFlapTimes(msgspec.Struct, frozen=True, kw_only=True):
     before_ns: int = 4 * S
     after_ns: int = 6 * S
     limit_ns: int = 60 * S
-    """From the wish to end until a job counts as hung."""
+    """From the request to end until a job counts as hung."""
     start_s: float = START_TIMEOUT_S
     """Until every rank has taken its first steps."""
 
 
 class Outage(msgspec.Struct, frozen=True, kw_only=True):
-    """One fault as it was: begun to be brought about at `asked_ns`, in force at `began_ns`, and the
-    lab asked to end it at `ended_ns`.
+    """One fault: requested at `requested_ns`, in force at `began_ns`; the lab was asked to end it
+    at `ended_ns`.
 
-    To start a tool in a namespace takes 30 to 300 ms where a job has all processors, and nobody can
-    detect what has not happened. What the lab needs to end a fault counts against who recovers.
+    Starting a tool in a namespace takes 30 to 300 ms while a job uses all processors, and a fault
+    cannot be detected before it is in force. The time the lab needs to end a fault counts towards
+    the recovery.
     """
 
     kind: str
@@ -52,7 +53,7 @@ class Outage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NicFlapTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything of one run that figures are made from; instants are CLOCK_MONOTONIC."""
+    """All data of one run from which figures are made; instants are CLOCK_MONOTONIC."""
 
     name: str
     mode: str
@@ -63,7 +64,7 @@ class NicFlapTrial(msgspec.Struct, frozen=True, kw_only=True):
     began_ns: int
     """All ranks were warm: measuring starts."""
     fault_ns: tuple[int, int]
-    """First fault's start to last fault's end; without a fault the same time of day."""
+    """First fault's start to last fault's end; without a fault, the same interval."""
     outages: tuple[Outage, ...]
     wished_end_ns: int
     ended_ns: int
@@ -73,7 +74,7 @@ class NicFlapTrial(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool
     records: tuple[Record, ...]
     detect_ns: int | None = None
-    """From the first fault to Syntony's first verdict on a path; None: nothing says."""
+    """From the first fault to Syntony's first verdict on a path; None: not known."""
 
 
 def run_trial(
@@ -89,7 +90,7 @@ def run_trial(
     """Runs the job once.
 
     Args:
-        scenario: asked for once the job runs, so that it can hit what the job uses.
+        scenario: called once the job runs, so that it can hit the links that the job uses.
 
     Raises:
         RemoteError: the job did not start.
@@ -106,7 +107,7 @@ def run_trial(
         chosen = scenario()
         _until(began_ns + times.before_ns)
         first_ns = time.monotonic_ns()
-        outages = _strike(lab, chosen, first_ns, say)
+        outages = _inject_faults(lab, chosen, first_ns, say)
         fault_ns = (
             (outages[0].began_ns, outages[-1].ended_ns)
             if outages
@@ -114,13 +115,13 @@ def run_trial(
         )
         _until(fault_ns[1] + times.after_ns)
         wished_ns = time.monotonic_ns()
-        job.wish_end()
-        if not job.wait_end(_PATIENCE_S):
+        job.request_end()
+        if not job.wait_end(_STEP_TIMEOUT_S):
             say(f"{mode.title}: still in a step; waiting up to {times.limit_ns / S:.0f} s more")
             job.wait_end(times.limit_ns / S)
         hung, ended_ns = job.alive(), time.monotonic_ns()
         if hung:
-            # As they stood: what the others say of a rank that is being killed is our doing.
+            # Read before the kill: errors that other ranks report because of it must not count.
             records = job.records()
             job.kill()
             say(f"{mode.title}: hangs; ranks {', '.join(map(str, hung))} killed")
@@ -153,28 +154,28 @@ def _detected_ns(lab: Lab, outages: tuple[Outage, ...]) -> int | None:
     return None if known_ns is None else max(0, known_ns - outages[0].began_ns)
 
 
-def _strike(
+def _inject_faults(
     lab: Lab, scenario: Scenario, first_ns: int, say: Callable[[str], None]
 ) -> tuple[Outage, ...]:
-    """Carries the scenario out; returns when it is over."""
+    """Carry out the scenario; return when it is over."""
     outages = []
-    for blow in scenario.blows:
-        _until(first_ns + blow.after_ns)
-        if not blow.kind:
-            _until(first_ns + blow.after_ns + blow.for_ns)
+    for planned in scenario.faults:
+        _until(first_ns + planned.after_ns)
+        if not planned.kind:
+            _until(first_ns + planned.after_ns + planned.for_ns)
             continue
-        say(f"{blow.kind} {blow.target}")
-        fault = lab.inject(blow.kind, blow.target, blow.options)
+        say(f"{planned.kind} {planned.target}")
+        fault = lab.inject(planned.kind, planned.target, planned.options)
         try:
-            _until(fault.since_ns + blow.for_ns)
+            _until(fault.since_ns + planned.for_ns)
         finally:
             ended_ns = time.monotonic_ns()
             lab.clear(fault.id)
-        say(f"{blow.kind} {blow.target}: over after {(ended_ns - fault.since_ns) / S:.1f} s")
+        say(f"{planned.kind} {planned.target}: over after {(ended_ns - fault.since_ns) / S:.1f} s")
         outages.append(
             Outage(
-                kind=blow.kind,
-                target=blow.target,
+                kind=planned.kind,
+                target=planned.target,
                 requested_ns=fault.requested_ns,
                 began_ns=fault.since_ns,
                 ended_ns=ended_ns,

@@ -1,4 +1,4 @@
-"""What a drill over verbs needs: machines with RDMA ports, and NCCL's own transport to compare."""
+"""Requirements of drills over verbs: machines with RDMA ports, and NCCL's own transport."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ ELEMENTS = 16_384
 START_S = 300.0
 """Python alone takes ten seconds to start in an emulated machine that has a core of its own."""
 START_BESIDE_AGENTS_S = 900.0
-"""They take most of an emulated processor: on a machine of 2 cores at load 20 Python took 46 s to
-start there, `syntony run` more than 200."""
+"""Agents take most of an emulated processor: on 2 cores at load 20, Python took 46 s to start
+there, `syntony run` more than 200 s."""
 PROBE_INTERVAL_NS = 1 * S
 """Of these agents."""
 READY_S = 600.0
@@ -43,7 +43,7 @@ FIRST, NICER = ("nice", "-n", "-10"), 15
 starts for minutes. And the niceness that is added when its steps begin: ranks are idle most of the
 time, and late reports of an agent are discarded."""
 SLOW = "SYNTONY_NCCL_TIMEOUT=19"
-"""2.1 s a try: packets wait for long on a slow, crowded link, and are not lost."""
+"""2.1 s per try: on a slow, congested link packets wait long without being lost."""
 LIBRARY = "nvidia/nccl/lib/libnccl.so.2"
 """Where its wheels (`nvidia-nccl-cu13`) put it."""
 TABLE = "ncclNetIb"
@@ -58,7 +58,8 @@ def verbs_lab(
     agents: bool = False,
     classes: tuple[JobClass, ...] = (),
 ) -> Iterator[Lab]:
-    """A lab of machines, gone afterwards. Agents take most of an emulated processor from a job, and
+    """Yield a lab of virtual machines that is removed afterwards. Agents take most of an emulated
+    processor from a job, and
     the plug-in leaves rails on errors and port events without them.
 
     Raises:
@@ -87,8 +88,8 @@ def verbs_lab(
 
 
 def managed(job: str, rails: tuple[str, ...]) -> tuple[str, ...]:
-    """What is put before the command line of a job's ranks: the plug-in over these rails, under an
-    agent that knows the job by that name."""
+    """The prefix of a job's rank commands: the plug-in over these rails, under an agent that knows
+    the job by that name."""
     names = "+".join(rdma_name(rail) for rail in rails)
     return (*FIRST, *VERBS, SLOW, f"SYNTONY_NCCL_RAILS={names}",
             *MANAGED, job, "--nccl", "--no-nccl-profiler", "--")  # fmt: skip

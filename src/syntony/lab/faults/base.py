@@ -1,4 +1,4 @@
-"""What every fault is: apply, undo, a kind of target, declared options."""
+"""Base class of all faults: apply, undo, a kind of target, declared options."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from syntony.lab.daemons import Daemons
-    from syntony.lab.ports import Ports
+    from syntony.lab.ports import LabPorts
     from syntony.model import SyntheticClockSpec
 
 
 class TargetKind(enum.StrEnum):
-    """What a fault is done to."""
+    """The kind of object that a fault acts on."""
 
     LINK = "link"
     SWITCH = "switch"
     HOST = "host"
     CONTROLLER = "controller"
-    """There is one: it need not be named."""
+    """The one in charge: it is not named."""
     GATEWAY = "gateway"
 
 
-class Site(NamedTuple):
-    """What faults act on."""
+class FaultContext(NamedTuple):
+    """The parts of a lab that faults act on."""
 
     plan: LabPlan
-    ports: Ports
+    ports: LabPorts
     daemons: Daemons
     clocks: Mapping[str, SyntheticClockSpec]
     directory: Path
@@ -43,7 +43,7 @@ class Site(NamedTuple):
 
 
 class FaultOrder(NamedTuple):
-    """One fault as asked for: known to exist and to fit, options complete and parsed."""
+    """One requested fault, checked against the lab, with complete and parsed options."""
 
     kind: type[LabFault]
     target: str
@@ -60,7 +60,7 @@ class FaultOrder(NamedTuple):
 
 
 class LabFault(ABC):
-    """One active fault. `undo` leaves everything as if it had never been, and may be repeated."""
+    """One active fault. `undo` restores the state before it, and may be repeated."""
 
     name: ClassVar[str]
     target: ClassVar[TargetKind]
@@ -68,19 +68,19 @@ class LabFault(ABC):
     options: ClassVar[Mapping[str, str]] = {}
     """Option to its default; an empty default makes it required."""
 
-    def __init__(self, site: Site, number: int, order: FaultOrder) -> None:
+    def __init__(self, site: FaultContext, number: int, order: FaultOrder) -> None:
         self.site = site
         self.number = number
         self.order = order
 
     @classmethod
-    def natural_ns(cls, order: FaultOrder) -> int:  # noqa: ARG003 - most kinds have none
+    def own_duration_ns(cls, order: FaultOrder) -> int:  # noqa: ARG003 - most kinds have none
         """How long it lasts by itself; 0: until cleared."""
         return 0
 
     @classmethod  # noqa: B027 - most kinds have nothing to add
     def check(cls, plan: LabPlan, order: FaultOrder) -> None:
-        """What only this kind can tell about an order. Raises `UsageError`."""
+        """Checks specific to this kind of fault. Raises `UsageError`."""
 
     @abstractmethod
     def apply(self) -> None:
@@ -96,22 +96,22 @@ class LabFault(ABC):
         return self.site.plan.link(self.order.target)
 
 
-class Passing(NamedTuple):
-    """Packets of one direction of a link, as the switch `port.node` sees them."""
+class LinkPackets(NamedTuple):
+    """Packets of one direction of a link, matched in the switch `port.node`."""
 
     port: Port
     inwards: bool
-    """They come in by `port`; else they leave by it."""
+    """They arrive at `port`; otherwise they leave by it."""
 
 
-def passing(link: Link, direction: str) -> tuple[Passing, ...]:
+def link_packets(link: Link, direction: str) -> tuple[LinkPackets, ...]:
     """The packets of `link` ``from`` its first end, ``to`` it, or ``both``.
 
-    Seen where a host's own sends do not notice: in the leaf of a NIC, in the leaf of a fabric link.
+    Matched in the leaf, for NICs and fabric links alike, so that sends on a host still succeed.
     """
     fabric = link.kind is LinkKind.FABRIC
     port = link.a if fabric else link.b
-    ways = {"from": Passing(port, not fabric), "to": Passing(port, fabric)}
+    ways = {"from": LinkPackets(port, not fabric), "to": LinkPackets(port, fabric)}
     return tuple(ways.values()) if direction == "both" else (ways[direction],)
 
 
@@ -197,4 +197,4 @@ OPTIONS: Mapping[str, Callable[[str], int | float | str]] = {
     "sport": _between(1, 65535),
     "dport": _between(1, 65535),
 }
-"""How each option is read; the same word means the same thing in every kind."""
+"""The parser of each option; an option means the same in every kind of fault."""

@@ -1,4 +1,4 @@
-"""The list of fault kinds, and reading an order for one. Pure."""
+"""The list of fault kinds, and the parser of fault requests. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from syntony.lab.faults.base import OPTIONS, FaultOrder, LabFault, TargetKind
 from syntony.lab.faults.clocks import ClockDrift, ClockStep
 from syntony.lab.faults.identities import CertRevoke, CertRotate, KeyRotate
 from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
-from syntony.lab.faults.packets import Blackhole, Loss
+from syntony.lab.faults.packets import Blackhole, PacketLoss
 from syntony.lab.faults.processes import (
     AgentKill,
     AgentStop,
@@ -24,7 +24,7 @@ from syntony.lab.faults.processes import (
     TelemetryKill,
     TelemetryStop,
 )
-from syntony.lab.faults.shaping import Delay, FlowRate, Rate
+from syntony.lab.faults.shaping import AddedDelay, FlowRate, ReducedRate
 from syntony.lab.faults.wiring import Mtu, RailSwap
 from syntony.lab.plan import CONTROLLER
 from syntony.lab.state import is_gateway
@@ -35,16 +35,38 @@ if TYPE_CHECKING:
     from syntony.lab.plan import LabPlan
 
 _ALL: tuple[type[LabFault], ...] = (
-    LinkDown, Flap, SwitchDown, Blackhole, Loss, Delay, Rate, FlowRate, Mtu, RailSwap, AgentKill,
-    AgentStop, ReactorKill, ReactorStop, TelemetryKill, TelemetryStop, CpuHog, ClockStep,
-    ClockDrift, CertRevoke, CertRotate, ControllerKill, ControllerPause, GatewayKill, GatewayPause,
+    LinkDown,
+    Flap,
+    SwitchDown,
+    Blackhole,
+    PacketLoss,
+    AddedDelay,
+    ReducedRate,
+    FlowRate,
+    Mtu,
+    RailSwap,
+    AgentKill,
+    AgentStop,
+    ReactorKill,
+    ReactorStop,
+    TelemetryKill,
+    TelemetryStop,
+    CpuHog,
+    ClockStep,
+    ClockDrift,
+    CertRevoke,
+    CertRotate,
+    ControllerKill,
+    ControllerPause,
+    GatewayKill,
+    GatewayPause,
     KeyRotate,
-)  # fmt: skip
+)
 KINDS: Mapping[str, type[LabFault]] = {kind.name: kind for kind in _ALL}
 
 
 def parse_order(plan: LabPlan, kind: str, target: str, options: Mapping[str, str]) -> FaultOrder:
-    """What the user wrote, checked against this lab.
+    """Parse what the user wrote and check it against this lab.
 
     Raises:
         UsageError: an unknown kind, target or option, or a value that does not fit; with the

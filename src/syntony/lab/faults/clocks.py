@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from syntony.io.clocks import SyntheticClock
 
-AHEAD_NS = 20 * MS
-"""The step takes place this much after it was ordered: every process knows of it by then."""
+LEAD_TIME_NS = 20 * MS
+"""Time from the request to the step: every process has read it from the tape by then."""
 
 
 class _ClockFault(LabFault):
@@ -37,16 +37,16 @@ class _ClockFault(LabFault):
         from syntony.io.clocks import SyntheticClock
 
         host = self.order.target
-        at_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) + AHEAD_NS
+        at_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) + LEAD_TIME_NS
         self._adjust(SyntheticClock(host, self.site.clocks[host]), at_ns, sign)
 
     @abstractmethod
     def _adjust(self, clock: SyntheticClock, at_ns: int, sign: int) -> None:
-        """From a machine instant on; with `sign` -1 it is taken back."""
+        """Adjust from a machine instant on; with `sign` -1 revert it."""
 
 
 class ClockStep(_ClockFault):
-    """What `date -s` or a restored virtual machine does to CLOCK_REALTIME."""
+    """A step of CLOCK_REALTIME, as by `date -s` or a restored virtual machine."""
 
     name = "clock-step"
     meaning = "the host's clock jumps by --by (10ms, -300us), and back at the end"
@@ -57,7 +57,7 @@ class ClockStep(_ClockFault):
 
 
 class ClockDrift(_ClockFault):
-    """What a change of temperature or a wrong discipline does to the rate of a clock."""
+    """A change of a clock's rate, as by temperature or wrong discipline."""
 
     name = "clock-drift"
     meaning = "the host's clock runs --ppm (100, -50) faster, and at its own rate again at the end"

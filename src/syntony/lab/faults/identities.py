@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
-from syntony.lab.faults.base import FaultOrder, LabFault, Site, TargetKind
+from syntony.lab.faults.base import FaultContext, FaultOrder, LabFault, TargetKind
 from syntony.lab.provision import TLS, issue_agent
 from syntony.lab.state import socket_in_charge
 from syntony.model import S
@@ -16,7 +16,7 @@ _TIMEOUT_NS = 5 * S
 _BY = "lab fault"
 
 
-class _OfCertificate(LabFault):
+class _CertificateFault(LabFault):
     target = TargetKind.HOST
 
     def _serial(self) -> str:
@@ -33,8 +33,8 @@ class _OfCertificate(LabFault):
         ask(_socket(self.site), command, timeout_ns=_TIMEOUT_NS)
 
 
-class CertRevoke(_OfCertificate):
-    """The agent is cut, and cannot come back."""
+class CertRevoke(_CertificateFault):
+    """The agent is disconnected and cannot reconnect."""
 
     name = "cert-revoke"
     meaning = "the certificate of the host's agent is revoked; at the end it gets a new one"
@@ -46,14 +46,14 @@ class CertRevoke(_OfCertificate):
         self._issue()
 
 
-class CertRotate(_OfCertificate):
-    """The agent goes on with another certificate and key."""
+class CertRotate(_CertificateFault):
+    """The agent continues with a new certificate and key."""
 
     name = "cert-rotate"
     meaning = "the agent's certificate and key are replaced, the old ones revoked"
 
     @classmethod
-    def natural_ns(cls, order: FaultOrder) -> int:  # noqa: ARG003 - the signature of all kinds
+    def own_duration_ns(cls, order: FaultOrder) -> int:  # noqa: ARG003 - the signature of all kinds
         return 1 * S
 
     def apply(self) -> None:
@@ -66,14 +66,14 @@ class CertRotate(_OfCertificate):
 
 
 class KeyRotate(LabFault):
-    """All hosts go on with other probe keys."""
+    """All hosts switch to new probe keys."""
 
     name = "key-rotate"
     target = TargetKind.CONTROLLER
     meaning = "the fleet's probe keys are replaced while probes are under way"
 
     @classmethod
-    def natural_ns(cls, order: FaultOrder) -> int:  # noqa: ARG003 - the signature of all kinds
+    def own_duration_ns(cls, order: FaultOrder) -> int:  # noqa: ARG003 - the signature of all kinds
         return 1 * S
 
     def apply(self) -> None:
@@ -84,5 +84,5 @@ class KeyRotate(LabFault):
         """The new keys stay."""
 
 
-def _socket(site: Site) -> str:
+def _socket(site: FaultContext) -> str:
     return f"unix:{socket_in_charge(site.directory)}"

@@ -11,9 +11,9 @@ from syntony.errors import UsageError
 from syntony.lab.faults.base import FaultOrder, LabFault, TargetKind
 from syntony.lab.plan import LabPlan, Link, LinkKind, Port
 
-TURN_ROOM_NS = 100_000_000
-LAST_ROOM_NS = 1_000_000_000
-"""What one turn may take beyond its period, and the last one beyond that."""
+CYCLE_MARGIN_NS = 100_000_000
+FINAL_MARGIN_NS = 1_000_000_000
+"""How much longer than its period one cycle may take, and the last one beyond that."""
 
 
 def _end(link: Link, order: FaultOrder) -> Port:
@@ -27,7 +27,7 @@ def _end(link: Link, order: FaultOrder) -> Port:
     return ends[side]
 
 
-class _Carrier(LabFault):
+class _CarrierFault(LabFault):
     """A fault on one end of one link."""
 
     target = TargetKind.LINK
@@ -41,7 +41,7 @@ class _Carrier(LabFault):
         return _end(self.link, self.order)
 
 
-class LinkDown(_Carrier):
+class LinkDown(_CarrierFault):
     """``ip link set down`` at one end; the other end loses carrier."""
 
     name = "link-down"
@@ -74,7 +74,7 @@ class SwitchDown(LabFault):
         self.site.ports.release(self.number, self._ports)
 
 
-class Flap(_Carrier):
+class Flap(_CarrierFault):
     """Down for `duty` of every `period`, `count` times (0: until cleared)."""
 
     name = "flap"
@@ -85,16 +85,17 @@ class Flap(_Carrier):
     _turning: asyncio.Task[None] | None = None
 
     @classmethod
-    def natural_ns(cls, order: FaultOrder) -> int:
-        """All turns and some room: on a busy machine they take longer, and none is cut off."""
+    def own_duration_ns(cls, order: FaultOrder) -> int:
+        """All cycles plus a margin: on a busy machine they take longer, and none must be cut
+        off."""
         count = order.integer("count")
-        return count * (order.integer("period") + TURN_ROOM_NS) + LAST_ROOM_NS if count else 0
+        return count * (order.integer("period") + CYCLE_MARGIN_NS) + FINAL_MARGIN_NS if count else 0
 
     def apply(self) -> None:
         port = self.port
-        self._turning = asyncio.get_running_loop().create_task(self._turn(port))
+        self._turning = asyncio.get_running_loop().create_task(self._cycle(port))
 
-    async def _turn(self, port: Port) -> None:
+    async def _cycle(self, port: Port) -> None:
         period_s = self.order.integer("period") / 1e9
         down_s = period_s * float(self.order.values["duty"])
         count = self.order.integer("count")

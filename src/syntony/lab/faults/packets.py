@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from syntony.lab import netns
-from syntony.lab.faults.base import LabFault, Passing, TargetKind, passing
+from syntony.lab.faults.base import LabFault, LinkPackets, TargetKind, link_packets
 
 _MODULUS = 100_000
 """`nft numgen` counts in thousandths of a percent."""
@@ -14,13 +14,13 @@ _RAW_PRIORITY = -300
 """Before connection tracking and everything else (netfilter's NF_IP_PRI_RAW)."""
 
 
-class _Dropping(LabFault):
+class _PacketDrop(LabFault):
     """Packets of one link dropped in its switch; each fault has its own nft table."""
 
     target = TargetKind.LINK
 
     def condition(self) -> str:
-        """Which of the packets are dropped, as an nft expression; empty: all."""
+        """The nft expression of the packets to drop; empty: all."""
         return ""
 
     @property
@@ -28,8 +28,8 @@ class _Dropping(LabFault):
         return f"fault{self.number}"
 
     @property
-    def _places(self) -> tuple[Passing, ...]:
-        return passing(self.link, self.order.text("direction"))
+    def _places(self) -> tuple[LinkPackets, ...]:
+        return link_packets(self.link, self.order.text("direction"))
 
     def apply(self) -> None:
         chains = "".join(_chain(place, self.condition()) for place in self._places)
@@ -43,8 +43,8 @@ class _Dropping(LabFault):
         netns.tool(node, ["nft", "-f", "-"], text)
 
 
-def _chain(place: Passing, condition: str) -> str:
-    """Neighbour discovery passes: ARP, which nft's inet family never sees, passes as well."""
+def _chain(place: LinkPackets, condition: str) -> str:
+    """Neighbour discovery passes, as ARP does, which nft's inet family never sees."""
     name, hook, match = ("in", "prerouting", "iifname") if place.inwards else (
         "out", "forward", "oifname",
     )  # fmt: skip
@@ -57,7 +57,7 @@ def _chain(place: Passing, condition: str) -> str:
     )
 
 
-class Blackhole(_Dropping):
+class Blackhole(_PacketDrop):
     """Everything is dropped, one way or both."""
 
     name = "blackhole"
@@ -65,7 +65,7 @@ class Blackhole(_Dropping):
     options: ClassVar[Mapping[str, str]] = {"direction": "both"}
 
 
-class Loss(_Dropping):
+class PacketLoss(_PacketDrop):
     """A random share is dropped."""
 
     name = "loss"

@@ -1,4 +1,5 @@
-"""Faults of hosts: an agent or the controller dies or stops, something eats the processor."""
+"""Faults of processes: an agent, gateway or controller dies or stops, or a host's processor is
+busy."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from syntony.lab.daemons import reactor_name, telemetry_name
-from syntony.lab.faults.base import FaultOrder, LabFault, Site, TargetKind
+from syntony.lab.faults.base import FaultContext, FaultOrder, LabFault, TargetKind
 from syntony.lab.state import socket_in_charge
 
 
-class _OfDaemons(LabFault):
+class _DaemonFault(LabFault):
     target = TargetKind.HOST
     of: ClassVar[tuple[Callable[[str], str], ...]] = (reactor_name, telemetry_name)
     """Which daemons of the target: names them."""
@@ -24,7 +25,7 @@ class _OfDaemons(LabFault):
             act(self.number, name)
 
 
-class AgentKill(_OfDaemons):
+class AgentKill(_DaemonFault):
     """SIGKILL, and no restart until undone."""
 
     name = "agent-kill"
@@ -37,7 +38,7 @@ class AgentKill(_OfDaemons):
         self.each(self.site.daemons.release)
 
 
-class AgentStop(_OfDaemons):
+class AgentStop(_DaemonFault):
     """SIGSTOP, then SIGCONT."""
 
     name = "agent-stop"
@@ -82,12 +83,12 @@ class TelemetryStop(AgentStop):
     of = (telemetry_name,)
 
 
-class _OfController(_OfDaemons):
-    """The one in charge when the fault begins."""
+class _ControllerFault(_DaemonFault):
+    """A fault of the controller that is in charge when the fault begins."""
 
     target = TargetKind.CONTROLLER
 
-    def __init__(self, site: Site, number: int, order: FaultOrder) -> None:
+    def __init__(self, site: FaultContext, number: int, order: FaultOrder) -> None:
         super().__init__(site, number, order)
         self._in_charge = socket_in_charge(site.directory).stem
 
@@ -95,22 +96,22 @@ class _OfController(_OfDaemons):
         return (self._in_charge,)
 
 
-class ControllerKill(_OfController, AgentKill):
+class ControllerKill(_ControllerFault, AgentKill):
     """The same to the controller."""
 
     name = "controller-kill"
     meaning = "the controller in charge is killed, and started again at the end"
 
 
-class ControllerPause(_OfController, AgentStop):
+class ControllerPause(_ControllerFault, AgentStop):
     """The same to the controller."""
 
     name = "controller-pause"
     meaning = "the controller in charge is frozen (SIGSTOP)"
 
 
-class _OfGateway(_OfDaemons):
-    """The one that is named."""
+class _GatewayFault(_DaemonFault):
+    """A fault of the gateway that is named."""
 
     target = TargetKind.GATEWAY
 
@@ -118,14 +119,14 @@ class _OfGateway(_OfDaemons):
         return (self.order.target,)
 
 
-class GatewayKill(_OfGateway, AgentKill):
+class GatewayKill(_GatewayFault, AgentKill):
     """The same to a gateway."""
 
     name = "gateway-kill"
     meaning = "the gateway is killed, and started again at the end"
 
 
-class GatewayPause(_OfGateway, AgentStop):
+class GatewayPause(_GatewayFault, AgentStop):
     """The same to a gateway."""
 
     name = "gateway-pause"
@@ -140,7 +141,7 @@ class CpuHog(LabFault):
     meaning = "--procs busy loops compete with the host's agent"
     options: ClassVar[Mapping[str, str]] = {"procs": "1"}
 
-    def __init__(self, site: Site, number: int, order: FaultOrder) -> None:
+    def __init__(self, site: FaultContext, number: int, order: FaultOrder) -> None:
         super().__init__(site, number, order)
         self._hogs: list[subprocess.Popen[bytes]] = []
 

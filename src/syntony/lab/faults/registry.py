@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from syntony.errors import SyntonyError, UsageError
-from syntony.lab.faults.base import FaultOrder, LabFault, Site
+from syntony.lab.faults.base import FaultContext, FaultOrder, LabFault
 from syntony.lab.messages import FaultStatus
 
 
@@ -24,17 +24,17 @@ class _Active(msgspec.Struct):
 class Registry:
     """Every active fault of one lab."""
 
-    def __init__(self, site: Site, note: Callable[[str], None]) -> None:
+    def __init__(self, site: FaultContext, note: Callable[[str], None]) -> None:
         self._site = site
         self._note = note
         self._active: dict[int, _Active] = {}
         self._last = 0
 
     def inject(self, order: FaultOrder, for_ns: int = 0) -> FaultStatus:
-        """Applies a fault, for `for_ns` or (0) until cleared.
+        """Apply a fault for `for_ns`, or until cleared (0).
 
         Raises:
-            SyntonyError: it could not be applied; nothing of it is left.
+            SyntonyError: it could not be applied, and was undone.
         """
         self._last += 1
         fault = order.kind(self._site, self._last, order)
@@ -44,8 +44,8 @@ class Registry:
         except SyntonyError:
             fault.undo()
             raise
-        now_ns = time.monotonic_ns()  # before anything else: what detects it is measured from here
-        spans = [span for span in (for_ns, order.kind.natural_ns(order)) if span]
+        now_ns = time.monotonic_ns()  # first: detection times are measured from here
+        spans = [span for span in (for_ns, order.kind.own_duration_ns(order)) if span]
         active = _Active(fault, requested_ns, now_ns, now_ns + min(spans) if spans else None)
         if spans:
             loop = asyncio.get_running_loop()
@@ -55,7 +55,7 @@ class Registry:
         return _status(active, now_ns)
 
     def clear(self, number: int) -> tuple[int, ...]:
-        """Ends one fault, or all (0), and says which.
+        """End one fault, or all (0); return which.
 
         Raises:
             UsageError: there is no such fault.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from syntony.lab.plan import LabPlan
 
 
-class Delay(LabFault):
+class AddedDelay(LabFault):
     """Packets take longer by a constant, one way or both."""
 
     name = "delay"
@@ -25,7 +25,7 @@ class Delay(LabFault):
 
     @property
     def _spots(self) -> tuple[RelaySpot, ...]:
-        """A fabric link's packets are caught where they come in, a NIC's in its leaf."""
+        """A fabric link's packets are delayed where they arrive, a NIC's in its leaf."""
         link = self.link
         ways = {"from": RelaySpot(link.b, None), "to": RelaySpot(link.b, link.a)}
         if link.kind is LinkKind.FABRIC:
@@ -42,7 +42,7 @@ class Delay(LabFault):
             self.site.ports.undelay(self.number, spot)
 
 
-class Rate(LabFault):
+class ReducedRate(LabFault):
     """Both ends of a link are shaped to less."""
 
     name = "rate"

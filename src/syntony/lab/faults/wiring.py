@@ -1,4 +1,4 @@
-"""Mistakes of anyone who built the host: a NIC with another MTU, rails in the wrong order."""
+"""Wiring and configuration mistakes: a NIC with another MTU, rails in the wrong order."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     python -m syntony.lab.jobs.builtin all-reduce RANK PORT ELEMENTS ADDRESS…
 
 Ends when a line (or the end) arrives on standard input: every rank then ends after the same step,
-because rank 0's wish travels with the data.
+because rank 0's vote to end travels with the data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from syntony.errors import SyntonyError
 from syntony.lab.jobs import collectives, content, records
-from syntony.lab.jobs.mesh import RankMesh, meet
+from syntony.lab.jobs.mesh import RankMesh, connect_all
 from syntony.model import S
 
 if TYPE_CHECKING:
@@ -31,37 +31,37 @@ if TYPE_CHECKING:
     Peers = RankMesh | NcclMesh
 
 _GRACE_S = 5.0
-"""After the end of standard input the process ends, whatever hangs."""
+"""The process ends this long after the end of standard input, even if something hangs."""
 
 
 class Rank:
-    """One rank's steps. `wish` is read at the start of each: rank 0's ends the job."""
+    """The steps of one rank. `end_requested` is read at the start of each; rank 0 ends the job."""
 
-    def __init__(self, mesh: Peers, data: content.Content, wish: threading.Event) -> None:
+    def __init__(self, mesh: Peers, data: content.Content, end_requested: threading.Event) -> None:
         self._mesh = mesh
         self._data = data
-        self._wish = wish
+        self._wish = end_requested
 
     def all_reduce(self, step: int, spoil: bool) -> tuple[int, bool]:
         """Wrong elements, and whether this was the last step. `spoil` plants a wrong number."""
         rank = self._mesh.rank
-        buffer = np.append(self._data.give(rank, step), self._vote())
+        buffer = np.append(self._data.contribution(rank, step), self._vote())
         if spoil:
             buffer[len(buffer) // 2] ^= 1
         collectives.ring_all_reduce(self._mesh.exchange, buffer, rank, self._data.ranks)
-        return content.wrong(buffer[:-1], self._data.sum(step)), bool(buffer[-1])
+        return content.count_wrong(buffer[:-1], self._data.sum(step)), bool(buffer[-1])
 
     def all_to_all(self, step: int, spoil: bool) -> tuple[int, bool]:
         """As `all_reduce`."""
         rank, ranks = self._mesh.rank, self._data.ranks
-        vote = self._vote()  # once: all are to hear the same
+        vote = self._vote()  # read once: all ranks must get the same vote
         out = [np.append(self._data.send(rank, dst, step), vote) for dst in range(ranks)]
         if spoil:
             out[(rank + 1) % ranks][0] ^= 1
         into = [np.empty_like(share) for share in out]
         collectives.all_to_all(self._mesh.exchange, out, into, rank)
         bad = sum(
-            content.wrong(share[:-1], self._data.send(src, rank, step))
+            content.count_wrong(share[:-1], self._data.send(src, rank, step))
             for src, share in enumerate(into)
         )
         return bad, bool(into[0][-1])
@@ -69,13 +69,15 @@ class Rank:
     def gather(self, step: int, spoil: bool) -> tuple[int, bool]:
         """As `all_reduce`; rank 0 alone has something to check."""
         rank, ranks, vote = self._mesh.rank, self._data.ranks, self._vote()
-        out = self._data.give(rank, step)
+        out = self._data.contribution(rank, step)
         if spoil:
             out[len(out) // 2] ^= 1
         into = [np.empty_like(out) for _ in range(ranks)]
         collectives.gather(self._mesh.exchange, out, into, vote, rank)
         checked = range(1, ranks) if rank == 0 else ()
-        bad = sum(content.wrong(into[src], self._data.give(src, step)) for src in checked)
+        bad = sum(
+            content.count_wrong(into[src], self._data.contribution(src, step)) for src in checked
+        )
         return bad, bool(vote[0])
 
     def _vote(self) -> NDArray[np.uint32]:
@@ -97,22 +99,22 @@ def run(rank: Rank, collective: str, number: int, spoil_at: int | None, pause_ns
         try:
             wrong, last = turn(step, step == spoil_at)
         except OSError as error:
-            _say(_failed(number, step, error))
+            _emit(_failed(number, step, error))
             return 3
         end_ns = time.monotonic_ns()
-        _say(
+        _emit(
             records.StepRecord(
                 rank=number, step=step, start_ns=start_ns, end_ns=end_ns, wrong=wrong
             )
         )
         step += 1
         if last:
-            _say(records.Done(rank=number, at_ns=time.monotonic_ns(), steps=step))
+            _emit(records.RankDone(rank=number, at_ns=time.monotonic_ns(), steps=step))
             return 0
 
 
-def _failed(rank: int, step: int, error: Exception) -> records.Failed:
-    return records.Failed(
+def _failed(rank: int, step: int, error: Exception) -> records.RankFailed:
+    return records.RankFailed(
         rank=rank,
         at_ns=time.monotonic_ns(),
         step=step,
@@ -121,17 +123,17 @@ def _failed(rank: int, step: int, error: Exception) -> records.Failed:
     )
 
 
-def _say(record: records.Record) -> None:
+def _emit(record: records.Record) -> None:
     sys.stdout.write(records.to_line(record))
     sys.stdout.flush()
 
 
-def _listen(wish: threading.Event) -> None:
-    """A line is a wish to end; the end of input means that nobody is left to wish."""
+def _listen(end_requested: threading.Event) -> None:
+    """A line requests the end; so does the end of input."""
     while line := os.read(0, 64):
         if line.strip():
-            wish.set()
-    wish.set()
+            end_requested.set()
+    end_requested.set()
     time.sleep(_GRACE_S)
     os._exit(4)
 
@@ -157,19 +159,19 @@ def main() -> int:
     parser.add_argument("--nice", type=int, default=0, help="this much nicer from step 0 on")
     requested = parser.parse_args()
     protocol = socket.IPPROTO_MPTCP if requested.mptcp else 0
-    wish = threading.Event()
-    threading.Thread(target=_listen, args=(wish,), daemon=True).start()
+    end_requested = threading.Event()
+    threading.Thread(target=_listen, args=(end_requested,), daemon=True).start()
     data = content.Content(len(requested.addresses), requested.elements)
     try:
-        sockets = meet(requested.rank, requested.addresses, requested.port, protocol)
+        sockets = connect_all(requested.rank, requested.addresses, requested.port, protocol)
         mesh = _over_nccl(sockets, requested.net, data) if requested.net else sockets
     except (OSError, SyntonyError) as error:
-        _say(_failed(requested.rank, -1, error))
+        _emit(_failed(requested.rank, -1, error))
         return 3
     os.nice(requested.nice)
     with mesh:
-        _say(records.Ready(rank=requested.rank, at_ns=time.monotonic_ns()))
-        turns = Rank(mesh, data, wish)
+        _emit(records.RankReady(rank=requested.rank, at_ns=time.monotonic_ns()))
+        turns = Rank(mesh, data, end_requested)
         return run(turns, requested.collective, requested.rank, requested.spoil, requested.pause_ns)
 
 

@@ -1,4 +1,4 @@
-"""Ring all-reduce and all-to-all on anything that can exchange bytes with other ranks."""
+"""Ring all-reduce, all-to-all and gather over any function that exchanges bytes between ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What ranks send and what must arrive, so that every result can be checked. Pure.
+"""The data that ranks send and the results they must get, so that every result can be checked.
+Pure.
 
 Integers modulo 2^32: sums are exact in any order, and one wrong bit anywhere stays wrong. Every
 (rank, step) has its own odd weight on a pseudo-random pattern that shifts with the step, so a
@@ -30,17 +31,17 @@ class Content:
         once = draw.integers(0, 1 << 32, elements, dtype=np.uint32)
         self._pattern = np.concatenate([once, once])
 
-    def give(self, rank: int, step: int) -> NDArray[np.uint32]:
-        """What `rank` puts into an all-reduce. (elements,)"""
+    def contribution(self, rank: int, step: int) -> NDArray[np.uint32]:
+        """The input of `rank` to an all-reduce. (elements,)"""
         return self._rolled(step) * _weight(rank, step)
 
     def sum(self, step: int) -> NDArray[np.uint32]:
-        """What every rank must get out of it. (elements,)"""
+        """The result that every rank must get. (elements,)"""
         total = np.uint32(sum(int(_weight(rank, step)) for rank in range(self.ranks)) % (1 << 32))
         return self._rolled(step) * total
 
     def send(self, src: int, dst: int, step: int) -> NDArray[np.uint32]:
-        """What `src` sends to `dst` in an all-to-all. (elements // ranks,)"""
+        """The data that `src` sends to `dst` in an all-to-all. (elements // ranks,)"""
         return self._share(step) * _weight(src * self.ranks + dst, step)
 
     def _share(self, step: int) -> NDArray[np.uint32]:
@@ -51,7 +52,7 @@ class Content:
         return self._pattern[at : at + self.elements]
 
 
-def wrong(found: NDArray[np.uint32], wanted: NDArray[np.uint32]) -> int:
+def count_wrong(found: NDArray[np.uint32], wanted: NDArray[np.uint32]) -> int:
     """How many elements differ."""
     return int(np.count_nonzero(found != wanted))
 

@@ -3,7 +3,8 @@
     python gloo.py ddp RANK RANKS ELEMENTS
 
 Needs torch and the standard library only, so that any interpreter that has torch can run it; it
-says what the built-in job says (`syntony.lab.jobs.records`). MASTER_ADDR, MASTER_PORT and
+prints the same records as the built-in job (`syntony.lab.jobs.records`). MASTER_ADDR, MASTER_PORT
+and
 GLOO_SOCKET_IFNAME are read by PyTorch. Ends when a line (or the end) arrives on standard input.
 """
 
@@ -29,31 +30,31 @@ FEATURES, BATCH = 256, 8
 RATE = 1e-3
 
 
-def say(event: str, rank: int, **more: object) -> None:
+def report_event(event: str, rank: int, **more: object) -> None:
     print(json.dumps({"event": event, "rank": rank, **more}), flush=True)
 
 
 class Collective:
     """Common to all: pattern, weights, rank 0's vote to end."""
 
-    def __init__(self, requested: argparse.Namespace, wish: threading.Event) -> None:
+    def __init__(self, requested: argparse.Namespace, end_requested: threading.Event) -> None:
         self.rank, self.ranks, self.elements = requested.rank, requested.ranks, requested.elements
-        self.spoil, self.wish = requested.spoil, wish
+        self.spoil, self.end_requested = requested.spoil, end_requested
         draw = torch.Generator().manual_seed(20_011)
         self.pattern = torch.randint(0, VALUES, (self.elements,), generator=draw).float()
 
     def vote(self) -> float:
-        return float(self.rank == 0 and self.wish.is_set())
+        return float(self.rank == 0 and self.end_requested.is_set())
 
-    def planted(self, step: int) -> float:
-        """What a test plants into this rank's data: 1 in one step."""
+    def planted_error(self, step: int) -> float:
+        """The error that a test adds to this rank's data: 1 in one step."""
         return float(step == self.spoil)
 
-    def turn(self, step: int) -> bool:
-        """One step; whether it was the last."""
+    def run_step(self, step: int) -> bool:
+        """Run one step; return whether it was the last."""
         raise NotImplementedError
 
-    def wrong(self, step: int) -> int:
+    def count_wrong(self, step: int) -> int:
         """How many elements of the result are wrong; not timed."""
         raise NotImplementedError
 
@@ -62,20 +63,20 @@ class Collective:
 
 
 class AllReduce(Collective):
-    def turn(self, step: int) -> bool:
-        mine = self.rolled(step) * (self.rank + 1 + step % 3) + self.planted(step)
+    def run_step(self, step: int) -> bool:
+        mine = self.rolled(step) * (self.rank + 1 + step % 3) + self.planted_error(step)
         self.data = torch.cat([mine, torch.tensor([self.vote()])])
         dist.all_reduce(self.data)
         return bool(self.data[-1] > 0)
 
-    def wrong(self, step: int) -> int:
+    def count_wrong(self, step: int) -> int:
         total = sum(rank + 1 + step % 3 for rank in range(self.ranks))
         return int((self.data[:-1] != self.rolled(step) * total).sum())
 
 
 class AllToAll(Collective):
-    def turn(self, step: int) -> bool:
-        share = self.rolled(step)[: self.elements // self.ranks] + self.planted(step)
+    def run_step(self, step: int) -> bool:
+        share = self.rolled(step)[: self.elements // self.ranks] + self.planted_error(step)
         vote = torch.tensor([self.vote()])
         weights = [self.rank * self.ranks + dst + 1 for dst in range(self.ranks)]
         out = torch.cat([torch.cat([share * weight, vote]) for weight in weights])
@@ -83,7 +84,7 @@ class AllToAll(Collective):
         dist.all_to_all_single(self.into, out)
         return bool(self.into.view(self.ranks, -1)[0, -1] > 0)
 
-    def wrong(self, step: int) -> int:
+    def count_wrong(self, step: int) -> int:
         share = self.rolled(step)[: self.elements // self.ranks]
         weights = torch.tensor([src * self.ranks + self.rank + 1.0 for src in range(self.ranks)])
         wanted = weights[:, None] * share[None, :]
@@ -93,8 +94,8 @@ class AllToAll(Collective):
 class Ddp(Collective):
     """Two layers with about `elements` parameters; gradients against those of the whole batch."""
 
-    def __init__(self, requested: argparse.Namespace, wish: threading.Event) -> None:
-        super().__init__(requested, wish)
+    def __init__(self, requested: argparse.Namespace, end_requested: threading.Event) -> None:
+        super().__init__(requested, end_requested)
         torch.manual_seed(7)
         hidden = max(1, self.elements // (2 * FEATURES + 1))
         self.model = torch.nn.Sequential(
@@ -105,14 +106,14 @@ class Ddp(Collective):
         draw = torch.Generator().manual_seed(11)
         self.batches = torch.randn(self.ranks, BATCH, FEATURES, generator=draw)
 
-    def turn(self, step: int) -> bool:
+    def run_step(self, step: int) -> bool:
         self.optimizer.zero_grad()
-        self.loss(self.ddp(self.batch(step)[self.rank] + self.planted(step))).backward()
+        self.loss(self.ddp(self.batch(step)[self.rank] + self.planted_error(step))).backward()
         vote = torch.tensor([self.vote()])
         dist.all_reduce(vote)
         return bool(vote[0] > 0)
 
-    def wrong(self, step: int) -> int:
+    def count_wrong(self, step: int) -> int:
         """Gradients that differ from the whole batch's by more than rounding; then trains."""
         parameters = list(self.model.parameters())
         whole = self.loss(self.model(self.batch(step).reshape(-1, FEATURES)))
@@ -135,11 +136,11 @@ class Ddp(Collective):
 KINDS = {"ddp": Ddp, "all-reduce": AllReduce, "all-to-all": AllToAll}
 
 
-def listen(wish: threading.Event) -> None:
+def listen(end_requested: threading.Event) -> None:
     while line := os.read(0, 64):
         if line.strip():
-            wish.set()
-    wish.set()
+            end_requested.set()
+    end_requested.set()
     time.sleep(GRACE_S)
     os._exit(4)
 
@@ -150,23 +151,25 @@ def run(rank: int, collective: Collective, pause_s: float) -> None:
         time.sleep(pause_s)
         start_ns = time.monotonic_ns()
         try:
-            last = collective.turn(step)
+            last = collective.run_step(step)
         except RuntimeError as error:  # what gloo raises for everything
             fail(rank, step, error)
         end_ns = time.monotonic_ns()
-        bad = collective.wrong(step)
-        say("step", rank, step=step, start_ns=start_ns, end_ns=end_ns, wrong=bad)
+        bad = collective.count_wrong(step)
+        report_event("step", rank, step=step, start_ns=start_ns, end_ns=end_ns, wrong=bad)
         step += 1
         if last:
-            say("done", rank, at_ns=time.monotonic_ns(), steps=step)
+            report_event("done", rank, at_ns=time.monotonic_ns(), steps=step)
             return
 
 
 def fail(rank: int, step: int, error: Exception) -> None:
     text = " ".join(str(error).split())
     lost = "imed out" in text or "onnection" in text or "peer" in text
-    say("failed", rank, at_ns=time.monotonic_ns(), step=step, error=text, connection_lost=lost)
-    os._exit(3)  # gloo's threads would wait for what will never come
+    report_event(
+        "failed", rank, at_ns=time.monotonic_ns(), step=step, error=text, connection_lost=lost
+    )
+    os._exit(3)  # gloo's threads would wait for ever
 
 
 def main() -> None:
@@ -178,18 +181,18 @@ def main() -> None:
     parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
     parser.add_argument("--pause-ns", type=int, default=0, help="before each step")
     requested = parser.parse_args()
-    wish = threading.Event()
-    threading.Thread(target=listen, args=(wish,), daemon=True).start()
+    end_requested = threading.Event()
+    threading.Thread(target=listen, args=(end_requested,), daemon=True).start()
     torch.set_num_threads(1)
     try:
         dist.init_process_group(
             "gloo", rank=requested.rank, world_size=requested.ranks, timeout=TIMEOUT
         )
-        collective = KINDS[requested.kind](requested, wish)
+        collective = KINDS[requested.kind](requested, end_requested)
         dist.barrier()
     except RuntimeError as error:
         fail(requested.rank, -1, error)
-    say("ready", requested.rank, at_ns=time.monotonic_ns())
+    report_event("ready", requested.rank, at_ns=time.monotonic_ns())
     run(requested.rank, collective, requested.pause_ns / 1e9)
     sys.stdout.flush()
     os._exit(0)  # a clean end of gloo waits for peers that may be gone already

@@ -1,7 +1,7 @@
 """One TCP connection between every two ranks, as collective libraries make them.
 
-Ordinary sockets and nothing else: no timeouts, no retries, no source address chosen. What a
-network failure does to this job it does to any program.
+Ordinary sockets and nothing else: no timeouts, no retries, no source address chosen. A network
+failure affects this job as it does any program.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 _HELLO = struct.Struct("!I")
-MEET_S = 300.0
-"""Until all ranks are there, as PyTorch waits for minutes: beside agents in emulated machines, at a
-load of 25, one started more than 30 s after the other."""
+CONNECT_TIMEOUT_S = 300.0
+"""How long to wait for all ranks (PyTorch waits for minutes): in emulated machines with agents, at
+a load of 25, one started more than 30 s after the other."""
 _RETRY_S = 0.05
 
 
@@ -98,7 +98,7 @@ def _advance(rank: int, left: dict[int, memoryview], by: int) -> None:
         del left[rank]
 
 
-def meet(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> RankMesh:
+def connect_all(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> RankMesh:
     """Connects to every lower rank and accepts every higher one.
 
     Args:
@@ -108,7 +108,7 @@ def meet(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> R
         protocol: of the sockets; 0 is TCP, `socket.IPPROTO_MPTCP` asks for multi-path itself.
 
     Raises:
-        OSError: an address cannot be used, or a rank was not there within `MEET_S`.
+        OSError: an address cannot be used, or a rank was not there within `CONNECT_TIMEOUT_S`.
     """
     family = socket.AF_INET6 if ":" in addresses[rank] else socket.AF_INET
     peers: dict[int, socket.socket] = {}
@@ -116,14 +116,14 @@ def meet(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> R
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         door.bind((addresses[rank], port))
         door.listen(len(addresses))
-        door.settimeout(MEET_S)
+        door.settimeout(CONNECT_TIMEOUT_S)
         for lower in range(rank):
-            own = _knock(family, protocol, (addresses[lower], port))
+            own = _connect_until_timeout(family, protocol, (addresses[lower], port))
             own.sendall(_HELLO.pack(rank))
             peers[lower] = own
         while len(peers) < len(addresses) - 1:
             own, _ = door.accept()
-            own.settimeout(MEET_S)
+            own.settimeout(CONNECT_TIMEOUT_S)
             (higher,) = _HELLO.unpack(own.recv(_HELLO.size, socket.MSG_WAITALL))
             peers[higher] = own
     for own in peers.values():
@@ -131,8 +131,8 @@ def meet(rank: int, addresses: Sequence[str], port: int, protocol: int = 0) -> R
     return RankMesh(rank, peers)
 
 
-def _knock(family: int, protocol: int, where: tuple[str, int]) -> socket.socket:
-    end_s = time.monotonic() + MEET_S
+def _connect_until_timeout(family: int, protocol: int, where: tuple[str, int]) -> socket.socket:
+    end_s = time.monotonic() + CONNECT_TIMEOUT_S
     while True:
         own = socket.socket(family, socket.SOCK_STREAM, protocol)
         try:

@@ -1,4 +1,4 @@
-"""The built-in job's mesh over an NCCL transport, called as NCCL calls it, without a GPU.
+"""The built-in job's mesh over an NCCL transport, called as by NCCL, without a GPU.
 
 Either the net plug-in that NCCL would load, or NCCL's own IB transport: a table of functions in its
 library that no symbol leads to from outside. Both are called by net ABI 11 or 12, whose calls are
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from syntony.errors import MissingError
-from syntony.lab.jobs.mesh import MEET_S
+from syntony.lab.jobs.mesh import CONNECT_TIMEOUT_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,9 +49,9 @@ _HANDLE, _ID = 128, 128
 _TAG = 7
 _HOST_MEMORY = 1
 _REST_S, _LONGEST_REST_S, _LONGER = 50e-6, 10e-3, 1.25
-"""Between looks at what is under way: a quarter longer each time while nothing moves, so that what
-takes long is noticed a fifth later at most. In an emulated machine a loop of looks would take the
-processor from those who are to make it move."""
+"""Pause between polls: a quarter longer each time while nothing completes, so that a long wait is
+noticed at most a fifth later. In an emulated machine a busy loop would take the processor from the
+processes that do the work."""
 _WARN = 2
 _MORE = 6
 _LOG = CFUNCTYPE(None, c_int, ctypes.c_ulong, c_char_p, c_int, c_char_p, *[c_ssize_t] * _MORE)
@@ -63,8 +63,8 @@ class TransportError(ConnectionError):
 
 
 def _log(level: int, _of: int, _file: bytes, _line: int, form: bytes, *values: int) -> None:
-    """Where a C function of many arguments is called, one that takes six more of the size of a
-    pointer finds them; `snprintf` uses those that the format names."""
+    """The log callback, which in C is variadic: it takes six more pointer-sized arguments, and
+    `snprintf` uses those that the format names."""
     text = ctypes.create_string_buffer(512)
     libc = ctypes.CDLL(None)
     libc.snprintf(text, c_size_t(len(text)), form, *map(c_ssize_t, values))
@@ -73,7 +73,7 @@ def _log(level: int, _of: int, _file: bytes, _line: int, form: bytes, *values: i
 
 
 class Transport:
-    """A loaded one, on one device of all the RDMA ports that it names.
+    """A loaded transport, on one device merged from all the RDMA ports that it lists.
 
     Args:
         name: of a plug-in, as ``NCCL_NET_PLUGIN`` has it, or ``LIBRARY@OFFSET``: of the table in
@@ -127,7 +127,7 @@ def _table(name: str) -> Any:
     version = c_int()
     if library.ncclGetVersion(byref(version)) or version.value < MIN_NCCL:
         raise OSError(f"NCCL has version {version.value}; the oldest that works is {MIN_NCCL}")
-    # It has read its environment after that.
+    # It has read its environment by then.
     if library.ncclGetUniqueId(ctypes.create_string_buffer(_ID)):
         raise OSError("NCCL does not start; NCCL_DEBUG=INFO says why")
     found = str(Path(path).resolve())
@@ -136,8 +136,8 @@ def _table(name: str) -> Any:
     return (pointer * _SLOTS).from_address(base + int(offset, 0))
 
 
-class _Way:
-    """To or from one peer: a connection and its registered memory."""
+class _Peer:
+    """A connection to or from one peer, and its registered memory."""
 
     def __init__(self, transport: Transport, comm: pointer, size: int) -> None:
         self.comm, self.size = comm, size
@@ -158,7 +158,7 @@ class NcclMesh:
 
     Raises:
         TransportError: a connection failed.
-        TimeoutError: a peer was not there within `MEET_S`.
+        TimeoutError: a peer was not there within `CONNECT_TIMEOUT_S`.
     """
 
     def __init__(self, mesh: RankMesh, transport: Transport, ranks: int, size: int) -> None:
@@ -191,13 +191,13 @@ class NcclMesh:
                     transport.call("accept", listeners[peer], byref(receives[peer]), byref(unused))
             return all(each.value for each in (*sends.values(), *receives.values()))
 
-        end_s = time.monotonic() + MEET_S
+        end_s = time.monotonic() + CONNECT_TIMEOUT_S
         while not connected():
             if time.monotonic() > end_s:
                 raise TimeoutError("a peer did not connect")
             time.sleep(_REST_S)
-        self._out = {peer: _Way(transport, comm, size) for peer, comm in sends.items()}
-        self._into = {peer: _Way(transport, comm, size) for peer, comm in receives.items()}
+        self._out = {peer: _Peer(transport, comm, size) for peer, comm in sends.items()}
+        self._into = {peer: _Peer(transport, comm, size) for peer, comm in receives.items()}
 
     def __enter__(self) -> Self:
         return self
@@ -243,7 +243,7 @@ class NcclMesh:
                 "receive", way.comm, 1, byref(data), byref(c_size_t(size)), byref(c_int(_TAG)),
                 byref(way.memory), byref(pointer()), byref(way.request),
             )  # fmt: skip
-        return self._is_done(way)
+        return self._is_complete(way)
 
     def _sent(self, peer: int, size: int) -> bool:
         way = self._out[peer]
@@ -251,9 +251,9 @@ class NcclMesh:
             self._transport.call(
                 "send", way.comm, way.data, size, _TAG, way.memory, None, byref(way.request)
             )
-        return self._is_done(way)
+        return self._is_complete(way)
 
-    def _is_done(self, way: _Way) -> bool:
+    def _is_complete(self, way: _Peer) -> bool:
         if not way.request.value:
             return False  # to be called again
         done, sizes = c_int(), (c_int * 8)()

@@ -1,4 +1,4 @@
-"""What a job's ranks say on standard output: one JSON line per event. Pure.
+"""The records that a job's ranks print on standard output: one JSON line per event. Pure.
 
 Instants are CLOCK_MONOTONIC of the machine, which all hosts of a lab share: the synthetic clocks
 are the agents', not the jobs'. Hosts that are virtual machines have clocks of their own.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready", tag_field="event"):
+class RankReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready", tag_field="event"):
     """A rank has all its connections."""
 
     rank: int
@@ -29,7 +29,7 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, tag="step", tag_fiel
     """Elements of the result that are not what they must be."""
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done", tag_field="event"):
+class RankDone(msgspec.Struct, frozen=True, kw_only=True, tag="done", tag_field="event"):
     """A rank ended because the job was asked to."""
 
     rank: int
@@ -37,7 +37,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done", tag_field="eve
     steps: int
 
 
-class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="event"):
+class RankFailed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field="event"):
     """A rank gave up."""
 
     rank: int
@@ -48,12 +48,12 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed", tag_field=
     """A connection was reset, timed out or closed by the peer; else something else went wrong."""
 
 
-Record = Ready | StepRecord | Done | Failed
+Record = RankReady | StepRecord | RankDone | RankFailed
 _decoder: msgspec.json.Decoder[Record] = msgspec.json.Decoder(Record)
 
 
 def parse_line(line: bytes) -> Record | None:
-    """A record, or None for anything else that a job's libraries print."""
+    """Parse a record; None for anything else that a job's libraries print."""
     try:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -68,11 +68,11 @@ def on_arrival_clock(said: Sequence[tuple[int, Record]]) -> list[Record]:
     Args:
         said: when each record was read, and the record.
     """
-    ahead_ns = min((read_ns - _told_ns(record) for read_ns, record in said), default=0)
+    ahead_ns = min((read_ns - _written_ns(record) for read_ns, record in said), default=0)
     return [_shifted(record, ahead_ns) for _, record in said]
 
 
-def _told_ns(record: Record) -> int:
+def _written_ns(record: Record) -> int:
     return record.end_ns if isinstance(record, StepRecord) else record.at_ns
 
 
@@ -85,5 +85,5 @@ def _shifted(record: Record, by_ns: int) -> Record:
 
 
 def to_line(record: Record) -> str:
-    """As it is written; ends with a newline."""
+    """The line of a record; ends with a newline."""
     return msgspec.json.encode(record).decode() + "\n"

@@ -1,4 +1,4 @@
-"""Starts a job's ranks in a lab's hosts, collects what they say, ends them."""
+"""Starts a job's ranks in a lab's hosts, collects their output, ends them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from typing import IO, TYPE_CHECKING, Self
 
 from syntony.errors import RemoteError
 from syntony.lab.jobs import programs
-from syntony.lab.jobs.records import Done, Failed, Record, StepRecord, on_arrival_clock, parse_line
+from syntony.lab.jobs.records import (
+    RankDone,
+    RankFailed,
+    Record,
+    StepRecord,
+    on_arrival_clock,
+    parse_line,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +32,7 @@ START_TIMEOUT_S = 90.0
 _LOOK_S = 0.02
 _TAIL_LINES = 50
 _LAST_WORDS_S = 5.0
-"""The end of a process is known before what it said last is read, on a busy machine by far."""
+"""How long to read on after a process has ended: on a busy machine its last output comes late."""
 
 
 class _Rank:
@@ -40,9 +47,9 @@ class _Rank:
             env=env,
             start_new_session=True,  # one signal reaches whatever the wrapper starts
         )
-        self.heard: list[tuple[int, Record]] = []
+        self.received: list[tuple[int, Record]] = []
         """With the instant at which it was read."""
-        self.said: deque[str] = deque(maxlen=_TAIL_LINES)
+        self.unparsed: deque[str] = deque(maxlen=_TAIL_LINES)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -50,15 +57,15 @@ class _Rank:
         for line in _pipe(self.process.stdout):
             record = parse_line(line)
             if record is None:
-                self.said.append(line.decode(errors="replace").rstrip())
+                self.unparsed.append(line.decode(errors="replace").rstrip())
             else:
-                self.heard.append((time.monotonic_ns(), record))
+                self.received.append((time.monotonic_ns(), record))
 
     def listen(self, timeout_s: float) -> None:
-        """Until everything it said is read, or time is up."""
+        """Wait until all its output is read, or time is up."""
         self._reader.join(timeout_s)
 
-    def wish_end(self) -> None:
+    def request_end(self) -> None:
         try:
             stream = _pipe(self.process.stdin)
             stream.write(b"end\n")
@@ -72,7 +79,7 @@ class _Rank:
         self.process.wait()
         self._reader.join()
         for stream in (self.process.stdin, self.process.stdout):
-            with suppress(BrokenPipeError):  # an unread wish to end
+            with suppress(BrokenPipeError):  # an unread request to end
                 _pipe(stream).close()
 
 
@@ -107,15 +114,15 @@ class LabJob:
         self.kill()
 
     def records(self) -> list[Record]:
-        """Everything said so far, rank by rank."""
+        """All records so far, rank by rank."""
         if self._own_clocks:
-            return [each for rank in self._ranks for each in on_arrival_clock(list(rank.heard))]
-        return [record for rank in self._ranks for _, record in list(rank.heard)]
+            return [each for rank in self._ranks for each in on_arrival_clock(list(rank.received))]
+        return [record for rank in self._ranks for _, record in list(rank.received)]
 
     def steps_done(self) -> int:
         """How many steps every rank has completed."""
         return min(
-            sum(isinstance(record, StepRecord) for _, record in list(rank.heard))
+            sum(isinstance(record, StepRecord) for _, record in list(rank.received))
             for rank in self._ranks
         )
 
@@ -128,29 +135,30 @@ class LabJob:
         return tuple(rank.process.pid for rank in self._ranks)
 
     def wait_steps(self, steps: int, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Until every rank has done so many.
+        """Wait until every rank has done so many.
 
         Raises:
-            RemoteError: a rank ended before, or time is up; with what it said last.
+            RemoteError: a rank ended before, or time is up; with its last output.
         """
 
         def enough() -> bool:
             if len(self.alive()) < len(self._ranks):
-                raise RemoteError(f"the job did not start: {self.complaint()}")
+                raise RemoteError(f"the job did not start: {self.last_output()}")
             return self.steps_done() >= steps
 
         if not _within(enough, timeout_s):
             raise RemoteError(
-                f"the job did not do {steps} steps within {timeout_s:.0f} s: {self.complaint()}"
+                f"the job did not do {steps} steps within {timeout_s:.0f} s: {self.last_output()}"
             )
 
-    def wish_end(self) -> None:
-        """Asks for the end after the step that comes next."""
+    def request_end(self) -> None:
+        """Ask the job to end after the next step."""
         for rank in self._ranks:
-            rank.wish_end()
+            rank.request_end()
 
     def wait_end(self, timeout_s: float) -> bool:
-        """Whether every rank has ended by itself within that time; its last words are heard."""
+        """Wait for every rank to end by itself and read its last output; return whether all did in
+        time."""
         ended = _within(lambda: not self.alive(), timeout_s)
         for rank in self._ranks:
             rank.listen(_LAST_WORDS_S if ended else 0)
@@ -160,24 +168,25 @@ class LabJob:
         for rank in self._ranks:
             rank.kill()
 
-    def complaint(self) -> str:
-        """What a rank that failed, or else any rank, said last."""
+    def last_output(self) -> str:
+        """The last output of a rank that failed, or else of any rank."""
         for record in self.records():
-            if isinstance(record, Failed):
+            if isinstance(record, RankFailed):
                 return f"rank {record.rank}: {record.error}"
         for number, rank in enumerate(self._ranks):
-            if rank.said:
-                return f"rank {number}: {rank.said[-1]}"
+            if rank.unparsed:
+                return f"rank {number}: {rank.unparsed[-1]}"
         return "it said nothing"
 
-    def said(self) -> list[str]:
-        """Lines that are no records, the last of every rank."""
-        return [line for rank in self._ranks for line in list(rank.said)]
+    def unparsed(self) -> list[str]:
+        """Lines that are not records, the last few of every rank."""
+        return [line for rank in self._ranks for line in list(rank.unparsed)]
 
     def finished(self) -> bool:
         """Every rank ended because it was asked to."""
         return all(
-            any(isinstance(record, Done) for _, record in list(rank.heard)) for rank in self._ranks
+            any(isinstance(record, RankDone) for _, record in list(rank.received))
+            for rank in self._ranks
         )
 
 

@@ -1,4 +1,4 @@
-"""Where PyTorch is, or how to get its CPU build: never the one with CUDA inside."""
+"""Finds PyTorch, or installs its CPU build: never the build with CUDA."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _ASK = (
     "import torch.distributed as d, sys; sys.exit(not (d.is_available() and d.is_gloo_available()))"
 )
 _ASK_TIMEOUT_S = 300.0
-"""Loading torch takes a busy machine minutes; only a hang takes longer."""
+"""Loading torch takes minutes on a busy machine; only a hang takes longer."""
 
 
 def candidates() -> tuple[str, ...]:
-    """Interpreters that may have torch, the likeliest first."""
+    """Interpreters that may have torch, the most likely first."""
     named = os.environ.get(VARIABLE)
     if named:
         return (named,)
@@ -61,8 +61,8 @@ def install_argv(*, named: bool = False) -> list[str]:
 def torch_or_plain_sockets(
     say: Callable[[str], None], with_torch: str = "ddp", without: str = "builtin"
 ) -> tuple[str, str, str]:
-    """Framework, kind and interpreter of the job to run where none was asked for: one of PyTorch's
-    if it is installed, otherwise one over plain sockets. Nothing is fetched."""
+    """Framework, kind and interpreter of the default job: PyTorch if it is installed, otherwise
+    plain sockets. Nothing is fetched."""
     try:
         return *by_name(with_torch), find_torch()
     except MissingError as error:

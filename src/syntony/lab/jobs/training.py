@@ -2,8 +2,8 @@
 
 Run by a launcher that sets RANK and WORLD_SIZE. Every rank appends a line for each step to
 `DIR/RANK.steps` (CLOCK_MONOTONIC in ns, step, loss in full), and at the end writes
-`DIR/RANK.sha256` of weights and optimizer state. It saves a checkpoint now and then and goes on
-from the last one, as programs do that are to survive a restart.
+`DIR/RANK.sha256` of weights and optimizer state. It saves checkpoints and resumes from the last
+one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Machines of a lab that boot."""
+"""Waits for a lab's machines to boot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def wait_for_machines(lab: Lab, say: Callable[[str], None]) -> None:
-    """Until every machine answers. Raises `MissingError`: one does not; with what it said last."""
+    """Wait until every machine answers. Raises `MissingError`: one does not; with its last
+    output."""
     hosts = lab.status().hosts
     say(f"{len(hosts)} machines boot")
     with ThreadPoolExecutor() as pool:

@@ -1,4 +1,4 @@
-"""What is said between a guest and those who run commands in it: frames over TCP."""
+"""The protocol for running commands in a guest: frames over TCP."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FrameKind(enum.IntEnum):
 
 
 class RunOrder(msgspec.Struct, frozen=True):
-    """What is to run."""
+    """A command to run in the guest."""
 
     argv: Annotated[list[str], msgspec.Meta(min_length=1)]
     env: dict[str, str]

@@ -1,8 +1,8 @@
-"""First program of a guest: its interfaces and RDMA devices, then commands for anyone who asks.
+"""The init program of a guest: sets up interfaces and RDMA devices, then serves commands.
 
     python -m syntony.lab.verbs.guest CONFIG
 
-Process 1 of the guest: it reaps what nobody waits for, and the guest ends with it.
+As process 1 it reaps orphans, and the guest ends with it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GuestNic(msgspec.Struct, frozen=True):
 
 
 class GuestConfig(msgspec.Struct, frozen=True):
-    """Everything that a guest makes of itself."""
+    """The configuration that a guest applies to itself."""
 
     host: str
     nics: tuple[GuestNic, ...]
@@ -127,7 +127,7 @@ async def _forward(
 
 
 async def _orders(process: asyncio.subprocess.Process, reader: asyncio.StreamReader) -> None:
-    """Input and signals; who asked and has gone takes the command with it."""
+    """Forward input and signals; if the client disconnects, the command is killed."""
     stdin = process.stdin
     try:
         while True:

@@ -1,4 +1,4 @@
-"""What a guest boots: Debian's kernel and a small initramfs, made once and kept.
+"""Builds and caches what a guest boots: Debian's kernel and a small initramfs.
 
 The guest's root is the machine's own file system, shared read-only, so that the same Python and the
 same Syntony run inside. Only the kernel and its modules come from a package, which is unpacked and
@@ -40,10 +40,10 @@ MODULES = (
     "sch_netem", "sch_tbf", "sch_fq", "sch_htb", "sch_prio", "sch_ingress", "cls_u32", "cls_flower",
     "cls_matchall", "cls_bpf", "act_mirred", "tcp_diag", "inet_diag", "udp_diag", "mptcp_diag",
 )  # fmt: skip
-"""With all they depend on; what the kernel has built in, or does not have, is passed over."""
+"""Loaded with their dependencies; those built into the kernel, or missing, are skipped."""
 ROOT_TAG, LAB_TAG = "root", "lab"
 GUESTS_OWN = ("/run", "/tmp", "/dev")  # noqa: S108 - names of what is hidden
-"""Trees that a guest has of its own; of all others it sees the host's."""
+"""Directories that a guest has for itself; all others are the host's."""
 INIT = f"""#!/bin/busybox sh
 /bin/busybox --install -s /bin
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev

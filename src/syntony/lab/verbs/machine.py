@@ -3,8 +3,8 @@
     ip netns exec h0 python -m syntony.lab.verbs.machine DIRECTORY h0
 
 Each port of the host is joined to a NIC of the guest, both ways and unchanged, by `tc` and a tap.
-The port's carrier becomes the NIC's, over QEMU's own socket, so that a pulled cable is a pulled
-cable for the guest too.
+The port's carrier becomes the NIC's, over QEMU's own socket, so that the guest sees a pulled cable
+too.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def guest_config(plan: LabPlan, host: str) -> GuestConfig:
 
 
 def qemu_argv(image: Image, directory: Path, plan: LabPlan, host: str, config: Path) -> list[str]:
-    """QEMU with software emulation: no /dev/kvm, no privilege but the taps."""
+    """QEMU with software emulation: needs no /dev/kvm, and no privilege except for the taps."""
     words = {"lab": str(directory), "python": sys.executable, "config": str(config)}
     append = ["console=ttyS0", "quiet", "panic=-1", "mitigations=off", "tsc=reliable"]
     append += ["no_timer_check"]  # on a busy machine the emulated timer looks broken
@@ -168,7 +168,7 @@ def main(directory: Path, host: str) -> int:
     ports = [link.a for link in plan.links_of(host)]
     config = directory / f"guest-{host}.json"
     config.write_bytes(msgspec.json.encode(guest_config(plan, host)))
-    # What is left over from a guest that died goes first.
+    # Remove what a guest that died left behind.
     netns.batch_forced(host, ["tc"], [f"qdisc del dev {port.name} clsact" for port in ports])
     netns.batch_forced(host, ["ip"], [f"link del {tap(port)}" for port in ports])
     ip, tc = join_lines(ports)
@@ -180,16 +180,16 @@ def main(directory: Path, host: str) -> int:
         qemu_argv(image, directory, plan, host, config), stdin=subprocess.DEVNULL
     )
     try:
-        _carry(qemu, Qmp(qmp_path(directory, host)), NamespaceLinkWatch(host), ports)
+        _copy_carrier(qemu, Qmp(qmp_path(directory, host)), NamespaceLinkWatch(host), ports)
     finally:
         qemu.kill()
     return qemu.wait()
 
 
-def _carry(
+def _copy_carrier(
     qemu: subprocess.Popen[bytes], monitor: Qmp, watch: NamespaceLinkWatch, ports: Sequence[Port]
 ) -> None:
-    """Gives each NIC of the guest its port's carrier until QEMU has ended."""
+    """Copy each port's carrier to its guest NIC until QEMU has ended."""
     names = {port.index: port.name for port in ports}
     known = dict.fromkeys(names, True)
     ended = os.pidfd_open(qemu.pid)

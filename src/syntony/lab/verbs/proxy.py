@@ -20,28 +20,29 @@ from syntony.lab.plan import CONTROLLER
 from syntony.lab.verbs.frames import CHUNK, PORT, FrameKind, RunOrder, frame, read
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-AWAY = 125
+GUEST_UNREACHABLE = 125
 """Exit status when the guest does not answer, or has died."""
 PATIENCE_S = 240.0
 """A guest boots in 10 s on an idle machine, in minutes at a load of 50 on two cores."""
 RETRY_S = 0.25
 SILENCE_S = 100
-"""After so long without an answer a guest is dead; one that boots again resets at once."""
+"""A guest that does not answer for this long is dead; one that has rebooted resets the
+connection."""
 PROBE_S = 10
 """Between two probes of an idle connection."""
 
 
 def guest_entry(address: str) -> tuple[str, ...]:
-    """What comes before a command that is to run in a guest; from inside a lab's world."""
+    """The prefix of a command that runs in a guest; used inside a lab's world."""
     return (*inside(CONTROLLER), sys.executable, "-m", "syntony.lab.verbs.proxy", address, "--")
 
 
 async def run(address: str, argv: list[str]) -> int:
-    """The command's exit status, or `AWAY`."""
+    """The command's exit status, or `GUEST_UNREACHABLE`."""
     connection = await _connect(address)
     if connection is None:
         print(f"guest {address} does not answer", file=sys.stderr)
-        return AWAY
+        return GUEST_UNREACHABLE
     reader, writer = connection
     order = RunOrder(argv, dict(os.environ), str(Path.cwd()))
     writer.write(frame(FrameKind.RUN, msgspec.json.encode(order)))
@@ -59,7 +60,7 @@ async def run(address: str, argv: list[str]) -> int:
                 _write(1 if kind is FrameKind.OUTPUT else 2, body)
     except (EOFError, OSError, ValueError):
         print(f"guest {address} has gone", file=sys.stderr)
-        return AWAY
+        return GUEST_UNREACHABLE
 
 
 def _limit_silence(connected: socket.socket) -> None:

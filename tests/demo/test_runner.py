@@ -15,11 +15,11 @@ from syntony.cli import run
 from syntony.cli._console import OutputConsole
 from syntony.cli.demo import exit_status
 from syntony.demo.claims import ActReport, DemoClaim
+from syntony.demo.runner import hold_until_interrupted, play
 from syntony.demo.screen import Screen, summary
 from syntony.demo.stage import Stage
-from syntony.demo.story import hold_lab, play
 from syntony.errors import MissingError, RemoteError, StoreError, SyntonyError
-from syntony.lab.messages import Event
+from syntony.lab.messages import LabEvent
 from syntony.lab.world import World
 
 HELD = DemoClaim(text="it holds", measured="yes", held=True)
@@ -117,11 +117,11 @@ def reported(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Names of the acts that would be played; each reports a held claim."""
     played: list[list[str]] = []
 
-    def tell(acts: dict[str, Any], _screen: Screen, **_how: object) -> tuple[ActReport, ...]:
+    def run_acts(acts: dict[str, Any], _screen: Screen, **_how: object) -> tuple[ActReport, ...]:
         played.append(list(acts))
         return tuple(ActReport(act=name, claims=(HELD,)) for name in acts)
 
-    monkeypatch.setattr("syntony.demo.story.tell", tell)
+    monkeypatch.setattr("syntony.demo.runner.run_acts", run_acts)
     return played
 
 
@@ -162,15 +162,15 @@ def test_nothing_is_fetched_unasked(
 
 
 def test_a_held_lab_says_where_its_console_is_until_ctrl_c(tmp_path: Path) -> None:
-    def events() -> Iterator[Event]:
-        yield Event(kind="note", text="h0 is down")
+    def events() -> Iterator[LabEvent]:
+        yield LabEvent(kind="note", text="h0 is down")
         raise KeyboardInterrupt
 
     out = io.StringIO()
     world = SimpleNamespace(
         directory=tmp_path, console_url="http://127.0.0.1:1/#token=first", events=events
     )
-    hold_lab(cast("World", world), Screen(Console(file=out, width=200)))
+    hold_until_interrupted(cast("World", world), Screen(Console(file=out, width=200)))
     said = out.getvalue()
     assert "http://127.0.0.1:1/#token=first" in said, "the controller is away: the first link"
     assert "h0 is down" in said

@@ -1,4 +1,4 @@
-"""Play the demo's acts on one lab and report on each, whatever becomes of the others."""
+"""Runs the demo's acts on one lab and reports on each, even if others fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 
 
-def tell(
+def run_acts(
     acts: Mapping[str, Callable[[Stage], tuple[DemoClaim, ...]]],
     screen: Screen,
     *,
@@ -23,7 +23,7 @@ def tell(
     report: Callable[[tuple[ActReport, ...]], None],
     hold: bool = False,
 ) -> tuple[ActReport, ...]:
-    """Bring up a lab, play the acts in order, take it down; one report per act.
+    """Bring up a lab, run the acts in order, take it down; return one report per act.
 
     Args:
         report: called with the reports, before the lab is taken down.
@@ -47,18 +47,18 @@ def tell(
             screen.say(f"the console: {world.console_url}")
             reports = tuple(play(name, act, stage) for name, act in acts.items())
         report(reports)
-        if hold and not stage.struck:
-            hold_lab(world, screen)
-    if hold and stage.struck:
+        if hold and not stage.lab_ended:
+            hold_until_interrupted(world, screen)
+    if hold and stage.lab_ended:
         screen.say("the last act ended its fleet; another one is coming up")
         with World(new_lab(name, spec), detach=False) as world:
             world.wait_ready()
-            hold_lab(world, screen)
+            hold_until_interrupted(world, screen)
     return reports
 
 
-def hold_lab(world: World, screen: Screen) -> None:
-    """Until Ctrl-C, or until the lab ends by itself."""
+def hold_until_interrupted(world: World, screen: Screen) -> None:
+    """Wait until Ctrl-C, or until the lab ends by itself."""
     url = world.console_url
     with suppress(SyntonyError):  # the first link may have been used; the controller may be away
         url = Lab(world.directory).console_url()
@@ -69,8 +69,8 @@ def hold_lab(world: World, screen: Screen) -> None:
 
 
 def play(name: str, act: Callable[[Stage], tuple[DemoClaim, ...]], stage: Stage) -> ActReport:
-    """Play one act. An error that has a name means that it could not run here; any other error is a
-    defect of ours, and a claim that failed."""
+    """Run one act. A `SyntonyError` means that it could not run here; any other error is a bug and
+    counts as a failed claim."""
     try:
         return ActReport(act=name, claims=act(stage))
     except SyntonyError as error:

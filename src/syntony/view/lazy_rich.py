@@ -1,6 +1,6 @@
-"""Rich's tables, texts and the like, loaded when the first is made: `--help` draws none.
+"""Rich's classes, imported on first use, so that `--help` does not load Rich.
 
-Use: `from syntony.view import drawn`, then `drawn.Table(…)`.
+Use: `from syntony.view import lazy_rich`, then `lazy_rich.Table(…)`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Group", "Progress", "RenderableType", "Table", "Text", "Tree", "escape"]
 
 _ELSEWHERE = {"Group": "console", "RenderableType": "console", "escape": "markup"}
-"""What is not in the module of its own name."""
+"""Names whose module in `rich` is not called like them."""
 
 
 def __getattr__(name: str) -> object:
