@@ -20,11 +20,11 @@ from syntony.api.gateway_app import GatewayApi
 from syntony.api.observed import Observed
 from syntony.api.routes import ROUTES
 from syntony.controller import gateways as gateways_module
-from syntony.controller.access_tokens import ToldAccess, csrf_token
+from syntony.controller.access_tokens import ReplicatedAccess, csrf_token
 from syntony.errors import BusyError, RemoteError, UsageError
-from syntony.state.access_tokens import Access, SecretKind
+from syntony.state.access_tokens import ApiSecret, SecretKind
 from syntony.wire.gateways import (
-    AccessNews,
+    AccessUpdate,
     ApiAccess,
     ApiHead,
     ApiRequest,
@@ -40,15 +40,15 @@ OTHERS = sorted((m, path) for (m, path), route in ROUTES.items() if not route.qu
 
 def access(
     secret: str, number: int = 1, kind: SecretKind = SecretKind.TOKEN, role: str = "viewer"
-) -> Access:
+) -> ApiSecret:
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    return Access(digest, number, kind, 0, role, "v", "", 0, LATER_NS)
+    return ApiSecret(digest, number, kind, 0, role, "v", "", 0, LATER_NS)
 
 
-def told(*known: Access, first: bool = False, gone: tuple[str, ...] = ()) -> AccessNews:
+def told(*known: ApiSecret, first: bool = False, gone: tuple[str, ...] = ()) -> AccessUpdate:
     rows = tuple(ApiAccess(e.digest, e.number, e.kind, e.parent, e.role, e.name, e.expires_ns)
                  for e in known)  # fmt: skip
-    return AccessNews(known=rows, gone=gone, first=first)
+    return AccessUpdate(known=rows, gone=gone, first=first)
 
 
 # --- sessions, as a leader tells of them ---
@@ -56,7 +56,7 @@ def told(*known: Access, first: bool = False, gone: tuple[str, ...] = ()) -> Acc
 
 def test_a_gateway_knows_what_it_was_told_and_until_when() -> None:
     now = [NOW_NS]
-    mirror = ToldAccess(lambda: now[0])
+    mirror = ReplicatedAccess(lambda: now[0])
     mirror.take(told(access("a"), access("s", 2, SecretKind.SESSION), first=True))
     assert (mirror.find("a").number, mirror.find("s").kind) == (1, "session")
     mirror.take(told(access("b", 3), gone=(access("a").digest,)))
@@ -84,19 +84,19 @@ def test_differences_make_the_same_of_any_course(
         serving = leader.serve()
         leader.say(HELLO)
         await until(lambda: len(leader.sent) == 2)
-        mirror, seen = ToldAccess(lambda: NOW_NS), 2
+        mirror, seen = ReplicatedAccess(lambda: NOW_NS), 2
         for _ in range(30):
             numbers = draw.sample(range(12), draw.randrange(13))
             good = [access(str(n), n, role=draw.choice(["viewer", "operator"])) for n in numbers]
             wanted = {each.digest: each for each in good}
-            leader.gateways.tell(None, lambda _: "", (), wanted)
+            leader.gateways.send_state(None, lambda _: "", (), wanted)
             await asyncio.sleep(0)
             await until(lambda: not leader.gateways._known["gw1"].link._writer._queued_bytes)  # type: ignore[union-attr]
             for message in leader.sent[seen:]:
                 mirror.take(message)
             seen = len(leader.sent)
             assert mirror._known == wanted, f"seed {seed}"
-        leader.gateways.tell(None, lambda _: "", (), wanted)
+        leader.gateways.send_state(None, lambda _: "", (), wanted)
         await asyncio.sleep(0.01)
         assert len(leader.sent) == seen, "nothing changed, nothing is said"
         serving.cancel()
@@ -110,10 +110,10 @@ def test_differences_make_the_same_of_any_course(
 class FakeHub:
     """A gateway as its API knows it, and a leader that echoes."""
 
-    whom_to_ask = "the leader, c1 at c1:1"
+    leader_hint = "the leader, c1 at c1:1"
 
-    def __init__(self, *known: Access, led: bool = True) -> None:
-        self.access = ToldAccess(lambda: NOW_NS)
+    def __init__(self, *known: ApiSecret, led: bool = True) -> None:
+        self.access = ReplicatedAccess(lambda: NOW_NS)
         self.access.take(told(*known, first=True))
         self.led = led
         self.asked: list[ApiRequest] = []

@@ -29,8 +29,7 @@ from syntony.controller.pki import create_authority
 from syntony.errors import ConfigError, StateError, UsageError
 from syntony.model import S
 from syntony.state import ControlState, identities
-from syntony.state.identities import MAX_LIVE
-from syntony.state.identities import Identities as IdentityStore
+from syntony.state.identities import MAX_LIVE, IdentityStore
 from syntony.state.sqlite import FILE
 from syntony.wire.control import Issuer
 from syntony.wire.enrol import (

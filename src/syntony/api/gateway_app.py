@@ -120,5 +120,5 @@ class GatewayApi(Api):
             self._passed_on -= 1
 
     def _leaders_own(self, why: str) -> ProblemError:
-        detail = f"{why} ask {self._gateway.whom_to_ask}"
+        detail = f"{why} ask {self._gateway.leader_hint}"
         return ProblemError(ProblemType.LEADER, detail, {"Retry-After": "2"})

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from syntony.api.limits import RateLimiter
 from syntony.api.problems import ProblemError, ProblemType
 from syntony.controller.access import Caller
-from syntony.controller.access_tokens import SESSION_NS, KnownAccess, csrf_token
+from syntony.controller.access_tokens import SESSION_NS, AccessLookup, csrf_token
 from syntony.errors import UsageError, WireError
 from syntony.model import S
-from syntony.state.access_tokens import Access, SecretKind
+from syntony.state.access_tokens import ApiSecret, SecretKind
 from syntony.wire.rest import CSRF, SessionView
 from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import Certificate, read_certificate
@@ -41,7 +41,7 @@ class Known(NamedTuple):
     """An identified caller."""
 
     caller: Caller
-    access: Access | None
+    access: ApiSecret | None
     """None: by certificate."""
     session: str = ""
     """The secret of the session; empty: no session."""
@@ -69,7 +69,7 @@ class Identifier:
     """
 
     def __init__(
-        self, access: KnownAccess, refusal: Callable[[Certificate], str], now: Callable[[], int]
+        self, access: AccessLookup, refusal: Callable[[Certificate], str], now: Callable[[], int]
     ) -> None:
         self._access, self._refusal, self._now = access, refusal, now
         self._requests = RateLimiter(REQUESTS_PER_S, REQUESTS_BURST)

@@ -42,7 +42,7 @@ class JobFlow(msgspec.Struct, frozen=True, kw_only=True):
     hops: tuple[str, ...]
 
 
-class JudgedJob(msgspec.Struct, frozen=True, kw_only=True):
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """What the rules say of one job."""
 
     job: str
