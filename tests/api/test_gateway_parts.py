@@ -17,8 +17,8 @@ from tests.controller.test_gateways import HELLO, Leader, drive, until
 from syntony.api import gateway_app, relay
 from syntony.api.events import EventHub, FollowedEvents
 from syntony.api.gateway_app import GatewayApi
-from syntony.api.observed import Observed
 from syntony.api.routes import ROUTES
+from syntony.api.topics import TopicState
 from syntony.controller import gateways as gateways_module
 from syntony.controller.access_tokens import ReplicatedAccess, csrf_token
 from syntony.errors import BusyError, RemoteError, UsageError
@@ -61,7 +61,7 @@ def test_a_gateway_knows_what_it_was_told_and_until_when() -> None:
     assert (mirror.find("a").number, mirror.find("s").kind) == (1, "session")
     mirror.take(told(access("b", 3), gone=(access("a").digest,)))
     assert mirror.find("b").number == 3
-    assert not mirror.good(access("a"))
+    assert not mirror.is_valid(access("a"))
     with pytest.raises(UsageError, match="not known"):
         mirror.find("a")
     now[0] = LATER_NS
@@ -87,8 +87,10 @@ def test_differences_make_the_same_of_any_course(
         mirror, seen = ReplicatedAccess(lambda: NOW_NS), 2
         for _ in range(30):
             numbers = draw.sample(range(12), draw.randrange(13))
-            good = [access(str(n), n, role=draw.choice(["viewer", "operator"])) for n in numbers]
-            wanted = {each.digest: each for each in good}
+            is_valid = [
+                access(str(n), n, role=draw.choice(["viewer", "operator"])) for n in numbers
+            ]
+            wanted = {each.digest: each for each in is_valid}
             leader.gateways.send_state(None, lambda _: "", (), wanted)
             await asyncio.sleep(0)
             await until(lambda: not leader.gateways._known["gw1"].link._writer._queued_bytes)  # type: ignore[union-attr]
@@ -281,7 +283,7 @@ def test_a_defect_of_the_leader_is_an_answer() -> None:
 # --- live events ---
 
 
-async def nothing() -> dict[str, Observed]:
+async def nothing() -> dict[str, TopicState]:
     return {}
 
 

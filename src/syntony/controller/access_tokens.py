@@ -75,7 +75,7 @@ class AccessLookup:
             raise UsageError("the login token has been used; each is good for one session")
         return access
 
-    def good(self, access: ApiSecret) -> bool:
+    def is_valid(self, access: ApiSecret) -> bool:
         """Whether it is still valid. Does not block."""
         known = self._known.get(access.digest)
         return known is not None and not known.revoked_ns and known.expires_ns > self._now()
@@ -121,7 +121,7 @@ class AccessControl(AccessLookup):
         return {
             digest: access
             for digest, access in self._known.items()
-            if access.kind != SecretKind.LOGIN and self.good(access)
+            if access.kind != SecretKind.LOGIN and self.is_valid(access)
         }
 
     def make(self, command: AccessTokenCommand, issuer: Issuer, at_ns: int) -> AccessTokenMade:
