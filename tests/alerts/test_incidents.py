@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony.alerts.incident_texts import shown
 from syntony.alerts.incidents import (
-    KEPT_NS,
     REOPEN_NS,
+    RETENTION_NS,
     Book,
     BookState,
     ChangeKind,
@@ -22,7 +23,6 @@ from syntony.alerts.incidents import (
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence
-from syntony.alerts.telling import shown
 from syntony.errors import UsageError
 from syntony.model import S
 
@@ -299,7 +299,7 @@ def test_the_book_forgets_the_oldest_of_very_many_but_none_that_is_open() -> Non
     assert len(story.book.incidents) == 10_001
     assert story.book.incidents[0].number == 150
     assert story.book.find(first.number).live
-    story.now_ns += KEPT_NS
+    story.now_ns += RETENTION_NS
     story.tick(**A)
     assert [each.number for each in story.book.incidents] == [first.number]
 

@@ -76,7 +76,7 @@ def test_a_gateway_knows_what_it_was_told_and_until_when() -> None:
 def test_differences_make_the_same_of_any_course(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(gateways_module, "MAX_NEWS", 3)
+    monkeypatch.setattr(gateways_module, "MAX_ENTRIES", 3)
     draw = random.Random(seed)
 
     async def work() -> None:
@@ -242,7 +242,7 @@ def test_who_shows_nothing_is_refused_here(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_requests_that_wait_for_the_leader_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_app, "MAX_PASSED_ON", 3)
+    monkeypatch.setattr(gateway_app, "MAX_FORWARDED", 3)
 
     async def work() -> None:
         hub = FakeHub(access("t"))
@@ -363,7 +363,7 @@ def test_events_of_the_next_leader_begin_anew() -> None:
 def test_without_a_leader_streams_end_and_it_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syntony.api.events.LOOK_NS", 1_000_000)
+    monkeypatch.setattr("syntony.api.events.INTERVAL_NS", 1_000_000)
 
     async def work() -> None:
         asked = 0
@@ -390,7 +390,7 @@ def test_without_a_leader_streams_end_and_it_is_asked_again(
 
 
 def test_a_poll_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syntony.api.events.AFTER_S", 0.01)
+    monkeypatch.setattr("syntony.api.events.WAIT_S", 0.01)
 
     async def work() -> None:
         leader = EventHub(nothing)

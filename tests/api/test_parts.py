@@ -246,7 +246,7 @@ def test_many_changes_are_counted_not_named() -> None:
 
 
 def test_one_look_serves_all_and_none_is_made_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syntony.api.events.LOOK_NS", 1_000_000)
+    monkeypatch.setattr("syntony.api.events.INTERVAL_NS", 1_000_000)
     looks = 0
     thrice = asyncio.Event()
 

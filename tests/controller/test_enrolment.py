@@ -441,7 +441,7 @@ def test_uses_that_could_not_be_written_are_written_later(
         raise StateError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fleet.identities, "saw", refuse)
+        patch.setattr(fleet.identities, "record_use", refuse)
         with pytest.raises(StateError):
             fleet.enrolment.refresh()
     fleet.enrolment.refresh()

@@ -10,9 +10,9 @@ import statistics
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+from syntony.alerts.incident_texts import shown
 from syntony.alerts.observations import Observation
 from syntony.alerts.render import instant
-from syntony.alerts.telling import shown
 from syntony.controller import finding_texts
 from syntony.controller.containment import NameContainment
 from syntony.controller.fabric_changes import FabricStatus

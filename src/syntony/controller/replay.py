@@ -26,7 +26,7 @@ from syntony.wire.arrow import arrow_schema
 from syntony.wire.tables import AGENT, CLOCK, HEARD, JOB_FLOW, PROBE, Table
 
 if TYPE_CHECKING:
-    from syntony.store import PathRow, Store
+    from syntony.store import Store, TracedPathRow
 
 CHUNK_S = 60
 """Interval of rows that is read at once: 13 million rows of a fleet of 10,000 NICs."""
@@ -60,12 +60,12 @@ class ReplayedEvent(NamedTuple):
 class _Paths:
     """The part of a store that `LocateLoop` reads: learnt paths, none before they were learnt."""
 
-    def __init__(self, rows: Iterable[PathRow]) -> None:
+    def __init__(self, rows: Iterable[TracedPathRow]) -> None:
         self.rows = sorted(rows, key=lambda row: row.ts_ns)
         self.fabric = self
         self.now_ns = 0
 
-    def learnt_paths(self, first_ns: int, last_ns: int) -> list[PathRow]:
+    def learnt_paths(self, first_ns: int, last_ns: int) -> list[TracedPathRow]:
         """As `store.fabric.FabricRows`."""
         begin, end = (
             bisect_left(self.rows, at_ns, key=lambda row: row.ts_ns)
