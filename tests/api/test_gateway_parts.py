@@ -24,7 +24,7 @@ from syntony.controller.access_tokens import ReplicatedAccess, csrf_token
 from syntony.errors import BusyError, RemoteError, UsageError
 from syntony.state.access_tokens import ApiSecret, SecretKind
 from syntony.wire.gateways import (
-    AccessUpdate,
+    AccessNews,
     ApiAccess,
     ApiHead,
     ApiRequest,
@@ -45,10 +45,10 @@ def access(
     return ApiSecret(digest, number, kind, 0, role, "v", "", 0, LATER_NS)
 
 
-def told(*known: ApiSecret, first: bool = False, gone: tuple[str, ...] = ()) -> AccessUpdate:
+def told(*known: ApiSecret, first: bool = False, gone: tuple[str, ...] = ()) -> AccessNews:
     rows = tuple(ApiAccess(e.digest, e.number, e.kind, e.parent, e.role, e.name, e.expires_ns)
                  for e in known)  # fmt: skip
-    return AccessUpdate(known=rows, gone=gone, first=first)
+    return AccessNews(known=rows, gone=gone, first=first)
 
 
 # --- sessions, as a leader tells of them ---

@@ -27,7 +27,7 @@ from syntony.wire.control import GatewayStatus
 from syntony.wire.enrol import Revocations
 from syntony.wire.gateways import (
     RELAY_PROTOCOL,
-    AccessUpdate,
+    AccessNews,
     AgentClosed,
     AgentEnded,
     AgentOpened,
@@ -283,7 +283,7 @@ def test_all_gateways_are_told_and_revoked_ones_cut() -> None:
         leader.say(HELLO)
         await until(lambda: len(leader.sent) == 2)
         leader.gateways.send_state(5, lambda _: "")
-        await until(lambda: leader.sent[2:] == [AccessUpdate(first=True), FleetNow(fleet_ns=5)])
+        await until(lambda: leader.sent[2:] == [AccessNews(first=True), FleetNow(fleet_ns=5)])
         leader.revocations = Revocations(serials=frozenset({"ff"}))
         leader.gateways.send_state(None, lambda _: "")
         await until(lambda: leader.sent[4:] == [leader.revocations])

@@ -118,8 +118,8 @@ class Client:
         found: list[A] = []
         cursor: str | None = None
         while cursor is None or cursor:
-            given = pairs if cursor is None else [(CURSOR, cursor)]
-            data, cursor = self._request("GET", f"{path}?{urlencode(given)}")
+            sent = pairs if cursor is None else [(CURSOR, cursor)]
+            data, cursor = self._request("GET", f"{path}?{urlencode(sent)}")
             found.append(_decode(data, answer))
         return join_pages(found)
 

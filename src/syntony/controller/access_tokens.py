@@ -23,7 +23,7 @@ from syntony.wire.access_tokens import (
     RevokeAccessCommand,
 )
 from syntony.wire.control import Issuer
-from syntony.wire.gateways import AccessUpdate
+from syntony.wire.gateways import AccessNews
 from syntony.wire.roles import Identity, Role
 
 TOKEN_BYTES = 32
@@ -88,7 +88,7 @@ class ReplicatedAccess(AccessLookup):
     def __init__(self, civil_now: Callable[[], int]) -> None:
         super().__init__({}, civil_now)
 
-    def take(self, message: AccessUpdate) -> None:
+    def take(self, message: AccessNews) -> None:
         """Called on the gateway's event loop; others read meanwhile."""
         known = {} if message.first else dict(self._known)
         for digest in message.gone:

@@ -37,7 +37,7 @@ def check_edges(host: str, message: Edges, is_clock: Callable[[str], bool]) -> t
 
     Args:
         host: the agent's, from its certificate.
-        said: its message.
+        message: of the agent.
         is_clock: whether a clock of that name is in the fleet.
     """
     edges_sent = message.edges[:MAX_EDGES]

@@ -41,7 +41,7 @@ from syntony.wire.enrol import Revocations
 from syntony.wire.failover import PathsReport
 from syntony.wire.fragments import Assembler, Fragment
 from syntony.wire.gateways import (
-    AccessUpdate,
+    AccessNews,
     AgentClosed,
     AgentEnded,
     AgentOpened,
@@ -369,7 +369,7 @@ class Gateway:
                 relayed.session.outbox.close()
         elif isinstance(message, FleetNow):
             self._fleet = message.fleet_ns, time.monotonic_ns()
-        elif isinstance(message, AccessUpdate):
+        elif isinstance(message, AccessNews):
             self.access.take(message)
         elif isinstance(message, Revocations):
             self.revocations = message

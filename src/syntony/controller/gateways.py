@@ -26,7 +26,7 @@ from syntony.wire.control import GatewayStatus
 from syntony.wire.enrol import Revocations
 from syntony.wire.gateways import (
     RELAY_PROTOCOL,
-    AccessUpdate,
+    AccessNews,
     AgentClosed,
     AgentEnded,
     AgentOpened,
@@ -266,7 +266,7 @@ class _Link:
         """Number of agents attached through it."""
         return len(self._streams)
 
-    def post(self, message: FleetNow | Revocations | AccessUpdate) -> None:
+    def post(self, message: FleetNow | Revocations | AccessNews) -> None:
         """Send a message to the gateway itself."""
         self._writer.post(message)
 
@@ -286,7 +286,7 @@ class _Link:
             parts = [[]]
         for number, part in enumerate(parts):
             self.post(
-                AccessUpdate(
+                AccessNews(
                     known=tuple(_sent_revocations(each) for each in part),
                     gone=() if number else gone,
                     first=before is None and not number,

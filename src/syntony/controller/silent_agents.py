@@ -129,7 +129,7 @@ def of_gateways(
 
     Args:
         absent_ns: name → for how long it has sent nothing.
-        seen: those heard by this controller; the others are unknown while they are waited for.
+        ever_connected: those that have connected to this controller; others are unknown for a while.
         behind: host → the gateway that its agent was last attached to.
         silent_ns: host → for how long its agent has sent no report.
         answering: hosts whose NICs answer the probes of others; empty: nothing is probed.

@@ -53,7 +53,7 @@ class StoredRows:
 
     Args:
         readers: called with agents' rows, each batch once.
-        judge: called with probe rows that gateways relay, each batch once; never with no rows.
+        evaluate: called with probe rows that gateways relay, each batch once; never with no rows.
     """
 
     def __init__(

@@ -244,7 +244,7 @@ class MinuteRows:
 
         Args:
             now_ns: fleet time.
-            most: of one call.
+            limit: maximum hours per call.
         """
         present = self._present()
         if not self._read:

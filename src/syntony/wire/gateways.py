@@ -172,7 +172,7 @@ class ApiAccess(msgspec.Struct, frozen=True, array_like=True):
     """Civil time."""
 
 
-class AccessUpdate(msgspec.Struct, frozen=True, kw_only=True, tag="access-news"):
+class AccessNews(msgspec.Struct, frozen=True, kw_only=True, tag="access-news"):
     """New and changed tokens and sessions, and digests of those that are no longer valid."""
 
     known: tuple[ApiAccess, ...] = ()
@@ -181,7 +181,7 @@ class AccessUpdate(msgspec.Struct, frozen=True, kw_only=True, tag="access-news")
     """First message of this stream: it replaces earlier knowledge."""
 
 
-ToGateway = Welcome | ToAgent | AgentEnded | FleetNow | Revocations | AccessUpdate | Refuse
+ToGateway = Welcome | ToAgent | AgentEnded | FleetNow | Revocations | AccessNews | Refuse
 
 # --- requests --------------------------------------------------------------------------------
 

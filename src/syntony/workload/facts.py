@@ -11,10 +11,10 @@ import numpy as np
 from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
+from syntony.workload.device_tables import GpuTable, HostTable, LinkTable
 from syntony.workload.flows import Flows
 from syntony.workload.grid import Episode, N, median
-from syntony.workload.pairs import Pairs
-from syntony.workload.ports import Gpus, Hosts, Links
+from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.ranks import Ranks, step_length
 from syntony.workload.schema import NOT_KNOWN
 from syntony.workload.verdict import ECHO
@@ -51,11 +51,11 @@ class BundleFacts:
         self.steps = bundle.table("steps")
         tables = {name: bundle.tables.get(name) for name in ("flows", "links", "hosts", "probes")}
         self.flows = None if tables["flows"] is None else Flows(tables["flows"])
-        self.links = None if tables["links"] is None else Links(tables["links"])
-        self.probes = None if tables["probes"] is None else Pairs(tables["probes"])
+        self.links = None if tables["links"] is None else LinkTable(tables["links"])
+        self.probes = None if tables["probes"] is None else ProbeStreams(tables["probes"])
         self.hosts = self.gpus = None
         if tables["hosts"] is not None:
-            self.hosts, self.gpus = Hosts(tables["hosts"]), Gpus(tables["hosts"])
+            self.hosts, self.gpus = HostTable(tables["hosts"]), GpuTable(tables["hosts"])
         collectives = bundle.tables.get("collectives")
         self.step_ns = step_length(self.steps, bundle.table("collectives"))
         self.ranks = None if collectives is None else Ranks(collectives, self.step_ns)
