@@ -129,7 +129,7 @@ def of_gateways(
 
     Args:
         absent_ns: name → for how long it has sent nothing.
-        ever_connected: those that have connected to this controller; others are unknown for a while.
+        ever_connected: connected to this controller since its start; others are not known yet.
         behind: host → the gateway that its agent was last attached to.
         silent_ns: host → for how long its agent has sent no report.
         answering: hosts whose NICs answer the probes of others; empty: nothing is probed.

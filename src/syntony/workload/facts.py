@@ -66,8 +66,7 @@ class BundleFacts:
         self._distrust_clocks()
 
     def _distrust_clocks(self) -> None:
-        """Hosts whose clock says itself that it is not known: meanwhile their delays prove
-        nothing."""
+        """Discard delays of hosts while their clock is in state UNKNOWN."""
         table = self.bundle.tables.get("hosts")
         if table is None or "clk_state" not in table:
             return
@@ -103,8 +102,7 @@ class BundleFacts:
         return sorted(found)
 
     def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
-        """Take the delays of these NICs in these stretches of time, None: all, out of everything
-        that follows."""
+        """Discard the delays of these NICs in these intervals (None: all) for all later rules."""
         names = list(nics)
         if self.flows is not None:
             self.flows.distrust(names, spans)
@@ -132,7 +130,7 @@ class BundleFacts:
 
     @cached_property
     def early_ns(self) -> int:
-        """Until then permanent conditions are seen for the first time."""
+        """Permanent conditions are first observed before this instant."""
         return self.begin_ns + round(EARLY * (self.end_ns - self.begin_ns))
 
     def span(self, stretch: Episode) -> tuple[int, int]:
@@ -144,7 +142,7 @@ class BundleFacts:
     def joint(
         self, flows: Collection[int], among: dict[int, Episode], bad: Flags | None = None
     ) -> tuple[int, int, float]:
-        """Begin, end and share of windows of what several flows show: medians.
+        """Medians of begin, end and share of windows over several flows' episodes.
 
         With `bad`, (flows, windows), the share is that of windows in which half of the sending
         flows show it: each flow alone shows it only intermittently.
