@@ -68,7 +68,7 @@ def fill(place: str, pairs: int) -> None:
             f"FROM numbers({SLICE_S * pairs}))"
         )
     began_s, now_ns = time.monotonic(), (since_s + DAY_S) * S
-    hours, minutes = store.minutes.sum_up(now_ns), store.minutes.follow(now_ns)
+    hours, minutes = store.minutes.sum_up(now_ns), store.minutes.sum_up_recent(now_ns)
     took_s = time.monotonic() - began_s
     print(f"{hours} hours and {minutes} minutes summed up by the minute in {took_s:.0f} s")
     store.close()
@@ -81,7 +81,7 @@ def alone(place: str, pairs: int, requests: int) -> dict[str, float]:
     session = Counting(engine._own._session)
     engine._own._session = session
     last_ns = store.latest_ns() + S
-    store.minutes.learn(last_ns)
+    store.minutes.read_summed(last_ns)
     session.rows = session.statements = 0
     draw, walls, spent = random.Random(11), list[float](), list[float]()
     for _ in range(requests):

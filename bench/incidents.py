@@ -35,7 +35,7 @@ from tests.controller.judged import Control
 from tests.controller.probed import Jam, Probed
 
 from syntony.alerts.incidents import ChangeKind
-from syntony.controller.places import Names
+from syntony.controller.containment import NameContainment
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import GROUP, OR, ComponentKind, cable_name, hosts_at, link_ends
 
@@ -401,7 +401,7 @@ def graded(
 def _is_about(fault: Fault, names: list[str]) -> bool:
     if {fault.part, *fault.also} & {*names}:
         return True
-    return any(GROUP in name and Names.holds(name, fault.part) for name in names)
+    return any(GROUP in name and NameContainment.holds(name, fault.part) for name in names)
 
 
 # --- tables ---

@@ -71,9 +71,9 @@ class Timed(JobDiagnosis):
             self.kept = words, super()._read(*words)
         return self.kept[1]
 
-    async def _judged(self, data: bytes) -> Any:
+    async def _evaluate(self, data: bytes) -> Any:
         began_ns = time.monotonic_ns()
-        found = await super()._judged(data)
+        found = await super()._evaluate(data)
         self.judged_ns.append(time.monotonic_ns() - began_ns)
         return found
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from syntony.controller.places import FLEET, Names
+from syntony.controller.containment import FLEET, NameContainment
 from syntony.fabric.names import GROUP, OR, cable_name, link_name, same_place
 from syntony.lab.plan import LabPlan, Link, LinkKind
 
@@ -167,6 +167,6 @@ def fits(page: Page, case: Case) -> tuple[str, str] | None:
         # Whoever is sent to a NIC or a cable for one of its directions is at the right place.
         if len(names) == 1 and not groups and same_place((part, subject)):
             return part, "twin"
-        if any(Names.holds(each, part) for each in groups):
+        if any(NameContainment.holds(each, part) for each in groups):
             return part, "group"
     return None

@@ -19,7 +19,7 @@ from tests.io.namespace import ip, run_alone
 from tests.live import eventually
 
 from syntony.agent.daemon import Agent
-from syntony.agent.reactor import kept
+from syntony.agent.reactor import saved_orders
 from syntony.agent.reactor.process import Reactor
 from syntony.traffic.policy import Policy
 from syntony.wire.parts import PartState
@@ -183,7 +183,7 @@ def a_reactor_is_made_anew_under_a_telemetry_process() -> None:
                     eventually(lambda: host.flows == 8, "probing")
                     eventually(partial(host.knows_its_reactor, life + 1), "its telemetry knows")
                     eventually(lambda: host.agent._reactor.counters.sent > 0, "and counts")
-                (place / "run" / kept.FILE).unlink()
+                (place / "run" / saved_orders.FILE).unlink()
                 eventually(lambda: "reactor" in down(host.agent), "missed")
                 assert [nic.addresses for nic in host.agent.hello("s").nics] == [
                     ("10.0.0.1",), ("10.0.1.1",),

@@ -93,7 +93,7 @@ def test_a_flow_that_lost_probes_on_the_way_out_is_traced_again(
     """… and no other: what its replies lost is its peer's to trace."""
     tracer.plan([flow(number) for number in range(2)], 8620)
     assert len(learnt(tracer, 4)) == 4
-    tracer.suspect(seen(lost, unresolved), time.monotonic_ns())
+    tracer.retrace(seen(lost, unresolved), time.monotonic_ns())
     assert learnt(tracer, 1) == [("h0/rail0", PEER, PORTS[1])]
 
 
@@ -103,9 +103,9 @@ def test_what_is_as_it_was_is_told_of_now_and_then(
     tracer.plan([flow(0)], 8620)
     assert len(learnt(tracer, 2)) == 2
     monkeypatch.setattr(paths, "CONFIRMED_NS", 5 * S)
-    tracer.suspect(seen((1, 0), (0, 0)), time.monotonic_ns())
+    tracer.retrace(seen((1, 0), (0, 0)), time.monotonic_ns())
     eventually(lambda: tracer.rows(10 * S, 0) is not None, "the path once more")
-    tracer.suspect(seen((1, 0), (0, 0)), time.monotonic_ns())
+    tracer.retrace(seen((1, 0), (0, 0)), time.monotonic_ns())
     assert tracer.rows(15 * S - 1, 0) is None
     eventually(lambda: tracer.rows(15 * S, 0) is not None, "the path a third time")
 

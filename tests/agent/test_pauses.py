@@ -34,9 +34,9 @@ class Corroboration:
     def __init__(self, *_: object) -> None:
         self.said: list[str] = []
 
-    def woke(self, late_ns: int, now_ns: int) -> None: ...
+    def note_wakeup(self, late_ns: int, now_ns: int) -> None: ...
 
-    def was_away(self, now_ns: int) -> None:
+    def note_pause(self, now_ns: int) -> None:
         self.said.append("away")
 
     def corroborate(self, liveness: object, now_ns: int) -> Corroborated:

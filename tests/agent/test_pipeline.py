@@ -151,14 +151,14 @@ def test_heard_rows_count_what_came_since_the_last_call() -> None:
     pipeline = Pipeline("h0")
     pipeline.plan(plan(7))
     heard = np.array([(2, 1, 10), (99, 1, 3)], dtype=HEARD_ROW)
-    rows = pipeline.heard_rows(heard, T0)
+    rows = pipeline.received_rows(heard, T0)
     assert rows is not None
     assert set(rows) == {column.name for column in HEARD.columns}
     assert (list(rows["src"]), list(rows["dst"])) == (["h1/rail0"], ["h0/rail0"])
     assert list(rows["received"]) == [10]
-    assert pipeline.heard_rows(heard, T0 + S) is None
+    assert pipeline.received_rows(heard, T0 + S) is None
     heard["requests"] += 4
-    rows = pipeline.heard_rows(heard, T0 + 2 * S)
+    rows = pipeline.received_rows(heard, T0 + 2 * S)
     assert rows is not None
     assert list(rows["received"]) == [4]
 
@@ -169,10 +169,10 @@ def test_heard_rows_count_from_where_this_process_begins_to_listen() -> None:
     pipeline.plan(plan(7))
     for before in (1000, 0):
         heard = np.array([(2, 1, before)], dtype=HEARD_ROW)
-        pipeline.hear_from(heard)
-        assert pipeline.heard_rows(heard, T0) is None
+        pipeline.count_from(heard)
+        assert pipeline.received_rows(heard, T0) is None
         heard["requests"] += 4
-        rows = pipeline.heard_rows(heard, T0 + S)
+        rows = pipeline.received_rows(heard, T0 + S)
         assert rows is not None
         assert list(rows["received"]) == [4]
 

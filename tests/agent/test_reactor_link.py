@@ -18,7 +18,7 @@ import pytest
 from tests.agent.halves import config, reacting
 from tests.live import eventually
 
-from syntony.agent.reactor import kept, link, messages
+from syntony.agent.reactor import link, messages, saved_orders
 from syntony.agent.reactor.link import ReactorLink
 from syntony.agent.reactor.process import Reactor
 from syntony.agent.steering.path_log import MAX_ROWS, ROWS_AT_ONCE, PathLog
@@ -79,7 +79,7 @@ def test_what_stands_is_told_to_a_reactor_that_begins_anew(
     with running(place) as reactor:
         telemetry.start()
         assert held(telemetry) == KeysHeld(epochs=(3,), sending=3)
-        assert reactor._kept == kept.KeptOrders(plan=plan(), keys=KEYS)
+        assert reactor._saved == saved_orders.SavedOrders(plan=plan(), keys=KEYS)
         assert reactor.steering.stopped
         assert telemetry.up
         assert telemetry.state is not None
@@ -91,7 +91,7 @@ def test_what_stands_is_told_to_a_reactor_that_begins_anew(
         assert probing.plan == plan()
         assert telemetry.obey(plan(), None) == ""
         assert reactor._coming is None, "the same plan again changes nothing"
-    assert telemetry.look(flows=True) == link.NOTHING_SEEN
+    assert telemetry.look(flows=True) == link.NO_UPDATE
     assert "reactor" in str(telemetry.fault)
     assert telemetry.counters.sent == 0
     assert not telemetry.rows()
@@ -105,7 +105,7 @@ def test_a_reactor_alone_goes_on_with_plan_keys_and_switch(
         for said in (KEYS, plan(), Switch(stopped=True, at_ns=5, by="tester")):
             assert telemetry.obey(said, None) == ""
     telemetry.close()
-    assert (place / "run" / kept.FILE).stat().st_mode & 0o077 == 0, "it holds keys"
+    assert (place / "run" / saved_orders.FILE).stat().st_mode & 0o077 == 0, "it holds keys"
     with running(place) as reactor:  # and nobody speaks with it
         assert reactor.steering.stopped
         assert reactor._keyring.epochs == (3,)
@@ -124,12 +124,12 @@ def test_devices_may_stamp_as_the_newest_plan_says(place: Path, telemetry: React
     telemetry.close()
     with running(place) as reactor:
         assert reactor.verbs.device_stamps
-    file = place / "run" / kept.FILE
+    file = place / "run" / saved_orders.FILE
     before = msgspec.msgpack.decode(file.read_bytes())
     del before["plan"]["device_stamps"]
     file.write_bytes(msgspec.msgpack.encode(before))
     with running(place) as reactor:
-        assert reactor._kept.plan == plan(3)
+        assert reactor._saved.plan == plan(3)
         assert not reactor.verbs.device_stamps
 
 
@@ -138,9 +138,9 @@ def test_what_was_kept_and_cannot_be_read_is_left_out(
     place: Path, telemetry: ReactorLink, data: bytes
 ) -> None:
     (place / "run").mkdir()
-    (place / "run" / kept.FILE).write_bytes(data)
+    (place / "run" / saved_orders.FILE).write_bytes(data)
     with running(place) as reactor:
-        assert reactor._kept == kept.KeptOrders()
+        assert reactor._saved == saved_orders.SavedOrders()
         telemetry.start()
         assert telemetry.obey(plan(), None) == ""
 
@@ -157,7 +157,7 @@ def test_a_word_that_cannot_be_one_is_refused_and_the_one_before_stays(
         assert "cannot be such" in telemetry.obey(msgspec.structs.replace(KEYS, sending=9), None)
         assert telemetry.up
         assert telemetry.held == KeysHeld(epochs=(3,), sending=3)
-        assert reactor._kept == kept.KeptOrders(plan=plan(), keys=KEYS)
+        assert reactor._saved == saved_orders.SavedOrders(plan=plan(), keys=KEYS)
 
 
 def test_an_order_needs_fleet_time_and_is_good_until_it_expires(
@@ -212,7 +212,7 @@ def test_garbage_from_one_connection_harms_nobody(
             time.sleep(0.05)
             telemetry.start()
             assert telemetry.obey(plan(), None) == ""
-        assert reactor._kept.plan == plan()
+        assert reactor._saved.plan == plan()
 
 
 def test_whoever_speaks_another_protocol_is_told_so(place: Path) -> None:

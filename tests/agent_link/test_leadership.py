@@ -22,7 +22,7 @@ from tests.link import ControllerProcess, hello, wait_until
 from syntony.agent.fence import FILE
 from syntony.cli.controller import command
 from syntony.controller.client import ask
-from syntony.controller.greeting import RefusedError
+from syntony.controller.hello_check import RefusedError
 from syntony.controller.leadership import Leadership
 from syntony.controller.pki import TlsPaths
 from syntony.errors import UsageError

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony.alerts.incident_texts import shown
 from syntony.alerts.incidents import (
-    KEPT_NS,
     REOPEN_NS,
+    RETENTION_NS,
     Book,
     BookState,
     ChangeKind,
@@ -22,7 +23,6 @@ from syntony.alerts.incidents import (
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence
-from syntony.alerts.telling import shown
 from syntony.errors import UsageError
 from syntony.model import S
 
@@ -30,7 +30,7 @@ TICK = 5 * S
 METRICS = ("loss", "switch", "fine")
 
 
-class Names:
+class NameContainment:
     """A switch contains the links that have its name in theirs."""
 
     def holds(self, wider: str, narrower: str) -> bool:
@@ -87,7 +87,7 @@ class Story:
                     (key.partition("__"), value) for key, value in values.items()
                 )
             ]
-            reported += self.book.evaluate(self.now_ns, measured(seen, METRICS), Names())
+            reported += self.book.evaluate(self.now_ns, measured(seen, METRICS), NameContainment())
         self.changes += reported
         return [change.kind for change in reported]
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_measured_neither_opens_nor_clears() -> None:
     story.tick(4, **A)
     unknown = dict.fromkeys(A)
     assert story.tick(10, **unknown) == []
-    assert story.book.evaluate(story.now_ns, measured([], []), Names()) == []
+    assert story.book.evaluate(story.now_ns, measured([], []), NameContainment()) == []
     assert story.book.incidents[0].live
 
 
@@ -299,7 +299,7 @@ def test_the_book_forgets_the_oldest_of_very_many_but_none_that_is_open() -> Non
     assert len(story.book.incidents) == 10_001
     assert story.book.incidents[0].number == 150
     assert story.book.find(first.number).live
-    story.now_ns += KEPT_NS
+    story.now_ns += RETENTION_NS
     story.tick(**A)
     assert [each.number for each in story.book.incidents] == [first.number]
 
@@ -365,11 +365,11 @@ def test_what_was_measured_without_its_cause_is_not_explained_by_it() -> None:
     reported = []
     for _ in range(4):
         story.now_ns += TICK
-        reported += story.book.evaluate(story.now_ns, measured(seen, METRICS), Names())
+        reported += story.book.evaluate(story.now_ns, measured(seen, METRICS), NameContainment())
     assert [change.kind for change in reported] == [ChangeKind.UNEXPLAINED, ChangeKind.PAGE]
     # Apart from another metric it is not apart from this one.
     seen[1] = seen[1]._replace(apart_from=frozenset({"fine"}))
-    reported = story.book.evaluate(story.now_ns + TICK, measured(seen, METRICS), Names())
+    reported = story.book.evaluate(story.now_ns + TICK, measured(seen, METRICS), NameContainment())
     assert [change.kind for change in reported] == [ChangeKind.EXPLAINED]
 
 

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony.alerts.incident_texts import MAX_EVIDENCE
 from syntony.alerts.incidents import (
-    OFFENDER_NS,
     REOPEN_NS,
+    REPEAT_NS,
     Book,
     ChangeKind,
     IncidentChange,
@@ -23,7 +24,6 @@ from syntony.alerts.incidents import (
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, Severity, parse_rules
 from syntony.alerts.silences import Silence
-from syntony.alerts.telling import MAX_EVIDENCE
 from syntony.errors import UsageError
 from syntony.model import S
 
@@ -287,7 +287,7 @@ def test_coming_back_is_the_same_incident_for_a_quarter_of_an_hour(gap_ns: int, 
     assert last.opened_ns == (T0 if same else T0 + S + gap_ns)
 
 
-@pytest.mark.parametrize(("gap_ns", "repeats"), [(OFFENDER_NS - 1, 1), (OFFENDER_NS, 0)])
+@pytest.mark.parametrize(("gap_ns", "repeats"), [(REPEAT_NS - 1, 1), (REPEAT_NS, 0)])
 def test_a_repeat_offender_is_one_within_a_week_of_the_same_subject_and_rule(
     gap_ns: int, repeats: int
 ) -> None:

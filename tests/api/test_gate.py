@@ -51,7 +51,7 @@ class Failing(socket.socket):
         return super().accept()
 
 
-class Listening:
+class LastReports:
     def __init__(self, tls: ssl.SSLContext | None, failures: int) -> None:
         self.opened: set[object] = set()
         self._socket = Failing(failures)
@@ -84,8 +84,8 @@ class Listening:
 @asynccontextmanager
 async def listening(
     tls: ssl.SSLContext | None = None, failures: int = 0
-) -> AsyncIterator[Listening]:
-    found = Listening(tls, failures)
+) -> AsyncIterator[LastReports]:
+    found = LastReports(tls, failures)
     try:
         yield found
     finally:
@@ -100,7 +100,7 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
         return True
 
 
-async def until_open(found: Listening, count: int) -> None:
+async def until_open(found: LastReports, count: int) -> None:
     async with asyncio.timeout(60):
         while len(found.opened) != count:  # noqa: ASYNC110 - the protocol knows no event
             await asyncio.sleep(0.01)

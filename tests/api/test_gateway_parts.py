@@ -17,12 +17,12 @@ from tests.controller.test_gateways import HELLO, Leader, drive, until
 from syntony.api import gateway_app, relay
 from syntony.api.events import EventHub, FollowedEvents
 from syntony.api.gateway_app import GatewayApi
-from syntony.api.observed import Observed
 from syntony.api.routes import ROUTES
+from syntony.api.topics import TopicState
 from syntony.controller import gateways as gateways_module
-from syntony.controller.access_tokens import ToldAccess, csrf_token
+from syntony.controller.access_tokens import ReplicatedAccess, csrf_token
 from syntony.errors import BusyError, RemoteError, UsageError
-from syntony.state.access_tokens import Access, SecretKind
+from syntony.state.access_tokens import ApiSecret, SecretKind
 from syntony.wire.gateways import (
     AccessNews,
     ApiAccess,
@@ -40,12 +40,12 @@ OTHERS = sorted((m, path) for (m, path), route in ROUTES.items() if not route.qu
 
 def access(
     secret: str, number: int = 1, kind: SecretKind = SecretKind.TOKEN, role: str = "viewer"
-) -> Access:
+) -> ApiSecret:
     digest = hashlib.sha256(secret.encode()).hexdigest()
-    return Access(digest, number, kind, 0, role, "v", "", 0, LATER_NS)
+    return ApiSecret(digest, number, kind, 0, role, "v", "", 0, LATER_NS)
 
 
-def told(*known: Access, first: bool = False, gone: tuple[str, ...] = ()) -> AccessNews:
+def told(*known: ApiSecret, first: bool = False, gone: tuple[str, ...] = ()) -> AccessNews:
     rows = tuple(ApiAccess(e.digest, e.number, e.kind, e.parent, e.role, e.name, e.expires_ns)
                  for e in known)  # fmt: skip
     return AccessNews(known=rows, gone=gone, first=first)
@@ -56,12 +56,12 @@ def told(*known: Access, first: bool = False, gone: tuple[str, ...] = ()) -> Acc
 
 def test_a_gateway_knows_what_it_was_told_and_until_when() -> None:
     now = [NOW_NS]
-    mirror = ToldAccess(lambda: now[0])
+    mirror = ReplicatedAccess(lambda: now[0])
     mirror.take(told(access("a"), access("s", 2, SecretKind.SESSION), first=True))
     assert (mirror.find("a").number, mirror.find("s").kind) == (1, "session")
     mirror.take(told(access("b", 3), gone=(access("a").digest,)))
     assert mirror.find("b").number == 3
-    assert not mirror.good(access("a"))
+    assert not mirror.is_valid(access("a"))
     with pytest.raises(UsageError, match="not known"):
         mirror.find("a")
     now[0] = LATER_NS
@@ -76,7 +76,7 @@ def test_a_gateway_knows_what_it_was_told_and_until_when() -> None:
 def test_differences_make_the_same_of_any_course(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(gateways_module, "MAX_NEWS", 3)
+    monkeypatch.setattr(gateways_module, "MAX_ENTRIES", 3)
     draw = random.Random(seed)
 
     async def work() -> None:
@@ -84,19 +84,21 @@ def test_differences_make_the_same_of_any_course(
         serving = leader.serve()
         leader.say(HELLO)
         await until(lambda: len(leader.sent) == 2)
-        mirror, seen = ToldAccess(lambda: NOW_NS), 2
+        mirror, seen = ReplicatedAccess(lambda: NOW_NS), 2
         for _ in range(30):
             numbers = draw.sample(range(12), draw.randrange(13))
-            good = [access(str(n), n, role=draw.choice(["viewer", "operator"])) for n in numbers]
-            wanted = {each.digest: each for each in good}
-            leader.gateways.tell(None, lambda _: "", (), wanted)
+            is_valid = [
+                access(str(n), n, role=draw.choice(["viewer", "operator"])) for n in numbers
+            ]
+            wanted = {each.digest: each for each in is_valid}
+            leader.gateways.send_state(None, lambda _: "", (), wanted)
             await asyncio.sleep(0)
             await until(lambda: not leader.gateways._known["gw1"].link._writer._queued_bytes)  # type: ignore[union-attr]
             for message in leader.sent[seen:]:
                 mirror.take(message)
             seen = len(leader.sent)
             assert mirror._known == wanted, f"seed {seed}"
-        leader.gateways.tell(None, lambda _: "", (), wanted)
+        leader.gateways.send_state(None, lambda _: "", (), wanted)
         await asyncio.sleep(0.01)
         assert len(leader.sent) == seen, "nothing changed, nothing is said"
         serving.cancel()
@@ -110,10 +112,10 @@ def test_differences_make_the_same_of_any_course(
 class FakeHub:
     """A gateway as its API knows it, and a leader that echoes."""
 
-    whom_to_ask = "the leader, c1 at c1:1"
+    leader_hint = "the leader, c1 at c1:1"
 
-    def __init__(self, *known: Access, led: bool = True) -> None:
-        self.access = ToldAccess(lambda: NOW_NS)
+    def __init__(self, *known: ApiSecret, led: bool = True) -> None:
+        self.access = ReplicatedAccess(lambda: NOW_NS)
         self.access.take(told(*known, first=True))
         self.led = led
         self.asked: list[ApiRequest] = []
@@ -240,7 +242,7 @@ def test_who_shows_nothing_is_refused_here(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_requests_that_wait_for_the_leader_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_app, "MAX_PASSED_ON", 3)
+    monkeypatch.setattr(gateway_app, "MAX_FORWARDED", 3)
 
     async def work() -> None:
         hub = FakeHub(access("t"))
@@ -281,7 +283,7 @@ def test_a_defect_of_the_leader_is_an_answer() -> None:
 # --- live events ---
 
 
-async def nothing() -> dict[str, Observed]:
+async def nothing() -> dict[str, TopicState]:
     return {}
 
 
@@ -361,7 +363,7 @@ def test_events_of_the_next_leader_begin_anew() -> None:
 def test_without_a_leader_streams_end_and_it_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("syntony.api.events.LOOK_NS", 1_000_000)
+    monkeypatch.setattr("syntony.api.events.INTERVAL_NS", 1_000_000)
 
     async def work() -> None:
         asked = 0
@@ -388,7 +390,7 @@ def test_without_a_leader_streams_end_and_it_is_asked_again(
 
 
 def test_a_poll_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syntony.api.events.AFTER_S", 0.01)
+    monkeypatch.setattr("syntony.api.events.WAIT_S", 0.01)
 
     async def work() -> None:
         leader = EventHub(nothing)

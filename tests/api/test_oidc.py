@@ -192,7 +192,7 @@ def test_keys_are_asked_for_again_when_one_is_new(
     with pytest.raises(ProblemError, match="does not list"):
         log_in(provider, issuer)
     assert issuer.asked.count("/keys") == 1, "not at every token with an unknown key"
-    monkeypatch.setattr(oidc, "KEYS_AGAIN_NS", 0)
+    monkeypatch.setattr(oidc, "MIN_KEY_REFRESH_NS", 0)
     assert log_in(provider, issuer) == OLGA
     issuer.make = sign
     with pytest.raises(ProblemError, match="does not list"):
@@ -237,7 +237,7 @@ def test_a_way_out_with_a_query_of_its_own(issuer: Issuer, tmp_path: Path) -> No
 @pytest.mark.parametrize("tokens", [{"access_token": "x"}, {"id_token": 7}, [1]])
 def test_an_answer_without_a_token(issuer: Issuer, tmp_path: Path, tokens: Any) -> None:
     issuer.tokens = tokens
-    with pytest.raises(ProblemError, match="not to be used") as found:
+    with pytest.raises(ProblemError, match="sends an unusable answer") as found:
         log_in(Provider(config(issuer.url, tmp_path)), issuer)
     assert found.value.reason is ProblemType.PROVIDER
 

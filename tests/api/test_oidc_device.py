@@ -103,7 +103,7 @@ def test_a_foreign_device_code_is_none(setting: Setting) -> None:
         ({"verification_uri": "http://evil.example/"}, "an address that is not https"),
         ({"verification_uri_complete": "javascript:x"}, "an address that is not https"),
         ({"user_code": "\x1b[2J"}, "a code that cannot be shown"),
-        ({"expires_in": "soon"}, "what is not to be used"),
+        ({"expires_in": "soon"}, "sends an unusable answer"),
     ],
 )
 def test_what_is_not_shown_to_a_person(setting: Setting, device: dict[str, Any], line: str) -> None:

@@ -242,5 +242,5 @@ def test_a_provider_that_answers_nonsense_is_told(setting: Setting) -> None:
     login = begin(setting)
     setting.issuer.tokens = {"id_token": 7}
     page = refusal(end(setting, *login), 502)
-    assert f"the identity provider {setting.issuer.url} answers what is not to be used" in page
+    assert f"the identity provider {setting.issuer.url} sends an unusable answer" in page
     assert setting.api.call("GET", FLEET, setting.api.token()).status == 200

@@ -11,10 +11,10 @@ import pytest
 
 from syntony.api import cursors
 from syntony.api.cursors import KEEP_NS, Cursors
-from syntony.api.events import KEPT, MAX_QUEUED, EventHub, Viewer
+from syntony.api.events import MAX_EVENTS, MAX_QUEUED, EventHub, Viewer
 from syntony.api.limits import MAX_KEYS, RateLimiter
-from syntony.api.observed import MAX_NAMED, Observed, changed
 from syntony.api.serve import CONNECTIONS, limited
+from syntony.api.topics import MAX_NAMED, TopicState, changed
 from syntony.model import S
 
 KEY = ("viewer", "v", "/api/v1/changes")
@@ -134,7 +134,7 @@ def test_changed_names(before: dict[str, object], now: dict[str, object], names:
     assert changed(before, now) == names
 
 
-async def nothing() -> dict[str, Observed]:
+async def nothing() -> dict[str, TopicState]:
     return {}
 
 
@@ -145,8 +145,8 @@ def on_loop(play: Callable[[EventHub], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def fleet(**hosts: int) -> dict[str, Observed]:
-    return {"fleet": Observed(hosts, {"hosts": len(hosts)})}
+def fleet(**hosts: int) -> dict[str, TopicState]:
+    return {"fleet": TopicState(hosts, {"hosts": len(hosts)})}
 
 
 def read(viewer: Viewer) -> list[tuple[str, str, dict[str, object]]]:
@@ -192,7 +192,7 @@ def test_whoever_comes_back_is_told_what_it_missed() -> None:
 def test_others_get_the_newest_of_each_topic(last_id: str) -> None:
     async def play(hub: EventHub) -> None:
         hub.take(fleet(h0=1))
-        hub.take(fleet(h0=2) | {"jobs": Observed({}, {"running": 0})})
+        hub.take(fleet(h0=2) | {"jobs": TopicState({}, {"running": 0})})
         told = read(hub.join(last_id.format(hub._epoch)))
         assert [(topic, data["revision"]) for _, topic, data in told] == [("fleet", 2), ("jobs", 1)]
 
@@ -202,10 +202,10 @@ def test_others_get_the_newest_of_each_topic(last_id: str) -> None:
 def test_an_id_that_is_too_old_gets_the_newest() -> None:
     async def play(hub: EventHub) -> None:
         hub.take(fleet(h0=0))
-        for number in range(KEPT + 1):
+        for number in range(MAX_EVENTS + 1):
             hub.take(fleet(h0=number + 1))
         told = read(hub.join(f"{hub._epoch}-1"))
-        assert [data["revision"] for _, _, data in told] == [KEPT + 2]
+        assert [data["revision"] for _, _, data in told] == [MAX_EVENTS + 2]
         assert len(read_many(hub, f"{hub._epoch}-2")) == 0
 
     on_loop(play)
@@ -246,11 +246,11 @@ def test_many_changes_are_counted_not_named() -> None:
 
 
 def test_one_look_serves_all_and_none_is_made_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("syntony.api.events.LOOK_NS", 1_000_000)
+    monkeypatch.setattr("syntony.api.events.INTERVAL_NS", 1_000_000)
     looks = 0
     thrice = asyncio.Event()
 
-    async def observe() -> dict[str, Observed]:
+    async def observe() -> dict[str, TopicState]:
         nonlocal looks
         looks += 1
         if looks == 3:

@@ -9,9 +9,9 @@ from typing import Any
 from syntony.alerts.incidents import ChangeKind, IncidentChange
 from syntony.alerts.observations import Observation
 from syntony.controller.config import AlertSettings
-from syntony.controller.fabric_changes import Standing
-from syntony.controller.incidents import IncidentService, Slas
-from syntony.controller.silence import NOBODY_REFUSED
+from syntony.controller.fabric_changes import FabricStatus
+from syntony.controller.incidents import IncidentService, LatencyInputs
+from syntony.controller.silent_agents import NOBODY_REFUSED
 from syntony.fabric.extra_probes import SuspectNote, suspected
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
@@ -77,8 +77,8 @@ class Control:
         self.findings: tuple[Finding, ...] = ()
         self.timelines: tuple[Timeline, ...] = ()
         self.probed: frozenset[str] = frozenset()
-        self.slas = Slas(None, None, CROSSING, JOBS)
-        self.fabric: Standing | None = None
+        self.slas = LatencyInputs(None, None, CROSSING, JOBS)
+        self.fabric: FabricStatus | None = None
         self.homes: dict[str, str] = {}
         self.answering: frozenset[str] = frozenset()
         self.refused = NOBODY_REFUSED
@@ -146,9 +146,9 @@ def finding(component: str, kind: str, **fields: object) -> Finding:
     return Finding(**(values | fields))  # type: ignore[arg-type]
 
 
-def standing(**fields: object) -> Standing:
+def standing(**fields: object) -> FabricStatus:
     values: dict[str, object] = {"cables": 0, "lost": {}, "misplaced": (), "twins": {}, "gone": {}}
-    return Standing(**(values | fields))  # type: ignore[arg-type]
+    return FabricStatus(**(values | fields))  # type: ignore[arg-type]
 
 
 def line(node: str, state: ClockState) -> Timeline:

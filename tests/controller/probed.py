@@ -12,7 +12,7 @@ from tests.controller.judged import Control, port, queues_of
 from tests.controller.traced import PORTS, TARGET, World
 
 from syntony.controller.fabric_changes import FabricChangeService
-from syntony.controller.incidents import Slas
+from syntony.controller.incidents import LatencyInputs
 from syntony.controller.locating import PATHS_BACK_NS
 from syntony.fabric import history
 from syntony.fabric.book import PathBook, Way
@@ -223,7 +223,7 @@ class Probed(World):
         crossing = {f"{a}->{b}": self._crossing(a, b) for a, b in self._pairs()}
         pairs = frozenset(pair for jam in self.jams.values() for pair in jam.pairs)
         queues = queues_of(self.watch.queues(), sorted(pairs), crossing)
-        self.control.slas = Slas(None, queues, crossing, {"train": pairs} if pairs else {})
+        self.control.slas = LatencyInputs(None, queues, crossing, {"train": pairs} if pairs else {})
         super()._judge()
 
     def _pairs(self) -> list[tuple[str, str]]:

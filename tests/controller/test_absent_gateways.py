@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 import pytest
 from tests.controller.judged import Control
 
-from syntony.controller.places import FLEET
-from syntony.controller.silence import of_gateways
+from syntony.controller.containment import FLEET
+from syntony.controller.silent_agents import of_gateways
 from syntony.model import S
 
 HOSTS = [f"h{number}" for number in range(12)]

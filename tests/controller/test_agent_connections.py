@@ -14,7 +14,7 @@ from tests.link import hello
 from syntony.agent.stream import ConnectionNumbers
 from syntony.controller.agent_hub import AgentHub
 from syntony.controller.gateway import Gateway
-from syntony.controller.greeting import RefusedError
+from syntony.controller.hello_check import RefusedError
 from syntony.controller.service import Hub
 from syntony.controller.sessions import AgentSession
 from syntony.wire.messages import Hello
@@ -32,7 +32,7 @@ def leader(attached: dict[str, AgentSession]) -> AgentHub:
     )
     parts: Any = SimpleNamespace(carry_out=None)
     return AgentHub(
-        services=services, sessions=attached, ingest=parts, listening=parts, job_flows=parts,
+        services=services, sessions=attached, ingest=parts, last_reports=parts, job_flows=parts,
         segments=parts, dispatcher=parts, fleet_now=lambda: None,
     )  # fmt: skip
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.clock.anchored import AnchoredSolver
-from syntony.controller.clock_evidence import MAX_EDGES, MAX_INSTANT_NS, credible
+from syntony.controller.clock_evidence import MAX_EDGES, MAX_INSTANT_NS, check_edges
 from syntony.model import Edge, S, UtcReading
 from syntony.wire.clocks import Edges
 
@@ -22,7 +22,7 @@ GOOD = Edge(
 
 
 def kept(*edges: Edge) -> tuple[Edge, ...]:
-    return credible("h0", Edges(edges=edges), CLOCKS.__contains__)[0].edges
+    return check_edges("h0", Edges(edges=edges), CLOCKS.__contains__)[0].edges
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_an_impossible_edge_is_left_out_alone(changes: dict[str, object]) -> Non
     bad = msgspec.structs.replace(GOOD, **changes)
     other = msgspec.structs.replace(GOOD, b="h2")
     said = Edges(edges=(bad, other))
-    assert credible("h0", said, CLOCKS.__contains__) == (Edges(edges=(other,)), 1)
+    assert check_edges("h0", said, CLOCKS.__contains__) == (Edges(edges=(other,)), 1)
 
 
 def test_several_pairs_of_nics_measure_the_same_two_clocks() -> None:
@@ -75,8 +75,8 @@ def test_good_evidence_is_untouched() -> None:
 def test_an_impossible_reading_of_utc_is_left_out(changes: dict[str, object]) -> None:
     good = UtcReading(node="h0", local_ns=S, utc_minus_ns=-5, bound_ns=1e5)
     said = Edges(edges=(), utc=(msgspec.structs.replace(good, **changes),))
-    assert credible("h0", said, CLOCKS.__contains__) == (Edges(edges=()), 1)
-    assert credible("h0", Edges(edges=(), utc=(good,)), CLOCKS.__contains__)[1] == 0
+    assert check_edges("h0", said, CLOCKS.__contains__) == (Edges(edges=()), 1)
+    assert check_edges("h0", Edges(edges=(), utc=(good,)), CLOCKS.__contains__)[1] == 0
 
 
 NUMBERS = st.floats() | st.sampled_from([0.0, -0.0, 1e308, 5e-324, 1e18, 1e6])
@@ -110,8 +110,10 @@ def test_whatever_is_kept_solves_to_finite_times(edges: list[Edge]) -> None:
 def test_a_host_names_the_epochs_of_its_own_clocks_only() -> None:
     """Else one agent could have every other's edges forgotten."""
     said = {"h0": 7, "h0/nic": 8, "h1": 9, "h0/invented": 10}
-    found, left_out = credible("h0", Edges(edges=(), epochs=said), CLOCKS.__contains__)
+    found, left_out = check_edges("h0", Edges(edges=(), epochs=said), CLOCKS.__contains__)
     assert (found.epochs, left_out) == ({"h0": 7, "h0/nic": 8}, 2)
     for none in (-1, 0, MAX_INSTANT_NS + 1):
-        found, left_out = credible("h0", Edges(edges=(), epochs={"h0": none}), CLOCKS.__contains__)
+        found, left_out = check_edges(
+            "h0", Edges(edges=(), epochs={"h0": none}), CLOCKS.__contains__
+        )
         assert (found.epochs, left_out) == ({}, 1)

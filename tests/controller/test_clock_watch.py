@@ -9,8 +9,8 @@ import pytest
 from tests.controller.judged import T0, Control, finding, line, port
 
 from syntony.controller.clock_watch import NEW_NS, ClockWatch
-from syntony.controller.incident_evaluation import WITHOUT_TIME_NS, judging_time
-from syntony.controller.places import FLEET
+from syntony.controller.containment import FLEET
+from syntony.controller.incident_evaluation import WITHOUT_TIME_NS, evaluation_time
 from syntony.model import ClockState, S
 
 GOOD = ClockState.SYNCHRONIZED
@@ -190,6 +190,6 @@ def test_rules_wait_for_fleet_time_but_not_for_ever() -> None:
     def local() -> int:
         return 7
 
-    assert judging_time(None, WITHOUT_TIME_NS, local) is None
-    assert judging_time(None, WITHOUT_TIME_NS + 1, local) == local()
-    assert judging_time(T0, WITHOUT_TIME_NS + 1, local) == T0
+    assert evaluation_time(None, WITHOUT_TIME_NS, local) is None
+    assert evaluation_time(None, WITHOUT_TIME_NS + 1, local) == local()
+    assert evaluation_time(T0, WITHOUT_TIME_NS + 1, local) == T0

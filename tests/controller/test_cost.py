@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from syntony.controller.answers import MAX_HISTORY_NS, costs
-from syntony.controller.questions import Requested
+from syntony.controller.questions import RequestContext
 from syntony.errors import UsageError
 from syntony.wire.cost import YEAR_NS, CostQuery
 from syntony.wire.incidents import IncidentsQuery
@@ -33,9 +33,9 @@ class Alerts:
         )
 
 
-def requested(alerts: Alerts) -> Requested:
+def requested(alerts: Alerts) -> RequestContext:
     services = cast("Any", SimpleNamespace(alerts=alerts))
-    return Requested(services, cast("Any", None), NOW_NS, NOW_NS)
+    return RequestContext(services, cast("Any", None), NOW_NS, NOW_NS)
 
 
 def test_incidents_of_the_period_are_counted_those_that_are_over_too() -> None:

@@ -85,7 +85,7 @@ def test_a_fifth_of_all_answers_lost_and_hosts_short_of_processor_time(
 def test_a_spine_that_dies_before_the_first_look_is_over(control: Control, case: int) -> None:
     fabric = World(control, case)
     fabric.run(15)
-    assert fabric.service.standing is None
+    assert fabric.service.status is None
     spine = fabric.rng.choice(fabric.spines)
     fabric.dead = {spine}
     fabric.run(12)

@@ -29,8 +29,7 @@ from syntony.controller.pki import create_authority
 from syntony.errors import ConfigError, StateError, UsageError
 from syntony.model import S
 from syntony.state import ControlState, identities
-from syntony.state.identities import MAX_LIVE
-from syntony.state.identities import Identities as IdentityStore
+from syntony.state.identities import MAX_LIVE, IdentityStore
 from syntony.state.sqlite import FILE
 from syntony.wire.control import Issuer
 from syntony.wire.enrol import (
@@ -442,7 +441,7 @@ def test_uses_that_could_not_be_written_are_written_later(
         raise StateError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fleet.identities, "saw", refuse)
+        patch.setattr(fleet.identities, "record_use", refuse)
         with pytest.raises(StateError):
             fleet.enrolment.refresh()
     fleet.enrolment.refresh()

@@ -11,8 +11,8 @@ from tests.controller.judged import Control, finding
 from syntony.controller.extra_probes import (
     AGAIN_NS,
     ANSWER_NS,
-    AT_ONCE,
-    LASTS_NS,
+    DURATION_NS,
+    MAX_SETS,
     PAIRS,
     ExtraProbeService,
 )
@@ -52,7 +52,7 @@ def test_a_sounding_lasts_a_minute_and_is_not_repeated_for_ten() -> None:
         for second in range(0, AGAIN_NS // S + 120, 5)
         if requested.service.step([twins()], (), second * S)
     ]
-    lasts, again = LASTS_NS // S, AGAIN_NS // S
+    lasts, again = DURATION_NS // S, AGAIN_NS // S
     assert running == [*range(0, lasts, 5), *range(again, again + lasts, 5)]
     assert requested.calls == [frozenset(TWINS)] * 2
 
@@ -68,12 +68,12 @@ def test_what_is_plain_or_not_known_one_by_one_is_not_asked_about() -> None:
 
 def test_so_many_at_once_and_no_more() -> None:
     requested = Requested(ExtraProbe((PAIR,), ()))
-    found = [twins(number) for number in range(AT_ONCE + 3)]
-    assert len(requested.service.step(found, (), 0)) == AT_ONCE
-    assert len(requested.service.step(found, (), LASTS_NS - 1)) == AT_ONCE
-    assert len(requested.calls) == AT_ONCE
-    requested.service.step(found, (), LASTS_NS)
-    assert len(requested.calls) == AT_ONCE + 3
+    found = [twins(number) for number in range(MAX_SETS + 3)]
+    assert len(requested.service.step(found, (), 0)) == MAX_SETS
+    assert len(requested.service.step(found, (), DURATION_NS - 1)) == MAX_SETS
+    assert len(requested.calls) == MAX_SETS
+    requested.service.step(found, (), DURATION_NS)
+    assert len(requested.calls) == MAX_SETS + 3
 
 
 def test_notes_may_be_read_in_another_thread_while_more_is_asked() -> None:

@@ -82,7 +82,7 @@ class Fleet:
                 self.store.insert(piece.table, joined([piece]))
             self.alerts.evaluate(
                 self.now_ns, {}, (), (),
-                fabric=self.locating.changes.standing, homes=self.locating.homes(),
+                fabric=self.locating.changes.status, homes=self.locating.homes(),
             )  # fmt: skip
 
     def reported(self) -> list[tuple[str, str]]:

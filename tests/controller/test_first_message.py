@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from syntony.controller import service
-from syntony.controller.greeting import RefusedError
+from syntony.controller.hello_check import RefusedError
 
 
 async def _after(wait_s: float) -> AsyncIterator[bytes]:

@@ -163,15 +163,15 @@ def test_a_sounding_widens_the_plan_and_its_end_narrows_it_again() -> None:
         if a != b and (f"{a}/rail0", f"{b}/rail0") not in before
     )  # fmt: skip
     now_ns = 10 * S
-    fleet.sound(frozenset(), now_ns)
+    fleet.set_extra_pairs(frozenset(), now_ns)
     assert not fleet.due(now_ns + SETTLE_NS), "nothing new"
-    fleet.sound(frozenset({pair}), now_ns)
+    fleet.set_extra_pairs(frozenset({pair}), now_ns)
     assert fleet.due(now_ns + SETTLE_NS)
     fleet.replan(now_ns + SETTLE_NS)
     assert set(fleet.probe_ports()) == before | {pair, pair[::-1]}
-    fleet.sound(frozenset({pair}), now_ns + S)
+    fleet.set_extra_pairs(frozenset({pair}), now_ns + S)
     assert not fleet.due(now_ns + 9 * S), "as it was"
-    fleet.sound(frozenset(), now_ns + 9 * S)
+    fleet.set_extra_pairs(frozenset(), now_ns + 9 * S)
     fleet.replan(now_ns + 10 * S)
     assert set(fleet.probe_ports()) == before
 

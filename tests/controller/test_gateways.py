@@ -16,9 +16,9 @@ from syntony.controller import gateways as gateways_module
 from syntony.controller.access import Caller
 from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.gateways import STOPPED_NS, Gateways
-from syntony.controller.greeting import RefusedError
+from syntony.controller.hello_check import RefusedError
+from syntony.controller.last_reports import TICK_NS, LastReports
 from syntony.controller.leader_link import Call, LeaderLink
-from syntony.controller.listening import TICK_NS, Listening
 from syntony.errors import BusyError, RemoteError
 from syntony.model import S
 from syntony.state import ControlState
@@ -81,12 +81,12 @@ class Leader:
         self.epoch = epoch
         self.stored: list[Any] = []
         self.revocations = Revocations()
-        self.listening = Listening(0)
+        self.last_reports = LastReports(0)
         self.now_ns = 0
         self.roster = GatewayRoster(state or control_state())
         self.gateways = Gateways(
             self.roster,
-            self.listening,
+            self.last_reports,
             self._follow,
             lambda *told: self.stored.append(told),
             lambda: self.revocations,
@@ -142,7 +142,7 @@ class Leader:
         """All that comes is read meanwhile."""
         for _ in range(lasting_ns // TICK_NS):
             self.now_ns += TICK_NS
-            self.listening.tick(self.now_ns)
+            self.last_reports.tick(self.now_ns)
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -265,9 +265,9 @@ def test_a_gateway_is_not_absent_because_its_leader_was_paused() -> None:
         leader = Leader()
         serving = leader.serve()
         leader.say(HELLO)
-        await until(lambda: leader.gateways.seen == {"gw1"})
+        await until(lambda: leader.gateways.ever_connected == {"gw1"})
         leader.now_ns += 60 * S
-        leader.listening.tick(leader.now_ns)
+        leader.last_reports.tick(leader.now_ns)
         assert leader.status().connected
         leader.listen(STOPPED_NS)
         assert not leader.status().connected
@@ -282,12 +282,12 @@ def test_all_gateways_are_told_and_revoked_ones_cut() -> None:
         serving = leader.serve()
         leader.say(HELLO)
         await until(lambda: len(leader.sent) == 2)
-        leader.gateways.tell(5, lambda _: "")
+        leader.gateways.send_state(5, lambda _: "")
         await until(lambda: leader.sent[2:] == [AccessNews(first=True), FleetNow(fleet_ns=5)])
         leader.revocations = Revocations(serials=frozenset({"ff"}))
-        leader.gateways.tell(None, lambda _: "")
+        leader.gateways.send_state(None, lambda _: "")
         await until(lambda: leader.sent[4:] == [leader.revocations])
-        leader.gateways.tell(6, lambda _: "revoked")
+        leader.gateways.send_state(6, lambda _: "revoked")
         await serving
         assert not leader.gateways.any_connected
 
@@ -303,7 +303,7 @@ def test_the_next_leader_misses_a_gateway_unless_it_was_stopped_on_purpose(
         leader = Leader(state=state)
         serving = leader.serve()
         leader.say(HELLO)
-        await until(lambda: leader.gateways.seen == {"gw1"})
+        await until(lambda: leader.gateways.ever_connected == {"gw1"})
         leader.roster.keep()
         if on_purpose:
             leader.say(GatewayLeaving())
@@ -315,17 +315,17 @@ def test_the_next_leader_misses_a_gateway_unless_it_was_stopped_on_purpose(
         after = Leader(state=state)
         assert after.roster.names == (frozenset() if on_purpose else {"gw1"})
         assert [each.name for each in after.gateways.statuses()] == ["gw1"][on_purpose:]
-        assert after.gateways.seen == frozenset()
+        assert after.gateways.ever_connected == frozenset()
         serving = after.serve()
         after.say(HELLO)
-        await until(lambda: after.gateways.seen == {"gw1"})
+        await until(lambda: after.gateways.ever_connected == {"gw1"})
         assert after.roster.names == {"gw1"}
         assert not after.status().left
-        after.gateways.tell(None, lambda _: "", frozenset({"gw1"}))
+        after.gateways.send_state(None, lambda _: "", frozenset({"gw1"}))
         assert after.roster.names == frozenset()
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        after.gateways.tell(None, lambda _: "", frozenset({"gw1"}))
+        after.gateways.send_state(None, lambda _: "", frozenset({"gw1"}))
         assert after.gateways.statuses() == ()
         state.close()
 

@@ -15,7 +15,7 @@ from syntony.alerts.silences import Silence
 from syntony.clock.anchored import FleetMemory
 from syntony.controller.fabric_changes import FABRIC_MAP
 from syntony.controller.import_files import import_files
-from syntony.controller.timeline import TIMELINE, KeptTimeline
+from syntony.controller.timeline import TIMELINE, StoredTimeline
 from syntony.errors import ConfigError
 from syntony.fabric.changes import MapState
 from syntony.model import ClockState, Timeline
@@ -82,7 +82,7 @@ def bodies(state: ControlState, receiver: str) -> list[object]:
 
 def check(state: ControlState, seed: int) -> None:
     assert IncidentStore(state).load() == book(seed)
-    kept = Document(state, TIMELINE, KeptTimeline).load()
+    kept = Document(state, TIMELINE, StoredTimeline).load()
     assert kept is not None
     assert kept.memory == MEMORY
     assert Document(state, FABRIC_MAP, MapState).load() == MAP

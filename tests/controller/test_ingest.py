@@ -406,7 +406,7 @@ def test_what_has_waited_for_long_or_comes_after_a_silence_is_looked_up(
             bench.greet("h1", "s")
             source = bench.sources["h1", "s"]
             source.unchecked = 0  # the stream is under way for long
-            source._heard_ns = time.monotonic_ns() - silent_s * S
+            source._last_received_ns = time.monotonic_ns() - silent_s * S
         await paused.put("h1", "s", batch(1, T0))
         await other.put("h1", "s", batch(1, T0))
         await other.ingest.flush()

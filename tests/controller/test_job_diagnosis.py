@@ -19,7 +19,7 @@ from syntony.controller.own_rows import OwnRows
 from syntony.errors import StoreError, UsageError
 from syntony.model import MS, S
 from syntony.store.jobs import MAX_ROWS
-from syntony.wire.job_diagnosis import JobRows, JobVerdict, JudgedJob
+from syntony.wire.job_diagnosis import JobResult, JobRows, JobVerdict
 from syntony.wire.jobs import Takeover
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 
@@ -137,7 +137,7 @@ def test_what_is_over_is_no_verdict(over: bool) -> None:
             rows[COLLECTIVE.name]["ts_ns"][place] += 30 * MS * late
             rows[COLLECTIVE.name]["done_ns"][place] += 30 * MS
     given = JobRows(job="night", first_ns=T0, last_ns=NOW, now_ns=NOW + 10 * S, rows=rows)
-    found = diagnosis_worker.judged(given)
+    found = diagnosis_worker.evaluate(given)
     assert not found.error
     assert [each.fault for each in found.verdicts] == ([] if over else ["straggler"])
 
@@ -177,7 +177,7 @@ def test_what_lasts_keeps_when_it_began() -> None:
     )  # fmt: skip
 
     def begun(*verdicts: JobVerdict, error: str = "") -> dict[str, int]:
-        made._keep("night", JudgedJob(job="night", verdicts=verdicts, flows=(), error=error))
+        made._keep("night", JobResult(job="night", verdicts=verdicts, flows=(), error=error))
         (known,) = made.known(time.monotonic_ns()) or ()
         return {each.subjects[0]: each.onset_ns for each in known.verdicts}
 
@@ -287,7 +287,7 @@ def test_rows_that_cannot_be_judged_are_one_jobs_trouble() -> None:
     data, found = sink.getvalue(), []
     while data:
         length = int.from_bytes(data[:4], "big")
-        found.append(msgspec.msgpack.decode(data[4 : 4 + length], type=JudgedJob))
+        found.append(msgspec.msgpack.decode(data[4 : 4 + length], type=JobResult))
         data = data[4 + length :]
     assert [(each.job, bool(each.error)) for each in found] == [("broken", True), ("slow", False)]
     assert found[1].verdicts[0].fault == "straggler"

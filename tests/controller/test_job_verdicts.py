@@ -9,7 +9,8 @@ import pytest
 from tests.controller.judged import CROSSING, JOBS, Control, finding
 
 from syntony.alerts.observations import Observation
-from syntony.controller.incidents import Slas
+from syntony.controller.containment import PathContainment
+from syntony.controller.incidents import LatencyInputs
 from syntony.controller.job_verdicts import (
     DATA,
     HANG,
@@ -19,10 +20,9 @@ from syntony.controller.job_verdicts import (
     TOGETHER_NS,
     observations,
 )
-from syntony.controller.places import Places
 from syntony.model import S
 from syntony.wire.incidents import IncidentsQuery
-from syntony.wire.job_diagnosis import JobFlow, JobVerdict, JudgedJob
+from syntony.wire.job_diagnosis import JobFlow, JobResult, JobVerdict
 from syntony.workload.verdict import FaultClass
 
 SEED = random.randrange(1 << 32)
@@ -37,15 +37,15 @@ def verdict(
     )  # fmt: skip
 
 
-def job(name: str, *verdicts: JobVerdict, flows: tuple[JobFlow, ...] = ()) -> JudgedJob:
-    return JudgedJob(job=name, verdicts=verdicts, flows=flows)
+def job(name: str, *verdicts: JobVerdict, flows: tuple[JobFlow, ...] = ()) -> JobResult:
+    return JobResult(job=name, verdicts=verdicts, flows=flows)
 
 
 def flow(src: str, dst: str, *hops: str, port: int = 1) -> JobFlow:
     return JobFlow(flow=f"{src}:{port}>{dst}:2", src=src, dst=dst, hops=hops)
 
 
-def slow(name: str, *flows: JobFlow, beside: tuple[JobFlow, ...] = ()) -> JudgedJob:
+def slow(name: str, *flows: JobFlow, beside: tuple[JobFlow, ...] = ()) -> JobResult:
     found = tuple(verdict("slow-flow", each.flow) for each in flows)
     return job(name, *found, flows=(*flows, *beside))
 
@@ -163,8 +163,8 @@ def test_a_job_that_cannot_be_judged_neither_opens_nor_clears(control: Control) 
     assert len(control.pages()) == 1
 
 
-def judge(control: Control, *jobs: JudgedJob) -> None:
-    control.slas = Slas(None, None, CROSSING, JOBS, judged=jobs)
+def judge(control: Control, *jobs: JobResult) -> None:
+    control.slas = LatencyInputs(None, None, CROSSING, JOBS, job_results=jobs)
 
 
 def test_ten_jobs_on_one_bad_link_are_one_page_that_names_them(control: Control) -> None:
@@ -266,7 +266,7 @@ def test_the_link_of_more_jobs_continues_the_page_of_the_first_ones_connection(
 
 
 def test_a_connection_suffers_with_what_either_direction_crosses() -> None:
-    places = Places(CROSSING)
+    places = PathContainment(CROSSING)
     for wider in ("leaf0->spine0", "spine0->leaf0", "spine0", "h2", "h0/rail0"):
         assert places.holds(wider, "h0/rail0<->h2/rail0"), wider
     assert not places.holds("leaf0->h1/rail0", "h0/rail0<->h2/rail0")

@@ -15,7 +15,7 @@ from tests.cases import mostly_slow
 from tests.controller.judged import Control, queues_of
 from tests.fabric.flow_rows import FlowCounts, add
 
-from syntony.controller.incidents import Slas
+from syntony.controller.incidents import LatencyInputs
 from syntony.controller.observe import BURSTS
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.fault_locator import FaultLocator, reply
@@ -142,7 +142,7 @@ class Busy:
     def _judge(self) -> None:
         jobs = {"train": frozenset(self.pairs)} if self.pairs else {}
         queues = queues_of(self.watch.queues(), self.pairs, self.crossing)
-        self.control.slas = Slas(None, queues, self.crossing, jobs)
+        self.control.slas = LatencyInputs(None, queues, self.crossing, jobs)
         self.control.findings = self.watch.findings()
         self.control.tick()
 

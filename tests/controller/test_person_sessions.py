@@ -24,9 +24,9 @@ def test_a_session_lasts_a_working_day_and_ends_when_it_is_revoked() -> None:
         assert (kept.role, kept.name, kept.parent) == ("operator", "olga", 0)
         assert access.find(secret) == kept
         now[0] += SESSION_NS - 1
-        assert access.good(kept)
+        assert access.is_valid(kept)
         now[0] += 1
-        assert not access.good(kept)
+        assert not access.is_valid(kept)
         other = access.begin_person_session(OLGA, "x", 1, "")
         revoke = RevokeAccessCommand(number=other.access.number, by="x")
         assert access.revoke(revoke, Issuer("x", "y"), 1).numbers == (other.access.number,)
@@ -44,5 +44,5 @@ def test_one_too_many_ends_the_oldest_of_that_person_only() -> None:
         mine = [
             access.begin_person_session(OLGA, "x", 1, "").access for _ in range(MAX_SESSIONS + 1)
         ]
-        assert [access.good(each) for each in mine] == [False] + [True] * MAX_SESSIONS
-        assert all(map(access.good, others)), "a token of the same name is somebody else's"
+        assert [access.is_valid(each) for each in mine] == [False] + [True] * MAX_SESSIONS
+        assert all(map(access.is_valid, others)), "a token of the same name is somebody else's"

@@ -16,7 +16,7 @@ from tests.link import hello
 
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet
-from syntony.controller.incidents import Slas
+from syntony.controller.incidents import LatencyInputs
 from syntony.controller.planes import WINDOW_NS, PlaneWatch
 from syntony.mesh.plan import VerbsClass, make_plan
 from syntony.mesh.planes import MIN_PROBES, Place
@@ -107,7 +107,7 @@ def incidents(control: Control, world: World) -> dict[str, dict[str, Any]]:
     """What is open after a while, by rule and subject."""
     watch = PlaneWatch(world, world.fleet)  # type: ignore[arg-type]
     watch.look(LATE_NS)
-    control.slas = Slas(None, None, {}, {}, watch.look(LATE_NS + WINDOW_NS))
+    control.slas = LatencyInputs(None, None, {}, {}, watch.look(LATE_NS + WINDOW_NS))
     control.tick(PATIENCE)
     return {f"{each['rule']} {each['subject']}": each for each in control.live_incidents()}
 

@@ -30,7 +30,7 @@ def test_what_waits_is_dropped_when_another_controller_will_be_sent_it(
         services.traffic = SimpleNamespace(switch=None)
         parts: Any = MagicMock()
         hub = AgentHub(
-            services=services, sessions={}, ingest=ingest, listening=parts, job_flows=parts,
+            services=services, sessions={}, ingest=ingest, last_reports=parts, job_flows=parts,
             segments=parts, dispatcher=parts, fleet_now=lambda: None,
         )  # fmt: skip
         first, second = (

@@ -12,7 +12,7 @@ from tests.cases import mostly_slow
 from tests.controller.judged import T0, Control
 from tests.fabric.flow_rows import FlowCounts, add
 
-from syntony.controller.incidents import Slas
+from syntony.controller.incidents import LatencyInputs
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.model import S
@@ -41,7 +41,7 @@ class World:
         """Switch or link to the share that it loses."""
         self.due: list[tuple[int, int, Way]] = []
         """Second in which a way is reported, when it was asked for, and which."""
-        control.slas = Slas(None, None, {}, {})
+        control.slas = LatencyInputs(None, None, {}, {})
         self.route(0, 0)
 
     @property

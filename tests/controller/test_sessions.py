@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.link import PATIENCE_S, hello
 
 from syntony.controller import sessions
-from syntony.controller.greeting import RefusedError
+from syntony.controller.hello_check import RefusedError
 from syntony.controller.sessions import AgentSession, NewestMessages
 from syntony.controller.solve import Solved
 from syntony.model import ClockState, S, Timeline, Utc
@@ -228,11 +228,11 @@ def test_timelines_are_told_with_every_other_solve_and_news_at_once(
         one, found, solved = session(), [], None
         for solve in range(1, 8):
             solved = Solved((_line("h1", solve), _line("h2", solve)), before=solved)
-            one.tell(solved, CLOCKS, solve * S)
+            one.send_timelines(solved, CLOCKS, solve * S)
             if one.outbox._waiting:
                 found.append(solve)
                 await _read(one.outbox, 1)
-        one.tell(Solved(lines, before=solved, **common), clocks, 8 * S)
+        one.send_timelines(Solved(lines, before=solved, **common), clocks, 8 * S)
         known = tuple(line for line in lines if line.node in clocks)
         assert (await _read(one.outbox, 1)) == [(Timelines(timelines=known, **common), 0)]
         return found
@@ -244,9 +244,9 @@ def test_news_of_other_clocks_make_no_haste() -> None:
     async def waits() -> bool:
         one = session()
         first = Solved((*BOTH, _line("far", 1)))
-        one.tell(first, CLOCKS, 8 * S)
+        one.send_timelines(first, CLOCKS, 8 * S)
         await _read(one.outbox, 1)
-        one.tell(Solved((*BOTH, _line("far", epoch=2)), before=first), CLOCKS, 9 * S)
+        one.send_timelines(Solved((*BOTH, _line("far", epoch=2)), before=first), CLOCKS, 9 * S)
         return bool(one.outbox._waiting)
 
     assert not asyncio.run(waits())
@@ -256,9 +256,9 @@ def test_a_host_of_whose_clocks_nothing_is_known_is_told_at_the_first_solve_that
     async def told() -> list[tuple[object, int]]:
         one = session()
         nothing = Solved((_line("far", 1),))
-        one.tell(nothing, CLOCKS, 8 * S)
+        one.send_timelines(nothing, CLOCKS, 8 * S)
         assert not one.outbox._waiting
-        one.tell(Solved((_line("far", 1), _line("h1", 2)), before=nothing), CLOCKS, 9 * S)
+        one.send_timelines(Solved((_line("far", 1), _line("h1", 2)), before=nothing), CLOCKS, 9 * S)
         return await _read(one.outbox, 1)
 
     assert asyncio.run(told()) == [(Timelines(timelines=(_line("h1", 2),)), 0)]

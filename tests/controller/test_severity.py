@@ -11,7 +11,7 @@ from tests.controller.judged import Control, finding
 from syntony.alerts.incidents import ChangeKind
 from syntony.alerts.observations import Observation
 from syntony.controller.impact import with_impact
-from syntony.controller.incidents import Slas
+from syntony.controller.incidents import LatencyInputs
 
 SPINES = 4
 
@@ -36,7 +36,7 @@ def fabric(hosts: int) -> dict[str, frozenset[str]]:
 def severity(
     control: Control, loss: float, jobs: dict[str, frozenset[tuple[str, str]]], hosts: int = 16
 ) -> str:
-    control.slas = Slas(None, None, fabric(hosts), jobs)
+    control.slas = LatencyInputs(None, None, fabric(hosts), jobs)
     control.findings = (finding("leaf0->spine0", "link", loss=loss),)
     control.tick(5)
     (found,) = control.live_incidents()

@@ -7,8 +7,8 @@ import random
 import pytest
 from tests.controller.judged import Control, line, port
 
-from syntony.controller.places import FLEET
-from syntony.controller.silence import TOLD, Refused, of_fleet, of_hosts, of_sets
+from syntony.controller.containment import FLEET
+from syntony.controller.silent_agents import MAX_LISTED, Refused, of_fleet, of_hosts, of_sets
 from syntony.model import ClockState, S
 
 TICK_S = 2
@@ -157,10 +157,10 @@ def test_who_stays_away_when_the_others_are_back_is_a_host_of_its_own(control: C
 
 
 def test_what_is_told_of_a_fleet_names_those_that_are_silent_and_no_others() -> None:
-    ages = {f"h{number}": 0 for number in range(TOLD + 2)}
+    ages = {f"h{number}": 0 for number in range(MAX_LISTED + 2)}
     (well,) = of_fleet(ages)
     assert (well.value, well.evidence) == (0.0, ())
-    some = of_fleet(ages | {f"h{number}": 9 * S for number in range(TOLD)})[0]
+    some = of_fleet(ages | {f"h{number}": 9 * S for number in range(MAX_LISTED)})[0]
     assert some.evidence == ("5 of 7 agents: h0, h1, h2, h3, h4",)
     more = of_fleet(dict.fromkeys(ages, 9 * S))[0]
     assert more.evidence == ("7 of 7 agents: h0, h1, h2, h3, h4 …",)

@@ -11,7 +11,7 @@ from tests.controller.judged import Control
 from tests.traffic.test_queue_pair_delays import end
 from tests.traffic.test_queue_pair_stalls import NOW_NS, RECEIVED, SENT
 
-from syntony.controller.incidents import Slas
+from syntony.controller.incidents import LatencyInputs
 from syntony.controller.queue_pairs import QueuePairService
 from syntony.model import S
 from syntony.traffic.queue_pair_stalls import STALL_NS, StallsSeen
@@ -51,7 +51,7 @@ def look(bad: set[tuple[str, str]], *, credit: bool = True) -> StallsSeen:
 
 def incidents(control: Control, seen: StallsSeen) -> dict[str, list[str]]:
     """Rule and subject to the jobs of what is open after ten seconds."""
-    control.slas = Slas(None, None, {}, {}, None, seen, NICS)
+    control.slas = LatencyInputs(None, None, {}, {}, None, seen, NICS)
     control.tick(8)
     return {f"{each['rule']} {each['subject']}": each["jobs"] for each in control.live_incidents()}
 
@@ -83,7 +83,7 @@ def test_a_silent_host_is_told_by_its_own_rule(control: Control) -> None:
 
 def test_addresses_outside_the_fleet_are_left_out(control: Control) -> None:
     seen = look({("h0", "h2")})
-    control.slas = Slas(None, None, {}, {}, None, seen, {})
+    control.slas = LatencyInputs(None, None, {}, {}, None, seen, {})
     control.tick(8)
     assert not control.live_incidents()
 

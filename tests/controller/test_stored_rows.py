@@ -349,11 +349,11 @@ def test_relayed_rows_are_judged_once_batch_by_batch() -> None:
     chance = random.Random(SEED)
     judged = Counter[tuple[str, int]]()
 
-    def judge(rows: Probed) -> None:
+    def evaluate(rows: Probed) -> None:
         for host, sent in zip(rows.hosts, rows.values["sent"].tolist(), strict=True):
             judged[host, sent] += 1
 
-    rows = StoredRows((), judge)
+    rows = StoredRows((), evaluate)
     known = [(Names(), Names()) for _ in range(2)]
     batches = [(f"h{n % 3}", 1 + n // 3) for n in range(90)]
     for first in range(0, 90, 6):

@@ -164,7 +164,7 @@ class World:
             else:
                 self.service.confirm(way, hops, each.at_ns)
         self.service.settle(self.now_ns)
-        self.control.fabric = self.service.standing
+        self.control.fabric = self.service.status
 
     def _since_ns(self) -> int:
         """Since the rules were evaluated last."""

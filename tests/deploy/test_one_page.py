@@ -19,7 +19,7 @@ from tests.deploy import daemons
 from tests.deploy.daemons import DEPLOY, Webhook
 
 from syntony.controller.config import AlertSettings
-from syntony.controller.fabric_changes import Standing
+from syntony.controller.fabric_changes import FabricStatus
 from syntony.controller.incidents import IncidentService
 from syntony.controller.notify import RESEND_NS, Receiver
 from syntony.io.clocks import KernelClock
@@ -130,7 +130,7 @@ class Fleet:
             return
         self._runs += 1
         silent = {host: 60 * S if host in self.dead else 0 for host in HOSTS}
-        standing = Standing(4, self.lost, (), {}, self.gone)
+        standing = FabricStatus(4, self.lost, (), {}, self.gone)
         self._service.evaluate(self._fleet_ns, silent, (), (), fabric=standing, homes=HOMES)
         self._service.deliver(self._monotonic_ns, self._fleet_ns, self._clock.now_ns())
 

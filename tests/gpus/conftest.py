@@ -12,7 +12,7 @@ import pytest
 from tests.live import eventually
 
 from syntony.io.gpu_process import GpuProcess
-from syntony.wire.gpus import GpuLook
+from syntony.wire.gpus import GpuSnapshot
 
 HERE = Path(__file__).parent
 H100 = {
@@ -94,9 +94,11 @@ def amd(
         each.close()
 
 
-def look(process: GpuProcess, wanted: Callable[[GpuLook], bool] = lambda _: True) -> GpuLook:
+def look(
+    process: GpuProcess, wanted: Callable[[GpuSnapshot], bool] = lambda _: True
+) -> GpuSnapshot:
     """The next look of which this is so."""
-    found: list[GpuLook] = []
+    found: list[GpuSnapshot] = []
 
     def come() -> bool:
         found.extend(each for each in process.read() if wanted(each))

@@ -17,7 +17,7 @@ from tests.live import eventually
 from syntony.errors import MissingError, WireError
 from syntony.io import gpu_process
 from syntony.io.gpu_process import GpuProcess
-from syntony.wire.gpus import MAX_LINE, GpuLook, GpuReading, decode, encode
+from syntony.wire.gpus import MAX_LINE, GpuReading, GpuSnapshot, decode, encode
 
 
 def fault(process: GpuProcess) -> str:
@@ -187,7 +187,7 @@ def test_an_amdsmi_that_fails_is_a_reason(amd: Callable[[dict[str, Any]], GpuPro
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_no_line_breaks_the_agent(line: bytes) -> None:
     try:
-        assert isinstance(decode(line), GpuLook)
+        assert isinstance(decode(line), GpuSnapshot)
     except WireError:
         return
 
@@ -198,7 +198,7 @@ def test_no_line_breaks_the_agent(line: bytes) -> None:
 )  # fmt: skip
 def test_what_cannot_be_is_refused(fields: dict[str, Any]) -> None:
     good = {"at_ns": 1, "gpus": [{"gpu": "a"}]}
-    assert decode(msgspec.json.encode(good)) == GpuLook(at_ns=1, gpus=(GpuReading(gpu="a"),))
+    assert decode(msgspec.json.encode(good)) == GpuSnapshot(at_ns=1, gpus=(GpuReading(gpu="a"),))
     with pytest.raises(WireError):
         decode(msgspec.json.encode(good | {"gpus": [{"gpu": "a"} | fields]}))
 
@@ -212,5 +212,7 @@ def test_a_line_without_an_end_is_refused(nvidia: GpuProcess) -> None:
 
 
 def test_encoding_is_read_back() -> None:
-    sent = GpuLook(at_ns=3, gpus=(GpuReading(gpu="a", throttle=("hw_slowdown",), ecc_errors=2),))
+    sent = GpuSnapshot(
+        at_ns=3, gpus=(GpuReading(gpu="a", throttle=("hw_slowdown",), ecc_errors=2),)
+    )
     assert decode(encode(sent)) == sent

@@ -20,7 +20,7 @@ from syntony.agent.queue_pairs import FleetOffset
 from syntony.io.gpu_process import GpuProcess
 from syntony.model import MS, S
 from syntony.wire.arrow import encode_columns
-from syntony.wire.gpus import GpuLook, GpuReading
+from syntony.wire.gpus import GpuReading, GpuSnapshot
 from syntony.wire.tables import COLLECTIVE, GPU, JOB_PROCESS
 from syntony.workload import FaultClass, diagnose
 
@@ -32,18 +32,18 @@ MEMBERS = {71: JobMember("night", 3), 72: JobMember("night", 4), 73: JobMember("
 class Looks(GpuProcess):
     """Says what it is given."""
 
-    def __init__(self, *looks: GpuLook) -> None:
+    def __init__(self, *looks: GpuSnapshot) -> None:
         super().__init__({})
         self._looks = list(looks)
 
-    def read(self) -> list[GpuLook]:
+    def read(self) -> list[GpuSnapshot]:
         """One look a call."""
         return [self._looks.pop(0)] if self._looks else []
 
 
 def told(*readings: GpuReading, at_s: int = 10, offset: FleetOffset | None = NOW) -> dict[str, Any]:
     """The columns of the last of these readings, 2 s apart."""
-    looks = [GpuLook(at_ns=(at_s + 2 * place) * S, gpus=(each,))
+    looks = [GpuSnapshot(at_ns=(at_s + 2 * place) * S, gpus=(each,))
              for place, each in enumerate(readings)]  # fmt: skip
     telemetry = GpuTelemetry("h0", Looks(*looks))
     columns: Any = None

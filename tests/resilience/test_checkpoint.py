@@ -11,7 +11,7 @@ from tests.resilience.simulated import S
 from tests.resilience.test_membership import RANKS, logged, running, sends
 
 from syntony.torch import checkpoint
-from syntony.torch.checkpoint import CheckpointError, KeptFile
+from syntony.torch.checkpoint import CheckpointError, CheckpointFile
 from syntony.torch.coordinator import Coordinator
 from syntony.torch.membership import Membership
 from syntony.torch.messages import VARIABLE
@@ -29,7 +29,7 @@ def place(tmp_path: Path) -> Path:
     made = tmp_path / "step-7"
     made.mkdir()
     (made / "state").write_bytes(STATE)
-    kept = KeptFile(len(STATE), hashlib.sha256(STATE).hexdigest(), undo=True)
+    kept = CheckpointFile(len(STATE), hashlib.sha256(STATE).hexdigest(), undo=True)
     checkpoint.write(made, 7, RECORDS, {"state": kept})
     return made
 
@@ -119,7 +119,7 @@ def test_without_a_spare_one_survivor_writes_and_all_end() -> None:
     done = {"state": (5, "ab")}
     assert not state.on_preserved(state.generation - 1, done, ""), "of another generation"
     orders = state.on_preserved(state.generation, done, "")
-    assert orders[0] == Preserve(3, {"state": KeptFile(5, "ab", undo=False)})
+    assert orders[0] == Preserve(3, {"state": CheckpointFile(5, "ab", undo=False)})
     ends = [each for each in orders if isinstance(each, Send)]
     assert {each.worker for each in ends} == {f"r{rank}" for rank in range(RANKS)}
     assert {each.message["code"] for each in ends} == {PRESERVED}
@@ -194,7 +194,7 @@ def test_where_the_state_is_kept_is_printed_if_it_cannot_be_passed_on(
     coordinator = Coordinator(settings, spool, audit=None, say=lines.append)
     coordinator._state.world = 1
     coordinator._records[0, 7] = b"record"
-    kept = KeptFile(len(STATE), hashlib.sha256(STATE).hexdigest())
+    kept = CheckpointFile(len(STATE), hashlib.sha256(STATE).hexdigest())
     (tmp_path / "step-7").mkdir()
     (tmp_path / "step-7" / "state").write_bytes(STATE)
     coordinator._carry_out([Preserve(7, {"state": kept}), Log({"event": "exit", "rank": 0})])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from syntony.torch import libraries
-from syntony.torch.loops import Known, transform
+from syntony.torch.loops import LibraryFile, transform
 
 LIGHTNING = """
 class Fit:
@@ -109,7 +109,7 @@ def test_batches_of_a_step_are_no_loop_of_steps() -> None:
     assert transform(TRAINER, "trainer.py", known).loops == [
         "trainer._run_epoch:6", "trainer.train:12",
     ]  # fmt: skip
-    assert len(transform(TRAINER, "trainer.py", Known()).loops) == 3
+    assert len(transform(TRAINER, "trainer.py", LibraryFile()).loops) == 3
 
 
 @pytest.mark.parametrize(

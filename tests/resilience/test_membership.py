@@ -247,7 +247,7 @@ def test_a_stopped_rank_is_lost_after_a_second_but_a_paused_job_is_not() -> None
     ("ranks", "stopped", "lost"), [(2, 1, [0]), (2, 2, []), (1, 1, []), (3, 1, [0]), (3, 2, [])]
 )
 def test_who_is_stopped_and_who_paused(ranks: int, stopped: int, lost: list[int]) -> None:
-    workers = [Worker(f"r{n}", n, heard_ns=S) for n in range(ranks)]
+    workers = [Worker(f"r{n}", n, last_received_ns=S) for n in range(ranks)]
     for each in workers[:stopped]:
         each.stopped_ns = S
     assert list(suspicion.of_ranks(workers, S, 2 * S - 1)) == []
@@ -551,9 +551,9 @@ def test_other_hosts_offer_spares_and_take_them_back() -> None:
     assert state.on_offer("z", 2).count(Spawn()) == 2
     assert state.on_offer("y", 1).count(Spawn()) == 1
     assert not state.on_offer("z", 2), "it connected again"
-    assert state.wanted_spares == 3
+    assert state.spares_to_keep == 3
     assert not state.on_offer("z", 0)
-    assert state.wanted_spares == 1
+    assert state.spares_to_keep == 1
     assert "gave-up" not in logged(state.on_exit(state.workers["r2"], -9, S))
     state.on_offer("y", 0)
     assert "gave-up" in logged(state.on_exit(state.workers["r1"], -9, S))

@@ -60,7 +60,7 @@ def threads(process: subprocess.Popen[bytes]) -> None:
 
 @grouped
 def test_all_threads_are_low_until_time_is_over(process: subprocess.Popen[bytes]) -> None:
-    lowered = priority.Lowered(process.pid, 100.0)
+    lowered = priority.LoweredPriority(process.pid, 100.0)
     threads(process)
     low = os.SCHED_IDLE if can_return() else os.SCHED_OTHER
     lowered.look(100.0 + priority.LOW_S - 0.1)
@@ -83,7 +83,7 @@ def test_a_change_that_the_kernel_does_not_allow_yet_is_tried_again(
         return write(path, text)
 
     monkeypatch.setattr(Path, "write_text", write_text)
-    priority.Lowered(process.pid, 0.0)
+    priority.LoweredPriority(process.pid, 0.0)
     assert nice(process.pid) == 19
 
 
@@ -91,7 +91,7 @@ def test_who_may_not_return_is_not_lowered_so(
     process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(priority, "_may_return", lambda: False)
-    priority.Lowered(process.pid, 0.0)
+    priority.LoweredPriority(process.pid, 0.0)
     threads(process)
     assert classes(process.pid) == {os.SCHED_OTHER}
 
@@ -110,7 +110,7 @@ assert os.sched_getscheduler(0) == os.SCHED_OTHER, "it was tried by another thre
 
 
 def test_one_that_has_ended_is_nobody(process: subprocess.Popen[bytes]) -> None:
-    lowered = priority.Lowered(process.pid, 0.0)
+    lowered = priority.LoweredPriority(process.pid, 0.0)
     process.kill()
     process.wait()
     lowered.look(priority.LOW_S)

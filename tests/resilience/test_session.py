@@ -130,7 +130,7 @@ def test_without_a_coordinator_nobody_waits_for_it(
     assert isinstance(outcome(lambda: session.wait_plan_of(0)), LostError)
     assert outcome(lambda: session.wait_ack(3)) is None
     assert outcome(session.wait_release) is None
-    session.tell("heard")
+    session.send("heard")
 
 
 def test_a_record_is_acknowledged(coordinator: Coordinator, session: CoordinatorSession) -> None:
@@ -167,11 +167,11 @@ def test_a_forked_child_says_nothing_and_its_parent_goes_on(
     with session._out:  # as another thread may at that moment
         child = os.fork()
         if not child:
-            session.tell("finished")
+            session.send("finished")
             session.wait_release()
             os._exit(7 if session.lost else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    session.tell("boundary", b"record", boundary=0)
+    session.send("boundary", b"record", boundary=0)
     coordinator.say(kind="ack", boundary=0, floor=0)
     session.wait_ack(0)
     assert not session.lost

@@ -11,17 +11,24 @@ from tests.resilience.test_membership import RANKS, logged, running
 from syntony.torch.hangs import RankProgress
 from syntony.torch.membership import Membership
 from syntony.torch.orders import Log, Settings
-from syntony.torch.stragglers import REPEAT_NS, REPORT_NS, WINDOW_NS, LatenessWatch, Pace, StepWaits
+from syntony.torch.stragglers import (
+    REPEAT_NS,
+    REPORT_NS,
+    WINDOW_NS,
+    LatenessWatch,
+    StepProgress,
+    StepWaits,
+)
 
 STEP_NS = 500 * MS
 FAST = dict.fromkeys(range(RANKS), 0.0)
 
 
-def paces(late: Mapping[int, float], at_ns: int, clock_ns: int = 0) -> dict[int, Pace]:
+def paces(late: Mapping[int, float], at_ns: int, clock_ns: int = 0) -> dict[int, StepProgress]:
     """Ranks that come this much of a step later than the first; all wait for the last."""
     steps, most = at_ns // STEP_NS, max(late.values())
     return {
-        rank: Pace(steps, clock_ns * rank + steps * STEP_NS,
+        rank: StepProgress(steps, clock_ns * rank + steps * STEP_NS,
                    int(steps * STEP_NS * (0.05 + most - own)))
         for rank, own in late.items()
     }  # fmt: skip
@@ -31,13 +38,15 @@ def watched(*windows: Mapping[int, float]) -> LatenessWatch:
     """After so many windows, each with its lateness."""
     watch, at_ns = LatenessWatch(), S
     waited = dict.fromkeys(windows[0], 0)
-    now = {rank: Pace(1, at_ns, 0) for rank in windows[0]}
+    now = {rank: StepProgress(1, at_ns, 0) for rank in windows[0]}
     assert not watch.look(now, at_ns)
     for late in windows:
         at_ns += WINDOW_NS
         for rank, own in late.items():
             waited[rank] += int(WINDOW_NS * (0.05 + max(late.values()) - own))
-        now = {rank: Pace(each.steps + 20, at_ns, waited[rank]) for rank, each in now.items()}
+        now = {
+            rank: StepProgress(each.steps + 20, at_ns, waited[rank]) for rank, each in now.items()
+        }
         assert watch.look(now, at_ns)
     return watch
 
@@ -78,11 +87,13 @@ def test_a_rank_stays_late_until_it_is_clearly_not_and_another_begins_anew() -> 
 
 def test_a_window_waits_for_steps_and_for_all_ranks() -> None:
     watch = LatenessWatch()
-    assert not watch.look({0: Pace(1, S, 0), 1: Pace()}, S)
-    assert not watch.look({0: Pace(20, 20 * S, 0), 1: Pace(20, 20 * S, 0)}, 20 * S), "it begins"
-    few = {0: Pace(40, 40 * S, 0), 1: Pace(22, 40 * S, 9 * S)}
+    assert not watch.look({0: StepProgress(1, S, 0), 1: StepProgress()}, S)
+    assert not watch.look(
+        {0: StepProgress(20, 20 * S, 0), 1: StepProgress(20, 20 * S, 0)}, 20 * S
+    ), "it begins"
+    few = {0: StepProgress(40, 40 * S, 0), 1: StepProgress(22, 40 * S, 9 * S)}
     assert not watch.look(few, 40 * S), "two steps of a rank are too few"
-    many = few | {1: Pace(23, 41 * S, 9 * S)}
+    many = few | {1: StepProgress(23, 41 * S, 9 * S)}
     assert not watch.look(many, 20 * S + WINDOW_NS - 1)
     assert watch.look(many, 41 * S)
     watch.reset()
@@ -103,9 +114,9 @@ def test_what_a_step_waited() -> None:
         waits = StepWaits()
         for number, each in enumerate((3, 4, 5)):
             waits.add(0, each * MS, number, split=split)
-        assert waits.pace == Pace(), "the step is not over"
+        assert waits.pace == StepProgress(), "the step is not over"
         waits.add(1, 7 * MS, 9, split=split)
-        assert waits.pace == Pace(1, 9, waited * MS)
+        assert waits.pace == StepProgress(1, 9, waited * MS)
 
 
 def run(state: Membership, late: Mapping[int, float], began_ns: int, for_ns: int) -> list[object]:
@@ -201,8 +212,8 @@ def test_a_straggler_stays_while_no_spare_is_ready(spares: int) -> None:
 
 
 def test_a_message_is_read_with_care() -> None:
-    assert RankProgress.parse({"pace": [1, 2, 3]}).pace == Pace(1, 2, 3)
-    assert RankProgress.parse({}).pace == Pace()
+    assert RankProgress.parse({"pace": [1, 2, 3]}).pace == StepProgress(1, 2, 3)
+    assert RankProgress.parse({}).pace == StepProgress()
     for bad in (3, ["x"], [1, 2, 3, 4]):
         with pytest.raises((TypeError, ValueError)):
             RankProgress.parse({"pace": bad})

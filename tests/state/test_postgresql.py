@@ -12,7 +12,7 @@ from syntony.mesh.key_rotation import KeyRing, Master
 from syntony.model import S
 from syntony.state import ControlState, LeaseLostError
 from syntony.state.document import Document
-from syntony.state.identities import Identities, Record, Token
+from syntony.state.identities import IdentityStore, Record, Token
 from syntony.state.transfer import import_sqlite
 from syntony.wire.control import Issuer
 from syntony.wire.failover import Switch
@@ -25,7 +25,7 @@ RING = KeyRing(masters=(Master(epoch=7, secret=bytes(range(32))),))
 
 def enrol(state: ControlState) -> None:
     """A token used, one that waits, a certificate and a name that are revoked."""
-    identities = Identities(state)
+    identities = IdentityStore(state)
     for digest in ("used", "waits"):
         token = Token("agent", ("h1",), ("10.0.0.1",), 3600 * S, NOW_NS + S, "ann")
         identities.add_token(digest, token, issuer=ANN, at_ns=1, now_ns=NOW_NS, comment="")
@@ -36,7 +36,7 @@ def enrol(state: ControlState) -> None:
 
 
 def members(state: ControlState) -> tuple[object, ...]:
-    identities = Identities(state)
+    identities = IdentityStore(state)
     with pytest.raises(UsageError, match="has been used"):
         identities.token("used", NOW_NS)
     revocations = identities.revocations(NOW_NS)

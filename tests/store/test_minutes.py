@@ -155,9 +155,9 @@ def test_hours_under_way_are_read_from_seconds(store: Store) -> None:
 def test_only_so_many_hours_at_once_and_the_newest_first(store: Store) -> None:
     fill(store, [probed(A, B, BEGIN_S + hour * 3600) for hour in range(3)])
     now_ns = (HOUR + 9) * HOUR_NS
-    assert store.minutes.sum_up(now_ns, most=2) == 2
+    assert store.minutes.sum_up(now_ns, limit=2) == 2
     assert store.minutes.hours() == {HOUR + 1, HOUR + 2}
-    assert store.minutes.sum_up(now_ns, most=2) == 1
+    assert store.minutes.sum_up(now_ns, limit=2) == 1
 
 
 def test_what_was_heard_alone_is_no_point_of_its_own(store: Store) -> None:
@@ -227,20 +227,20 @@ def test_minutes_of_the_hour_under_way_say_what_their_seconds_say(store: Store, 
     now_ns = NOW_NS + 29 * MINUTE_NS
     window = (HOUR * HOUR_NS + 17 * S, now_ns)
     before = {way: store.series(*window, *way, 60) for way in ((A, B), (B, A), ("", ""))}
-    assert store.minutes.follow(now_ns) == 58
+    assert store.minutes.sum_up_recent(now_ns) == 58
     assert of_seconds(store.minutes.spans(*window)) < 3 * MINUTE_NS
     for way, points in before.items():
         assert any(each.lost for each in points)
         assert store.series(*window, *way, 60) == points
-    assert store.minutes.follow(now_ns) == 0
-    assert store.minutes.follow(now_ns + MINUTE_NS) == 1
+    assert store.minutes.sum_up_recent(now_ns) == 0
+    assert store.minutes.sum_up_recent(now_ns + MINUTE_NS) == 1
     assert store.count_rows() == len(probes) + len(every) + len(hearings)
 
 
 def test_an_hour_of_known_minutes_is_not_summed_up_again(store: Store) -> None:
     fill(store, [probed(A, B, BEGIN_S + second) for second in range(0, 3600, 60)])
     engine, told = store._engine, []
-    store.minutes.follow((HOUR + 1) * HOUR_NS + SETTLE_NS)
+    store.minutes.sum_up_recent((HOUR + 1) * HOUR_NS + SETTLE_NS)
     execute = engine.execute
     engine.execute = lambda sql: (told.append(sql), execute(sql))  # type: ignore[method-assign,assignment,func-returns-value]
     assert store.minutes.sum_up((HOUR + 1) * HOUR_NS + SETTLE_NS) == 1
@@ -254,10 +254,10 @@ def test_an_hour_of_known_minutes_is_not_summed_up_again(store: Store) -> None:
 
 def test_late_rows_of_the_hour_under_way_are_seen_at_once(store: Store) -> None:
     fill(store, [probed(A, B, BEGIN_S), probed(A, B, BEGIN_S + 60)])
-    assert store.minutes.follow(NOW_NS) == 2
+    assert store.minutes.sum_up_recent(NOW_NS) == 2
     fill(store, [probed(A, B, BEGIN_S + 1, sport=61001)])
     assert [p.sent for p in store.series(*SINCE, A, B, 60)] == [80, 40]
-    assert store.minutes.follow(NOW_NS) == 1
+    assert store.minutes.sum_up_recent(NOW_NS) == 1
     assert [p.sent for p in store.series(*SINCE, A, B, 60)] == [80, 40]
     assert of_seconds(store.minutes.spans(HOUR * HOUR_NS, HOUR * HOUR_NS + 2 * MINUTE_NS)) == 0
 
@@ -265,36 +265,36 @@ def test_late_rows_of_the_hour_under_way_are_seen_at_once(store: Store) -> None:
 def test_a_minute_that_has_just_ended_is_read_from_seconds(store: Store) -> None:
     fill(store, [probed(A, B, BEGIN_S)])
     ended_ns = HOUR * HOUR_NS + MINUTE_NS
-    assert store.minutes.follow(ended_ns + MINUTE_SETTLE_NS - 1) == 0
-    assert store.minutes.follow(ended_ns + MINUTE_SETTLE_NS) == 1
+    assert store.minutes.sum_up_recent(ended_ns + MINUTE_SETTLE_NS - 1) == 0
+    assert store.minutes.sum_up_recent(ended_ns + MINUTE_SETTLE_NS) == 1
 
 
 def test_what_gateways_store_late_is_counted_in_time(store: Store) -> None:
     """A gateway learns what a leader has summed up, a leader of rows that a gateway has stored."""
     fill(store, [probed(A, B, BEGIN_S + second) for second in range(0, 600, 60)])
     gateway = Store(store._engine)
-    gateway.minutes.learn(NOW_NS)
+    gateway.minutes.read_summed(NOW_NS)
     assert of_seconds(gateway.minutes.spans(*SINCE)) == SINCE[1] - SINCE[0]
-    store.minutes.follow(NOW_NS)
-    gateway.minutes.learn(NOW_NS)
+    store.minutes.sum_up_recent(NOW_NS)
+    gateway.minutes.read_summed(NOW_NS)
     assert gateway.minutes.spans(*SINCE) == store.minutes.spans(*SINCE)
     fill(gateway, [probed(A, B, BEGIN_S + 301)])
     assert [p.sent for p in gateway.series(*SINCE, A, B, 60)].count(80) == 1
-    gateway.minutes.learn(NOW_NS)
+    gateway.minutes.read_summed(NOW_NS)
     assert [p.sent for p in gateway.series(*SINCE, A, B, 60)].count(80) == 1
-    assert store.minutes.follow(NOW_NS + RECOUNT_NS) == 1
+    assert store.minutes.sum_up_recent(NOW_NS + RECOUNT_NS) == 1
     assert [p.sent for p in store.series(*SINCE, A, B, 60)].count(80) == 1
-    gateway.minutes.learn(NOW_NS + RECOUNT_NS)
+    gateway.minutes.read_summed(NOW_NS + RECOUNT_NS)
     assert gateway.minutes.spans(*SINCE) == store.minutes.spans(*SINCE)
     store.minutes.sum_up(LATER_NS)
-    gateway.minutes.learn(LATER_NS)
+    gateway.minutes.read_summed(LATER_NS)
     assert gateway.minutes.hours() == {HOUR}
     assert [p.sent for p in gateway.series(*DAY, A, B, 60)].count(80) == 1
     # Minutes are known after a restart, too.
     fill(store, [probed(A, B, BEGIN_S + 3600)])
-    store.minutes.follow(NOW_NS + HOUR_NS)
+    store.minutes.sum_up_recent(NOW_NS + HOUR_NS)
     fresh = Store(store._engine)
-    assert fresh.minutes.follow(NOW_NS + HOUR_NS) == 0
+    assert fresh.minutes.sum_up_recent(NOW_NS + HOUR_NS) == 0
     assert of_seconds(fresh.minutes.spans((HOUR + 1) * HOUR_NS, (HOUR + 1) * HOUR_NS + 60 * S)) == 0
 
 
@@ -315,7 +315,7 @@ def test_minutes_of_open_hours_are_spans_of_their_own(minutes: set[int], hours: 
 
 def test_marks_go_with_their_minutes(store: Store) -> None:
     fill(store, [probed(A, B, BEGIN_S)])
-    store.minutes.follow(NOW_NS)
+    store.minutes.sum_up_recent(NOW_NS)
     fill(store, [probed(A, B, BEGIN_S + 92 * 24 * 3600)])
     store.expire(LATER_NS + 92 * 24 * HOUR_NS)
     assert store._engine.select(f"SELECT count() FROM {MARKS}") == [[0]]  # noqa: S608

@@ -179,7 +179,7 @@ class SilentWorld(World):
         away_ns = self.now_ns - self.left_ns
         for each in self.agents[name].flows.values():
             each.awake_ns += away_ns
-        self.agents[name].path_corroboration.was_away(self.now_ns)
+        self.agents[name].path_corroboration.note_pause(self.now_ns)
         self.do(host, host.machine.handle(StallEvent(at_ns=self.now_ns, lasted_ns=away_ns)))
         self._all_ns = self.now_ns
 

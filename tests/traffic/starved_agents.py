@@ -97,9 +97,9 @@ class StarvedWorld(SilentWorld):
 
     def _control_is_back(self, name: str, late_ns: int) -> None:
         agent, host = self.agents[name], self.hosts[name]
-        agent.path_corroboration.woke(late_ns, self.now_ns)
+        agent.path_corroboration.note_wakeup(late_ns, self.now_ns)
         if late_ns >= PAUSE_NS:
-            agent.path_corroboration.was_away(self.now_ns)
+            agent.path_corroboration.note_pause(self.now_ns)
             self.do(host, host.machine.handle(StallEvent(at_ns=self.now_ns, lasted_ns=late_ns)))
 
     def _turn(self, host: Host) -> None:

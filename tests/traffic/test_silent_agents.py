@@ -70,7 +70,7 @@ def test_what_is_still_read_of_a_flow_that_nobody_watches_any_more_is_no_life() 
     assert found.decide_deaths(3 * S) == []
 
 
-class Requested:
+class RequestContext:
     """An engine that has begun to ask on one more port."""
 
     interval_ns = 5 * MS
@@ -85,7 +85,7 @@ class Requested:
 
 def test_a_port_that_was_never_answered_says_nothing() -> None:
     """The engine tells of it when it began to ask."""
-    assert set(_replies(cast("LivenessSource", Requested()), S)) == {1, 3}
+    assert set(_replies(cast("LivenessSource", RequestContext()), S)) == {1, 3}
 
 
 def health(*hosts: str) -> Health:

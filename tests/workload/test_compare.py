@@ -17,7 +17,7 @@ from tests.cases import mostly_slow
 from tests.workload.made import MS, T0, Columns, bundle
 
 from syntony.workload.bundle import NULL, OWN_CLOCKS
-from syntony.workload.compare import MIN_VALUES, Comparison, compare
+from syntony.workload.compare import MIN_VALUES, RunComparison, compare
 
 
 def job(seed: int = 1, *, ranks: int = 4, steps: int = 40, noise: float = 0.03, size: float = 1e6
@@ -59,11 +59,11 @@ def job(seed: int = 1, *, ranks: int = 4, steps: int = 40, noise: float = 0.03, 
     }  # fmt: skip
 
 
-def compared(before: Columns, after: Columns) -> Comparison:
+def compared(before: Columns, after: Columns) -> RunComparison:
     return compare(bundle(before), bundle(after))
 
 
-def named(result: Comparison) -> dict[tuple[str, str], float | None]:
+def named(result: RunComparison) -> dict[tuple[str, str], float | None]:
     return {(each.measure, each.subject): each.ratio for each in result.changes}
 
 

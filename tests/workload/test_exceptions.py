@@ -13,7 +13,7 @@ from syntony.workload import FaultClass, diagnose, ranks
 from syntony.workload.classes import bad_link, pfc_storm, straggler
 from syntony.workload.diagnose import _causes, _exceptions
 from syntony.workload.facts import BundleFacts
-from syntony.workload.grid import no_accidents
+from syntony.workload.grid import significant_episodes
 from syntony.workload.verdict import Evidence, RuleFinding
 
 WINDOWS = 40
@@ -36,13 +36,13 @@ def test_a_start_is_no_episode(first: int, last: int, known_from: int, kept: boo
     bad, valid = np.zeros((30, WINDOWS), bool), np.ones((30, WINDOWS), bool)
     bad[3, first : last + 1] = True
     valid[3, :known_from] = False
-    assert (3 in no_accidents(bad, valid)) == kept
+    assert (3 in significant_episodes(bad, valid)) == kept
 
 
 def test_all_of_a_short_recording_may_be_an_episode() -> None:
     bad, valid = np.zeros((30, 5), bool), np.ones((30, 5), bool)
     bad[3] = True
-    assert 3 in no_accidents(bad, valid)
+    assert 3 in significant_episodes(bad, valid)
 
 
 def finding(

@@ -12,7 +12,7 @@ from tests.workload.made import MS, T0, bundle
 
 from syntony.workload import FaultClass, diagnose
 from syntony.workload.flows import Flows
-from syntony.workload.grid import no_accidents
+from syntony.workload.grid import significant_episodes
 from syntony.workload.verdict import Verdict
 
 S = 1000 * MS
@@ -229,11 +229,11 @@ def test_an_accident_does_not_hide_a_fault_that_lasts_until_the_end(accident: ra
     bad = np.zeros((3, 400), dtype=bool)
     bad[1, accident] = True
     bad[1, 300:] = True
-    stretch = no_accidents(bad, np.ones_like(bad), lasting=True)[1]
+    stretch = significant_episodes(bad, np.ones_like(bad), lasting=True)[1]
     assert (stretch.first, stretch.last) == (300, 399)
 
 
 def test_chance_at_the_end_is_no_fault_that_lasts() -> None:
     bad = np.zeros((3, 400), dtype=bool)
     bad[1, [10, 11, 12, 397, 398, 399]] = True
-    assert not no_accidents(bad, np.ones_like(bad), lasting=True)
+    assert not significant_episodes(bad, np.ones_like(bad), lasting=True)

@@ -18,7 +18,7 @@ from syntony.workload.classes import (
     straggler,
 )
 from syntony.workload.facts import BundleFacts
-from syntony.workload.grid import episodes, no_accidents
+from syntony.workload.grid import episodes, significant_episodes
 
 US = 1_000.0
 AFTER = 15
@@ -287,5 +287,5 @@ def test_the_largest_of_many_outliers_are_named_only_where_they_are_together() -
     for _ in range(200):
         size = draw.pareto(1.5, (24, 60))
         bad, valid = size > np.quantile(size, 0.93), np.ones(size.shape, bool)
-        named += len(no_accidents(bad, valid, size))
+        named += len(significant_episodes(bad, valid, size))
     assert named <= 3

@@ -15,7 +15,7 @@ from tests.world.loop import Node
 from syntony.agent.fence import Fence
 from syntony.agent.keyring import Keyring
 from syntony.agent.plans import usable
-from syntony.agent.reactor import kept
+from syntony.agent.reactor import saved_orders
 from syntony.agent.spool import Spool
 from syntony.agent.steering.switch import StopSwitch
 from syntony.agent.stream import ConnectionNumbers, Stream
@@ -75,7 +75,7 @@ class Agent:
         self.fence, self.switch = Fence(directory), StopSwitch(directory)
         self._world.ledger.woke(self)
         self.host.run.mkdir(exist_ok=True)
-        self._kept = kept.load(self.host.run)
+        self._kept = saved_orders.load(self.host.run)
         if self._kept.keys is not None:
             self._obey(self._kept.keys)
         if self._kept.plan is not None:
@@ -178,10 +178,10 @@ class Agent:
             self._world.ledger.timed(self, message)
             self.lines = {line.node: line for line in message.timelines}
 
-    def _keep(self, now: kept.KeptOrders) -> None:
+    def _keep(self, now: saved_orders.SavedOrders) -> None:
         if now != self._kept:
             self._kept = now
-            kept.save(self.host.run, now)
+            saved_orders.save(self.host.run, now)
 
     # --- what it measures ---
 

@@ -20,7 +20,7 @@ from unittest import mock
 
 from tests.world.loop import NODE, Loop
 
-from syntony.controller import dispatch, membership, notify, server
+from syntony.controller import dispatch, enrolment_service, notify, server
 from syntony.model import S
 
 
@@ -115,7 +115,7 @@ def surroundings(
         (secrets, "token_bytes", chance.randbytes),
         (secrets, "token_hex", lambda size: chance.randbytes(size).hex()),
         (secrets, "randbelow", chance.randrange),
-        (membership, "civil_now", civil_now),
+        (enrolment_service, "civil_now", civil_now),
         (server, "civil_now", civil_now),
         (dispatch, "ThreadPoolExecutor", _InlinePool),
         (notify, "post_json", post),

@@ -163,7 +163,7 @@ PLANTED: dict[str, Plant] = {
         lambda _: BookState(next_number=1, incidents=[], streaks={}, silences=[], next_silence=1),
     ),
     "messages-without-their-own-key": _patch(render, "key", lambda _: secrets.token_hex(4)),
-    "clock-evidence-not-checked": _patch(agent_hub, "credible", lambda _, said, __: (said, 0)),
+    "clock-evidence-not-checked": _patch(agent_hub, "check_edges", lambda _, said, __: (said, 0)),
     "any-certificate-is-an-operator": _patch(dispatch, "authorise", _unchecked),
     "gateway-wakes-up-unaware": _patch(ingest, "STALE_NS", 1 << 60),
 }  # fmt: skip

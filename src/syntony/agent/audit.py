@@ -97,8 +97,8 @@ class AuditService:
         except (OSError, ValueError, TypeError) as error:
             return AuditReport(order=order.order, refused=f"the audit did not start: {error}")
         if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            return AuditReport(order=order.order, refused=said[-200:] or "the audit failed")
+            line = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            return AuditReport(order=order.order, refused=line[-200:] or "the audit failed")
         return AuditReport(order=order.order, report=done.stdout.strip())
 
     def _command(self, order: AuditOrder) -> list[str]:

@@ -32,9 +32,9 @@ REFRESH_NS = 1 * S
 SYNTHETIC_RATE_PPB = 250_000.0
 """Maximum rate of a synthetic clock relative to CLOCK_REALTIME: the lab draws ±40 ppm, a servo adds
 its limit."""
-UNDER_WAY_NS = 1 * S
+MAX_ROUND_TRIP_NS = 1 * S
 """A probe that is answered at all is answered within this time."""
-SEEN_NS = 1 * S
+SET_WINDOW_NS = 1 * S
 """A notification that the clock was set refers to a step detected at most this long before."""
 MARGIN_NS = 100
 """Maximum difference between a later reading of CLOCK_REALTIME and the agent's, including
@@ -136,7 +136,7 @@ class ClockServer:
         """Read the clocks; nothing is published before the reading was checked for a step."""
         now, last = read_moment(self._clock), self._watch.last
         if was_set and self._disrupted_ns is not None:
-            was_set = now.mono_ns - self._disrupted_ns > SEEN_NS
+            was_set = now.mono_ns - self._disrupted_ns > SET_WINDOW_NS
         found = self._watch.look(now, was_set=was_set)
         if found is not None:
             _log.warning("local clock disrupted reason=%r step_ns=%d", found.reason, found.step_ns)
@@ -156,7 +156,7 @@ class ClockServer:
     def _disrupt(self, from_ns: int, step_ns: int, now: Moment) -> None:
         self._publish(self._served.disrupt(from_ns, self._new_epoch(now)), now)
         # Probes in flight at a step backwards were sent at readings that are in the future.
-        self._torn_ns = now.local_ns + min(max(0, -step_ns), UNDER_WAY_NS)
+        self._torn_ns = now.local_ns + min(max(0, -step_ns), MAX_ROUND_TRIP_NS)
 
     def _leave_pace(self, now: Moment) -> None:
         slew = self._watch.slew()

@@ -141,6 +141,6 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         """``HOST:PORT`` of each; one at least."""
         return (self.controller,) if isinstance(self.controller, str) else self.controller
 
-    def meeting_place(self) -> Path:
+    def socket_dir(self) -> Path:
         """Directory of the sockets of the reactor and for jobs."""
         return Path(self.reactor_dir or self.clock.dir)

@@ -22,7 +22,7 @@ from syntony.agent.job_paths import JobPaths
 from syntony.agent.machine import Machine
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.agent.queue_pairs import FleetOffset, fleet_offset
-from syntony.agent.reactor.link import NOTHING_SEEN
+from syntony.agent.reactor.link import NO_UPDATE
 from syntony.agent.reactor.messages import Reported
 from syntony.agent.spool import Spool
 from syntony.agent.steering import rows as path_rows
@@ -113,7 +113,7 @@ class Agent:
         self._jobs = JobPaths(config, partial(self._reactor.obey, fleet_minus_monotonic_ns=None))
         self._stopped = False
         """By the stop switch, as last known."""
-        self._seen = NOTHING_SEEN
+        self._reactor_update = NO_UPDATE
         self._connections = 0
         """Connections to the reactor so far, including the current one."""
         self._probing = 0
@@ -219,7 +219,7 @@ class Agent:
         """Send every periodic report that is due."""
         self._look()
         self._jobs.pace(stopped=self._stopped)
-        if self._jobs.are_due(self._seen):
+        if self._jobs.are_due(self._reactor_update):
             self._report_flows(uplink)
         self._drain(DRAIN_RECORDS)
         local_ns = self._clock.now_ns()
@@ -251,7 +251,7 @@ class Agent:
 
     def _look(self) -> None:
         """Fetch news from the reactor."""
-        self._seen = self._reactor.look(flows=False)
+        self._reactor_update = self._reactor.look(flows=False)
         held, self._reactor.held = self._reactor.held, None
         if held is not None and self._uplink is not None:
             self._uplink.send(held)
@@ -259,10 +259,10 @@ class Agent:
             self._jobs.lost()
         elif self._reactor.connections != self._connections:
             self._connections = self._reactor.connections
-            self._pipeline.hear_from(self._reactor.heard())
-            self._pipeline.hear_from(self._reactor.verbs_heard(), Plane.VERBS)
+            self._pipeline.count_from(self._reactor.heard())
+            self._pipeline.count_from(self._reactor.verbs_heard(), Plane.VERBS)
             self._take_probing()
-        elif self._seen.probing != self._probing:
+        elif self._reactor_update.probing != self._probing:
             self._take_probing()
         if self._reactor.state is not None:
             self._stopped = self._reactor.state.report.stopped
@@ -274,7 +274,7 @@ class Agent:
         self._probing = found.number
         if found.plan is not None:
             self._drain()
-            self._pipeline.tell_from(found.tell_from_ns)
+            self._pipeline.report_from(found.tell_from_ns)
             self._pipeline.plan(found.plan)
             self._tracer.plan(found.plan.flows, self._config.probe_port)
 
@@ -300,10 +300,10 @@ class Agent:
 
     def _report_flows(self, uplink: Uplink) -> None:
         """Report jobs' current flows; their paths are learnt first."""
-        self._seen = self._reactor.look(flows=True)
+        self._reactor_update = self._reactor.look(flows=True)
         if not self._reactor.up:
             return  # no report: an empty one would say that no job has a flow here
-        self._jobs.take(self._seen)
+        self._jobs.take(self._reactor_update)
         self._tracer.follow(self._jobs.in_use(), time.monotonic_ns())
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         if fleet_ns is not None:
@@ -348,7 +348,7 @@ class Agent:
 
     def _drain(self, at_least: int = 0) -> None:
         """Take the probe records, if there are enough."""
-        if self._seen.pending >= at_least:
+        if self._reactor_update.pending >= at_least:
             self._pipeline.add(self._reactor.drain())
             self._pipeline.add_verbs(self._reactor.drained_verbs())
 
@@ -398,7 +398,7 @@ class Agent:
             self._clock_server.take(message.timelines, message.step)
             self._steer(message.timelines)
         elif isinstance(message, Reported):
-            self._hand_on(message)
+            self._forward(message)
         elif isinstance(message, Paces):
             fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
             self._jobs.paces(message, fleet_ns, stopped=self._stopped)
@@ -407,15 +407,15 @@ class Agent:
         elif isinstance(message, ClockSet):
             self._was_set = True
 
-    def _hand_on(self, said: Reported) -> None:
+    def _forward(self, order: Reported) -> None:
         """Forward orders to the reactor."""
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         offset_ns = None if fleet_ns is None else fleet_ns - time.monotonic_ns()
-        reason = self._reactor.obey(said, offset_ns)
+        reason = self._reactor.obey(order, offset_ns)
         if reason:
-            _log.error("%s not applied reason=%s", type(said).__name__, reason)
-        if isinstance(said, Switch):
-            self._stopped = said.stopped
+            _log.error("%s not applied reason=%s", type(order).__name__, reason)
+        if isinstance(order, Switch):
+            self._stopped = order.stopped
             self._reactor.refresh()
 
     def _order(self, order: AuditOrder) -> None:
@@ -443,7 +443,7 @@ class Agent:
         self._submit(uplink, PROBE, probes)
         self._submit(uplink, VERBS, self._pipeline.verbs_rows(fleet_ns))
         if probes is not None:
-            self._tracer.suspect(probes, time.monotonic_ns())
+            self._tracer.retrace(probes, time.monotonic_ns())
 
     def _report(self, uplink: Uplink, fleet_ns: int | None) -> None:
         """Rows of the second that has just ended. Without fleet time they are of CLOCK_MONOTONIC,
@@ -456,9 +456,9 @@ class Agent:
             submit = partial(self._submit, uplink)
             now_ns, offset_ns = self._offset(fleet_ns)
             second_ns = fleet_ns // S * S
-        submit(HEARD, self._pipeline.heard_rows(self._reactor.heard(), second_ns - S))
+        submit(HEARD, self._pipeline.received_rows(self._reactor.heard(), second_ns - S))
         heard = self._reactor.verbs_heard()
-        submit(VERBS_HEARD, self._pipeline.heard_rows(heard, second_ns - S, Plane.VERBS))
+        submit(VERBS_HEARD, self._pipeline.received_rows(heard, second_ns - S, Plane.VERBS))
         look = partial(self._links.report, now_ns, now_ns + offset_ns)
         links = self.parts.run("link-counters", look, now_ns)
         for table, columns in links.rows if links is not None else ():

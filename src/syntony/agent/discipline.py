@@ -66,18 +66,18 @@ class Discipline:
         clock, servo = found
         try:
             before_ppb = clock.rate_ppb()
-            wanted = servo.update(line, local_ns, before_ppb)
-            if wanted is None:
+            adjustment = servo.update(line, local_ns, before_ppb)
+            if adjustment is None:
                 return None
-            clock.adjust(wanted.rate_ppb, wanted.step_ns)
+            clock.adjust(adjustment.rate_ppb, adjustment.step_ns)
         except MissingError as error:
             _log.error("clock not adjusted node=%s reason=%s", line.node, error)
             return None
-        change = ClockAdjustment(wanted.rate_ppb - before_ppb, wanted.coarse)
+        change = ClockAdjustment(adjustment.rate_ppb - before_ppb, adjustment.coarse)
         if change.coarse:
             _log.warning(
                 "clock steered node=%s rate_ppb=%.0f change_ppb=%.0f step_ns=%d",
-                *(line.node, wanted.rate_ppb, change.rate_ppb, wanted.step_ns),
+                *(line.node, adjustment.rate_ppb, change.rate_ppb, adjustment.step_ns),
             )
         return change
 

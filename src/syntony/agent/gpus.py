@@ -12,7 +12,7 @@ from syntony.agent.queue_pairs import FleetOffset
 from syntony.io.gpu_process import GpuProcess
 from syntony.mesh.stats import Columns
 from syntony.model import S
-from syntony.wire.gpus import GpuLook, GpuReading
+from syntony.wire.gpus import GpuReading, GpuSnapshot
 from syntony.wire.tables import GPU
 
 
@@ -48,8 +48,8 @@ class GpuTelemetry:
         Raises:
             MissingError, WireError: the drivers are no longer read.
         """
-        looks = self.process.read()
-        found = [row for look in looks for row in self._rows(look, members)]
+        snapshots = self.process.read()
+        found = [row for snapshot in snapshots for row in self._rows(snapshot, members)]
         if not found or offset is None:
             return None
         columns: dict[str, Any] = {}
@@ -61,14 +61,16 @@ class GpuTelemetry:
         columns["ts_ns"] += offset.offset_ns
         return columns
 
-    def _rows(self, look: GpuLook, members: Mapping[int, JobMember]) -> Iterator[dict[str, Any]]:
+    def _rows(
+        self, snapshot: GpuSnapshot, members: Mapping[int, JobMember]
+    ) -> Iterator[dict[str, Any]]:
         """One row for each process of a job on each GPU, or one for the GPU."""
-        for each in look.gpus:
-            at_ns, before = self._before.get(each.gpu, (look.at_ns, None))
-            self._before[each.gpu] = look.at_ns, each
+        for each in snapshot.gpus:
+            at_ns, before = self._before.get(each.gpu, (snapshot.at_ns, None))
+            self._before[each.gpu] = snapshot.at_ns, each
             if before is None:
                 continue  # no rates can be computed yet
-            row = self._row(each, before, at_ns, look.at_ns - at_ns)
+            row = self._row(each, before, at_ns, snapshot.at_ns - at_ns)
             owners = [(pid, members[pid]) for pid in each.pids if pid in members]
             for pid, member in owners or [(0, JobMember("", -1))]:
                 yield row | {"pid": pid, "job": member.job, "rank": member.rank}

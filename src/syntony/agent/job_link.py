@@ -26,7 +26,7 @@ MAX_FLOWS = 64
 """Of one process in one report; further ones are only counted."""
 MAX_ALL_FLOWS = 1_024
 """Of all processes in one report."""
-MAX_STANDING = 48
+MAX_INITIAL_NOTICES = 48
 """Dead paths that a process receives when it connects; its page has room for 64 notices."""
 
 
@@ -61,10 +61,10 @@ class JobLink(JobPeers[JobPage]):
                 self._order(instruction)
                 return
             self._dead.pop(instruction.path, None)
-            if not instruction.usable and len(self._dead) < MAX_STANDING:
+            if not instruction.usable and len(self._dead) < MAX_INITIAL_NOTICES:
                 self._dead[instruction.path] = instruction
             for peer in self._peers.values():
-                _tell(peer.page, instruction)
+                _notify(peer.page, instruction)
 
     def _order(self, hold: Avoid) -> None:
         """Call it holding the lock."""
@@ -151,7 +151,7 @@ class JobLink(JobPeers[JobPage]):
         if self._stopped:
             page.notify(Subject.STOPPED, at_ns=self._clock())
         for notice in self._dead.values():
-            _tell(page, notice)
+            _notify(page, notice)
 
     def _make(self, connection: socket.socket, process: Process) -> JobPage:  # noqa: ARG002
         page = JobPage()
@@ -164,7 +164,7 @@ class JobLink(JobPeers[JobPage]):
         return page
 
 
-def _tell(page: JobPage, notice: Notice) -> None:
+def _notify(page: JobPage, notice: Notice) -> None:
     page.notify(
         Subject.PATH_ALIVE if notice.usable else Subject.PATH_DEAD,
         at_ns=notice.reason.at_ns,

@@ -59,17 +59,17 @@ class JobPaths:
     def _keepers(self) -> tuple[PaceKeeper[Paced], PaceKeeper[PacedPath]]:
         return self._sockets, self._queue_pairs
 
-    def are_due(self, seen: ReactorUpdate) -> bool:
+    def are_due(self, update: ReactorUpdate) -> bool:
         """Whether to send a report now, between two whole seconds. If no job's flow is managed, the
         report is sent with the rows of a second: a third of its lease."""
-        if seen.outcome and seen.outcome != self._reported:
+        if update.outcome and update.outcome != self._reported:
             return True
-        return seen.has_flows and time.monotonic_ns() - self._reported_ns >= FLOWS_NS
+        return update.has_flows and time.monotonic_ns() - self._reported_ns >= FLOWS_NS
 
-    def take(self, seen: ReactorUpdate) -> None:
+    def take(self, update: ReactorUpdate) -> None:
         """The current flows."""
-        self._flows, self._outcomes = seen.flows, seen.outcomes
-        self._reported, self._reported_ns = seen.outcome, time.monotonic_ns()
+        self._flows, self._outcomes = update.flows, update.outcomes
+        self._reported, self._reported_ns = update.outcome, time.monotonic_ns()
 
     def lost(self) -> None:
         """The reactor does not answer: the flows are unknown."""

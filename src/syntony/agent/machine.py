@@ -64,14 +64,14 @@ class Machine:
         self.parts = Parts()
         self.spool = spool
         self.clock_server = ClockServer(config.clock, clock)
-        self.reactor = ReactorLink(config.meeting_place())
+        self.reactor = ReactorLink(config.socket_dir())
         self.nic_clocks = NicClocks(config.host)
         self.links = LinkWatch(config.host, frozenset(nic.name for nic in config.nics))
         self.tracer = PathTracer(
             config.host, spare_ports=_spare_ports(config.traffic), join_port=config.traffic.port
         )
-        self.queue_pairs = QueuePairSocket(config.meeting_place() / QUEUE_PAIR_SOCKET)
-        self.jobs = JobTelemetry(config.host, config.meeting_place())
+        self.queue_pairs = QueuePairSocket(config.socket_dir() / QUEUE_PAIR_SOCKET)
+        self.jobs = JobTelemetry(config.host, config.socket_dir())
         self.gpus = GpuTelemetry(config.host, GpuProcess())
         self.segments = SegmentSampler(clock)
         self.discipline: Discipline | None = None
@@ -250,10 +250,10 @@ class Machine:
         self.discipline = Discipline(self._config.discipline, self._clock, self.nic_clocks.paths())
 
     def _serve_metrics(self) -> None:
-        wanted, files = self._config.metrics, self._config.tls
-        tls = ServerTls(files.ca, files.cert, files.key, wanted.clients) if wanted.tls else None
+        settings, files = self._config.metrics, self._config.tls
+        tls = ServerTls(files.ca, files.cert, files.key, settings.clients) if settings.tls else None
         page = partial(metrics.page, self._answer_scrape)
-        self._scraping = ScrapeServer(wanted.listen, page, tls)
+        self._scraping = ScrapeServer(settings.listen, page, tls)
         self._scraping.revocations = lambda: self.revocations
 
 

@@ -236,14 +236,16 @@ def _subflows(report: PathsReport) -> dict[str, int]:
 def put_links(sheet: Sheet, ports: Iterable[PortTotals]) -> None:
     """Ports, their counters, their modules."""
     for port in ports:
-        seen, nic = port.snapshot, port.snapshot.name
-        role = str(seen.role)
-        sheet.put("link_up", _STATES.get(seen.state, 0.0), nic=nic, role=role)
+        snapshot, nic = port.snapshot, port.snapshot.name
+        role = str(snapshot.role)
+        sheet.put("link_up", _STATES.get(snapshot.state, 0.0), nic=nic, role=role)
         sheet.put(
-            "link_info", 1, nic=nic, role=role, link_layer=seen.link_layer, driver=seen.driver,
-            rdma=seen.rdma,
+            "link_info", 1, nic=nic, role=role, link_layer=snapshot.link_layer,
+            driver=snapshot.driver, rdma=snapshot.rdma,
         )  # fmt: skip
-        sheet.put("link_speed_bytes", seen.rate.gbps * 1e9 / 8 if seen.rate else None, nic=nic)
+        sheet.put(
+            "link_speed_bytes", snapshot.rate.gbps * 1e9 / 8 if snapshot.rate else None, nic=nic
+        )
         sheet.put("link_flaps_total", port.flaps, nic=nic)
         sheet.put("link_counters_unreadable", port.unreadable, nic=nic)
         for key, increase in port.counters.items():

@@ -83,17 +83,17 @@ class JobTelemetry:
 
     Args:
         host: this one.
-        meeting_place: directory of the sockets for jobs.
+        socket_dir: directory of the sockets for jobs.
     """
 
-    def __init__(self, host: str, meeting_place: Path) -> None:
+    def __init__(self, host: str, socket_dir: Path) -> None:
         self._host = host
-        self.socket = OperationsSocket(meeting_place / OPERATIONS_SOCKET)
-        self.nccl = NcclSocket(meeting_place / NCCL_SOCKET)
-        self.takeovers = TakeoverSocket(host, meeting_place / TAKEOVER_SOCKET)
-        self._table = JobTable(meeting_place / SOCKET_NAME)
+        self.socket = OperationsSocket(socket_dir / OPERATIONS_SOCKET)
+        self.nccl = NcclSocket(socket_dir / NCCL_SOCKET)
+        self.takeovers = TakeoverSocket(host, socket_dir / TAKEOVER_SOCKET)
+        self._table = JobTable(socket_dir / SOCKET_NAME)
         self._before: FleetOffset | None = None
-        self._looked_ns = 0
+        self._searched_ns = 0
         self._dropped = 0
         """Records that were lost and are not counted in a row yet."""
         self._ranks: dict[int, tuple[int, int]] = {}
@@ -133,9 +133,9 @@ class JobTelemetry:
         nccl = self.nccl.read()
         takeovers = self.takeovers.rows(lambda: now)
         found = []
-        if now.at_ns - self._looked_ns >= PROCESSES_NS or self._are_strangers(nccl):
-            elapsed_ns = now.at_ns - self._looked_ns if self._looked_ns else PROCESSES_NS
-            self._looked_ns = now.at_ns
+        if now.at_ns - self._searched_ns >= PROCESSES_NS or self._are_unknown(nccl):
+            elapsed_ns = now.at_ns - self._searched_ns if self._searched_ns else PROCESSES_NS
+            self._searched_ns = now.at_ns
             present = self._table.look()
             self._launched = {each.pid: (each.rank, each.ranks) for each in present}
             found.append((JOB_PROCESS, self._processes(present, now, elapsed_ns)))
@@ -148,7 +148,7 @@ class JobTelemetry:
         found.append((COLLECTIVE, self._collectives([*sources, *self._of_nccl(nccl)], before, now)))
         return takeovers + [(table, columns) for table, columns in found if columns is not None]
 
-    def _are_strangers(self, nccl: Sequence[ProcessOperations]) -> bool:
+    def _are_unknown(self, nccl: Sequence[ProcessOperations]) -> bool:
         """Whether a process has operations but its place in a job is unknown and was not searched
         yet."""
         pids = {each.process.pid for each in nccl} - self._launched.keys() - self._ranks.keys()
@@ -184,9 +184,9 @@ class JobTelemetry:
             return None
         dropped = np.zeros(len(rows), np.uint32)
         dropped[0], self._dropped = min(self._dropped, (1 << 32) - 1), 0
-        begun, done = (np.array([each[2][place] for each in rows], np.int64) for place in (5, 6))
+        began, done = (np.array([each[2][place] for each in rows], np.int64) for place in (5, 6))
         return {
-            "ts_ns": on_fleet(begun, before, now),
+            "ts_ns": on_fleet(began, before, now),
             "host": [self._host] * len(rows),
             "job": [who.job for who, _, _ in rows],
             "pid": np.array([who.pid for who, _, _ in rows], np.uint32),
@@ -210,9 +210,9 @@ class JobTelemetry:
         ][:MAX_OPERATIONS]
         if not rows:
             return None
-        begun, ended = (np.array([each[2][place] for each in rows], np.int64) for place in (1, 2))
+        began, ended = (np.array([each[2][place] for each in rows], np.int64) for place in (1, 2))
         return {
-            "ts_ns": on_fleet(begun, before, now),
+            "ts_ns": on_fleet(began, before, now),
             "host": [self._host] * len(rows),
             "job": [who.job for who, _, _ in rows],
             "rank": np.array([rank for _, rank, _ in rows], np.int64),

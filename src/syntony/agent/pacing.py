@@ -115,32 +115,32 @@ class PaceKeeper(Generic[_K]):
         """Apply the limits; called periodically, with or without new orders."""
         if now_ns >= self._until_ns:
             self._reported = {}
-        wanted = {
+        rates = {
             key: self._reported[each.process, each.flow]
             for each in flows
             if (key := self._key(each)) is not None
             and (each.process, each.flow) in self._reported
             and self.may(each, stopped=stopped)
         }
-        if wanted or self.in_force:
+        if rates or self.in_force:
             self._used_ns = now_ns
         elif self._waits:
             self._let_go(now_ns)
-        same = wanted == self.in_force and now_ns < self._renewal_ns
-        if same or (wanted and now_ns < self._rest_ns):
+        same = rates == self.in_force and now_ns < self._renewal_ns
+        if same or (rates and now_ns < self._rest_ns):
             return
         try:
-            self._actuator.set(wanted)
+            self._actuator.set(rates)
         except MissingError as error:
             _log.warning("pacing not available reason=%s", error)
             self._rest_ns = now_ns + RETRY_NS
-            wanted, self._waits = {}, False
+            rates, self._waits = {}, False
         else:
             self._waits = True
-        self._renewal_ns = now_ns + self._renew_ns if wanted else math.inf
-        if bool(wanted) != bool(self.in_force):
-            _log.info("pacing flows=%d", len(wanted))
-        self.in_force = wanted
+        self._renewal_ns = now_ns + self._renew_ns if rates else math.inf
+        if bool(rates) != bool(self.in_force):
+            _log.info("pacing flows=%d", len(rates))
+        self.in_force = rates
 
     def _let_go(self, now_ns: int) -> None:
         """Remove queues once they are empty, after a short delay."""

@@ -21,7 +21,7 @@ MIN_BACKOFF_NS, MAX_BACKOFF_NS = 1 * S, 30 * S
 MAX_REASON = 300
 
 
-class _Part:
+class _PartState:
     def __init__(
         self, name: str, start: Callable[[], None], now_ns: int, max_backoff_ns: int
     ) -> None:
@@ -39,7 +39,7 @@ class Parts:
     """Not thread-safe: used by the agent's loop."""
 
     def __init__(self) -> None:
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _PartState] = {}
 
     def add(
         self,
@@ -59,7 +59,7 @@ class Parts:
         Raises:
             ConfigError: from `start`: no retry would help.
         """
-        self._parts[name] = _Part(name, start, now_ns, max_backoff_ns)
+        self._parts[name] = _PartState(name, start, now_ns, max_backoff_ns)
         self.retry(now_ns)
 
     def retry(self, now_ns: int) -> None:
@@ -116,7 +116,7 @@ class Parts:
             for part in list(self._parts.values())
         )
 
-    def _start(self, part: _Part, now_ns: int) -> None:
+    def _start(self, part: _PartState, now_ns: int) -> None:
         try:
             part.start()
         except ConfigError:
@@ -127,13 +127,13 @@ class Parts:
         else:
             self._change(part, PartState.RUNNING, "", now_ns)
 
-    def _put_off(self, part: _Part, error: Exception, now_ns: int) -> None:
+    def _put_off(self, part: _PartState, error: Exception, now_ns: int) -> None:
         part.backoff_ns = min(max(2 * part.backoff_ns, MIN_BACKOFF_NS), part.max_backoff_ns)
         part.due_ns = now_ns + part.backoff_ns
         state = PartState.WAITING if isinstance(error, MissingError) else PartState.FAILED
         self._change(part, state, _reason(error), now_ns)
 
-    def _change(self, part: _Part, state: PartState, reason: str, now_ns: int) -> None:
+    def _change(self, part: _PartState, state: PartState, reason: str, now_ns: int) -> None:
         if (part.state, part.reason) == (state, reason):
             return
         if state is not PartState.RUNNING:

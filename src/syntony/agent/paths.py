@@ -26,7 +26,7 @@ _IDLE_S = 0.5
 _TURN_S = BURST * INTERVAL_NS / S
 """Interval of turns while traces are in progress: waking up costs more than sending, so many
 packets are sent at a time."""
-_HURRY_NS = 2 * S
+_FAST_NS = 2 * S
 """For this long, paths that jobs have just begun to use are learnt packet by packet."""
 CONFIRMED_NS = 5 * S
 """Interval of reporting unchanged paths together; changes are reported at once."""
@@ -63,7 +63,7 @@ class PathTracer:
         self._probed: dict[tuple[str, str, int], FlowKey] = {}
         """(NIC, peer, source port), NICs as ``host/nic`` → the flow."""
         self._learnt: list[TracedPath] = []
-        self._confirm_ns = self._hurry_until_ns = 0
+        self._confirm_ns = self._fast_until_ns = 0
         self._followed: frozenset[FlowKey] = frozenset()
         self._pairs: dict[tuple[str, str, str], int] = {}
         """(NIC, its address, peer's) → when a job last used it."""
@@ -112,7 +112,7 @@ class PathTracer:
             self._peers = {flow.dst_addr: flow.dst for flow in flows}
             self._learner.plan(keys)
 
-    def suspect(self, probes: Columns, now_ns: int) -> None:
+    def retrace(self, probes: Columns, now_ns: int) -> None:
         """Trace again flows that lost probes on the way out, or in an unknown direction.
 
         Args:
@@ -140,7 +140,7 @@ class PathTracer:
         # A NIC traces in the address family in which it is probed.
         keys = [key for key in keys if is_ipv6(key.src) == is_ipv6(self._addresses[key.nic])]
         if not self._followed.issuperset(keys):
-            self._hurry_until_ns = now_ns + _HURRY_NS
+            self._fast_until_ns = now_ns + _FAST_NS
         self._followed = frozenset(keys)
         self._pairs |= dict.fromkeys(((key.nic, key.src, key.dst) for key in keys), now_ns)
         self._pairs = {pair: at for pair, at in self._pairs.items() if now_ns - at < PAIR_NS}
@@ -219,7 +219,7 @@ class PathTracer:
             now_ns = time.monotonic_ns()
             busy = self._turn(now_ns)
             wait_s = _TURN_S if busy else _IDLE_S
-            if busy and now_ns < self._hurry_until_ns:
+            if busy and now_ns < self._fast_until_ns:
                 wait_s = INTERVAL_NS / S
 
     def _turn(self, now_ns: int) -> bool:

@@ -42,8 +42,8 @@ class Pipeline:
         """Flow over verbs → whether its own and whether the remote NIC's device stamps: (n, 3)."""
         self._epochs: dict[str, int] = {}
         """Epoch of every clock, as last reported."""
-        self._heard: dict[Plane, dict[tuple[int, int], int]] = {each: {} for each in Plane}
-        self._tell_from_ns = 0
+        self._last_received: dict[Plane, dict[tuple[int, int], int]] = {each: {} for each in Plane}
+        self._report_from_ns = 0
 
     @property
     def dropped(self) -> int:
@@ -109,15 +109,15 @@ class Pipeline:
         """Of the host's clock; None before the first."""
         return self._timelines.get(self._host)
 
-    def tell_from(self, local_ns: int) -> None:
+    def report_from(self, local_ns: int) -> None:
         """Probes sent before this instant are used for the clocks only, and do not become rows."""
-        self._tell_from_ns = local_ns
+        self._report_from_ns = local_ns
 
     def add(self, records: Records) -> None:
         """Add records of finished probes from the engine."""
         if not len(records):
             return
-        reported = records["sent_ns"] >= self._tell_from_ns
+        reported = records["sent_ns"] >= self._report_from_ns
         self._seconds.add(records if reported.all() else records[reported])
         self._windows.add(records)
 
@@ -126,7 +126,7 @@ class Pipeline:
         device's clock may change before the plan does."""
         if not len(records):
             return
-        records = records[records["sent_ns"] >= self._tell_from_ns]
+        records = records[records["sent_ns"] >= self._report_from_ns]
         ids = self._devices[:, 0]
         known = among(records["flow_id"], ids)
         planned = np.zeros((len(records), 3), dtype=np.bool_)
@@ -191,28 +191,28 @@ class Pipeline:
             return None
         return self._seconds.recent(self._timelines, host, fleet_now_ns)
 
-    def hear_from(self, heard: NDArray[np.void], over: Plane = Plane.UDP) -> None:
+    def count_from(self, received: NDArray[np.void], over: Plane = Plane.UDP) -> None:
         """Requests count from here on: the engine, or this process, has restarted.
 
         Args:
-            heard: as for `heard_rows`.
+            received: as for `received_rows`.
         """
-        counts = heard[["src_nic_id", "dst_nic_id", "requests"]].tolist()
-        self._heard[over] = {(src, dst): total for src, dst, total in counts}
+        counts = received[["src_nic_id", "dst_nic_id", "requests"]].tolist()
+        self._last_received[over] = {(src, dst): total for src, dst, total in counts}
 
-    def heard_rows(
-        self, heard: NDArray[np.void], second_ns: int, over: Plane = Plane.UDP
+    def received_rows(
+        self, received: NDArray[np.void], second_ns: int, over: Plane = Plane.UDP
     ) -> Columns | None:
         """`heard_1s` rows: requests received since the last call, reported for the second given.
 
         Args:
-            heard: the engine's cumulative counts: src_nic_id, dst_nic_id, requests.
+            received: the engine's cumulative counts: src_nic_id, dst_nic_id, requests.
             second_ns: start of the second that has just ended, fleet time.
         """
         fresh: list[tuple[str, str, int]] = []
-        for src, dst, total in heard[["src_nic_id", "dst_nic_id", "requests"]].tolist():
-            before = self._heard[over].get((src, dst), 0)
-            self._heard[over][src, dst] = total
+        for src, dst, total in received[["src_nic_id", "dst_nic_id", "requests"]].tolist():
+            before = self._last_received[over].get((src, dst), 0)
+            self._last_received[over][src, dst] = total
             if total > before and src in self._names and dst in self._names:
                 fresh.append((self._names[src], self._names[dst], total - before))
         if not fresh:

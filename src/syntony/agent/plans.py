@@ -43,8 +43,8 @@ def usable(plan: Plan, nics: Collection[str], family: str) -> Usable | None:
     if not all(0 < number <= _U32 for number in plan.nic_ids.values()):
         return None
     faults = {flow.flow_id: fault for flow in plan.flows if (fault := _fault(flow, nics, family))}
-    seen: Counter[int] = Counter(flow.flow_id for flow in plan.flows)
-    faults |= {number: f"{count} flows have it" for number, count in seen.items() if count > 1}
+    counts: Counter[int] = Counter(flow.flow_id for flow in plan.flows)
+    faults |= {number: f"{count} flows have it" for number, count in counts.items() if count > 1}
     flows = tuple(flow for flow in plan.flows if flow.flow_id not in faults)
     others = {
         nic: kept

@@ -88,7 +88,7 @@ class Uplink:
         self._reports: dict[type[Report], Report] = {}
         self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
         self._gathering = self._gathered = False
-        self._link: _Link | None = None
+        self._link: _ControllerStream | None = None
         self._closing = False
         self._attempts = ConnectionNumbers()
         self.connections = 0
@@ -137,7 +137,7 @@ class Uplink:
         """Store a batch and send it. Never waits for the network."""
         self._spool.append(table, rows, arrow)
         with self._changed:
-            self._tell()
+            self._wake()
 
     def send(self, report: Report) -> None:
         """Send a report, from any thread. Of each kind the newest waits for a connection; of
@@ -147,7 +147,7 @@ class Uplink:
                 self._audits.append(report)
             else:
                 self._reports[type(report)] = report
-            self._tell()
+            self._wake()
 
     def reconnect(self) -> None:
         """Begin a new stream: the contents of the hello have changed."""
@@ -156,7 +156,7 @@ class Uplink:
         if link is not None:
             link.renew()
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         """Wake the sender, now or at the end of `together`. Call it holding `_changed`."""
         if self._gathering:
             self._gathered = True
@@ -224,7 +224,7 @@ class Uplink:
         check_validity(own.certificate, tls.cert, dt.datetime.now(dt.UTC))
         credentials = grpc.ssl_channel_credentials(own.ca, own.key, own.certificate)
         with grpc.secure_channel(self.controller, credentials, self._options) as channel:
-            link = _Link(self, channel)
+            link = _ControllerStream(self, channel)
             with self._changed:
                 if self._closing:
                     return False
@@ -238,7 +238,7 @@ class Uplink:
                 self._end(link)
             return link.stream.established
 
-    def _end(self, link: _Link) -> None:
+    def _end(self, link: _ControllerStream) -> None:
         """After any end of a stream another controller may be in charge, unless this side ended
         it."""
         with self._changed:
@@ -253,7 +253,7 @@ class Uplink:
             self._reported.add(reason)
             _log.warning("uplink down, retrying controller=%s reason=%s", self.controller, reason)
 
-    def _take(self, data: bytes, link: _Link) -> None:
+    def _take(self, data: bytes, link: _ControllerStream) -> None:
         stream = link.stream
         waiting, established = stream.delivery.window_full, stream.established
         message = stream.take(data)
@@ -275,7 +275,7 @@ class Uplink:
             return
         self._on_message(message)
 
-    def _messages(self, link: _Link) -> Iterator[bytes]:
+    def _messages(self, link: _ControllerStream) -> Iterator[bytes]:
         """Messages to send on one stream, until it is over. Runs in gRPC's sending thread."""
         stream = link.stream
         hello = self._attempts.number(self._hello(stream.delivery.stream))
@@ -304,7 +304,7 @@ class Uplink:
         return waiting or stream.delivery.ready or stream.delivery.over
 
 
-class _Link:
+class _ControllerStream:
     """One gRPC stream and its state."""
 
     def __init__(self, uplink: Uplink, channel: grpc.Channel) -> None:

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 RING_RECORDS = 1 << 13
 TURN_NS = 1 * S
 """Interval of checks of the NICs and of requests to peers."""
-HASTY_NS = 250 * MS
+FAST_TURN_NS = 250 * MS
 """The same while a peer that is to be probed has not answered yet."""
 ABSENT_NS = 10 * S
 """A driver that is loaded later is found within this time."""
@@ -173,7 +173,7 @@ class VerbsPlane:
             except SyntonyError as error:
                 _log.warning("probing over verbs failed, retrying reason=%s", error)
                 known = True
-            self._wake.wait((TURN_NS if known else HASTY_NS) / S)
+            self._wake.wait((TURN_NS if known else FAST_TURN_NS) / S)
             self._wake.clear()
 
     def _turn(self, engine: ProbeEngine, now_ns: int) -> bool:
@@ -193,7 +193,7 @@ class VerbsPlane:
         self._part_statuses = self._parts.statuses(now_ns)
         self._udp.offer(engine.endpoints().values())
         self._start_flows(engine, now_ns)
-        return self._meet(engine)
+        return self._resolve_peers(engine)
 
     def _keep(
         self,
@@ -297,7 +297,7 @@ class VerbsPlane:
         elif self._parts.has(name):
             self._parts.restart(name, now_ns)
 
-    def _meet(self, engine: ProbeEngine) -> bool:
+    def _resolve_peers(self, engine: ProbeEngine) -> bool:
         """Ask peers for their addresses, and create address handles; returns whether all are
         known."""
         meetings = {(flow.src, flow.dst_nic_id): flow for flow in self.flows}

@@ -1,4 +1,4 @@
-"""Which of two incidents is the cause of the other, by what they are about. Pure."""
+"""Decides which of two incidents is the cause of the other, by their subjects. Pure."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
+from syntony.alerts.incident_texts import RANK
 from syntony.alerts.observations import Containment
-from syntony.alerts.telling import RANK
 
 if TYPE_CHECKING:
     from syntony.alerts.incidents import Incident
 
 
 def is_reported(incident: Incident) -> bool:
-    """Whether somebody knows of it, and that it is as severe as it is."""
+    """Whether it has paged with its present severity, or a higher one."""
     reported = incident.paged_as or incident.severity
     return incident.paged and RANK[incident.severity] <= RANK[reported]
 
 
 def precedes(one: Incident, other: Incident, topology: Containment) -> bool:
-    """Whether the second of one rule is evidence of the first: the narrower one (a cable's
-    direction) of the wider, but the wider where only the narrower was paged for, as is the other
-    direction."""
+    """Whether, of two incidents of one rule, the second is evidence of the first: the narrower one
+    (a cable's direction) of the wider one. If only the narrower one has paged, the wider one is
+    evidence of it, and so is the other direction."""
     if one.paged > other.paged and (
         topology.holds(other.subject, one.subject) or topology.mirrors(one.subject, other.subject)
     ):
@@ -32,7 +32,7 @@ def precedes(one: Incident, other: Incident, topology: Containment) -> bool:
 
 
 def explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:
-    """Whether all that an incident is about is, or fails with, what another is about."""
+    """Whether all subjects of an incident are, or fail with, the subject of another one."""
     return all(
         name == cause.subject or name in cause.members or holds(cause.subject, name)
         for name in incident.members or (incident.subject,)
@@ -40,12 +40,12 @@ def explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bo
 
 
 class Related:
-    """Incidents by rule and by what they are about, so that each is compared with the few that may
-    have to do with it: of thousands at a time, comparing each with every other takes seconds.
+    """Index of incidents by rule and subject, so that each is compared only with those that may be
+    related: comparing thousands with each other takes seconds.
 
     Args:
         incidents: oldest first.
-        topology: what is part of what.
+        topology: which components contain which.
     """
 
     def __init__(self, incidents: Iterable[Incident], topology: Containment) -> None:
@@ -53,7 +53,7 @@ class Related:
         self._roots, self._around = cache(topology.roots), cache(topology.around)
         self._named: dict[tuple[str, str], list[int]] = defaultdict(list)
         self._within: dict[tuple[str, str], list[int]] = defaultdict(list)
-        """By the roots of what may contain them."""
+        """By the roots of names that may contain them."""
         for place, each in enumerate(self._incidents):
             for root in set[str]().union(*map(self._roots, (each.subject, *each.members))):
                 self._named[each.rule, root].append(place)
@@ -61,8 +61,8 @@ class Related:
                 self._within[each.rule, root].append(place)
 
     def to(self, incident: Incident, rule: str, since_ns: int = -1) -> Iterator[Incident]:
-        """All of a rule that may explain an incident or be a part of it, oldest first, and some
-        others; of those that are over, what was still there after `since_ns` (fleet time)."""
+        """All incidents of a rule that may explain an incident or be a part of it, oldest first,
+        and some others; of resolved ones those that ended after `since_ns` (fleet time)."""
         places: set[int] = set()
         # What explains it contains all of its members.
         for root in self._around(incident.subject).union(*map(self._around, incident.members[:1])):

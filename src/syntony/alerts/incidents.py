@@ -1,8 +1,8 @@
 """Incidents: opened when a rule has been broken for long enough, one for each cause. Sans IO.
 
-The book is the only place where incidents change. It is fed evaluations and commands, with the time
-as an argument, and returns what has changed; what it holds can be written down and read back, so
-that a restart neither loses an incident nor opens it again.
+Incidents change only in the book. Its methods take evaluations and commands, with the time as an
+argument, and return the changes. Its state can be stored and loaded, so that a restart neither
+loses an incident nor opens it again.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.alerts.causes import Related, explains, is_reported, precedes
+from syntony.alerts.incident_texts import copy_effect, update
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
-from syntony.alerts.telling import hurt, update
 from syntony.errors import UsageError
 from syntony.model import S
 
 REOPEN_NS = 15 * 60 * S
-"""A condition that comes back so soon after it was resolved is the same incident, not another."""
-OFFENDER_NS = 7 * 24 * 3600 * S
-"""Incidents of the same rule and subject within so long make a repeat offender."""
-KEPT_NS = 30 * 24 * 3600 * S
-"""Resolved incidents are forgotten after so long; the store keeps them."""
-MAX_KEPT = 10_000
-"""… and the oldest sooner, where there are more: all are in memory."""
+"""A condition that returns within this time after it was resolved reopens its incident."""
+REPEAT_NS = 7 * 24 * 3600 * S
+"""Incidents of the same rule and subject within this time are counted as repeats."""
+RETENTION_NS = 30 * 24 * 3600 * S
+"""Resolved incidents are dropped after this time; the store keeps them longer."""
+MAX_RESOLVED = 10_000
+"""… or earlier, the oldest first, if there are more: all are in memory."""
 
 
 class IncidentState(enum.StrEnum):
-    """Where an incident is in its life."""
+    """State of an incident."""
 
     OPEN = "open"
     ACKNOWLEDGED = "acknowledged"
-    """Somebody is on it: no further pages."""
+    """An engineer works on it: no further pages."""
     RESOLVED = "resolved"
 
 
 class Incident(msgspec.Struct, kw_only=True):
-    """One thing that is wrong, with everything a person needs. Instants are fleet time."""
+    """One fault, with all that the engineer on call needs. Instants are fleet time."""
 
     number: int
     rule: str
@@ -57,31 +57,31 @@ class Incident(msgspec.Struct, kw_only=True):
     value: float = 0.0
     worst: float = 0.0
     unit: str = ""
-    """Of both: ``ratio``, ``ns``, or none."""
+    """Unit of `value` and `worst`: ``ratio``, ``ns``, or none."""
     evidence: tuple[str, ...] = ()
-    """Lines that differ in their numbers alone are one, the newest, with how often it was seen."""
+    """Lines that differ only in numbers are merged into the newest, with a count."""
     jobs: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
-    """What it is about, where its subject names several by one phrase."""
+    """The components, if the subject describes several of them."""
     span_ns: int = 0
-    """How far back its value reaches."""
+    """Length of the window of its value."""
     pending: bool = False
-    """More is being found out: no page yet."""
+    """Further probes are under way: no page yet."""
     apart_from: tuple[str, ...] = ()
     """Metrics whose incidents do not explain it."""
     cause: int = 0
-    """The incident that explains this one, over or not; 0 if none: then it is a page of its own."""
+    """Number of the incident that explains this one, live or resolved; 0: none, so it may page."""
     caused: float = 0.0
-    """The largest value while that was there."""
+    """The largest value while that incident was live."""
     held_ns: int = 0
-    """From when `wait` counts: when it opened, was reopened, or its cause was last over; later by
-    as long as it was not bad since, while it has never paged."""
+    """Start of the delay `wait`: when it was opened or reopened, or its cause ended. Until its
+    first page, times at which it was not bad since then are added."""
     paged: bool = False
-    """Whether a page went out for it, and no all-clear yet."""
+    """Whether it has paged, and no all-clear was sent yet."""
     paged_as: Severity | None = None
-    """How severe it was when it paged; None: it did not since it was opened or reopened."""
+    """Its severity when it paged; None: it has not paged since it was opened or reopened."""
     pages: int = 0
-    """How often it paged."""
+    """Number of its pages."""
     silenced: bool = False
     reopened: int = 0
     repeats: int = 0
@@ -95,20 +95,20 @@ class Incident(msgspec.Struct, kw_only=True):
 
 
 class ChangeKind(enum.StrEnum):
-    """What became of an incident."""
+    """A change of an incident."""
 
     OPENED = "opened"
     REOPENED = "reopened"
     EXPLAINED = "explained"
-    """It turned out to be evidence of another."""
+    """It is now explained by another incident."""
     UNEXPLAINED = "unexplained"
-    """Its cause is gone and it is still there."""
+    """Its cause has ended and it is still live."""
     ACKNOWLEDGED = "acknowledged"
     RESOLVED = "resolved"
     PAGE = "page"
     """Send a page."""
     CLEAR = "clear"
-    """Tell those who were paged that it is over."""
+    """Notify those who were paged that it is resolved."""
 
 
 class IncidentChange(NamedTuple):
@@ -120,17 +120,17 @@ class IncidentChange(NamedTuple):
 
 
 class Streak(msgspec.Struct):
-    """One rule on one subject: how long it has been bad or good."""
+    """For how many evaluations a rule has been bad or good on one subject."""
 
     bad: int = 0
     good: int = 0
     last_bad_ns: int = 0
     good_ns: int = 0
-    """Since when it has been good."""
+    """Instant since which it has been good."""
 
 
 class BookState(msgspec.Struct, kw_only=True):
-    """All that a restart must not lose."""
+    """State that survives a restart."""
 
     next_number: int = 1
     incidents: list[Incident] = msgspec.field(default_factory=list)
@@ -145,7 +145,7 @@ class Book:
 
     Args:
         rules: those in force.
-        state: of an earlier life, or nothing.
+        state: stored before a restart; None: a new book.
     """
 
     def __init__(self, rules: Iterable[Rule], state: BookState | None = None) -> None:
@@ -159,30 +159,32 @@ class Book:
 
     @property
     def incidents(self) -> Sequence[Incident]:
-        """All that are remembered, oldest first."""
+        """All live and recent incidents, oldest first."""
         return self.state.incidents
 
     def find(self, number: int) -> Incident:
-        """One incident. Raises `UsageError`: there is none of that number."""
+        """One incident. Raises `UsageError`: no incident has this number."""
         for incident in self.state.incidents:
             if incident.number == number:
                 return incident
         raise UsageError(f"no incident {number}; `syntony incidents list --all` shows them")
 
-    def evaluate(self, now_ns: int, seen: Measured, topology: Containment) -> list[IncidentChange]:
-        """Hold what was measured against the rules.
+    def evaluate(
+        self, now_ns: int, measured: Measured, topology: Containment
+    ) -> list[IncidentChange]:
+        """Evaluate all rules.
 
         Args:
             now_ns: fleet time.
-            seen: what was measured, and which metrics were.
-            topology: what is part of what.
+            measured: observations, and which metrics were measured.
+            topology: which components contain which.
         """
         changes: list[IncidentChange] = []
         by_metric: dict[str, dict[str, Observation]] = {}
-        for observation in seen.observations:
+        for observation in measured.observations:
             by_metric.setdefault(observation.metric, {})[observation.subject] = observation
         for rule in self._rules.values():
-            if rule.metric in seen.metrics:
+            if rule.metric in measured.metrics:
                 changes += self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
@@ -191,7 +193,7 @@ class Book:
         return changes
 
     def acknowledge(self, number: int, who: str, comment: str, now_ns: int) -> list[IncidentChange]:
-        """Somebody is on it. Raises `UsageError`: no such incident, or it is over."""
+        """Acknowledge an incident. Raises `UsageError`: it does not exist, or is resolved."""
         incident = self.find(number)
         if not incident.live:
             raise UsageError(f"incident {number} is resolved already")
@@ -201,7 +203,7 @@ class Book:
         return [IncidentChange(now_ns, ChangeKind.ACKNOWLEDGED, incident)]
 
     def resolve(self, number: int, who: str, now_ns: int) -> list[IncidentChange]:
-        """Clear by hand; it opens again if it is still bad. Raises `UsageError`."""
+        """Resolve an incident; it opens again if it is still bad. Raises `UsageError`."""
         incident = self.find(number)
         if not incident.live:
             raise UsageError(f"incident {number} is resolved already")
@@ -210,14 +212,14 @@ class Book:
         return self._close(incident, now_ns)
 
     def silence(self, silence: Silence) -> Silence:
-        """No pages for what it matches, for its time. Returns it with its number."""
+        """Add a silence. Returns it with its number."""
         numbered = msgspec.structs.replace(silence, number=self.state.next_silence)
         self.state.next_silence += 1
         self.state.silences.append(numbered)
         return numbered
 
     def unsilence(self, number: int) -> None:
-        """End a silence early. Raises `UsageError`: there is none of that number."""
+        """End a silence early. Raises `UsageError`: no silence has this number."""
         kept = [silence for silence in self.state.silences if silence.number != number]
         if len(kept) == len(self.state.silences):
             raise UsageError(f"no silence {number}; `syntony incidents silence --list` shows them")
@@ -225,18 +227,20 @@ class Book:
 
     # --- one rule ---
 
-    def _apply(self, now_ns: int, rule: Rule, seen: dict[str, Observation]) -> list[IncidentChange]:
+    def _apply(
+        self, now_ns: int, rule: Rule, measured: dict[str, Observation]
+    ) -> list[IncidentChange]:
         changes: list[IncidentChange] = []
-        for observation in seen.values():
-            changes += self._judge(now_ns, rule, observation)
+        for observation in measured.values():
+            changes += self._evaluate(now_ns, rule, observation)
         prefix = f"{rule.name}|"
         for key in [key for key in self.state.streaks if key.startswith(prefix)]:
             subject = key.removeprefix(prefix)
-            if subject not in seen:
+            if subject not in measured:
                 changes += self._good(now_ns, rule, subject)
         return changes
 
-    def _judge(self, now_ns: int, rule: Rule, observation: Observation) -> list[IncidentChange]:
+    def _evaluate(self, now_ns: int, rule: Rule, observation: Observation) -> list[IncidentChange]:
         if observation.value is None:
             return []
         if rule.is_bad(observation.value):
@@ -250,7 +254,7 @@ class Book:
         streak = self.state.streaks.setdefault(_key(rule.name, subject), Streak())
         incident = self._live.get((rule.name, subject))
         if incident is not None and streak.good:
-            _hold_longer(incident, now_ns - streak.good_ns)
+            _postpone_page(incident, now_ns - streak.good_ns)
         streak.bad, streak.good, streak.last_bad_ns = streak.bad + 1, 0, now_ns
         changes: list[IncidentChange] = []
         if incident is None:
@@ -277,13 +281,13 @@ class Book:
             return []
         if value is not None:
             incident.value = value
-        # Without a page there is no second one to spare anybody. What it counts goes on.
+        # The stable time avoids repeated pages: before the first page only counts need it.
         unknown = not incident.paged and not rule.counts
         stable = unknown or now_ns - streak.last_bad_ns >= rule.stable_ns
-        if streak.good < rule.clear_after or not stable or self._goes_on(incident):
+        if streak.good < rule.clear_after or not stable or self._is_continued(incident):
             return []
         del self.state.streaks[key]
-        _hold_longer(incident, now_ns - streak.good_ns)
+        _postpone_page(incident, now_ns - streak.good_ns)
         return self._close(incident, now_ns)
 
     def _open(self, now_ns: int, rule: Rule, subject: str) -> IncidentChange:
@@ -291,7 +295,7 @@ class Book:
             incident
             for incident in self.state.incidents
             if (incident.rule, incident.subject) == (rule.name, subject)
-            and now_ns - incident.resolved_ns < OFFENDER_NS
+            and now_ns - incident.resolved_ns < REPEAT_NS
         ]
         if past and now_ns - past[-1].resolved_ns < REOPEN_NS:
             incident = past[-1]
@@ -301,7 +305,7 @@ class Book:
             incident.reopened += 1
             incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
             kind = ChangeKind.REOPENED
-            _hold_longer(incident, gap_ns)
+            _postpone_page(incident, gap_ns)
             if incident.pages or gap_ns >= rule.stable_ns:
                 incident.held_ns = now_ns
         else:
@@ -337,22 +341,22 @@ class Book:
     # --- causes and pages ---
 
     def _drop_orphans(self, now_ns: int) -> list[IncidentChange]:
-        """Incidents of rules that are no more: nothing would ever clear them."""
-        gone = [incident for incident in self._live.values() if incident.rule not in self._rules]
-        return [change for incident in gone for change in self._close(incident, now_ns)]
+        """Close incidents of removed rules, which nothing else would clear."""
+        orphans = [incident for incident in self._live.values() if incident.rule not in self._rules]
+        return [change for incident in orphans for change in self._close(incident, now_ns)]
 
     def _explain(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
         changes = []
-        standing = Related(filter(self._stands, self._live.values()), topology)
-        over = Related(self._just_over(now_ns), topology)
+        active = Related(filter(self._can_explain, self._live.values()), topology)
+        ended = Related(self._recently_ended(now_ns), topology)
         for incident in self._live.values():
-            cause = self._cause(incident, standing, topology)
+            cause = self._cause(incident, active, topology)
             if cause is not None:
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
-                hurt(cause, incident, self._rules[incident.rule])
+                copy_effect(cause, incident, self._rules[incident.rule])
             else:
-                number = self._past_cause(now_ns, incident, over, topology)
+                number = self._past_cause(now_ns, incident, ended, topology)
             if number == incident.cause:
                 continue
             kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
@@ -365,8 +369,8 @@ class Book:
     def _cause(
         self, incident: Incident, others: Related, topology: Containment, since_ns: int = -1
     ) -> Incident | None:
-        """The incident that explains this one: of the same rule as `precedes`, else one that it is
-        the continuation of, else of the first rule that has one, the oldest."""
+        """The incident that explains this one: one of the same rule by `precedes`; else one that it
+        continues; else the oldest of the first rule in `explained_by` that has one."""
         for other in others.to(incident, incident.rule, since_ns):
             if precedes(other, incident, topology):
                 return other
@@ -381,13 +385,13 @@ class Book:
                 continue
             holds = topology.may_hold if wider.proven else topology.holds
             for other in others.to(incident, name, since_ns):
-                if explains(other, incident, holds) and not self._renames(other, incident):
+                if explains(other, incident, holds) and not self._may_be_same(other, incident):
                     return other
         return None
 
-    def _just_over(self, now_ns: int) -> list[Incident]:
-        """Incidents that ended within the reach of some live one's value. What vanished before it
-        paged explains nothing, as while it was live (`_stands`)."""
+    def _recently_ended(self, now_ns: int) -> list[Incident]:
+        """Incidents that ended within the window of some live incident's value. One that ended
+        before it paged explains nothing, as while it was live (`_can_explain`)."""
         oldest_ns = now_ns - max((each.span_ns for each in self._live.values()), default=0)
         return [
             each
@@ -396,43 +400,42 @@ class Book:
         ]
 
     def _past_cause(
-        self, now_ns: int, incident: Incident, over: Related, topology: Containment
+        self, now_ns: int, incident: Incident, ended: Related, topology: Containment
     ) -> int:
-        """The number of the incident that is over and still explains this one: nothing was counted
-        since, or its end lies within what the value reaches back to."""
+        """The number of a resolved incident that still explains this one: the count has not risen
+        since, or the incident ended within the value's window."""
         if self._rules[incident.rule].counts:
             return incident.cause if incident.value <= incident.caused else 0
-        cause = self._cause(incident, over, topology, now_ns - incident.span_ns)
+        cause = self._cause(incident, ended, topology, now_ns - incident.span_ns)
         return cause.number if cause else 0
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
-        """Whether one is there instead of another that paged, and may be the same."""
-        instead = other.paged and not other.cause and not self._lasts(other)
+        """Whether an incident has replaced another one that paged, and may be the same fault."""
+        instead = other.paged and not other.cause and not self._is_bad_now(other)
         one, two = incident.subject, other.subject
         return instead and (topology.may_hold(one, two) or topology.may_hold(two, one))
 
-    def _renames(self, other: Incident, incident: Incident) -> bool:
-        """Whether one that has not paged is no cause of one that has: it may be the same by
-        another name, which is no news."""
+    def _may_be_same(self, other: Incident, incident: Incident) -> bool:
+        """Whether `other`, which has not paged, may be the same fault as `incident`, which has,
+        under another name, and so is not its cause."""
         joins = incident.rule in self._rules[other.rule].joins
-        return joins and incident.paged and not other.paged and not self._lasts(incident)
+        return joins and incident.paged and not other.paged and not self._is_bad_now(incident)
 
-    def _goes_on(self, incident: Incident) -> bool:
-        """Whether it goes by another name now."""
+    def _is_continued(self, incident: Incident) -> bool:
+        """Whether an incident of another name continues it."""
         return any(
             each.cause == incident.number and incident.rule in self._rules[each.rule].joins
             for each in self._live.values()
         )
 
-    def _lasts(self, incident: Incident) -> bool:
-        """Whether it was bad when it was measured last."""
+    def _is_bad_now(self, incident: Incident) -> bool:
+        """Whether it was bad at its last measurement."""
         streak = self.state.streaks.get(_key(incident.rule, incident.subject))
         return streak is not None and streak.bad > 0
 
-    def _stands(self, incident: Incident) -> bool:
-        """Whether it can stand for others: it is there, or it paged. What vanished
-        before that explains nothing."""
-        return self._lasts(incident) or incident.paged
+    def _can_explain(self, incident: Incident) -> bool:
+        """Whether it can explain others: it is bad now, or it has paged."""
+        return self._is_bad_now(incident) or incident.paged
 
     def _page(self, now_ns: int) -> list[IncidentChange]:
         changes = []
@@ -442,25 +445,25 @@ class Book:
             incident.silenced = silenced(
                 self.state.silences, incident.rule, incident.subject, now_ns
             )
-            # What its cause left behind may still be in the window that it is measured over.
+            # Effects of an ended cause may still be in the measuring window.
             due = now_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
             due = due and not incident.pending
-            wanted = (
+            may_page = (
                 incident.state is IncidentState.OPEN
                 and not incident.cause
                 and not incident.silenced
             )
-            if wanted and due and self._lasts(incident) and not is_reported(incident):
+            if may_page and due and self._is_bad_now(incident) and not is_reported(incident):
                 incident.paged, incident.paged_as = True, incident.severity
                 incident.pages += 1
                 changes.append(IncidentChange(now_ns, ChangeKind.PAGE, incident))
         return changes
 
     def _forget(self, now_ns: int) -> None:
-        over = [each.resolved_ns for each in self.state.incidents if not each.live]
-        oldest_ns = now_ns - KEPT_NS
-        if len(over) > MAX_KEPT:
-            oldest_ns = max(oldest_ns, sorted(over)[-MAX_KEPT - 1])
+        ended = [each.resolved_ns for each in self.state.incidents if not each.live]
+        oldest_ns = now_ns - RETENTION_NS
+        if len(ended) > MAX_RESOLVED:
+            oldest_ns = max(oldest_ns, sorted(ended)[-MAX_RESOLVED - 1])
         self.state.incidents = [
             incident
             for incident in self.state.incidents
@@ -472,26 +475,26 @@ class Book:
 
 
 def _wait_ns(incident: Incident, rule: Rule, live: int) -> int:
-    """How long its page is held back. What was explained or over once may be a remainder of that,
-    whether or not jobs use it, and so may one of several live incidents of its rule."""
-    fresh = not incident.reopened and not incident.caused and live == 1
-    return rule.idle_wait_ns if fresh and not incident.jobs else rule.wait_ns
+    """How long its page is delayed. `idle_wait` is only for an incident that was never explained or
+    reopened, is the only live one of its rule, and affects no known job."""
+    first = not incident.reopened and not incident.caused and live == 1
+    return rule.idle_wait_ns if first and not incident.jobs else rule.wait_ns
 
 
-def _hold_longer(incident: Incident, away_ns: int) -> None:
-    """Time in which it was not bad brings no first page nearer; what was bad before that counts:
-    one that comes and goes pages when its times add up to the wait."""
+def _postpone_page(incident: Incident, good_ns: int) -> None:
+    """Do not count time in which it was not bad towards the delay of its first page: an
+    intermittent fault pages once its bad times add up to the delay."""
     if not incident.pages:
-        incident.held_ns += away_ns
+        incident.held_ns += good_ns
 
 
 def explained(book: Book, number: int) -> list[Incident]:
-    """The live incidents that one explains, and what those explain."""
+    """The live incidents that an incident explains, directly or through others."""
     found: list[Incident] = []
     causes = {number}
-    while fresh := [i for i in book.incidents if i.live and i.cause in causes and i not in found]:
-        found += fresh
-        causes = {incident.number for incident in fresh}
+    while more := [i for i in book.incidents if i.live and i.cause in causes and i not in found]:
+        found += more
+        causes = {incident.number for incident in more}
     return sorted(found, key=lambda incident: incident.number)
 
 

@@ -1,4 +1,4 @@
-"""What is held against the rules: one value of one metric for one subject."""
+"""Observations, which the rules evaluate: one value of one metric for one subject."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ class Observation(NamedTuple):
 
     metric: str
     subject: str
-    """What it is about: a host, a NIC (``h0/rail0``), a switch, a link, a NIC pair."""
+    """A host, a NIC (``h0/rail0``), a switch, a link, or a NIC pair."""
     value: float | None
-    """None: it could not be measured. That neither opens nor clears anything."""
+    """None: it could not be measured, which neither opens nor clears an incident."""
     evidence: tuple[str, ...] = ()
-    """What was seen, for a person."""
+    """Lines for the engineer on call."""
     jobs: tuple[str, ...] = ()
     """Jobs known to use the subject."""
     mild: bool = False
-    """It hurts little: less than what its rule's severity is meant for."""
+    """Its impact is smaller than the rule's severity implies."""
     pending: bool = False
-    """Further probes may change the name: no page yet."""
+    """Further probes may change the subject: no page yet."""
     apart_from: frozenset[str] = frozenset()
-    """Metrics whose incidents do not explain it, whatever its rule says: it was measured to be
-    there without them."""
+    """Metrics whose incidents do not explain it, regardless of its rule: it was measured
+    independently of them."""
     members: tuple[str, ...] = ()
-    """What it is about, where the subject names several by one phrase."""
+    """The components, if the subject describes several of them."""
     span_ns: int = 0
-    """How far back the value reaches: what it shows may have been over for so long."""
+    """Length of the window of the value: its cause may have ended this long ago."""
 
 
 class Containment(Protocol):
-    """What is part of what: the topology, as far as alerts need it."""
+    """Containment of components, as far as alerts need it."""
 
     def holds(self, wider: str, narrower: str) -> bool:
-        """Whether a failure of `wider` would by itself show as one of `narrower`."""
+        """Whether a failure of `wider` also shows as a failure of `narrower`."""
 
     def may_hold(self, wider: str, narrower: str) -> bool:
-        """The same of any of the suspects that `narrower` names: it may be what shows there."""
+        """Whether that holds for any of the suspects that `narrower` names."""
 
     def mirrors(self, one: str, other: str) -> bool:
         """Whether these are the two directions of one cable."""
@@ -47,18 +47,18 @@ class Containment(Protocol):
         """The devices and hosts that a name begins with, as a whole or in its parts."""
 
     def around(self, name: str) -> frozenset[str]:
-        """Roots of what may contain a subject: whatever does, or mirrors it, has one of these."""
+        """Roots of all names that may contain or mirror a subject."""
 
 
 class Measured(NamedTuple):
-    """Everything of one evaluation."""
+    """All observations of one evaluation."""
 
     observations: Sequence[Observation]
     metrics: frozenset[str]
-    """Metrics that were evaluated: a subject of theirs that is not among the observations is well.
-    Of all others nothing is known this time."""
+    """Metrics that were evaluated: their subjects without an observation are healthy. All other
+    metrics are unknown this time."""
 
 
 def measured(observations: Iterable[Observation], metrics: Iterable[str]) -> Measured:
-    """One evaluation."""
+    """Make the input of one evaluation."""
     return Measured(tuple(observations), frozenset(metrics))

@@ -1,8 +1,8 @@
-"""Incidents as the systems that page people want to read them. Bodies only; sending is elsewhere.
+"""Message bodies about incidents for Alertmanager, PagerDuty, Slack and webhooks. Pure.
 
 Sources: Alertmanager's OpenAPI v2 (``POST /api/v2/alerts``), PagerDuty's Events API v2, Slack's
-incoming webhooks. In Alertmanager labels are identity, so that what changes (counts, instants,
-texts) goes into annotations.
+incoming webhooks. Alertmanager identifies alerts by their labels, so values that change (counts,
+instants, texts) are annotations.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from syntony.alerts.incidents import ChangeKind, Incident
 from syntony.model import S
 
 FIRING_NS = 5 * 60 * S
-"""An alert that is not sent again within so long is over for Alertmanager (its resolve_timeout)."""
+"""Alertmanager resolves an alert that is not repeated within this time (resolve_timeout)."""
 _PAGERDUTY_SEVERITY = {"info": "info", "warning": "warning", "critical": "critical"}
 _PAGERDUTY_SUMMARY = 1024
-"""Longest summary that PagerDuty takes."""
+"""Longest summary that PagerDuty accepts."""
 _SLACK_COLOURS = {"info": "#3b82f6", "warning": "#f59e0b", "critical": "#dc2626"}
 _WELL_COLOUR = "#16a34a"
 
 
 class FleetName(NamedTuple):
-    """Whose incidents these are."""
+    """The fleet of the incidents."""
 
     name: str
     id: str
-    """Of this fleet alone: others may have the same name."""
+    """Unique, unlike the name."""
 
 
 def identity(incident: Incident, fleet: FleetName) -> str:
-    """The same for every message about one incident, and for no other."""
+    """Deduplication key of all messages about one incident."""
     return f"{key(fleet)}/{incident.number}"
 
 
 def key(fleet: FleetName) -> str:
-    """What is unique within a fleet is unique anywhere behind this."""
+    """Prefix that makes a fleet's keys globally unique."""
     return f"syntony/{fleet.name}/{fleet.id}"
 
 
 def alertmanager(
     incidents: Iterable[Incident], fleet: FleetName, now_ns: int, ahead_ns: int = 0
 ) -> list[dict[str, Any]]:
-    """The body for all incidents that are to fire, or have just been resolved.
+    """The body for all incidents that fire, or have just been resolved.
 
     Args:
-        incidents: to be reported.
-        fleet: whose they are.
+        incidents: those to report.
+        fleet: their fleet.
         now_ns: fleet time.
-        ahead_ns: fleet time minus what the world calls the time. Alertmanager holds ``endsAt``
-            against its own clock: an end that is still to come has not come.
+        ahead_ns: fleet time minus UTC. Alertmanager compares ``endsAt`` with its own clock, and an
+            alert with an end in the future still fires.
     """
     return [_alert(incident, fleet, now_ns, ahead_ns) for incident in incidents]
 
@@ -85,7 +85,7 @@ def _alert(incident: Incident, fleet: FleetName, now_ns: int, ahead_ns: int) -> 
 def pagerduty(
     kind: ChangeKind, incident: Incident, fleet: FleetName, ahead_ns: int = 0
 ) -> dict[str, Any]:
-    """One event: trigger, acknowledge or resolve; its ``routing_key`` is added when it is sent.
+    """One event: trigger, acknowledge or resolve. The sender adds the ``routing_key``.
     `ahead_ns` as for `alertmanager`."""
     actions = {
         ChangeKind.PAGE: "trigger",
@@ -147,7 +147,7 @@ def slack(
 def webhook(
     kind: ChangeKind, incident: Incident, fleet: FleetName, children: Sequence[Incident] = ()
 ) -> dict[str, Any]:
-    """Our own form: everything that is known."""
+    """The webhook's JSON format, with all fields of the incident."""
     return {
         "version": 1,
         "event": kind.value,
@@ -191,7 +191,7 @@ def plain(incident: Incident) -> dict[str, Any]:
 
 
 def _place(subject: str) -> dict[str, str]:
-    """Host and NIC as labels of their own, where the subject is one."""
+    """Labels for host and NIC, if the subject is a NIC."""
     if "->" in subject or "--" in subject:
         return {}
     host, slash, nic = subject.partition("/")
@@ -205,5 +205,5 @@ def instant(at_ns: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Slack reads ``&``, ``<`` and ``>`` as marks."""
+    """Escape ``&``, ``<`` and ``>`` for Slack."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

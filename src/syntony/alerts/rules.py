@@ -1,7 +1,7 @@
-"""Rules: which value of which metric is worth an incident, and what to tell the person who gets it.
+"""Rules: which value of which metric opens an incident, and the texts for the engineer on call.
 
 Rules are TOML tables, ``[[rule]]`` each. Those that come with Syntony are in ``defaults.toml``; an
-operator's file adds rules, and replaces or switches off (``enabled = false``) those it names again.
+operator's file adds rules, and replaces or disables (``enabled = false``) those of the same name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from syntony.model.names import did_you_mean
 
 
 class Severity(enum.StrEnum):
-    """How soon somebody should look."""
+    """How soon an engineer should look at it."""
 
     INFO = "info"
     WARNING = "warning"
@@ -31,46 +31,46 @@ class Severity(enum.StrEnum):
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule. A value beyond `above` (or short of `below`) is bad."""
+    """One rule. A value greater than `above`, or less than `below`, is bad."""
 
     name: str
     metric: str
-    """See docs/reference/incidents.md for the metrics there are."""
+    """One of the metrics in docs/reference/incidents.md."""
     severity: Severity
     summary: str
-    """One line for a person; may hold ``{subject}``, ``{value}``, ``{limit}``."""
+    """One line; may contain ``{subject}``, ``{value}``, ``{limit}``."""
     remedy: str
     """What to do."""
     above: float | None = None
     below: float | None = None
     open_after: int = 2
-    """Evaluations in a row that must be bad before an incident opens."""
+    """Number of consecutive bad evaluations that opens an incident."""
     clear_after: int = 3
-    """Evaluations in a row that must be good before it may be resolved …"""
+    """Number of consecutive good evaluations before it may be resolved …"""
     stable: str = "1min"
-    """… and for how long they must have been."""
+    """… and their minimum duration."""
     wait: str = "0s"
-    """How long a page is held back so that a wider cause may be found first, and after such a cause
-    is over: at least the window that the metric is measured over."""
+    """How long a page is delayed so that a wider cause may be found first, and after such a cause
+    has ended: at least the metric's measuring window."""
     idle_wait: str = ""
-    """The same from its opening on where no job is known to use the subject and no other incident
-    of the rule is live; empty: as `wait`."""
+    """The same from its opening, if no job is known to use the subject and no other incident of the
+    rule is live; empty: as `wait`."""
     explained_by: tuple[str, ...] = ()
-    """Rules whose incident on the same subject, or on one that contains it, makes this one
-    evidence of that instead of a page of its own."""
+    """Rules whose incident explains this one if it has the same subject or one that contains it:
+    this one is then evidence and does not page."""
     joins: tuple[str, ...] = ()
-    """Rules whose incident may be the same fault by another name. Once reported, such an incident
-    stays open while only this rule's findings are seen, and takes them as evidence."""
+    """Rules whose incident may be the same fault under another name. Once reported, such an
+    incident stays open while only this rule has findings, which become its evidence."""
     counts: bool = False
-    """The value counts what happened within a window: what was counted while a cause was there
-    stays that cause's, until more is counted."""
+    """Whether the value is a count of events in a window: events counted while a cause was live
+    remain explained by it, until the count rises."""
     proven: bool = False
-    """What it says was seen, not inferred: it explains also what may be a part of its subject and
-    cannot be reported from others, instead of only what must be."""
+    """Whether the finding was observed, not inferred: it also explains incidents whose subject may
+    be, but need not be, a part of its own subject."""
     of_jobs: bool = False
-    """It says what running jobs suffer: what explains it says which."""
+    """Whether it is about the impact on running jobs: its cause then lists these jobs."""
     unit: str = ""
-    """How `value` is shown: ``ns``, ``ratio``, ``s`` or nothing."""
+    """Unit for showing `value`: ``ns``, ``ratio``, ``s`` or none."""
     enabled: bool = True
 
     @property
@@ -87,7 +87,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def limit(self) -> float:
-        """What the value is held against."""
+        """The threshold."""
         return next(limit for limit in (self.above, self.below) if limit is not None)
 
     def is_bad(self, value: float) -> bool:
@@ -98,26 +98,28 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def default_rules() -> tuple[Rule, ...]:
-    """The rules that come with Syntony."""
+    """The rules of ``defaults.toml``."""
     text = resources.files("syntony.alerts").joinpath("defaults.toml").read_text(encoding="utf-8")
     return parse_rules(text, "defaults.toml")
 
 
-def with_defaults(own: Iterable[Rule]) -> tuple[Rule, ...]:
-    """An operator's rules on top of the default ones; without those that are switched off.
+def with_defaults(operator_rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The default rules with an operator's changes, without disabled ones.
 
     Raises:
-        ConfigError: a rule is explained by one that is not there, or by itself.
+        ConfigError: a rule is explained by one that does not exist, or by itself.
     """
-    merged = {rule.name: rule for rule in default_rules()} | {rule.name: rule for rule in own}
+    merged = {rule.name: rule for rule in default_rules()} | {
+        rule.name: rule for rule in operator_rules
+    }
     for rule in merged.values():
         _check_explanations(rule, merged)
     return tuple(rule for rule in merged.values() if rule.enabled)
 
 
 def _check_explanations(rule: Rule, rules: dict[str, Rule]) -> None:
-    """Every rule named is there, and none explains itself: neither would page. What
-    joins cannot: of two one is older."""
+    """Check that every named rule exists, and that none explains itself: such rules would never
+    page. `joins` may be mutual, because one of two incidents is older."""
     _check_names(rule, "joins", rule.joins, rules)
     explaining, seen = list(rule.explained_by), set()
     while explaining:
@@ -138,10 +140,10 @@ def _check_names(rule: Rule, field: str, names: Iterable[str], rules: dict[str, 
 
 
 def parse_rules(text: str, where: str) -> tuple[Rule, ...]:
-    """Rules from a file's text.
+    """Parse the rules of a file.
 
     Raises:
-        ConfigError: it is not TOML, or not rules: the rule, what is wrong and what to write.
+        ConfigError: the text is not TOML, or a rule is invalid.
     """
     try:
         document = tomllib.loads(text)

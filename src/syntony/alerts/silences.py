@@ -1,4 +1,4 @@
-"""Silences: who does not want to hear of what, for how long. A maintenance window is one, too."""
+"""Silences: no pages for some rules or subjects for a time, for example a maintenance window."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from syntony.model.names import did_you_mean
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """No pages for matching incidents in ``[first_ns, last_ns)`` of fleet time. They open, are
-    listed and are stored all the same; if still there at the end, they page then."""
+    """No pages for matching incidents in ``[first_ns, last_ns)`` of fleet time. They are opened,
+    listed and stored as usual; those that are still live at the end page then."""
 
     number: int = 0
     rule: str = "*"
@@ -26,17 +26,17 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
     comment: str = ""
 
     def matches(self, rule: str, subject: str) -> bool:
-        """Whether it is about an incident."""
+        """Whether it applies to an incident."""
         return fnmatch.fnmatchcase(rule, self.rule) and self.covers(subject)
 
     def covers(self, subject: str) -> bool:
-        """Whether it is about a subject, by whichever rule."""
+        """Whether it applies to a subject, for some rule."""
         whole = fnmatch.fnmatchcase(subject, self.subject)
         return whole or fnmatch.fnmatchcase(subject, f"{self.subject}/*")
 
 
 def check_rule(silence: Silence, rules: Collection[str]) -> None:
-    """Raises `UsageError`: it is about none of the rules there are."""
+    """Raises `UsageError`: it matches no rule."""
     if not any(fnmatch.fnmatchcase(rule, silence.rule) for rule in rules):
         raise UsageError(
             f"no rule {silence.rule!r}{did_you_mean(silence.rule, rules)}; "
@@ -45,8 +45,8 @@ def check_rule(silence: Silence, rules: Collection[str]) -> None:
 
 
 def warn_of_subject(silence: Silence, known: Collection[str]) -> str:
-    """What to say of a silence whose subject nobody knows, which may come later; empty: it covers
-    some of these names."""
+    """A warning if a silence covers none of the known names, which is allowed: the subject may
+    appear later. Empty: it covers some."""
     if silence.subject == "*" or any(map(silence.covers, known)):
         return ""
     hint = did_you_mean(silence.subject, known) or "."
@@ -57,7 +57,7 @@ def warn_of_subject(silence: Silence, known: Collection[str]) -> str:
 
 
 def silenced(silences: Iterable[Silence], rule: str, subject: str, now_ns: int) -> bool:
-    """Whether nobody wants to hear of it now."""
+    """Whether any silence applies now."""
     return any(
         silence.first_ns <= now_ns < silence.last_ns and silence.matches(rule, subject)
         for silence in silences

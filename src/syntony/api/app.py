@@ -22,19 +22,19 @@ from syntony.api.console import ConsoleFiles
 from syntony.api.cursors import Cursors
 from syntony.api.events import EventHub, Events
 from syntony.api.identity import (
+    Authenticated,
     Identifier,
-    Known,
     cookie_name,
     cookie_rules,
     origin,
     set_session,
 )
-from syntony.api.observed import observe
 from syntony.api.oidc import Provider
 from syntony.api.oidc_login import OidcLogin
 from syntony.api.openapi import document
 from syntony.api.problems import Endpoint, ProblemError, ProblemType, guarded
 from syntony.api.routes import ROUTES, Route
+from syntony.api.topics import observe
 from syntony.controller.access_tokens import csrf_token
 from syntony.controller.api_hub import ApiHub, Served
 from syntony.errors import UsageError
@@ -57,9 +57,9 @@ from syntony.wire.roles import Role
 
 _log = logging.getLogger(__name__)
 MAX_ANSWER_BYTES = 64 << 20
-"""Of one answer as JSON, all its pages together."""
+"""Limit of one answer as JSON, all its pages together."""
 HEARTBEAT_S = 15.0
-"""Between two comments on a stream that has nothing to tell; proxies close silent ones."""
+"""Interval of comments on a stream without events; proxies close silent streams."""
 MAX_VIEWERS = 400
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
@@ -70,13 +70,13 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Of every response."""
+"""Headers of every response."""
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
-"""Those that are not of a path are refused by what knows which are."""
+"""Accepted by every route, so that the API itself answers those that a path does not have."""
 
 
 class Api(ABC):
-    """One per controller or gateway, on an event loop of its own.
+    """The HTTP API. One per controller or gateway, on its own event loop.
 
     Args:
         hub: the controller or gateway.
@@ -107,11 +107,11 @@ class Api(ABC):
 
     @abstractmethod
     async def _session(self, request: Request) -> Response:
-        """Who the caller is; begin a session, end it."""
+        """Return who the caller is, begin a session, or end it."""
 
     @abstractmethod
     def _login_routes(self) -> list[HttpRoute]:
-        """Other ways to begin a session."""
+        """Routes of other ways to begin a session."""
 
     # --- requests of the registry ---
 
@@ -124,13 +124,15 @@ class Api(ABC):
                 raise ProblemError(
                     ProblemType.METHOD, f"{path} is asked by {allowed}", {"Allow": allowed}
                 )
-            known = self._identifier.identify(request)
-            return await self._serve(request, route, known)
+            authenticated = self._identifier.identify(request)
+            return await self._serve(request, route, authenticated)
 
         return serve
 
-    async def _serve(self, request: Request, route: Route, known: Known) -> Response:
-        role, name = known.caller.identity
+    async def _serve(
+        self, request: Request, route: Route, authenticated: Authenticated
+    ) -> Response:
+        role, name = authenticated.caller.identity
         if role not in route.roles:
             wanted = " or ".join(sorted(route.roles))
             raise ProblemError(
@@ -139,7 +141,7 @@ class Api(ABC):
         if route.method == "POST":
             body = await json_body(request)
             query = from_body(route.request, body)
-            return json_answer(await self._carry_out(query, known, _whole))
+            return json_answer(await self._carry_out(query, authenticated, _whole))
         pairs = request.query_params.multi_items()
         size, cursor, rest = _paging(pairs) if route.paged else (0, None, pairs)
         key = (role, name, route.path)
@@ -154,20 +156,20 @@ class Api(ABC):
         else:
             query = from_parameters(route.request, rest)
             render = _pages_of(size) if size else _whole
-            pages = await self._carry_out(query, known, render)
+            pages = await self._carry_out(query, authenticated, render)
             page = self._cursors.first(key, pages, time.monotonic_ns())
         return json_answer([page.body], page.next_cursor)
 
     async def _carry_out(
-        self, query: Query[Any], known: Known, render: Callable[[Any], list[bytes]]
+        self, query: Query[Any], authenticated: Authenticated, render: Callable[[Any], list[bytes]]
     ) -> list[bytes]:
-        return await self._hub.carry_out(query, known.caller, render)
+        return await self._hub.carry_out(query, authenticated.caller, render)
 
     # --- live events ---
 
     async def _stream(self, request: Request) -> Response:
-        known = self._identifier.identify(request)
-        if known.caller.identity.role not in {Role.VIEWER, Role.OPERATOR}:
+        authenticated = self._identifier.identify(request)
+        if authenticated.caller.identity.role not in {Role.VIEWER, Role.OPERATOR}:
             raise ProblemError(ProblemType.DENIED, "live events need the role viewer or operator")
         if self.events.viewers >= MAX_VIEWERS:
             raise ProblemError(
@@ -177,12 +179,12 @@ class Api(ABC):
             )
         last_id = request.headers.get("last-event-id", "")
         return StreamingResponse(
-            self._events(known, last_id),
+            self._events(authenticated, last_id),
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
             media_type="text/event-stream",
         )
 
-    async def _events(self, known: Known, last_id: str) -> AsyncIterator[bytes]:
+    async def _events(self, authenticated: Authenticated, last_id: str) -> AsyncIterator[bytes]:
         viewer = self.events.join(last_id)
         try:
             yield b"retry: 2000\n\n"
@@ -191,7 +193,7 @@ class Api(ABC):
                     data = await asyncio.wait_for(viewer.queue.get(), HEARTBEAT_S)
                 except TimeoutError:
                     data = b": heartbeat\n\n"
-                if data is None or not self._identifier.good(known):
+                if data is None or not self._identifier.is_valid(authenticated):
                     return
                 yield data
         finally:
@@ -203,11 +205,11 @@ class Api(ABC):
 
 
 class LeaderApi(Api):
-    """Of a controller that leads.
+    """The API of a controller that leads.
 
     Args:
         hub: the controller.
-        provider: with which people can log in; None: with tokens only.
+        provider: for people's logins; None: only tokens are accepted.
     """
 
     def __init__(self, hub: ApiHub, provider: Provider | None = None) -> None:
@@ -222,29 +224,31 @@ class LeaderApi(Api):
     async def _session(self, request: Request) -> Response:
         if request.method == "POST":
             return await self._begin_session(request)
-        known = self._identifier.identify(request)
+        authenticated = self._identifier.identify(request)
         if request.method == "DELETE":
-            if known.access is None or not known.session:
+            if authenticated.access is None or not authenticated.session:
                 raise ProblemError(
                     ProblemType.INVALID, "there is no session to end: this is a token"
                 )
-            end = RevokeAccessCommand(number=known.access.number, by="", comment="logged out")
-            issuer = known.caller.issuer("")
+            end = RevokeAccessCommand(
+                number=authenticated.access.number, by="", comment="logged out"
+            )
+            issuer = authenticated.caller.issuer("")
             await asyncio.to_thread(self._access.revoke, end, issuer, self._leader.now())
             response = Response(status_code=204)
             response.delete_cookie(cookie_name(request), **cookie_rules(request))
             return response
-        return json_view(known.view())
+        return json_view(authenticated.view())
 
     async def _begin_session(self, request: Request) -> Response:
         try:
-            wanted = msgspec.json.decode(await json_body(request), type=SessionRequest)
+            login = msgspec.json.decode(await json_body(request), type=SessionRequest)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise UsageError(f'the body must be {{"token": "…"}}: {error}') from error
         begin = self._access.begin_session
         try:
             session = await asyncio.to_thread(
-                begin, wanted.token[:200], origin(request), self._leader.now()
+                begin, login.token[:200], origin(request), self._leader.now()
             )
         except UsageError as error:
             raise self._identifier.failed(request, error) from error
@@ -277,10 +281,10 @@ def _bounded(pages: list[bytes]) -> list[bytes]:
 
 
 def _paging(pairs: list[tuple[str, str]]) -> tuple[int, str | None, list[tuple[str, str]]]:
-    """Page size (0: none), cursor (None: none), and the question's own parameters.
+    """Page size (0: none), cursor (None: none), and the remaining parameters.
 
     Raises:
-        UsageError: a page size that is none or is given twice, or a cursor beside anything else.
+        UsageError: an invalid or repeated page size, or a cursor with other parameters.
     """
     sizes = [value for name, value in pairs if name == PAGE_SIZE]
     cursors = [value for name, value in pairs if name == CURSOR]
@@ -305,7 +309,7 @@ async def _guarded_app(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
-    """The framework's own refusals."""
+    """Convert an error of the framework."""
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
     reasons = {404: ProblemType.UNKNOWN, 405: ProblemType.METHOD}
     reason = reasons.get(error.status_code, ProblemType.INVALID)

@@ -1,4 +1,4 @@
-"""Bodies of requests, bounded in size and in time, and of answers."""
+"""Reads bodies of requests, bounded in size and time, and writes JSON answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from syntony.wire.rest import MAX_BODY_BYTES, NEXT_CURSOR
 
 JSON = "application/json"
 BODY_TIMEOUT_S = 10.0
-"""For all of a request's body to arrive."""
+"""Time limit for all of a request's body."""
 
 
 async def json_body(request: Request) -> bytes:
-    """A JSON body. Raises `ProblemError`: another type, and as `bounded_body` does."""
+    """Read a JSON body. Raises `ProblemError`: another type, and as `bounded_body` does."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != JSON:
         raise ProblemError(ProblemType.MEDIA_TYPE, f"send the body as Content-Type: {JSON}")
@@ -25,7 +25,7 @@ async def json_body(request: Request) -> bytes:
 
 
 async def bounded_body(request: Request) -> bytes:
-    """A body. Raises `ProblemError`: too large, or too slow."""
+    """Read a body. Raises `ProblemError`: it is too large, or too slow."""
     chunks, size = [], 0
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -53,5 +53,5 @@ def json_answer(pages: list[bytes], next_cursor: str = "") -> Response:
 
 
 def json_view(view: msgspec.Struct) -> Response:
-    """One struct as the whole answer."""
+    """Answer with one struct."""
     return json_answer([msgspec.json.encode(view)])

@@ -1,4 +1,4 @@
-"""The console's files, as they were built into this package; a page that says how, where not."""
+"""Serves the console's files; if they were not built, a page that says how to build them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ checkout, then install again. The API is here all the same: see
 
 
 class ConsoleFiles:
-    """An ASGI application for everything that is not the API's."""
+    """An ASGI application for all paths outside the API."""
 
     def __init__(self, files: Path = FILES) -> None:
         self._files = files
@@ -40,7 +40,7 @@ class ConsoleFiles:
 
 
 class _Files(StaticFiles):
-    """Paths that are no file are the page's own: it shows what they name."""
+    """Serves files; any other path gets the console's page, which handles the path itself."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         try:

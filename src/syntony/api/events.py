@@ -1,8 +1,8 @@
-"""Server-sent events: computed once, sent to every viewer, kept for those that come back.
+"""Server-sent events: computed once, sent to every viewer, stored for viewers that reconnect.
 
-An event's id is ``EPOCH-NUMBER``, the epoch being of this process. A viewer that names the last one
-it got is sent what it missed; one that is new, or whose epoch or number is not known any more, gets
-the newest event of each topic.
+An event's id is ``EPOCH-NUMBER``; the epoch identifies the process. A viewer that reconnects with
+its last id gets the events that it missed. A new viewer, or one with an unknown id, gets the newest
+event of each topic.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import NamedTuple
 
 import msgspec
 
-from syntony.api.observed import MAX_NAMED, Observed, changed
+from syntony.api.topics import MAX_NAMED, TopicState, changed
 from syntony.errors import SyntonyError
 from syntony.model import S
 from syntony.wire.gateways import LiveEvent
 
 _log = logging.getLogger(__name__)
-LOOK_NS = 1 * S
-KEPT = 1024
-"""Events that a viewer which comes back can be sent."""
-AFTER_S = 10.0
-"""For which a gateway waits for events at most."""
+INTERVAL_NS = 1 * S
+MAX_EVENTS = 1024
+"""Number of past events stored for viewers that reconnect."""
+WAIT_S = 10.0
+"""Longest time for which a gateway's request waits for events."""
 MAX_QUEUED = 256
-"""Events that wait for one slow viewer; it is hung up on, and comes back with its last id."""
+"""Maximum events queued for one viewer; a slower one is disconnected and can reconnect."""
 
 
 class Event(NamedTuple):
-    """One event, as it is sent."""
+    """One event in the format sent to viewers."""
 
     number: int
     topic: str
@@ -45,7 +45,7 @@ class Viewer:
     """One open stream.
 
     Args:
-        last_id: of the last event that it was sent elsewhere.
+        last_id: id of the last event that it received on an earlier connection.
     """
 
     def __init__(self, last_id: str) -> None:
@@ -54,12 +54,12 @@ class Viewer:
         """None: the end."""
         self.ended = False
         self.got = 0
-        """The number of that one, if it is of this epoch: it needs later ones only."""
+        """Number of that event, if it is of this epoch: only later ones are sent."""
         self.some = asyncio.Event()
-        """Set once there was anything."""
+        """Set once there is an event, or the end."""
 
     def put(self, data: bytes) -> None:
-        """Queue an event, or the end if it is too slow."""
+        """Queue an event; end the stream if the viewer is too slow."""
         if self.ended:
             return
         self.some.set()
@@ -69,7 +69,7 @@ class Viewer:
             self.queue.put_nowait(data)
 
     def end(self) -> None:
-        """The stream ends once what is queued has been sent."""
+        """End the stream once the queue has been sent."""
         if not self.ended:
             self.ended = True
             self.some.set()
@@ -80,20 +80,20 @@ class Events(ABC):
     """All viewers of one API, on its event loop.
 
     Args:
-        epoch: whose numbers they are.
+        epoch: identifies the process that numbers the events.
     """
 
     def __init__(self, epoch: str) -> None:
         self._epoch = epoch
         self._newest: dict[str, Event] = {}
-        self._kept: deque[Event] = deque(maxlen=KEPT)
+        self._recent: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._number = 0
         self._viewers: set[Viewer] = set()
-        self._wanted = asyncio.Event()
+        self._has_viewers = asyncio.Event()
 
     @abstractmethod
     async def run(self) -> None:
-        """Tell viewers, until cancelled."""
+        """Send events to viewers, until cancelled."""
 
     @property
     def viewers(self) -> int:
@@ -101,7 +101,7 @@ class Events(ABC):
         return len(self._viewers)
 
     def join(self, last_id: str) -> Viewer:
-        """A new viewer, with what it missed since `last_id` queued."""
+        """Add a viewer, with the events since `last_id` queued."""
         missed = self._missed(last_id)
         viewer = self._enter(last_id)
         for event in missed:
@@ -111,62 +111,65 @@ class Events(ABC):
     def _enter(self, last_id: str) -> Viewer:
         viewer = Viewer(last_id)
         self._viewers.add(viewer)
-        self._wanted.set()
+        self._has_viewers.set()
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
-        """It hangs up."""
+        """Remove a viewer."""
         self._viewers.discard(viewer)
         if not self._viewers:
-            self._wanted.clear()
+            self._has_viewers.clear()
 
     def close(self) -> None:
-        """Every stream ends."""
+        """End every stream."""
         for viewer in self._viewers:
             viewer.end()
 
     def _publish(self, event: Event) -> None:
-        """Send it to every viewer, and keep it."""
+        """Send an event to every viewer, and store it."""
         self._newest[event.topic] = event
-        self._kept.append(event)
+        self._recent.append(event)
         for viewer in self._viewers:
             if event.number > viewer.got:
                 viewer.put(event.data)
 
     def _missed(self, last_id: str) -> list[Event]:
         number = _number_of(last_id, self._epoch)
-        if self._kept and number >= 0 and self._kept[0].number <= number + 1 <= self._number + 1:
-            return [event for event in self._kept if event.number > number]
+        if (
+            self._recent
+            and number >= 0
+            and self._recent[0].number <= number + 1 <= self._number + 1
+        ):
+            return [event for event in self._recent if event.number > number]
         return sorted(self._newest.values())
 
 
 def _number_of(event_id: str, epoch: str) -> int:
-    """Of an event of this epoch; -1: none of it."""
+    """Number of an event of this epoch; -1: of another epoch, or invalid."""
     of, _, text = event_id.partition("-")
     known = of == epoch and text.isascii() and text.isdecimal() and len(text) < 16
     return int(text) if known else -1
 
 
 class EventHub(Events):
-    """Of a controller that leads.
+    """Events of a controller that leads.
 
     Args:
-        observe: every topic now. It is asked once a second while there are viewers.
+        observe: returns the state of every topic; called once a second while there are viewers.
     """
 
-    def __init__(self, observe: Callable[[], Awaitable[dict[str, Observed]]]) -> None:
+    def __init__(self, observe: Callable[[], Awaitable[dict[str, TopicState]]]) -> None:
         super().__init__(secrets.token_hex(6))
         self._observe = observe
-        self._last: dict[str, Observed] = {}
+        self._last: dict[str, TopicState] = {}
         self._revisions: dict[str, int] = {}
 
     async def after(self, last_id: str) -> list[LiveEvent]:
-        """What a gateway's viewers have missed since `last_id`, as soon as there is something;
-        nothing after `AFTER_S`."""
+        """Events since `last_id`, for a gateway; waits for one for up to `WAIT_S`."""
         viewer = self.join(last_id)
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(AFTER_S):
+                async with asyncio.timeout(WAIT_S):
                     await viewer.some.wait()
         finally:
             self.leave(viewer)
@@ -176,26 +179,26 @@ class EventHub(Events):
         ]
 
     async def run(self) -> None:
-        """Look, and tell, until cancelled."""
+        """Collect and send changes, until cancelled."""
         while True:
-            await self._wanted.wait()
+            await self._has_viewers.wait()
             try:
                 self.take(await self._observe())
             except (RuntimeError, TimeoutError) as error:  # the controller's loop is ending
                 _log.warning("live events paused reason=%s", error)
-            await asyncio.sleep(LOOK_NS / S)
+            await asyncio.sleep(INTERVAL_NS / S)
 
-    def take(self, observed: dict[str, Observed]) -> None:
+    def take(self, observed: dict[str, TopicState]) -> None:
         """Send an event for each topic that changed."""
         for topic, now in observed.items():
             before = self._last.get(topic)
-            names = changed(before.things if before else {}, now.things)
+            names = changed(before.items if before else {}, now.items)
             if before is not None and not names and before.summary == now.summary:
                 continue
             self._last[topic] = now
             self._publish(self._event(topic, names, now))
 
-    def _event(self, topic: str, names: list[str], now: Observed) -> Event:
+    def _event(self, topic: str, names: list[str], now: TopicState) -> Event:
         self._number += 1
         revision = self._revisions[topic] = self._revisions.get(topic, 0) + 1
         payload = {
@@ -213,12 +216,12 @@ class EventHub(Events):
 
 
 class FollowedEvents(Events):
-    """Of a gateway: its leader's, fetched once for all viewers, under the leader's numbers, so that
-    a viewer goes on at any gateway.
+    """Events of a gateway: its leader's, fetched once for all viewers, with the leader's numbers,
+    so that a viewer can continue at any gateway.
 
     Args:
-        after: the leader's events after an id, as soon as there are any. It is asked while there
-            are viewers. Raises `BusyError`: there is no leader now.
+        after: returns the leader's events after an id, as soon as there are any; called while
+            there are viewers. Raises `BusyError`: there is no leader now.
     """
 
     def __init__(self, after: Callable[[str], Awaitable[list[LiveEvent]]]) -> None:
@@ -226,7 +229,7 @@ class FollowedEvents(Events):
         self._after = after
 
     def join(self, last_id: str) -> Viewer:
-        """As at a leader; whoever comes from there or from another gateway may be ahead."""
+        """As for a leader; a viewer from the leader or another gateway may be ahead."""
         number = _number_of(last_id, self._epoch)
         if number <= self._number:
             return super().join(last_id)
@@ -235,9 +238,9 @@ class FollowedEvents(Events):
         return viewer
 
     async def run(self) -> None:
-        """Fetch, and tell, until cancelled."""
+        """Fetch and send events, until cancelled."""
         while True:
-            await self._wanted.wait()
+            await self._has_viewers.wait()
             last_id = f"{self._epoch}-{self._number}" if self._epoch else ""
             try:
                 if self.take(await self._after(last_id)):
@@ -245,10 +248,10 @@ class FollowedEvents(Events):
             except SyntonyError as error:
                 _log.info("live events end reason=%s", error)
                 self.close()
-            await asyncio.sleep(LOOK_NS / S)
+            await asyncio.sleep(INTERVAL_NS / S)
 
     def take(self, events: list[LiveEvent]) -> bool:
-        """Hand them on, each once; whether there were any."""
+        """Send events, each once; returns whether any was new."""
         before = self._epoch, self._number
         for each in events:
             if each.epoch != self._epoch:  # another leader
@@ -256,7 +259,7 @@ class FollowedEvents(Events):
                 for viewer in self._viewers:
                     viewer.got = max(0, _number_of(viewer.last_id, self._epoch))
                 self._newest.clear()
-                self._kept.clear()
+                self._recent.clear()
             if each.number > self._number:
                 self._number = each.number
                 self._publish(Event(each.number, each.topic, each.data))

@@ -20,7 +20,7 @@ PAUSE_S = 0.5
 """Pause after a connection that could not be accepted, for example for lack of descriptors."""
 BATCH = 64
 """Maximum number accepted in one turn of the loop, so that open connections are served too."""
-SAY_NS = 60 * S
+LOG_INTERVAL_NS = 60 * S
 """Minimum time between two log lines about refusals."""
 
 
@@ -46,9 +46,9 @@ class Gate:
         self._socket, self._protocol, self._tls = listening, protocol, tls
         self._opened, self._most = opened, most
         self._loop = asyncio.get_running_loop()
-        self._coming: set[asyncio.Task[None]] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
-        self._said_ns: int | None = None
+        self._logged_ns: int | None = None
         listening.setblocking(False)
         self._resume()
 
@@ -57,7 +57,7 @@ class Gate:
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._socket)
-        for task in self._coming:
+        for task in self._handshakes:
             task.cancel()
 
     def _resume(self) -> None:
@@ -74,13 +74,13 @@ class Gate:
                 self._loop.remove_reader(self._socket)
                 self._pause = self._loop.call_later(PAUSE_S, self._resume)
                 return
-            if len(self._opened) + len(self._coming) >= self._most:
+            if len(self._opened) + len(self._handshakes) >= self._most:
                 connection.close()
                 self._refuse()
                 continue
             task = self._loop.create_task(self._serve(connection))
-            self._coming.add(task)
-            task.add_done_callback(self._coming.discard)
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
 
     async def _serve(self, connection: socket.socket) -> None:
         """Do the handshake; the protocol takes over from there."""
@@ -98,9 +98,9 @@ class Gate:
     def _refuse(self) -> None:
         refused = note_refused(Share.API)
         now_ns = round(self._loop.time() * S)
-        if self._said_ns is None or now_ns - self._said_ns >= SAY_NS:
-            self._said_ns = now_ns
+        if self._logged_ns is None or now_ns - self._logged_ns >= LOG_INTERVAL_NS:
+            self._logged_ns = now_ns
             _log.warning(
                 "API connections refused open=%d refused=%d reason=the limit of open connections",
-                len(self._opened) + len(self._coming), refused,
+                len(self._opened) + len(self._handshakes), refused,
             )  # fmt: skip

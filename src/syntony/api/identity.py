@@ -1,4 +1,4 @@
-"""Who makes an HTTP request: by bearer token, by a browser's session, or by client certificate."""
+"""Authenticates HTTP requests by bearer token, browser session or client certificate."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from starlette.responses import Response
 from syntony.api.limits import RateLimiter
 from syntony.api.problems import ProblemError, ProblemType
 from syntony.controller.access import Caller
-from syntony.controller.access_tokens import SESSION_NS, KnownAccess, csrf_token
+from syntony.controller.access_tokens import SESSION_NS, AccessLookup, csrf_token
 from syntony.errors import UsageError, WireError
 from syntony.model import S
-from syntony.state.access_tokens import Access, SecretKind
+from syntony.state.access_tokens import ApiSecret, SecretKind
 from syntony.wire.rest import CSRF, SessionView
 from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import Certificate, read_certificate
 
 _log = logging.getLogger(__name__)
 PEER_CERTIFICATE = "peer_certificate"
-"""In a request's state: the client's certificate, DER; None where it showed none."""
+"""In a request's state: the client's certificate, DER; None: it sent none."""
 VIA = "via"
-"""In a request's state: the gateway that passed it on."""
+"""In a request's state: the gateway that forwarded it."""
 MAX_SECRET = 200
 REQUESTS_PER_S, REQUESTS_BURST = 200.0, 400
-"""Of one identity."""
+"""Limits for one identity."""
 FAILURES_PER_S, FAILURES_BURST = 0.2, 10
-"""Of one address: beyond, refusals say nothing more than that."""
+"""Limits for one address; beyond them, refusals give no other reason."""
 DEVICE_LOGINS_BURST = 30
-"""Begun from one address, by people behind it or by nobody good; for long, as often as failures."""
+"""Limit for one address, which may be shared by many people; the rate is that of failures."""
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-class Known(NamedTuple):
-    """An identified caller."""
+class Authenticated(NamedTuple):
+    """An authenticated caller."""
 
     caller: Caller
-    access: Access | None
+    access: ApiSecret | None
     """None: by certificate."""
     session: str = ""
     """The secret of the session; empty: no session."""
 
     def view(self) -> SessionView:
-        """As the caller sees itself."""
+        """The caller's own view of itself."""
         role, name = self.caller.identity
         expires_ns = self.access.expires_ns if self.access else 0
         if self.caller.certificate is not None:
@@ -60,7 +60,7 @@ class Known(NamedTuple):
 
 
 class Identifier:
-    """One per API.
+    """Authenticates callers and limits their rates. One per API.
 
     Args:
         access: tokens and sessions.
@@ -69,18 +69,18 @@ class Identifier:
     """
 
     def __init__(
-        self, access: KnownAccess, refusal: Callable[[Certificate], str], now: Callable[[], int]
+        self, access: AccessLookup, refusal: Callable[[Certificate], str], now: Callable[[], int]
     ) -> None:
         self._access, self._refusal, self._now = access, refusal, now
         self._requests = RateLimiter(REQUESTS_PER_S, REQUESTS_BURST)
         self._failures = RateLimiter(FAILURES_PER_S, FAILURES_BURST)
         self._device_logins = RateLimiter(FAILURES_PER_S, DEVICE_LOGINS_BURST)
 
-    def identify(self, request: Request) -> Known:
-        """Who asks.
+    def identify(self, request: Request) -> Authenticated:
+        """Authenticate the caller of a request.
 
         Raises:
-            ProblemError: nobody known, a session without its CSRF token, or too often.
+            ProblemError: an unknown caller, a session without its CSRF token, too many requests.
         """
         known = self._known(request)
         key = "/".join(known.caller.identity)
@@ -88,24 +88,24 @@ class Identifier:
         self._requests.count(key, self._now())
         return known
 
-    def knows(self, request: Request) -> bool:
-        """Whether the secret that the request shows is one that is known here, and good; of a
-        gateway, which hears of new ones from its leader."""
-        secret, kind = shown(request)
+    def has_valid_secret(self, request: Request) -> bool:
+        """Whether the request's secret is known here and valid; a gateway learns of new ones from
+        its leader."""
+        secret, kind = presented_secret(request)
         try:
             return bool(secret) and self._access.find(secret[:MAX_SECRET]).kind == kind
         except UsageError:
             return False
 
-    def good(self, known: Known) -> bool:
-        """Whether it still is who it was: for streams, which last."""
+    def is_valid(self, known: Authenticated) -> bool:
+        """Whether the caller's credentials are still valid; for long streams."""
         if known.access is not None:
-            return self._access.good(known.access)
+            return self._access.is_valid(known.access)
         certificate = known.caller.certificate
         return certificate is not None and not self._refusal(certificate)
 
     def failed(self, request: Request, error: UsageError) -> ProblemError:
-        """A token that is not accepted: counted against the address it came from."""
+        """Count a rejected token against the address that sent it."""
         address = request.client.host if request.client else ""
         self._limit(self._failures, address, "failed logins")
         self._failures.count(address, self._now())
@@ -113,8 +113,8 @@ class Identifier:
         return _unauthenticated(str(error))
 
     def device_login(self, request: Request) -> None:
-        """Somebody unknown begins a login by device, which the provider is asked for: counted
-        against the address. Raises `ProblemError`: too often."""
+        """Count a login by device, which needs no credentials, against its address. Raises
+        `ProblemError`: too many."""
         address = request.client.host if request.client else ""
         self._limit(self._device_logins, address, "logins by device")
         self._device_logins.count(address, self._now())
@@ -129,7 +129,7 @@ class Identifier:
                 {"Retry-After": str(wait_s)},
             )
 
-    def _known(self, request: Request) -> Known:
+    def _known(self, request: Request) -> Authenticated:
         authorization = request.headers.get("authorization")
         if authorization is not None:
             scheme, _, secret = authorization.partition(" ")
@@ -154,7 +154,7 @@ class Identifier:
             )
         return self._by_certificate(request, der)
 
-    def _by_secret(self, request: Request, secret: str, kind: SecretKind) -> Known:
+    def _by_secret(self, request: Request, secret: str, kind: SecretKind) -> Authenticated:
         try:
             access = self._access.find(secret[:MAX_SECRET])
             if access.kind != kind:
@@ -163,11 +163,11 @@ class Identifier:
             raise self.failed(request, error) from error
         identity = Identity(Role(access.role), access.name)
         if kind is SecretKind.TOKEN:
-            return Known(Caller(identity, origin(request)), access)
+            return Authenticated(Caller(identity, origin(request)), access)
         by = "" if access.parent else f", OIDC session {access.number}"
-        return Known(Caller(identity, origin(request) + by), access, secret)
+        return Authenticated(Caller(identity, origin(request) + by), access, secret)
 
-    def _by_certificate(self, request: Request, der: bytes) -> Known:
+    def _by_certificate(self, request: Request, der: bytes) -> Authenticated:
         try:
             certificate = read_certificate(ssl.DER_cert_to_PEM_cert(der).encode())
         except WireError as error:
@@ -175,11 +175,11 @@ class Identifier:
         why = self._refusal(certificate)
         if why:
             raise _unauthenticated(why)
-        return Known(Caller(certificate.identity, origin(request), certificate), None)
+        return Authenticated(Caller(certificate.identity, origin(request), certificate), None)
 
 
-def shown(request: Request) -> tuple[str, SecretKind]:
-    """The secret that a request shows, and of which kind it should be; empty: none."""
+def presented_secret(request: Request) -> tuple[str, SecretKind]:
+    """The secret in a request and the kind that it should be; empty: none."""
     authorization = request.headers.get("authorization")
     if authorization is not None:
         return authorization.partition(" ")[2].strip(), SecretKind.TOKEN
@@ -194,7 +194,8 @@ def origin(request: Request) -> str:
 
 
 def cookie_name(request: Request) -> str:
-    """Of the session. Browsers send cookies to every port of a host: each lab has its own."""
+    """Name of the session's cookie. Browsers send cookies to every port of a host, so each lab has
+    its own."""
     if request.url.scheme == "https":
         return "__Host-syntony"
     server = request.scope.get("server") or ("", 0)
@@ -208,7 +209,7 @@ def set_session(request: Request, response: Response, secret: str) -> None:
 
 
 def cookie_rules(request: Request) -> dict[str, Any]:
-    """Of the session's cookie: no script reads it, no other site's request carries it."""
+    """Attributes of the session's cookie: not for scripts, nor for requests of other sites."""
     secure = request.url.scheme == "https"
     return {"httponly": True, "samesite": "strict", "path": "/", "secure": secure}
 

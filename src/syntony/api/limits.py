@@ -1,4 +1,4 @@
-"""How often somebody may do something: token buckets, a bounded number of them. Pure."""
+"""Limits rates with a bounded number of token buckets. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections import OrderedDict
 from syntony.model import S
 
 MAX_KEYS = 4096
-"""Buckets kept; the one that was used longest ago makes room."""
+"""Maximum number of buckets; the least recently used one is dropped first."""
 
 
 class RateLimiter:
-    """One kind of action.
+    """Limits the rate of one kind of action, by key.
 
     Args:
-        rate_per_s: how often it may be done for long.
-        burst: how often at once.
+        rate_per_s: sustained rate.
+        burst: maximum at once.
     """
 
     def __init__(self, rate_per_s: float, burst: int) -> None:
@@ -24,12 +24,12 @@ class RateLimiter:
         self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def wait_ns(self, key: str, now_ns: int) -> int:
-        """How long `key` has to wait until it may do it once; 0: it may now."""
+        """Time until the action is allowed for `key`; 0: now."""
         left = self._left(key, now_ns)
         return 0 if left >= 1 else max(1, round((1 - left) / self._rate_per_ns))
 
     def count(self, key: str, now_ns: int) -> None:
-        """`key` has done it once."""
+        """Count one action of `key`."""
         left = self._left(key, now_ns)
         self._buckets[key] = (max(left - 1, 0.0), now_ns)
         self._buckets.move_to_end(key)

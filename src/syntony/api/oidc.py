@@ -1,8 +1,8 @@
-"""An OpenID Connect provider: where it asks people to log in, and whom its ID tokens name.
+"""Client of an OpenID Connect provider: logins, and identities from its ID tokens.
 
 Authorization code flow with PKCE (OpenID Connect Core 1.0 section 3.1, RFC 7636), and for command
-lines the device flow (RFC 8628). PyJWT checks
-signatures and the registered claims; what else must hold is in `person_of`.
+lines the device flow (RFC 8628). PyJWT checks signatures and the registered claims; `person_of`
+checks the others.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from syntony.wire.roles import Identity, Role
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
               "EdDSA")  # fmt: skip
-"""Of signatures: those made with a private key, which this controller does not have."""
+"""Accepted signature algorithms: only asymmetric ones."""
 REQUIRED = ["iss", "sub", "aud", "exp", "iat"]
 DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 DEVICE_PENDING, DEVICE_SLOW_DOWN = "authorization_pending", "slow_down"
 DEVICE_INTERVAL_S = 5
-"""Where the provider names none (RFC 8628 section 3.2)."""
+"""Default if the provider names none (RFC 8628 section 3.2)."""
 LEEWAY_S = 60
-"""Between the provider's clock and this host's."""
+"""Allowed difference between the provider's clock and this host's."""
 MAX_ANSWER_BYTES = 1 << 20
 MAX_SUBJECT = 255
 """Characters, OpenID Connect Core section 2."""
-FRESH_NS = 3600 * S
-"""What the provider says of itself, and its keys, are asked for again after so long …"""
-KEYS_AGAIN_NS = 10 * S
-"""… and keys when one is not among them, so often at most."""
+REFRESH_NS = 3600 * S
+"""The provider's metadata and keys are fetched again after this long …"""
+MIN_KEY_REFRESH_NS = 10 * S
+"""… and its keys also when one is missing, at most once in this interval."""
 _T = TypeVar("_T")
 
 
 class Login(NamedTuple):
-    """What belongs to one attempt to log in; all of it follows from a secret of the browser."""
+    """Values of one login attempt, derived from a secret in the browser's cookie."""
 
     state: str
     nonce: str
@@ -58,24 +58,24 @@ class Login(NamedTuple):
 
     @classmethod
     def of(cls, secret: str) -> Login:
-        """The same each time; none says anything of the others."""
+        """Derive the values; none of them reveals another."""
         return cls(*(_base64(f"{use} {secret}".encode()) for use in cls._fields))
 
     @property
     def challenge(self) -> str:
-        """Of the verifier, S256."""
+        """The verifier's challenge, S256."""
         return _base64(self.verifier.encode())
 
 
 class Person(NamedTuple):
-    """Whom a provider vouches for."""
+    """A person whom the provider has authenticated."""
 
     identity: Identity
     subject: str
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What a provider says of itself (OpenID Connect Discovery 1.0), as far as it matters here."""
+    """A provider's metadata (OpenID Connect Discovery 1.0), as far as used here."""
 
     issuer: str
     authorization_endpoint: str
@@ -106,16 +106,16 @@ class _Device(msgspec.Struct, frozen=True):
 
 
 class _GrantError(msgspec.Struct, frozen=True):
-    """RFC 6749 section 5.2."""
+    """The error of a refused grant (RFC 6749 section 5.2)."""
 
     error: str = ""
 
 
-class RefusedError(ProblemError):
+class GrantRefusedError(ProblemError):
     """The provider refuses a grant.
 
     Args:
-        code: as OAuth names it.
+        code: OAuth's error code.
         detail: for a person.
     """
 
@@ -125,13 +125,13 @@ class RefusedError(ProblemError):
 
 
 class Provider:
-    """One per API. Its methods block; thread-safe.
+    """The provider of the configuration. One per API. Its methods block; thread-safe.
 
     Args:
-        config: of ``[oidc]``.
+        config: ``[oidc]``.
 
     Raises:
-        ConfigError: an address that is none, a file that cannot be read, nobody who may log in.
+        ConfigError: an invalid address, an unreadable file, or no role that may log in.
     """
 
     def __init__(self, config: OidcConfig) -> None:
@@ -145,28 +145,28 @@ class Provider:
         self.redirect = config.url.rstrip("/") + OIDC_CALLBACK
 
     def login_url(self, login: Login) -> str:
-        """Where to send a browser. Raises `ProblemError`: the provider does not answer."""
-        asked = {
+        """Address to redirect a browser to. Raises `ProblemError`: the provider does not answer."""
+        parameters = {
             "response_type": "code", "client_id": self._config.client_id,
             "redirect_uri": self.redirect, "scope": " ".join(self._config.scopes),
             "state": login.state, "nonce": login.nonce, "code_challenge": login.challenge,
             "code_challenge_method": "S256",
         }  # fmt: skip
-        return _with_query(self._discover().authorization_endpoint, asked)
+        return _with_query(self._discover().authorization_endpoint, parameters)
 
     def logout_url(self) -> str:
-        """Where a browser ends its login at the provider, and is sent back from; empty: nowhere.
+        """Address at which a browser ends its login at the provider; empty: there is none.
         Raises `ProblemError`: the provider does not answer.
 
         No `id_token_hint`: ID tokens are not kept. A provider may ask the person whether to end it.
         """
         endpoint = self._discover().end_session_endpoint
         back = f"{self._config.url.rstrip('/')}/"
-        asked = {"client_id": self._config.client_id, "post_logout_redirect_uri": back}
-        return _with_query(endpoint, asked) if endpoint else ""
+        parameters = {"client_id": self._config.client_id, "post_logout_redirect_uri": back}
+        return _with_query(endpoint, parameters) if endpoint else ""
 
     def person(self, code: str, login: Login) -> Person:
-        """Who logged in.
+        """The person of a completed login.
 
         Raises:
             ProblemError: the provider does not answer, or refuses the code; the ID token is not
@@ -179,10 +179,10 @@ class Provider:
         return self._person(self._post(self._discover().token_endpoint, form, _Tokens), login.nonce)
 
     def device_login(self) -> DeviceLogin:
-        """Begin a login that a person finishes in a browser anywhere.
+        """Begin a login that a person completes in a browser on any device.
 
         Raises:
-            ProblemError: the provider does not answer, or has no such logins.
+            ProblemError: the provider does not answer, or does not support the device flow.
         """
         endpoint = self._discover().device_authorization_endpoint
         if not endpoint:
@@ -202,11 +202,11 @@ class Provider:
         )  # fmt: skip
 
     def device_person(self, device_code: str) -> Person:
-        """Who has logged in by device. The ID token carries no nonce: it comes from the provider
-        itself, to whoever has the device code.
+        """The person of a login by device. Its ID token has no nonce: the provider sends it
+        directly to the holder of the device code.
 
         Raises:
-            RefusedError: nobody yet, `DEVICE_PENDING` or `DEVICE_SLOW_DOWN`; or not any more.
+            GrantRefusedError: not completed yet (`DEVICE_PENDING`, `DEVICE_SLOW_DOWN`), or expired.
             ProblemError: as `person` does.
         """
         form = {"grant_type": DEVICE_GRANT, "device_code": device_code}
@@ -220,7 +220,7 @@ class Provider:
         return person_of(claims, self._config, nonce)
 
     def _claims(self, token: str, required: list[str]) -> dict[str, Any]:
-        """Of an ID token, once its signature and registered claims are good."""
+        """Claims of an ID token with a valid signature and valid registered claims."""
         header = jwt.get_unverified_header(token)
         algorithm = str(header.get("alg"))
         if algorithm not in ALGORITHMS:
@@ -238,22 +238,22 @@ class Provider:
         )
 
     def _key(self, kid: str | None) -> dict[str, Any]:
-        found = self._key_now(kid, FRESH_NS) or self._key_now(kid, KEYS_AGAIN_NS)
+        found = self._find_key(kid, REFRESH_NS) or self._find_key(kid, MIN_KEY_REFRESH_NS)
         if found is None:
             raise jwt.InvalidKeyError(f"signed with a key {kid!r} that the provider does not list")
         return found
 
-    def _key_now(self, kid: str | None, fresh_ns: int) -> dict[str, Any] | None:
-        """The key of that name; without a name, the only one."""
+    def _find_key(self, kid: str | None, max_age_ns: int) -> dict[str, Any] | None:
+        """The key of this id; without an id, the only key."""
         known, now_ns = self._keys, time.monotonic_ns()
-        if known is None or now_ns - known[0] > fresh_ns:
+        if known is None or now_ns - known[0] > max_age_ns:
             known = self._keys = (now_ns, self._get(self._discover().jwks_uri, _Keys))
         signing = [key for key in known[1].keys if key.get("use", "sig") == "sig"]
         fitting = [key for key in signing if kid is None or key.get("kid") == kid]
         return fitting[0] if len(fitting) == 1 else None
 
     def _post(self, url: str, form: dict[str, str], kind: type[_T]) -> _T:
-        """What the provider answers to this client."""
+        """Send a form with this client's credentials."""
         form = form | {"client_id": self._config.client_id}
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         if self._secret:
@@ -272,7 +272,7 @@ class Provider:
 
     def _discover(self) -> Metadata:
         known, now_ns = self._metadata, time.monotonic_ns()
-        if known is not None and now_ns - known[0] < FRESH_NS:
+        if known is not None and now_ns - known[0] < REFRESH_NS:
             return known[1]
         place = f"{self._config.issuer.rstrip('/')}/.well-known/openid-configuration"
         found = self._get(place, Metadata)
@@ -300,16 +300,16 @@ class Provider:
         except ERRORS as error:
             raise self._wrong(f"does not answer: {type(error).__name__}: {error}") from error
         if answer.status != 200:
-            said = answer.body[:200].decode("utf-8", "replace")
+            text = answer.body[:200].decode("utf-8", "replace")
             if method == "POST" and answer.status in {400, 401}:
-                raise RefusedError(
-                    _grant_error(answer.body), f"the identity provider refuses the login: {said}"
+                raise GrantRefusedError(
+                    _grant_error(answer.body), f"the identity provider refuses the login: {text}"
                 )
             raise self._wrong(f"answers {answer.status} {answer.reason} at {url}")
         try:
             return msgspec.json.decode(answer.body, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._wrong(f"answers what is not to be used at {url}: {error}") from error
+            raise self._wrong(f"sends an unusable answer at {url}: {error}") from error
 
     def _wrong(self, how: str) -> ProblemError:
         text = f"the identity provider {self._config.issuer} {how}; log in with a token, or later"
@@ -317,13 +317,13 @@ class Provider:
 
 
 def person_of(claims: Mapping[str, Any], config: OidcConfig, nonce: str | None) -> Person:
-    """Whom the claims of a good ID token name, and what they may do here. Pure.
+    """The identity and role that the claims of a valid ID token give. Pure.
 
     Args:
-        nonce: of the login that it must be of; None: it came without a browser's help.
+        nonce: of the login; None: the token did not come through a browser.
 
     Raises:
-        ProblemError: it is of another login or for another client; no name, no role.
+        ProblemError: a token of another login or client, without a usable name, or without a role.
     """
     if nonce is not None and not secrets.compare_digest(
         str(claims.get("nonce")).encode(), nonce.encode()
@@ -376,14 +376,14 @@ def _check(config: OidcConfig) -> None:
         )
 
 
-def _with_query(url: str, asked: Mapping[str, str]) -> str:
+def _with_query(url: str, parameters: Mapping[str, str]) -> str:
     parts = urllib.parse.urlsplit(url)
-    query = "&".join(filter(None, (parts.query, urllib.parse.urlencode(asked))))
+    query = "&".join(filter(None, (parts.query, urllib.parse.urlencode(parameters))))
     return parts._replace(query=query, fragment="").geturl()
 
 
 def _is_safe(url: str) -> bool:
-    """Whether what is sent there stays between the two: https, or this machine."""
+    """Whether the connection is confidential: https, or this machine."""
     try:
         parts = urllib.parse.urlsplit(url)
         host, _ = parts.hostname or "", parts.port

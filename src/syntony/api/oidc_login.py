@@ -1,7 +1,7 @@
-"""The requests of a login by an OpenID Connect provider, and of its end.
+"""Routes for logging in and out with an OpenID Connect provider.
 
-What one login needs is derived from a secret in a cookie of the browser, for ten minutes: nothing
-is kept here, so that a login that one controller began ends at another.
+All state of a login is derived from a secret in a cookie of the browser, valid for ten minutes, so
+that a login can begin at one controller and end at another.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from syntony.api.identity import Identifier, cookie_name, cookie_rules, origin, 
 from syntony.api.oidc import (
     DEVICE_PENDING,
     DEVICE_SLOW_DOWN,
+    GrantRefusedError,
     Login,
     Person,
     Provider,
-    RefusedError,
 )
 from syntony.api.problems import Endpoint, ProblemError, ProblemType, guarded, problem_of
 from syntony.controller.access_tokens import SESSION_NS
@@ -49,11 +49,11 @@ from syntony.wire.rest import (
 
 _log = logging.getLogger(__name__)
 LOGIN_S = 600
-"""For a person to log in at the provider."""
-MAX_UNDER_WAY = 16
-"""Logins that wait for the provider; more are told to come again."""
+"""Time for a person to log in at the provider."""
+MAX_PENDING = 16
+"""Maximum logins that wait for the provider; further ones are refused as busy."""
 _THREADS = 4
-"""A provider that hangs holds these, and nobody who logs in with a token."""
+"""Separate threads: a provider that hangs does not delay logins with tokens."""
 _SECRET_BYTES = 32
 _T = TypeVar("_T")
 _PAGE = """<!doctype html>
@@ -65,21 +65,21 @@ _PAGE = """<!doctype html>
 
 
 class OidcLogin:
-    """One per API.
+    """Handlers of logins with a provider. One per API.
 
     Args:
         hub: the controller.
         identifier: counts failed logins.
-        provider: None: none is set up.
+        provider: None: none is configured.
     """
 
     def __init__(self, hub: ApiHub, identifier: Identifier, provider: Provider | None) -> None:
         self._hub, self._identifier, self._provider = hub, identifier, provider
         self._threads = ThreadPoolExecutor(_THREADS, "oidc")
-        self._under_way = 0
+        self._pending = 0
 
     def routes(self) -> list[Route]:
-        """Of the application."""
+        """Routes for the application."""
         return [
             Route(OIDC, self._offer, methods=["GET"]),
             Route(OIDC_LOGIN, _as_page(self._begin), methods=["GET"]),
@@ -94,7 +94,7 @@ class OidcLogin:
         return json_view(OidcView(offered=self._provider is not None, label=label))
 
     async def _begin(self, request: Request) -> Response:
-        provider = self._known()
+        provider = self._configured()
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         url = await self._wait(lambda: provider.login_url(Login.of(secret)))
         response = RedirectResponse(url, 303, {"Cache-Control": "no-store"})
@@ -102,8 +102,8 @@ class OidcLogin:
         return response
 
     async def _end(self, request: Request) -> Response:
-        """The provider has sent the browser back."""
-        provider = self._known()
+        """Complete a login: the provider has redirected the browser here."""
+        provider = self._configured()
         try:
             code, login = _code(request, provider.issuer)
             person = await self._wait(lambda: provider.person(code, login))
@@ -119,26 +119,26 @@ class OidcLogin:
         return response
 
     async def _log_out(self, _: Request) -> Response:
-        """The browser has ended its session here, and now ends that at the provider."""
-        url = await self._wait(self._known().logout_url)
+        """Redirect the browser to end its login at the provider; its session here has ended."""
+        url = await self._wait(self._configured().logout_url)
         return RedirectResponse(url or "/", 303, {"Cache-Control": "no-store"})
 
     async def _begin_device(self, request: Request) -> Response:
-        """A command line has no browser: the person finishes the login in one elsewhere."""
-        provider = self._known()
+        """Begin a login for a command line, which a person completes in any browser."""
+        provider = self._configured()
         self._identifier.device_login(request)
         return json_view(await self._wait(provider.device_login))
 
     async def _device_token(self, request: Request) -> Response:
-        """A token for who has finished such a login."""
-        provider = self._known()
+        """Return a token once the person has completed such a login."""
+        provider = self._configured()
         try:
-            asked = msgspec.json.decode(await json_body(request), type=DeviceTokenRequest)
+            body = msgspec.json.decode(await json_body(request), type=DeviceTokenRequest)
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise UsageError(f'the body must be {{"device_code": "…"}}: {error}') from error
         try:
-            person = await self._wait(lambda: provider.device_person(asked.device_code))
-        except RefusedError as error:
+            person = await self._wait(lambda: provider.device_person(body.device_code))
+        except GrantRefusedError as error:
             if error.code in {DEVICE_PENDING, DEVICE_SLOW_DOWN}:
                 return json_view(DeviceToken(slow_down=error.code == DEVICE_SLOW_DOWN))
             raise self._identifier.failed(request, UsageError(error.detail)) from error
@@ -146,7 +146,7 @@ class OidcLogin:
         return json_view(await asyncio.to_thread(self._token, person, where, provider.issuer))
 
     def _token(self, person: Person, where: str, issuer: str) -> DeviceToken:
-        """Good for as long as a browser's session is. Blocks."""
+        """Make a token that is valid as long as a browser's session. Blocks."""
         role, name = person.identity
         command = AccessTokenCommand(
             role=role, name=name, valid_ns=SESSION_NS, by="",
@@ -156,12 +156,12 @@ class OidcLogin:
         return DeviceToken(token=access.make(command, Issuer(name, where), self._hub.now()).token)
 
     def _session(self, person: Person, where: str, issuer: str) -> str:
-        """Blocks."""
+        """Begin a browser's session; returns its secret. Blocks."""
         return self._hub.services.access.begin_person_session(
             person.identity, where, self._hub.now(), f"OIDC subject {person.subject} of {issuer}"
         ).secret
 
-    def _known(self) -> Provider:
+    def _configured(self) -> Provider:
         if self._provider is None:
             raise ProblemError(
                 ProblemType.UNKNOWN, "no identity provider is set up here; log in with a token"
@@ -169,39 +169,39 @@ class OidcLogin:
         return self._provider
 
     async def _wait(self, work: Callable[[], _T]) -> _T:
-        """Of something that asks the provider; in a thread that is there for that only."""
-        if self._under_way >= MAX_UNDER_WAY:
+        """Run a request to the provider in one of the separate threads."""
+        if self._pending >= MAX_PENDING:
             raise ProblemError(
                 ProblemType.BUSY,
-                f"{MAX_UNDER_WAY} logins wait for the identity provider; try again",
+                f"{MAX_PENDING} logins wait for the identity provider; try again",
                 {"Retry-After": "5"},
             )
-        self._under_way += 1
+        self._pending += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         finally:
-            self._under_way -= 1
+            self._pending -= 1
 
 
 def _code(request: Request, issuer: str) -> tuple[str, Login]:
-    """What the provider gave the browser, once it belongs to a login of this browser."""
-    given = request.query_params
+    """The provider's code, and the login; checks that the login began in this browser."""
+    parameters = request.query_params
     secret = request.cookies.get(_cookie(request), "")
     if not secret:
         raise _unknown_login("this browser has begun no login in the last ten minutes")
     login = Login.of(secret)
-    if not secrets.compare_digest(given.get("state", "").encode(), login.state.encode()):
+    if not secrets.compare_digest(parameters.get("state", "").encode(), login.state.encode()):
         raise _unknown_login("this is not the login that this browser began last (state)")
-    if given.get("iss", issuer) != issuer:  # RFC 9207
+    if parameters.get("iss", issuer) != issuer:  # RFC 9207
         raise _unknown_login("another identity provider has answered (iss)")
-    if error := given.get("error", ""):
-        why = " ".join(f"{error} {given.get('error_description', '')}".split())[:200]
+    if error := parameters.get("error", ""):
+        why = " ".join(f"{error} {parameters.get('error_description', '')}".split())[:200]
         raise ProblemError(
             ProblemType.UNAUTHENTICATED, f"the identity provider refuses the login: {why}"
         )
-    if not given.get("code"):
+    if not parameters.get("code"):
         raise _unknown_login("the identity provider sent no code")
-    return given["code"], login
+    return parameters["code"], login
 
 
 def _unknown_login(why: str) -> ProblemError:
@@ -213,12 +213,12 @@ def _cookie(request: Request) -> str:
 
 
 def _rules(request: Request) -> dict[str, Any]:
-    """The provider's redirect comes from another site: a strict cookie would stay away."""
+    """Attributes of the cookie: lax, because the provider's redirect comes from another site."""
     return cookie_rules(request) | {"samesite": "lax"}
 
 
 def _as_page(endpoint: Endpoint) -> Endpoint:
-    """The provider redirects a browser here, so problems are answered as a page."""
+    """Wrap an endpoint that a browser opens: problems become a page."""
 
     async def paged(request: Request) -> Response:
         try:

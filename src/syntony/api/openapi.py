@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the routes and from the types of messages."""
+"""The OpenAPI document, derived from the routes and the types of messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _INT64 = (1 << 63) - 1
 
 @cache
 def document() -> bytes:
-    """As JSON."""
+    """The document as JSON."""
     kinds = [each for route in ROUTES.values() for each in (route.request, route.answer)]
     extra = (DeviceLogin, DeviceToken, DeviceTokenRequest, OidcView, Problem, SessionRequest,
              SessionView)  # fmt: skip
@@ -125,7 +125,7 @@ def _operation(route: Route, of: dict[Any, Any], components: dict[str, Any]) -> 
 
 
 def _bound(schema: dict[str, Any]) -> dict[str, Any]:
-    """Integers are of 64 bits."""
+    """Limit integers to 64 bits."""
     bounds = {"minimum": -_INT64 - 1, "maximum": _INT64}
     return schema | (bounds if schema.get("type") == "integer" else {})
 
@@ -174,7 +174,7 @@ def _device_token(of: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _for_browsers(name: str, summary: str) -> dict[str, Any]:
-    """What a browser opens by itself: it is sent on, or shown a page."""
+    """An address that a browser opens directly: it is redirected, or gets a page."""
     page = {"description": "Why it was not carried out.", "content": {"text/html": {}}}
     responses = {"303": {"description": "Where to go."}, "default": page}
     return {"operationId": name, "summary": summary, "security": [], "responses": responses}
@@ -188,8 +188,8 @@ def _events() -> dict[str, Any]:
 
 
 def _plain(name: str, summary: str, content: dict[str, Any] | None) -> dict[str, Any]:
-    good = {"200": {"description": "The answer.", "content": content}}
-    responses = good if content is not None else {"204": {"description": "Done."}}
+    is_valid = {"200": {"description": "The answer.", "content": content}}
+    responses = is_valid if content is not None else {"204": {"description": "Done."}}
     problem = {"default": {"$ref": "#/components/responses/Problem"}}
     return {"operationId": name, "summary": summary, "responses": responses | problem}
 

@@ -1,4 +1,4 @@
-"""Why a request is not carried out: each kind of reason, its HTTP status and its RFC 9457 type."""
+"""Errors of HTTP requests: their RFC 9457 problem types and HTTP statuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ProblemType(enum.Enum):
     """Name of the problem type, and its status."""
 
     INVALID = ("invalid", HTTPStatus.BAD_REQUEST)
-    """Unknown or wrong parameters, or more than may be asked for."""
+    """Unknown or wrong parameters, or a limit that is exceeded."""
     UNAUTHENTICATED = ("unauthenticated", HTTPStatus.UNAUTHORIZED)
     DENIED = ("denied", HTTPStatus.FORBIDDEN)
     CSRF = ("csrf", HTTPStatus.FORBIDDEN)
@@ -29,26 +29,26 @@ class ProblemType(enum.Enum):
     METHOD = ("method", HTTPStatus.METHOD_NOT_ALLOWED)
     SLOW = ("slow", HTTPStatus.REQUEST_TIMEOUT)
     CURSOR = ("cursor", HTTPStatus.GONE)
-    """The rest of a paged answer is not kept any more."""
+    """The rest of a paged answer has expired."""
     TOO_LARGE = ("too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
     MEDIA_TYPE = ("media-type", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
     RATE = ("rate", HTTPStatus.TOO_MANY_REQUESTS)
     INTERNAL = ("internal", HTTPStatus.INTERNAL_SERVER_ERROR)
     STORE = ("store", HTTPStatus.BAD_GATEWAY)
     PROVIDER = ("identity-provider", HTTPStatus.BAD_GATEWAY)
-    """It does not answer, or not as OpenID Connect says."""
+    """It does not answer, or its answer violates OpenID Connect."""
     BUSY = ("busy", HTTPStatus.SERVICE_UNAVAILABLE)
     LEADER = ("leader", HTTPStatus.SERVICE_UNAVAILABLE)
-    """Asked of a gateway, and the leader has to answer, which is none now or cannot be asked so."""
+    """Only the leader can answer, and this gateway has none now or cannot forward the request."""
     STATE = ("state", HTTPStatus.SERVICE_UNAVAILABLE)
     """Control state cannot be read or written."""
 
 
 class ProblemError(Exception):
-    """Ends a request.
+    """Ends a request with a problem.
 
     Args:
-        reason: which kind.
+        reason: its kind.
         detail: one line for a person: what is wrong and what to do.
         headers: of the response.
     """
@@ -62,7 +62,7 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
 
     def response(self) -> Response:
-        """As ``application/problem+json``."""
+        """The response, as ``application/problem+json``."""
         name, status = self.reason.value
         problem = Problem(
             type=TYPE_PREFIX + name, title=status.phrase, status=status, detail=self.detail
@@ -73,7 +73,7 @@ class ProblemError(Exception):
 
 
 def problem_of(error: SyntonyError) -> ProblemError:
-    """What a client is told of an error."""
+    """The problem that a client gets for an error."""
     reason = ProblemType.INVALID
     for kind, named in (
         (DeniedError, ProblemType.DENIED),
@@ -89,7 +89,7 @@ def problem_of(error: SyntonyError) -> ProblemError:
 
 
 def guarded(endpoint: Endpoint) -> Endpoint:
-    """Every error of Syntony's as a problem."""
+    """Wrap an endpoint: Syntony's errors become problems."""
 
     async def guarded(request: Request) -> Response:
         try:

@@ -1,7 +1,7 @@
-"""Requests that a gateway passes on: what goes to the leader, and how the leader carries it out.
+"""Forwards requests from a gateway to its leader, which carries them out.
 
-The leader runs them through the same application as its own, so that it checks credentials, roles
-and CSRF tokens itself: a gateway vouches for nobody.
+The leader runs them through the same application as its own requests, and so checks credentials,
+roles and CSRF tokens itself; it does not rely on the gateway for that.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from syntony.wire.query import PAGE_BYTES
 from syntony.wire.rest import CSRF, EVENTS, PREFIX
 
 _log = logging.getLogger(__name__)
-PASSED_ON = frozenset({"accept", "authorization", "content-type", "cookie", CSRF.lower()})
-"""Headers of a request."""
-_OWN = frozenset({b"content-length", b"connection", b"transfer-encoding"})
-"""Headers of a response that are of one connection."""
+FORWARDED_HEADERS = frozenset({"accept", "authorization", "content-type", "cookie", CSRF.lower()})
+"""Headers of a request that are forwarded."""
+_CONNECTION_HEADERS = frozenset({b"content-length", b"connection", b"transfer-encoding"})
+"""Headers of a response that belong to one connection, and are not forwarded."""
 
 
 def to_leader(request: Request, body: bytes) -> ApiRequest:
-    """What a gateway passes on."""
+    """Convert a gateway's request for its leader."""
     host, port = request.scope.get("server") or ("", 0)
     client, client_port = request.client or ("", 0)
     return ApiRequest(
@@ -39,7 +39,9 @@ def to_leader(request: Request, body: bytes) -> ApiRequest:
         path=request.url.path,
         query=request.scope.get("query_string", b""),
         headers=tuple(
-            (name, value) for name, value in request.headers.raw if name.decode() in PASSED_ON
+            (name, value)
+            for name, value in request.headers.raw
+            if name.decode() in FORWARDED_HEADERS
         ),
         body=body,
         client=client,
@@ -48,30 +50,32 @@ def to_leader(request: Request, body: bytes) -> ApiRequest:
 
 
 def from_leader(head: ApiHead, body: bytes) -> Response:
-    """What a gateway answers."""
+    """Convert the leader's answer to the gateway's response."""
     response = Response(body, head.status)
     length = [each for each in response.raw_headers if each[0] == b"content-length"]
-    response.raw_headers = [each for each in head.headers if each[0].lower() not in _OWN] + length
+    response.raw_headers = [
+        each for each in head.headers if each[0].lower() not in _CONNECTION_HEADERS
+    ] + length
     return response
 
 
-async def carry_out(app: ASGIApp, asked: ApiRequest, via: str) -> list[bytes]:
-    """Head and body, in pages.
+async def carry_out(app: ASGIApp, request: ApiRequest, via: str) -> list[bytes]:
+    """Carry out a forwarded request; returns head and body, in pages.
 
     Args:
         app: the API.
         via: the gateway's name.
 
     Raises:
-        RemoteError: nothing that is passed on.
+        RemoteError: a request that gateways may not forward.
     """
-    if not asked.path.startswith(f"{PREFIX}/") or asked.path == EVENTS:
-        raise RemoteError(f"gateways pass on requests of the API alone, not {asked.path[:80]!r}")
+    if not request.path.startswith(f"{PREFIX}/") or request.path == EVENTS:
+        raise RemoteError(f"gateways pass on requests of the API alone, not {request.path[:80]!r}")
     head, chunks = ApiHead(status=500, headers=()), []
-    coming = [{"type": "http.request", "body": asked.body, "more_body": False}]
+    incoming = [{"type": "http.request", "body": request.body, "more_body": False}]
 
     async def receive() -> Message:
-        return coming.pop() if coming else {"type": "http.disconnect"}
+        return incoming.pop() if incoming else {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
         nonlocal head
@@ -82,7 +86,7 @@ async def carry_out(app: ASGIApp, asked: ApiRequest, via: str) -> list[bytes]:
             chunks.append(message.get("body", b""))
 
     try:
-        await app(_scope(asked, via), receive, send)
+        await app(_scope(request, via), receive, send)
     except Exception:  # noqa: BLE001 — it has been answered, and logged, as a defect
         _log.debug("relayed request failed", exc_info=True)
     body = b"".join(chunks)
@@ -91,19 +95,19 @@ async def carry_out(app: ASGIApp, asked: ApiRequest, via: str) -> list[bytes]:
     ]  # fmt: skip
 
 
-def _scope(asked: ApiRequest, via: str) -> dict[str, Any]:
+def _scope(request: ApiRequest, via: str) -> dict[str, Any]:
     return {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
-        "method": asked.method,
-        "scheme": asked.scheme,
-        "path": asked.path,
-        "raw_path": asked.path.encode(),
+        "method": request.method,
+        "scheme": request.scheme,
+        "path": request.path,
+        "raw_path": request.path.encode(),
         "root_path": "",
-        "query_string": asked.query,
-        "headers": [(name.lower(), value) for name, value in asked.headers],
-        "client": (asked.client, asked.client_port),
-        "server": (asked.host, asked.port),
+        "query_string": request.query,
+        "headers": [(name.lower(), value) for name, value in request.headers],
+        "client": (request.client, request.client_port),
+        "server": (request.host, request.port),
         "state": {PEER_CERTIFICATE: None, VIA: via},
     }

@@ -1,4 +1,4 @@
-"""Which requests are served where: every route follows from the registry of requests."""
+"""The API's routes, derived from the registry of requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from syntony.wire.roles import Role
 
 
 class Route(NamedTuple):
-    """One request over HTTP."""
+    """Method, path and limits of one kind of request."""
 
     method: str
     path: str
@@ -23,28 +23,28 @@ class Route(NamedTuple):
     answer: type[msgspec.Struct]
     question: Question
     paged: bool
-    """Its answer has rows, which can be fetched page by page."""
+    """Whether its answer has rows, which can be fetched page by page."""
 
     @property
     def roles(self) -> frozenset[Role]:
-        """Who may make it."""
+        """Roles that may make it."""
         return self.question.roles
 
 
-def _route(kind: type[Query[Any]], known: Question) -> Route:
+def _route(kind: type[Query[Any]], question: Question) -> Route:
     method, answer = "GET" if is_question(kind) else "POST", answer_type(kind)
     path = f"{PREFIX}/{route_name(kind)}"
-    return Route(method, path, kind, answer, known, method == "GET" and has_rows(answer))
+    return Route(method, path, kind, answer, question, method == "GET" and has_rows(answer))
 
 
 ROUTES: Mapping[tuple[str, str], Route] = {
     (route.method, route.path): route
     for route in sorted(
-        (_route(kind, known) for kind, known in QUESTIONS.items()),
+        (_route(kind, question) for kind, question in QUESTIONS.items()),
         key=lambda route: (route.path, route.method),
     )
 }
-"""By method and path, sorted by path."""
+"""Routes by method and path, sorted by path."""
 
 
 def route_table() -> str:
@@ -71,10 +71,10 @@ def _optional(route: Route, field: msgspec.structs.FieldInfo) -> bool:
     return not field.required or (field.name == "by" and route.method == "POST")
 
 
-def _limits(known: Question) -> str:
+def _limits(question: Question) -> str:
     found = []
-    if known.longest_ns:
-        found.append(f"window ≤ {known.longest_ns / (86_400 * 1_000_000_000):g} days")
-    if known.most:
-        found.append(f"limit ≤ {known.most:,}")
+    if question.longest_ns:
+        found.append(f"window ≤ {question.longest_ns / (86_400 * 1_000_000_000):g} days")
+    if question.most:
+        found.append(f"limit ≤ {question.most:,}")
     return ", ".join(found)

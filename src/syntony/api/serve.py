@@ -45,28 +45,28 @@ from syntony.wire.gateways import ApiRequest
 
 _log = logging.getLogger(__name__)
 HEAD_TIMEOUT_S = 10.0
-"""For the head of a request to be complete."""
+"""Time limit for the head of a request."""
 IDLE_S = 60
-"""A connection without a request is closed."""
+"""A connection is closed after this time without a request."""
 STUCK_NS = 30 * S
-"""A peer that takes nothing of what was sent to it for so long is hung up on."""
+"""A peer that acknowledges nothing for this long is disconnected."""
 MAX_CONNECTIONS = 1000
 REFUSED_PART = 8
-"""A part of so many more connections is open to be told that there are too many."""
+"""This fraction of further connections is accepted, to answer that there are too many."""
 MAX_HEAD_BYTES = 32 << 10
 RELOAD_S = 5.0
-"""Between two looks whether the certificate's files have changed."""
+"""Interval of checks whether the certificate's files have changed."""
 START_S = 30.0
 GRACE_S = 1
 _INHERITED = "fd:"
 CONNECTIONS = "connections"
-"""Key of a request's state: the connections that are open."""
+"""Key of a request's state: the open connections."""
 FIXED_HEADERS = tuple((name.lower().encode(), value.encode()) for name, value in HEADERS.items())
 
 
 def leader_api(hub: ApiHub) -> HttpServer:
-    """Of a controller that leads. Raises as `HttpServer` does; `ConfigError`: an identity provider
-    that cannot be used."""
+    """Make the API of a controller that leads. Raises as `HttpServer` does; `ConfigError`: an
+    unusable identity provider."""
     config = hub.config
     if config.api.login_digest:
         hub.access.admit_first(config.api.login_digest, config.api.login_name)
@@ -75,20 +75,20 @@ def leader_api(hub: ApiHub) -> HttpServer:
 
 
 def gateway_api(hub: GatewayApiHub) -> HttpServer:
-    """Of a gateway. Raises as `HttpServer` does."""
+    """Make a gateway's API. Raises as `HttpServer` does."""
     return HttpServer(hub.config, lambda: GatewayApi(hub))
 
 
 class HttpServer:
-    """Implements `ApiServer`.
+    """Serves the API in a thread. Implements `api_hub.ApiService`.
 
     Args:
         config: where to listen, and the certificate.
-        make: the API; called in the thread that serves it.
+        make: makes the API; called in the serving thread.
 
     Raises:
-        ConfigError: an address that is none, or a certificate that cannot be used.
-        MissingError: it cannot be listened on.
+        ConfigError: an invalid address, or an unusable certificate.
+        MissingError: the address cannot be listened on.
     """
 
     def __init__(self, config: ControllerConfig, make: Callable[[], Api]) -> None:
@@ -104,7 +104,7 @@ class HttpServer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Begin to serve. Raises `MissingError`: it did not begin."""
+        """Begin to serve. Raises `MissingError`: the thread did not start."""
         self._thread.start()
         if not self._ready.wait(START_S) or self._server is None:
             raise MissingError("the API did not start; see the log")
@@ -112,7 +112,7 @@ class HttpServer:
         _log.info("api up url=%s://%s:%d", scheme, self._socket.getsockname()[0], self.port)
 
     def stop(self) -> None:
-        """End every connection; blocks for `GRACE_S` and a little."""
+        """End every connection; blocks for slightly more than `GRACE_S`."""
         loop, server, api = self._loop, self._server, self._api
         if loop is not None and server is not None and api is not None:
             server.should_exit = True
@@ -122,12 +122,12 @@ class HttpServer:
         self._socket.close()
 
     async def relayed(self, request: ApiRequest, via: str) -> list[bytes]:
-        """See `ApiServer`."""
+        """See `ApiService`."""
         loop, api = self._led()
         return await on_loop(loop, lambda: carry_out(api.app, request, via))
 
     async def events_after(self, last_id: str) -> list[bytes]:
-        """See `ApiServer`."""
+        """See `ApiService`."""
         loop, api = self._led()
         return [encode(each) for each in await on_loop(loop, lambda: api.event_hub.after(last_id))]
 
@@ -183,8 +183,8 @@ def open_socket(listen: str) -> socket.socket:
         listen: ``ADDRESS:PORT``, or ``fd:NUMBER`` of one that this process was started with.
 
     Raises:
-        ConfigError: neither.
-        MissingError: it cannot be listened on.
+        ConfigError: it is neither.
+        MissingError: the address cannot be listened on.
     """
     if listen.startswith(_INHERITED):
         number = listen.removeprefix(_INHERITED)
@@ -210,7 +210,7 @@ def open_socket(listen: str) -> socket.socket:
 
 
 def with_headers(app: ASGIApp) -> ASGIApp:
-    """Every response with the headers that keep browsers strict."""
+    """Add the security headers to every response."""
 
     async def strict(scope: Scope, receive: Receive, send: Send) -> None:
         async def sending(message: Message) -> None:
@@ -224,7 +224,7 @@ def with_headers(app: ASGIApp) -> ASGIApp:
 
 
 def limited(app: ASGIApp, most: int) -> ASGIApp:
-    """Requests that come on more connections than `most` are told so."""
+    """Answer as busy while more than `most` connections are open."""
     busy = ProblemError(
         ProblemType.BUSY, f"{most} connections are open; try again", {"Retry-After": "5"}
     )
@@ -237,7 +237,7 @@ def limited(app: ASGIApp, most: int) -> ASGIApp:
 
 
 class _Server(uvicorn.Server):
-    """Listens through a `Gate`."""
+    """A server that accepts connections through a `Gate`."""
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket) -> None:
         super().__init__(config)
@@ -262,12 +262,12 @@ class _Server(uvicorn.Server):
 
 
 def _most_connections() -> int:
-    """That are served at once."""
+    """Maximum number of connections served at once."""
     return min(MAX_CONNECTIONS, Share.API.connections)
 
 
 class _Protocol(H11Protocol):
-    """One connection: knows the client's certificate, and does not wait for ever."""
+    """One connection, with the client's certificate and time limits."""
 
     _deadline: asyncio.TimerHandle | None = None
 
@@ -285,16 +285,16 @@ class _Protocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self._serving:
-            self._head_came()
+            self._head_received()
         elif self._deadline is None:
             self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
+        self._head_received()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP, as a problem; ends the connection."""
+        """Answer invalid HTTP with a problem, and end the connection."""
         found = ProblemError(ProblemType.INVALID, msg).response()
         headers = [*found.raw_headers, *FIXED_HEADERS, (b"connection", b"close")]
         phrase = HTTPStatus.BAD_REQUEST.phrase.encode()
@@ -314,7 +314,7 @@ class _Protocol(H11Protocol):
     def _wait_for_head(self) -> None:
         self._deadline = self.loop.call_later(HEAD_TIMEOUT_S, self._too_slow)
 
-    def _head_came(self) -> None:
+    def _head_received(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -326,10 +326,10 @@ class _Protocol(H11Protocol):
 
 
 class _Tls:
-    """The controller's certificate, read again when its files change.
+    """The controller's certificate, reloaded when its files change.
 
     Raises:
-        ConfigError: it cannot be used.
+        ConfigError: it is unusable.
     """
 
     def __init__(self, files: TlsFiles) -> None:
@@ -344,11 +344,11 @@ class _Tls:
             raise ConfigError(f"api: {files.cert}: {error}") from error
 
     def context(self, _config: object, _default: Callable[[], object]) -> ssl.SSLContext:
-        """For uvicorn."""
+        """The context, for uvicorn."""
         return self._context
 
     async def keep_current(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check the files periodically, until cancelled."""
         failed = ""
         while True:
             await asyncio.sleep(RELOAD_S)
@@ -357,7 +357,7 @@ class _Tls:
             except (OSError, MissingError) as error:
                 if str(error) != failed:
                     failed = str(error)
-                    _log.error("the certificate stays the one before reason=%s", error)
+                    _log.error("certificate not reloaded, using the old one reason=%s", error)
 
     def _load(self) -> None:
         signature = tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from syntony.alerts.telling import shown
+from syntony.alerts.incident_texts import shown
 from syntony.model import format_ns
 
 Line = tuple[str, str]

@@ -210,10 +210,10 @@ def _some(names: list[str] | tuple[str, ...]) -> str:
 
 def _gpus(bundle: Bundle) -> dict[str, list[str]]:
     """Host to the GPUs on which the job computed."""
-    from syntony.workload.ports import Gpus
+    from syntony.workload.device_tables import GpuTable
 
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for gpu, host in Gpus(bundle.table("hosts")).host.items():
+    for gpu, host in GpuTable(bundle.table("hosts")).host.items():
         found[host].add(gpu)
     return {host: sorted(gpus) for host, gpus in sorted(found.items())}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from syntony.cli.parquet import read_parquet
 from syntony.config import load_config
-from syntony.controller.sla import enough, judged, latencies
+from syntony.controller.sla import enough, latencies, verdicts
 from syntony.errors import InputError, UsageError
 from syntony.fabric.names import ARROW, GROUP, guess_kind
 from syntony.fabric.names import ComponentKind as Kind
@@ -64,7 +64,7 @@ def _report(
     past = terms.history
     before = latencies(store, by, last_ns - past.window_ns, last_ns - past.until_ns, {})
     known = classes if by == "pair" else {}
-    rows = judged(now, enough(before), known, terms)
+    rows = verdicts(now, enough(before), known, terms)
     return SlaReport(by=by, window_ns=window_ns, rows=rows)
 
 

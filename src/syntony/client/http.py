@@ -1,4 +1,4 @@
-"""Requests over HTTP, one connection, one at a time. Light: needs nothing of the controller."""
+"""Client of the HTTP API: one connection, one request at a time. Imports no controller code."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ DEFAULT_TIMEOUT_NS = 10 * S
 PAGE_ROWS = 10_000
 MAX_RESPONSE_BYTES = 128 << 20
 SILENCE_NS = 45 * S
-"""An event stream has a heartbeat every 15 s; after three that did not come it is dead."""
+"""Timeout of an event stream: three heartbeats, which are sent every 15 s."""
 _PORTS = {"http": 80, "https": 443}
 
 
 class Access(NamedTuple):
-    """What to authenticate with. Paths are of PEM files."""
+    """Credentials. Paths are of PEM files."""
 
     token: str = ""
     ca: str = ""
-    """Of the fleet; empty: what this machine trusts."""
+    """The fleet's CA; empty: the CAs that this machine trusts."""
     cert: str = ""
     key: str = ""
 
 
 class ServerEvent(NamedTuple):
-    """Something changed."""
+    """One live event: a topic has changed."""
 
     id: str
     topic: str
@@ -65,7 +65,7 @@ class ServerEvent(NamedTuple):
 
 
 class Client:
-    """A controller's API. Not for several threads at once.
+    """A client of a controller's API. Not thread-safe.
 
     Args:
         url: ``https://HOST:PORT``, or ``http://…`` on this machine.
@@ -96,11 +96,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """End the connection; the next request makes a new one."""
+        """Close the connection; the next request opens a new one."""
         self._connection.close()
 
     def ask(self, query: Query[A]) -> A:
-        """The answer to a question, all its pages; or what became of an order.
+        """Send a request and return its answer, with all pages.
 
         Raises:
             RemoteError: no controller there, no answer in time, or it says why it cannot.
@@ -118,17 +118,17 @@ class Client:
         found: list[A] = []
         cursor: str | None = None
         while cursor is None or cursor:
-            given = pairs if cursor is None else [(CURSOR, cursor)]
-            data, cursor = self._request("GET", f"{path}?{urlencode(given)}")
+            sent = pairs if cursor is None else [(CURSOR, cursor)]
+            data, cursor = self._request("GET", f"{path}?{urlencode(sent)}")
             found.append(_decode(data, answer))
         return join_pages(found)
 
     def session(self) -> SessionView:
-        """Who we are to the controller. Raises as `ask` does."""
+        """The caller's identity and role at the controller. Raises as `ask` does."""
         return _decode(self._request("GET", SESSION)[0], SessionView)
 
     def begin_device_login(self) -> DeviceLogin:
-        """Begin to log in at the controller's identity provider; a person finishes it in a browser.
+        """Begin a login at the controller's identity provider, completed by a person in a browser.
 
         Raises:
             UsageError: the controller has none.
@@ -139,12 +139,12 @@ class Client:
         return _decode(self._request("POST", OIDC_DEVICE, b"{}")[0], DeviceLogin)
 
     def device_token(self, device_code: str) -> DeviceToken:
-        """What has come of a login by device. Raises as `ask` does: it was refused, or is over."""
+        """Result of a login by device. Raises as `ask` does: it was refused, or has expired."""
         body = msgspec.json.encode(DeviceTokenRequest(device_code=device_code))
         return _decode(self._request("POST", OIDC_DEVICE_TOKEN, body)[0], DeviceToken)
 
     def events(self, last_id: str = "") -> Generator[ServerEvent]:
-        """What changes, as it does; ends when the connection does.
+        """Live events, until the connection ends.
 
         Args:
             last_id: of the last event received: later ones are sent first.

@@ -14,7 +14,7 @@ from syntony.errors import UsageError
 from syntony.model import S
 from syntony.model.names import is_name
 from syntony.state import ControlState
-from syntony.state.access_tokens import Access, AccessTokenStore, SecretKind
+from syntony.state.access_tokens import AccessTokenStore, ApiSecret, SecretKind
 from syntony.wire.access_tokens import (
     AccessRevoked,
     AccessTokenCommand,
@@ -40,10 +40,10 @@ class BrowserSession(NamedTuple):
     """A browser's new session."""
 
     secret: str
-    access: Access
+    access: ApiSecret
 
 
-class KnownAccess:
+class AccessLookup:
     """Tokens and sessions by digest, from any source.
 
     Args:
@@ -51,11 +51,11 @@ class KnownAccess:
         civil_now: ns since 1970, UTC.
     """
 
-    def __init__(self, known: dict[str, Access], civil_now: Callable[[], int]) -> None:
+    def __init__(self, known: dict[str, ApiSecret], civil_now: Callable[[], int]) -> None:
         self._known = known
         self._now = civil_now
 
-    def find(self, secret: str) -> Access:
+    def find(self, secret: str) -> ApiSecret:
         """The token or session of a secret. Does not block.
 
         Raises:
@@ -75,33 +75,33 @@ class KnownAccess:
             raise UsageError("the login token has been used; each is good for one session")
         return access
 
-    def good(self, access: Access) -> bool:
+    def is_valid(self, access: ApiSecret) -> bool:
         """Whether it is still valid. Does not block."""
         known = self._known.get(access.digest)
         return known is not None and not known.revoked_ns and known.expires_ns > self._now()
 
 
-class ToldAccess(KnownAccess):
+class ReplicatedAccess(AccessLookup):
     """Tokens and sessions as last received from a leader; a gateway without a leader keeps using
     them."""
 
     def __init__(self, civil_now: Callable[[], int]) -> None:
         super().__init__({}, civil_now)
 
-    def take(self, news: AccessNews) -> None:
+    def take(self, message: AccessNews) -> None:
         """Called on the gateway's event loop; others read meanwhile."""
-        known = {} if news.first else dict(self._known)
-        for digest in news.gone:
+        known = {} if message.first else dict(self._known)
+        for digest in message.gone:
             known.pop(digest, None)
-        for each in news.known:
-            known[each.digest] = Access(
+        for each in message.known:
+            known[each.digest] = ApiSecret(
                 each.digest, each.number, each.kind, each.parent, each.role, each.name, "", 0,
                 each.expires_ns,
             )  # fmt: skip
         self._known = known
 
 
-class AccessControl(KnownAccess):
+class AccessControl(AccessLookup):
     """One per controller.
 
     Args:
@@ -116,12 +116,12 @@ class AccessControl(KnownAccess):
         self._store = AccessTokenStore(state)
         super().__init__(self._store.load(), civil_now)
 
-    def live(self) -> dict[str, Access]:
+    def live(self) -> dict[str, ApiSecret]:
         """By digest, those that are valid now and used for requests. Does not block."""
         return {
             digest: access
             for digest, access in self._known.items()
-            if access.kind != SecretKind.LOGIN and self.good(access)
+            if access.kind != SecretKind.LOGIN and self.is_valid(access)
         }
 
     def make(self, command: AccessTokenCommand, issuer: Issuer, at_ns: int) -> AccessTokenMade:
@@ -214,9 +214,9 @@ class AccessControl(KnownAccess):
         `StateError`."""
         self._known = self._store.load()
 
-    def _new(self, secret: str, kind: SecretKind, role: str, name: str, valid_ns: int) -> Access:
+    def _new(self, secret: str, kind: SecretKind, role: str, name: str, valid_ns: int) -> ApiSecret:
         now_ns = self._now()
-        return Access(_digest(secret), 0, kind, 0, role, name, "", now_ns, now_ns + valid_ns)
+        return ApiSecret(_digest(secret), 0, kind, 0, role, name, "", now_ns, now_ns + valid_ns)
 
 
 def csrf_token(session_secret: str) -> str:

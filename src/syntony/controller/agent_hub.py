@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from syntony.controller.access import Caller
-from syntony.controller.clock_evidence import credible
+from syntony.controller.clock_evidence import check_edges
 from syntony.controller.dispatch import Dispatcher
+from syntony.controller.duplicate_agents import DuplicateAgents
 from syntony.controller.ingest import Ingest
 from syntony.controller.job_flows import JobFlowRecorder
-from syntony.controller.listening import Listening
-from syntony.controller.namesakes import Namesakes
+from syntony.controller.last_reports import LastReports
 from syntony.controller.segments import SegmentService
 from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
 from syntony.controller.services import Services
@@ -40,7 +40,7 @@ class AgentHub:
         services: the parts of the controller.
         sessions: host → its attached agent; changed here.
         ingest: takes their rows.
-        listening: notified of every agent heard.
+        last_reports: notified of every agent heard.
         job_flows, segments: take agents' reports of jobs' flows.
         dispatcher: answers questions.
         fleet_now: fleet time, None while unknown.
@@ -52,7 +52,7 @@ class AgentHub:
         services: Services,
         sessions: dict[str, AgentSession],
         ingest: Ingest,
-        listening: Listening,
+        last_reports: LastReports,
         job_flows: JobFlowRecorder,
         segments: SegmentService,
         dispatcher: Dispatcher,
@@ -61,10 +61,10 @@ class AgentHub:
         self._services = services
         self._sessions = sessions
         self._ingest = ingest
-        self._listening = listening
+        self._last_reports = last_reports
         self._job_flows, self._segments = job_flows, segments
         self._fleet_now = fleet_now
-        self._namesakes = Namesakes()
+        self._namesakes = DuplicateAgents()
         self.seal, self.admit = services.leadership.seal, services.membership.enrolment.admit
         self._carry_out = dispatcher.carry_out
         self.served_api: RelayedApi | None = None
@@ -84,7 +84,7 @@ class AgentHub:
     def attached(self, session: AgentSession, hello: Hello, faults: Sequence[str]) -> None:
         """An agent has attached: send it the current state at once."""
         host = session.host
-        self._listening.heard(host)
+        self._last_reports.received(host)
         if (previous := self._sessions.get(host)) is not None:
             previous.outbox.close()
             if session.opening.via:  # queued messages are sent again, to a gateway
@@ -107,22 +107,22 @@ class AgentHub:
         """Rows of an agent; those of a stream that has been replaced are ignored."""
         if not self._is_current(session):
             return
-        self._listening.heard(session.host)
+        self._last_reports.received(session.host)
         queued = await self._ingest.put(session.source, batch)
         if not queued and self._is_current(session):
             session.outbox.acknowledge(session.source.stored)
 
     def edges(self, session: AgentSession, edges: Edges) -> None:
         """An agent's measurements of the clocks around it."""
-        self._listening.heard(session.host)
-        edges, refused = credible(session.host, edges, self._services.fleet.is_clock)
+        self._last_reports.received(session.host)
+        edges, refused = check_edges(session.host, edges, self._services.fleet.is_clock)
         self._services.solving.take(session.host, edges.edges, edges.utc, edges.epochs)
         if refused:
             _log.warning("clock evidence refused host=%s parts=%d", session.host, refused)
 
     def paths(self, session: AgentSession, report: PathsReport) -> None:
         """An agent's managed connections."""
-        self._listening.heard(session.host)
+        self._last_reports.received(session.host)
         self._services.traffic.take(session.host, report, time.monotonic_ns())
 
     async def audited(self, session: AgentSession, report: AuditReport) -> None:

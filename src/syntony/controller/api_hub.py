@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from syntony.controller.access import Caller
-from syntony.controller.access_tokens import AccessControl, KnownAccess
+from syntony.controller.access_tokens import AccessControl, AccessLookup
 from syntony.controller.config import ControllerConfig
 from syntony.controller.services import Services
 from syntony.wire.gateways import ApiRequest
@@ -36,7 +36,7 @@ class Served(Protocol):
     """A leader or a gateway, as its API uses it."""
 
     @property
-    def access(self) -> KnownAccess: ...
+    def access(self) -> AccessLookup: ...
 
     def refusal(self, certificate: Certificate) -> str: ...
 

@@ -51,7 +51,7 @@ def audit_view(audits: AuditRuns, query: AuditViewQuery) -> AuditView:
     results = list(verdicts(reports, EMPTY))
     sections = {check.id: check.section for check in every_check()}
     chosen = [each for each in results if query.everything or each.status in _WRONG]
-    told = worst_first(chosen)[:MAX_VERDICTS]
+    shown = worst_first(chosen)[:MAX_VERDICTS]
     changes = []
     if against and not waiting:
         changes = compare(verdicts(_reports(audits, against)[0], EMPTY), results)
@@ -62,8 +62,8 @@ def audit_view(audits: AuditRuns, query: AuditViewQuery) -> AuditView:
         taken_ns=max((report.taken_ns for report in reports), default=0),
         waiting=waiting,
         sections=tuple(_sections(results, sections)),
-        verdicts=tuple(_verdict(each, _place(each, sections)) for each in told),
-        left_out=len(chosen) - len(told),
+        verdicts=tuple(_verdict(each, _place(each, sections)) for each in shown),
+        left_out=len(chosen) - len(shown),
         ports=tuple(
             AuditPort(
                 host=row.host,

@@ -109,8 +109,8 @@ class AuditRuns:
             raise UsageError(f"an audit takes up to {MAX_DEADLINE_NS // S} s")
         if len(command.checks) > MAX_CHECKS or not all(map(is_name, command.checks)):
             raise UsageError("a check has an invalid name")
-        wanted = command.hosts or tuple(sorted(connected))
-        reported = tuple(host for host in wanted if host in connected)
+        hosts = command.hosts or tuple(sorted(connected))
+        reported = tuple(host for host in hosts if host in connected)
         order, by = secrets.token_hex(16), issuer.who
         until_ns = fleet_ns + EXPIRE_NS + command.deadline_ns + GRACE_NS
         run = _Run(len(reported), reported, by, until_ns)
@@ -126,7 +126,7 @@ class AuditRuns:
                 del self._runs[each]
         self.ordered += 1
         _log.warning("audit ordered order=%s hosts=%d by=%s", order, len(reported), by)
-        absent = tuple(host for host in wanted if host not in connected)
+        absent = tuple(host for host in hosts if host not in connected)
         orders = [
             AuditOrder(
                 order=order,

@@ -107,7 +107,7 @@ def _read(table: Table, arrivals: Sequence[Arrival]) -> list[BatchPiece | WireEr
     """Decode batches of one table; values and instants are not checked yet."""
     found: list[BatchPiece | WireError | None] = [None] * len(arrivals)
     if (block := read_block(table, [arrival.batch.arrow for arrival in arrivals])) is not None:
-        for place, first, count in zip(block.places, block.starts, block.counts, strict=True):
+        for place, first, count in zip(block.indices, block.starts, block.counts, strict=True):
             part = BlockPart(block.rows, first)
             found[place] = _piece(table, arrivals[place], block.rows.slice(first, count), part)
     return [

@@ -21,7 +21,7 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
-_UNHEARD_OF = "not a message of this protocol: Invalid value "
+_UNKNOWN_REQUEST = "not a message of this protocol: Invalid value "
 """Start of a controller's refusal of a request with an unknown tag (`WireError`)."""
 
 
@@ -63,7 +63,7 @@ def _page(target: str, data: bytes, kind: type[A]) -> A:
     answer = decode_answer(data, kind)
     if not isinstance(answer, Failure):
         return answer
-    if answer.reason.startswith(_UNHEARD_OF):
+    if answer.reason.startswith(_UNKNOWN_REQUEST):
         raise RemoteError(
             f"the controller at {target} is older than this command and does not know its "
             "question; install the same version there"

@@ -29,7 +29,7 @@ _NUMBERS = attrgetter(*(each.name for each in structs.fields(Edge) if each.type 
 """All fields that may be NaN, including those added later."""
 
 
-def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[Edges, int]:
+def check_edges(host: str, message: Edges, is_clock: Callable[[str], bool]) -> tuple[Edges, int]:
     """The usable part of an agent's message, and how many parts were left out.
 
     Kept are edges from a clock of the host to another clock of the fleet, with possible values.
@@ -37,34 +37,36 @@ def credible(host: str, said: Edges, is_clock: Callable[[str], bool]) -> tuple[E
 
     Args:
         host: the agent's, from its certificate.
-        said: its message.
+        message: of the agent.
         is_clock: whether a clock of that name is in the fleet.
     """
-    given = said.edges[:MAX_EDGES]
-    own = {node for node in {edge.a for edge in given} if _is_of(host, node) and is_clock(node)}
-    others = set(filter(is_clock, {edge.b for edge in given}))
+    edges_sent = message.edges[:MAX_EDGES]
+    own = {
+        node for node in {edge.a for edge in edges_sent} if _is_of(host, node) and is_clock(node)
+    }
+    others = set(filter(is_clock, {edge.b for edge in edges_sent}))
     edges = tuple(
         [
             edge
-            for edge in given
+            for edge in edges_sent
             if edge.a in own and edge.b in others and edge.a != edge.b and _possible(edge)
         ]
     )
     utc = {
         reading.node: reading
-        for reading in said.utc
+        for reading in message.utc
         if _is_of(host, reading.node) and is_clock(reading.node) and _possible_reading(reading)
     }
     epochs = {
         node: epoch
-        for node, epoch in said.epochs.items()
+        for node, epoch in message.epochs.items()
         if _is_of(host, node) and is_clock(node) and 0 < epoch <= MAX_INSTANT_NS
     }
-    left_out = len(said.edges) - len(edges) + len(said.utc) - len(utc)
-    left_out += len(said.epochs) - len(epochs)
+    left_out = len(message.edges) - len(edges) + len(message.utc) - len(utc)
+    left_out += len(message.epochs) - len(epochs)
     if not left_out:
-        return said, 0
-    kept = structs.replace(said, edges=edges, utc=tuple(utc.values()), epochs=epochs)
+        return message, 0
+    kept = structs.replace(message, edges=edges, utc=tuple(utc.values()), epochs=epochs)
     return kept, left_out
 
 

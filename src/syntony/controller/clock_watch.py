@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from syntony.alerts.observations import Observation
-from syntony.controller.places import FLEET
+from syntony.controller.containment import FLEET
 from syntony.model import ClockState, S, Timeline, format_ns
 
 METRICS = frozenset({"clock_unsynchronized", "unsynchronized_clocks_ratio"})

@@ -17,7 +17,7 @@ import msgspec
 
 from syntony.errors import SyntonyError
 from syntony.io.bundle_files import arrow_tables, bundle_from_tables
-from syntony.wire.job_diagnosis import JobFlow, JobRows, JobVerdict, JudgedJob
+from syntony.wire.job_diagnosis import JobFlow, JobResult, JobRows, JobVerdict
 from syntony.workload import diagnose
 from syntony.workload.flows import Flows
 from syntony.workload.recorded import recorded
@@ -30,23 +30,23 @@ MAX_FLOWS = 2_000
 """Maximum of one job in an answer."""
 
 
-def judged(given: JobRows) -> JudgedJob:
+def evaluate(rows: JobRows) -> JobResult:
     """Evaluate a job by the rules of `syntony why`. Never raises: an error is part of the
     result."""
     try:
-        return _judged(given)
+        return _evaluate(rows)
     except SyntonyError as error:
-        return JudgedJob(job=given.job, verdicts=(), flows=(), error=str(error))
+        return JobResult(job=rows.job, verdicts=(), flows=(), error=str(error))
     except Exception as error:  # noqa: BLE001 - one job's rows must not end what judges the others
-        return JudgedJob(
-            job=given.job, verdicts=(), flows=(), error=f"{type(error).__name__}: {error}"
+        return JobResult(
+            job=rows.job, verdicts=(), flows=(), error=f"{type(error).__name__}: {error}"
         )
 
 
-def _judged(given: JobRows) -> JudgedJob:
-    found = recorded(given.job, given.rows, given.first_ns, given.last_ns, given.now_ns)
+def _evaluate(rows: JobRows) -> JobResult:
+    found = recorded(rows.job, rows.rows, rows.first_ns, rows.last_ns, rows.now_ns)
     if not found.tables:
-        return JudgedJob(job=given.job, verdicts=(), flows=())
+        return JobResult(job=rows.job, verdicts=(), flows=())
     bundle = bundle_from_tables(arrow_tables(found.tables), found.manifest)
     verdicts = tuple(
         JobVerdict(
@@ -64,7 +64,7 @@ def _judged(given: JobRows) -> JudgedJob:
     flows: tuple[JobFlow, ...] = ()
     if any(each.fault == FaultClass.SLOW_FLOW for each in verdicts):
         flows = _flows(Flows(bundle.table("flows")), {s for v in verdicts for s in v.subjects})
-    return JudgedJob(job=given.job, verdicts=verdicts, flows=flows)
+    return JobResult(job=rows.job, verdicts=verdicts, flows=flows)
 
 
 def _flows(flows: Flows, first: set[str]) -> tuple[JobFlow, ...]:
@@ -84,7 +84,7 @@ def serve(source: IO[bytes], sink: IO[bytes]) -> None:
     decode = msgspec.msgpack.Decoder(JobRows).decode
     while len(head := source.read(LENGTH_BYTES)) == LENGTH_BYTES:
         data = source.read(int.from_bytes(head, "big"))
-        answer = msgspec.msgpack.encode(judged(decode(data)))
+        answer = msgspec.msgpack.encode(evaluate(decode(data)))
         sink.write(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
         sink.flush()
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from syntony.controller import answers, orders
-from syntony.controller.questions import QUESTIONS, Question, Requested, Runs
+from syntony.controller.questions import QUESTIONS, Question, RequestContext, Runs
 from syntony.errors import BusyError, DeniedError
 from syntony.model import format_ns
 from syntony.store.engine import STATEMENT_LIMIT, StatementLimit
@@ -28,7 +28,7 @@ from syntony.wire.query import Query, pages
 
 if TYPE_CHECKING:
     from syntony.controller.access import Caller
-    from syntony.controller.services import Services, StoreAlone
+    from syntony.controller.services import Services, StoreOnly
 
 __all__ = ["QUESTIONS", "Dispatcher", "Instant", "answers", "authorise", "decode_query", "orders"]
 THREADS = 2
@@ -58,7 +58,7 @@ def authorise(query: Query[Any], who: Caller) -> Question:
 
 
 class Instant(NamedTuple):
-    """The time at which a request is carried out; see `Requested`."""
+    """The time at which a request is carried out; see `RequestContext`."""
 
     fleet_ns: int | None
     now_ns: int
@@ -72,7 +72,7 @@ class Dispatcher:
         instant: the current time.
     """
 
-    def __init__(self, services: Services | StoreAlone, instant: Callable[[], Instant]) -> None:
+    def __init__(self, services: Services | StoreOnly, instant: Callable[[], Instant]) -> None:
         self._services = cast("Services", services)
         self._instant = instant
         self._quick = _Threads("requests-disk", quick=True)
@@ -97,17 +97,17 @@ class Dispatcher:
         """
         known = authorise(query, who)
         known.check(query)
-        requested = Requested(self._services, who, *self._instant())
+        context = RequestContext(self._services, who, *self._instant())
         if known.runs is Runs.ORDERED:
             async with self._one_order:
-                return render(await known.handler(requested, query))
+                return render(await known.handler(context, query))
         threads, budget_ns = self._quick, known.budget_ns
         if known.runs is Runs.LOOP:
-            answer = known.handler(requested, query)
+            answer = known.handler(context, query)
             return await threads.run(lambda: render(answer), query, budget_ns)
         if known.runs is Runs.STORE:
             threads = self._store
-        return await threads.run(lambda: render(known.handler(requested, query)), query, budget_ns)
+        return await threads.run(lambda: render(known.handler(context, query)), query, budget_ns)
 
     def close(self) -> None:
         """Cancel waiting requests."""

@@ -21,8 +21,7 @@ from syntony.controller.pki import Authority, load_authority, read_request
 from syntony.errors import StateError, UsageError
 from syntony.model import S
 from syntony.model.names import is_name
-from syntony.state.identities import Identities as IdentityStore
-from syntony.state.identities import Record, Token
+from syntony.state.identities import IdentityStore, Record, Token
 from syntony.wire.control import Issuer
 from syntony.wire.enrol import (
     MAX_NAMES,
@@ -44,7 +43,7 @@ MAX_TOKEN_NS = 7 * 86_400 * S
 """Maximum validity of a join token, which is used in an ongoing installation."""
 MIN_LIFETIME_NS = 10 * S
 MAX_LIFETIME_NS = 366 * 86_400 * S
-_SEEN_EVERY_NS = 60 * S
+_NOTE_INTERVAL_NS = 60 * S
 """A last use is recorded at this interval, not with every request."""
 
 
@@ -101,7 +100,7 @@ class Enrolment:
         """Record that it is in use now. Does not block."""
         self.refused.pop(certificate.identity.name, None)
         now_ns = self._now()
-        if now_ns - self._noted.get(certificate.serial, 0) >= _SEEN_EVERY_NS:
+        if now_ns - self._noted.get(certificate.serial, 0) >= _NOTE_INTERVAL_NS:
             self._noted[certificate.serial] = now_ns
             with self._lock:
                 self._seen[_record(certificate, "elsewhere")] = now_ns
@@ -114,12 +113,14 @@ class Enrolment:
         """Store last uses and read revocations, including those by another controller with the same
         control state. Raises `StateError`: what was not stored is stored next time."""
         now_ns = self._now()
-        self._noted = {k: at for k, at in self._noted.items() if 0 <= now_ns - at < _SEEN_EVERY_NS}
+        self._noted = {
+            k: at for k, at in self._noted.items() if 0 <= now_ns - at < _NOTE_INTERVAL_NS
+        }
         with self._lock:
             seen, self._seen = self._seen, {}
         try:
             if seen:
-                self._identities.saw(seen)
+                self._identities.record_use(seen)
         except StateError:
             with self._lock:
                 self._seen = seen | self._seen
@@ -210,7 +211,7 @@ class Enrolment:
         with self._lock:
             seen, self._seen = self._seen, {}
         if seen:
-            self._identities.saw(seen)
+            self._identities.record_use(seen)
         serials = self._identities.revoke(
             command.what, issuer=issuer, at_ns=at_ns, now_ns=now_ns, comment=command.comment,
             unseen=command.unseen,

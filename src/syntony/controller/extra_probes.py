@@ -18,9 +18,9 @@ _log = logging.getLogger(__name__)
 
 PAIRS = 4
 """Maximum additional pairs for one set of suspects."""
-AT_ONCE = 3
+MAX_SETS = 3
 """Maximum sets of suspects at a time; further ones get no extra probes."""
-LASTS_NS = 60 * S
+DURATION_NS = 60 * S
 ANSWER_NS = 12 * S
 """Time that a page waits for the result: a new plan is made within a second, its paths are traced
 within a few, and a few more seconds of losses decide."""
@@ -30,7 +30,7 @@ Separating = Callable[[Collection[str], Collection[Pair], int], ExtraProbe]
 """Suspects, planned pairs, maximum pairs → `syntony.fabric.extra_probes.separating`."""
 
 
-class _Requested(NamedTuple):
+class _ProbeRequest(NamedTuple):
     began_ns: int
     found: ExtraProbe
 
@@ -44,7 +44,7 @@ class ExtraProbeService:
 
     def __init__(self, separating: Separating) -> None:
         self._separating = separating
-        self._requested: Mapping[frozenset[str], _Requested] = {}
+        self._requested: Mapping[frozenset[str], _ProbeRequest] = {}
         """Replaced as a whole: another thread than that of `step` may read it in `notes`."""
 
     def step(
@@ -63,8 +63,8 @@ class ExtraProbeService:
         }
         for found in findings:
             names = frozenset(suspected(found))
-            if len(names) > 1 and names not in self._requested and self._may_ask(names, now_ns):
-                self._ask(names, planned, now_ns)
+            if len(names) > 1 and names not in self._requested and self._may_probe(names, now_ns):
+                self._begin(names, planned, now_ns)
         return frozenset(
             pair for requested in self._running(now_ns) for pair in requested.found.pairs
         )
@@ -73,22 +73,22 @@ class ExtraProbeService:
         """By suspects: the current or past attempts to distinguish them."""
         return {names: _note(requested, now_ns) for names, requested in self._requested.items()}
 
-    def _running(self, now_ns: int) -> list[_Requested]:
+    def _running(self, now_ns: int) -> list[_ProbeRequest]:
         return [
             requested
             for requested in self._requested.values()
-            if requested.found.pairs and now_ns - requested.began_ns < LASTS_NS
+            if requested.found.pairs and now_ns - requested.began_ns < DURATION_NS
         ]
 
-    def _may_ask(self, names: frozenset[str], now_ns: int) -> bool:
+    def _may_probe(self, names: frozenset[str], now_ns: int) -> bool:
         """False for groups, whose paths are unknown, and for hosts that send nothing, which answer
         nothing."""
         known = not any(GROUP in name or name.startswith(HOSTS_AT) for name in names)
-        return known and len(self._running(now_ns)) < AT_ONCE
+        return known and len(self._running(now_ns)) < MAX_SETS
 
-    def _ask(self, names: frozenset[str], planned: Collection[Pair], now_ns: int) -> None:
+    def _begin(self, names: frozenset[str], planned: Collection[Pair], now_ns: int) -> None:
         found = self._separating(names, planned, PAIRS)
-        self._requested = {**self._requested, names: _Requested(now_ns, found)}
+        self._requested = {**self._requested, names: _ProbeRequest(now_ns, found)}
         _log.warning(
             "probing to distinguish suspects names=%s further_pairs=%s together=%d",
             ",".join(sorted(names)), ",".join("->".join(pair) for pair in found.pairs) or "none",
@@ -96,7 +96,7 @@ class ExtraProbeService:
         )  # fmt: skip
 
 
-def _note(requested: _Requested, now_ns: int) -> SuspectNote:
+def _note(requested: _ProbeRequest, now_ns: int) -> SuspectNote:
     pairs = requested.found.pairs
     if not pairs:
         return SuspectNote("no pair of NICs could tell these apart", pending=False)

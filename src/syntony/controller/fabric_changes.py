@@ -34,7 +34,7 @@ class Misplaced(NamedTuple):
     """Why this switch is expected, as text."""
 
 
-class Standing(NamedTuple):
+class FabricStatus(NamedTuple):
     """Current state of the fabric; replaced as a whole."""
 
     cables: int
@@ -49,7 +49,7 @@ class Standing(NamedTuple):
 
 
 class FabricChangeService:
-    """`take`, `forget` and `settle` on one thread; `standing` and `counts` for any.
+    """`take`, `forget` and `settle` on one thread; `status` and `counts` for any.
 
     Args:
         book: the learnt paths.
@@ -71,7 +71,7 @@ class FabricChangeService:
         """(change, what) → how often it was reported since this began."""
         self.homes: Mapping[str, str] = {}
         """NIC → the switch that it was reported at; replaced as a whole."""
-        self.standing: Standing | None = self._stand() if self._map.cables else None
+        self.status: FabricStatus | None = self._status() if self._map.cables else None
         """None: unknown yet."""
 
     def take(self, way: Way, now_ns: int, learnt_ns: int) -> None:
@@ -99,11 +99,11 @@ class FabricChangeService:
         )
         if not changes and holds == self._written:
             return None
-        if self._map.looking and not self._map.down and self.standing is None:
+        if self._map.looking and not self._map.down and self.status is None:
             return None
         self._written = holds
         self._keep()
-        self.standing = self._stand()
+        self.status = self._status()
         for change in changes:
             self.counts[change.change, change.what] += 1
             _log.warning(
@@ -115,7 +115,7 @@ class FabricChangeService:
 
     # --- internal ---
 
-    def _stand(self) -> Standing:
+    def _status(self) -> FabricStatus:
         found = []
         homes = self._map.homes()
         for nic, at in homes.items():
@@ -131,7 +131,7 @@ class FabricChangeService:
             cable: tuple(each for each in those if each not in self._map.cables)
             for cable, those in self._map.twins.items()
         }
-        return Standing(len(self._map.cables), lost, tuple(found), twins, self._gone(lost))
+        return FabricStatus(len(self._map.cables), lost, tuple(found), twins, self._gone(lost))
 
     def _gone(self, lost: Iterable[str]) -> dict[str, int]:
         """Switches known to be down from the paths that left them, and those that have lost all of

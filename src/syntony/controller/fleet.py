@@ -259,7 +259,7 @@ class Fleet:
         self.mesh = PlannedMesh(generation, nics, flows, plans, clocks, verbs, _probed(nics, flows))
         return self.mesh
 
-    def sound(self, pairs: frozenset[tuple[str, str]], now_ns: int) -> None:
+    def set_extra_pairs(self, pairs: frozenset[tuple[str, str]], now_ns: int) -> None:
         """Set the pairs of NICs to probe in addition to the mesh's; a new plan becomes due if they
         changed. `now_ns` is monotonic."""
         if pairs != self._further:

@@ -30,7 +30,7 @@ _PORT_BITS = 16
 _NO_FIELDS = np.zeros((2, 0), np.int64)
 
 
-class _Way(NamedTuple):
+class _DirectionRows(NamedTuple):
     """Rows of one direction."""
 
     rows: Index
@@ -43,7 +43,7 @@ class _Way(NamedTuple):
     none."""
 
     @classmethod
-    def of(cls, chosen: NDArray[np.bool_], place: Ints, size: int) -> _Way:
+    def of(cls, chosen: NDArray[np.bool_], place: Ints, size: int) -> _DirectionRows:
         rows = np.flatnonzero(chosen)
         flows = place[rows]
         times = np.bincount(flows, minlength=size)
@@ -77,8 +77,8 @@ class _Placed(NamedTuple):
 
     fields: Ints
     """Input of `FlowSeconds._flows_of`."""
-    there: _Way
-    back: _Way
+    there: _DirectionRows
+    back: _DirectionRows
     flows: int
     """Number of flows."""
 
@@ -183,8 +183,8 @@ class FlowSeconds:
             keys, forward = fields[0], fields[1] > 0
             place = self._places(keys, forward)
             flows = self._watch.flows
-            there = _Way.of(forward, place, flows)
-            back = _Way.of(~forward & (place >= 0), place, flows)
+            there = _DirectionRows.of(forward, place, flows)
+            back = _DirectionRows.of(~forward & (place >= 0), place, flows)
             known = self._placed = _Placed(fields, there, back, flows)
         return known
 

@@ -21,7 +21,7 @@ from syntony.traffic.demand import CandidatePath, Flow
 from syntony.traffic.measurements import MeasuredRate
 from syntony.wire.traffic import FlowsReport, FlowView
 
-WAYS = " | "
+BOTH_PATHS = " | "
 """Separates the two directions in a path's name."""
 ELEPHANT_BPS = 1_000_000
 ELEPHANT_SHARE = 0.01
@@ -67,7 +67,7 @@ class FlowEntry:
     def reported(self) -> str:
         """The path as far as known, as text."""
         known = [_called(links) for links in (self.forward, self.back) if links]
-        return self.rate.path_id or WAYS.join(known)
+        return self.rate.path_id or BOTH_PATHS.join(known)
 
     @property
     def four(self) -> FourTuple:
@@ -346,7 +346,7 @@ def _path(
     parts = [links for d, links in (("there", forward), ("back", backward)) if d in busy]
     if not all(parts):
         return None
-    name = WAYS.join(map(_called, parts))
+    name = BOTH_PATHS.join(map(_called, parts))
     return CandidatePath(path_id=name, links=tuple(link for links in parts for link in links))
 
 

@@ -19,17 +19,17 @@ from typing import Any
 import msgspec
 
 from syntony.controller.access import Caller
-from syntony.controller.access_tokens import ToldAccess
+from syntony.controller.access_tokens import ReplicatedAccess
 from syntony.controller.batches import BatchPiece
 from syntony.controller.dispatch import Dispatcher, Instant, authorise
 from syntony.controller.enrolment import refusal
-from syntony.controller.greeting import RefusedError
+from syntony.controller.hello_check import RefusedError
 from syntony.controller.ingest import BatchOutcome, Ingest
 from syntony.controller.leader_link import Dial, LeaderLink
 from syntony.controller.probed_rows import NAMES
 from syntony.controller.relayed_rows import Names, rows_stored
 from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
-from syntony.controller.services import StoreAlone
+from syntony.controller.services import StoreOnly
 from syntony.controller.sessions import AgentSession, end_refused
 from syntony.errors import BusyError, DeniedError, UsageError, WireError
 from syntony.model import S
@@ -104,14 +104,14 @@ class Gateway:
         self, leaders: tuple[str, ...], store: Store, dial: Dial, civil_now: Callable[[], int]
     ) -> None:
         self.ingest = Ingest(store, self.fleet_now, self._stored)
-        self._dispatcher = Dispatcher(StoreAlone(store), self._instant)
+        self._dispatcher = Dispatcher(StoreOnly(store), self._instant)
         self.link = LeaderLink(leaders, dial, self._leader_up, self._from_leader)
         self._civil_now = civil_now
         self._numbers = count(1)
         self._sessions: dict[str, _Relayed] = {}
         """Host → its agent attached here."""
         self._streams: dict[int, _Relayed] = {}
-        self.access = ToldAccess(civil_now)
+        self.access = ReplicatedAccess(civil_now)
         """Tokens and sessions of the HTTP API, as last received from a leader."""
         self.revocations: Revocations | None = None
         """As last received from a leader."""
@@ -119,7 +119,7 @@ class Gateway:
         """Set once a leader has sent the revoked certificates; no agent is admitted before."""
         self._fleet: tuple[int, int] | None = None
         """Fleet time as last received from a leader, and when on CLOCK_MONOTONIC."""
-        self._told: Names = {}
+        self._sent_names: Names = {}
         """State already sent to the current leader."""
         self.refused_agents = 0
         self.rows = 0
@@ -266,7 +266,7 @@ class Gateway:
             del self._sessions[session.host]
             self.ingest.leave(session.source)
             for table in NAMES:
-                self._told.pop((table, session.host), None)
+                self._sent_names.pop((table, session.host), None)
             self._close(relayed)
             _log.info("agent detached host=%s", session.host)
 
@@ -290,7 +290,7 @@ class Gateway:
         if not known.shared:
             raise DeniedError(
                 f"{type(query).__name__}: a gateway answers from the store alone; ask "
-                f"{self.link.whom_to_ask}"
+                f"{self.link.leader_hint}"
             )
         return await self._dispatcher.carry_out(query, who)
 
@@ -311,7 +311,7 @@ class Gateway:
         if (fleet_ns := self.fleet_now()) is None:
             raise BusyError(
                 "this gateway does not know fleet time yet; ask again, or ask "
-                f"{self.link.whom_to_ask}"
+                f"{self.link.leader_hint}"
             )
         return Instant(fleet_ns, fleet_ns)
 
@@ -345,8 +345,8 @@ class Gateway:
     def _stored(self, outcomes: list[BatchOutcome], pieces: list[BatchPiece]) -> None:
         self.rows += sum(outcome.rows for outcome in outcomes if not outcome.refused)
         if self.link.connected:
-            told = self._told if self.link.reads_probed else None
-            for message in rows_stored(outcomes, pieces, told):
+            sent_names = self._sent_names if self.link.reads_probed else None
+            for message in rows_stored(outcomes, pieces, sent_names):
                 self.link.send(message)
         for host in {outcome.host for outcome in outcomes}:
             if (relayed := self._sessions.get(host)) is not None:
@@ -354,7 +354,7 @@ class Gateway:
 
     def _leader_up(self) -> None:
         """A leader is connected, perhaps the same again: send it the attached agents."""
-        self._told.clear()
+        self._sent_names.clear()
         for relayed in self._sessions.values():
             self._open(relayed)
 

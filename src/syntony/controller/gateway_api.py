@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from syntony.controller.access import Caller
-from syntony.controller.access_tokens import ToldAccess
+from syntony.controller.access_tokens import ReplicatedAccess
 from syntony.controller.api_hub import ApiService, on_loop
 from syntony.controller.config import ControllerConfig
 from syntony.controller.gateway import Gateway
@@ -32,7 +32,7 @@ class GatewayApiHub(NamedTuple):
     loop: asyncio.AbstractEventLoop
 
     @property
-    def access(self) -> ToldAccess:
+    def access(self) -> ReplicatedAccess:
         """Tokens and sessions."""
         return self.gateway.access
 
@@ -42,9 +42,9 @@ class GatewayApiHub(NamedTuple):
         return self.gateway.link.connected
 
     @property
-    def whom_to_ask(self) -> str:
+    def leader_hint(self) -> str:
         """The leader to ask, for error messages."""
-        return self.gateway.link.whom_to_ask
+        return self.gateway.link.leader_hint
 
     def refusal(self, certificate: Certificate) -> str:
         """Why a certificate is refused; empty: it is accepted."""
@@ -65,17 +65,17 @@ class GatewayApiHub(NamedTuple):
         first, *body = await on_loop(self.loop, lambda: self.gateway.link.ask(request)) or [b""]
         head = decode_head(first)
         if isinstance(head, Failure):
-            raise BusyError(f"{self.whom_to_ask}: {head.reason}")
+            raise BusyError(f"{self.leader_hint}: {head.reason}")
         return head, b"".join(body)
 
     async def events_after(self, last_id: str) -> list[LiveEvent]:
         """Raises `BusyError`: there is no leader, or it does not answer."""
-        asked = EventsAfter(last_id=last_id)
+        request = EventsAfter(last_id=last_id)
         found = []
-        for page in await on_loop(self.loop, lambda: self.gateway.link.ask(asked)):
+        for page in await on_loop(self.loop, lambda: self.gateway.link.ask(request)):
             event = decode_event(page)
             if isinstance(event, Failure):
-                raise BusyError(f"{self.whom_to_ask}: {event.reason}")
+                raise BusyError(f"{self.leader_hint}: {event.reason}")
             found.append(event)
         return found
 

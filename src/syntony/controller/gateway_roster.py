@@ -9,7 +9,7 @@ from syntony.state import ControlState
 from syntony.state.document import Document
 
 
-class _Kept(msgspec.Struct):
+class _StoredRoster(msgspec.Struct):
     names: tuple[str, ...] = ()
 
 
@@ -21,7 +21,7 @@ class GatewayRoster:
     """
 
     def __init__(self, state: ControlState) -> None:
-        self._document = Document(state, "gateways", _Kept)
+        self._document = Document(state, "gateways", _StoredRoster)
         known = self._document.load()
         self.names = frozenset(() if known is None else known.names)
         """Names of expected gateways: connected once, and not stopped on purpose since."""
@@ -39,5 +39,5 @@ class GatewayRoster:
         """Store changes. Raises `StateError`: retried at the next call."""
         names = self.names
         if names != self._kept:
-            self._document.save(_Kept(tuple(sorted(names))))
+            self._document.save(_StoredRoster(tuple(sorted(names))))
             self._kept = names

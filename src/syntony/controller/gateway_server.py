@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from syntony.controller.api_hub import ApiService
 from syntony.controller.config import ControllerConfig
-from syntony.controller.doors import STOP_GRACE_S
 from syntony.controller.gateway import Gateway
 from syntony.controller.gateway_api import GatewayApiHub, OpenGatewayApi
-from syntony.controller.greeting import prefixes
+from syntony.controller.hello_check import prefixes
 from syntony.controller.leader_link import Call
 from syntony.controller.listen import ServerCertificate, open_server
 from syntony.controller.loops import Loops
 from syntony.controller.metrics import new_sheet, open_metrics, put_ingest
+from syntony.controller.ports import STOP_GRACE_S
 from syntony.controller.retention import learn_minutes
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, RemoteError

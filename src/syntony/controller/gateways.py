@@ -14,14 +14,14 @@ from types import MappingProxyType
 
 from syntony.controller.access import Caller, presented
 from syntony.controller.gateway_roster import GatewayRoster
-from syntony.controller.greeting import MAX_TEXT, RefusedError
-from syntony.controller.listening import Listening
+from syntony.controller.hello_check import MAX_TEXT, RefusedError
+from syntony.controller.last_reports import LastReports
 from syntony.controller.relay_writer import RelayWriter
 from syntony.controller.relayed_rows import Names, RelayedBatches, opened
 from syntony.controller.service import Serve, Write
-from syntony.controller.silence import gateway_subject
+from syntony.controller.silent_agents import gateway_subject
 from syntony.errors import WireError
-from syntony.state.access_tokens import Access
+from syntony.state.access_tokens import ApiSecret
 from syntony.wire.control import GatewayStatus
 from syntony.wire.enrol import Revocations
 from syntony.wire.gateways import (
@@ -47,8 +47,8 @@ from syntony.wire.x509 import Certificate
 
 _log = logging.getLogger(__name__)
 
-NO_ACCESS: Mapping[str, Access] = MappingProxyType({})
-MAX_NEWS = 2_000
+NO_CREDENTIALS: Mapping[str, ApiSecret] = MappingProxyType({})
+MAX_ENTRIES = 2_000
 """Maximum tokens and sessions in one message."""
 MAX_WAITING = 1_000
 """Maximum unread messages of one agent; with more, its stream ends."""
@@ -61,29 +61,29 @@ class AttachedGateway:
 
     Args:
         name: in its certificate.
-        listening: notified of every message.
+        last_reports: notified of every message.
     """
 
-    def __init__(self, name: str, listening: Listening) -> None:
+    def __init__(self, name: str, last_reports: LastReports) -> None:
         self.name = name
         self.version = ""
         self.link: _Link | None = None
         """None: it is not connected."""
-        self.seen = False
+        self.ever_connected = False
         """Whether it was connected since this leader began."""
         self.left = False
         """Whether it reported that it was stopped on purpose."""
-        self._subject, self._listening = gateway_subject(name), listening
+        self._subject, self._last_reports = gateway_subject(name), last_reports
         self.report = GatewayReport(queued_bytes=0, waited_ns=0, store_up=True, rows=0)
 
-    def says_something(self) -> None:
+    def note_message(self) -> None:
         """It sent a message."""
-        self.seen = True
-        self._listening.heard(self._subject)
+        self.ever_connected = True
+        self._last_reports.received(self._subject)
 
     def status(self) -> GatewayStatus:
         """State at the last time that the leader was reading."""
-        (silent_ns,) = self._listening.silent((self._subject,), grace_ns=0).values()
+        (silent_ns,) = self._last_reports.silent((self._subject,), grace_ns=0).values()
         link, report = self.link, self.report
         connected = link is not None and silent_ns < STOPPED_NS
         return GatewayStatus(
@@ -105,7 +105,7 @@ class Gateways:
 
     Args:
         roster: the expected gateways.
-        listening: measures for how long they have been silent.
+        last_reports: measures for how long they have been silent.
         follow: returns who leads; raises `RefusedError`: the gateway has followed a later leader.
         stored: takes the batches that a gateway has stored.
         revocations: in force now.
@@ -114,17 +114,17 @@ class Gateways:
     def __init__(
         self,
         roster: GatewayRoster,
-        listening: Listening,
+        last_reports: LastReports,
         follow: Callable[[str, int], Welcome],
         stored: Callable[[RelayedBatches], None],
         revocations: Callable[[], Revocations],
     ) -> None:
         self.roster = roster
-        self._listening = listening
+        self._last_reports = last_reports
         self._follow = follow
         self._stored = stored
         self._revocations = revocations
-        self._known = {name: AttachedGateway(name, listening) for name in roster.names}
+        self._known = {name: AttachedGateway(name, last_reports) for name in roster.names}
         self._absent: set[str] = set()
         self._closing = False
 
@@ -138,9 +138,9 @@ class Gateways:
         return tuple(each.status() for _, each in sorted(self._known.items()))
 
     @property
-    def seen(self) -> frozenset[str]:
+    def ever_connected(self) -> frozenset[str]:
         """Those that were connected since this leader began."""
-        return frozenset(name for name, each in self._known.items() if each.seen)
+        return frozenset(name for name, each in self._known.items() if each.ever_connected)
 
     async def serve(
         self, who: Caller, requests: AsyncIterator[bytes], serve: Serve, write: Write
@@ -158,16 +158,16 @@ class Gateways:
             await _send(writer, Refuse(reason=str(error)))
             return
         if (gateway := self._known.get(name)) is None:
-            gateway = self._known[name] = AttachedGateway(name, self._listening)
+            gateway = self._known[name] = AttachedGateway(name, self._last_reports)
         if gateway.link is not None:
             _log.warning("gateway reconnected, closing its old stream gateway=%s", name)
             gateway.link.end()
         link = gateway.link = _Link(gateway, who.certificate, writer, serve, self._stored)
         gateway.version, gateway.left = hello.version[:MAX_TEXT], False
-        gateway.says_something()
+        gateway.note_message()
         self.roster.add(name)
         writer.post(welcome)
-        link.tell_revocations(self._revocations())
+        link.send_revocations(self._revocations())
         _log.info("gateway connected gateway=%s version=%s", name, gateway.version)
         try:
             await link.run(requests)
@@ -180,12 +180,12 @@ class Gateways:
                 else:
                     _log.warning("gateway disconnected gateway=%s agents=%d", name, link.lost)
 
-    def tell(
+    def send_state(
         self,
         fleet_ns: int | None,
         refusal: Callable[[Certificate], str],
         removed: Container[str] = (),
-        access: Mapping[str, Access] = NO_ACCESS,
+        access: Mapping[str, ApiSecret] = NO_CREDENTIALS,
     ) -> None:
         """Once a second: send all gateways the current state.
 
@@ -203,8 +203,8 @@ class Gateways:
                 _log.warning("gateway's stream closed gateway=%s reason=%s", gateway.name, why)
                 link.end()
                 continue
-            link.tell_revocations(revocations)
-            link.tell_access(access)
+            link.send_revocations(revocations)
+            link.send_access(access)
             if fleet_ns is not None:
                 link.post(FleetNow(fleet_ns=fleet_ns))
         for name in [each for each in self._known if each in removed]:
@@ -253,8 +253,8 @@ class _Link:
         self._names: Names = {}
         self._streams: dict[int, asyncio.Queue[bytes | None]] = {}
         self._serving: set[asyncio.Task[None]] = set()
-        self._told: Revocations | None = None
-        self._told_access: Mapping[str, Access] | None = None
+        self._sent_revocations: Revocations | None = None
+        self._api_access: Mapping[str, ApiSecret] | None = None
         self._unknown = ""
         self._ended = asyncio.Event()
         self._over = False
@@ -270,24 +270,24 @@ class _Link:
         """Send a message to the gateway itself."""
         self._writer.post(message)
 
-    def tell_revocations(self, revocations: Revocations) -> None:
+    def send_revocations(self, revocations: Revocations) -> None:
         """Send the revocations."""
-        if revocations != self._told:
-            self._told = revocations
+        if revocations != self._sent_revocations:
+            self._sent_revocations = revocations
             self._writer.post(revocations)
 
-    def tell_access(self, access: Mapping[str, Access]) -> None:
+    def send_access(self, access: Mapping[str, ApiSecret]) -> None:
         """Send tokens and sessions of the HTTP API, as differences."""
-        before, self._told_access = self._told_access, access
-        news = [each for digest, each in access.items() if (before or {}).get(digest) != each]
+        before, self._api_access = self._api_access, access
+        changed = [each for digest, each in access.items() if (before or {}).get(digest) != each]
         gone = tuple(digest for digest in before or {} if digest not in access)
-        parts = [news[at : at + MAX_NEWS] for at in range(0, len(news), MAX_NEWS)]
+        parts = [changed[at : at + MAX_ENTRIES] for at in range(0, len(changed), MAX_ENTRIES)]
         if not parts and (gone or before is None):
             parts = [[]]
         for number, part in enumerate(parts):
             self.post(
                 AccessNews(
-                    known=tuple(_told(each) for each in part),
+                    known=tuple(_sent_revocations(each) for each in part),
                     gone=() if number else gone,
                     first=before is None and not number,
                 )
@@ -322,7 +322,7 @@ class _Link:
         name = self._gateway.name
         try:
             async for data in requests:
-                self._gateway.says_something()
+                self._gateway.note_message()
                 for message in from_gateway(data):
                     self._take(message)
         except WireError as error:
@@ -395,7 +395,7 @@ class _Link:
                 self._writer.post(AgentEnded(agent=message.agent))
 
 
-def _told(access: Access) -> ApiAccess:
+def _sent_revocations(access: ApiSecret) -> ApiAccess:
     fields = access._asdict()
     return ApiAccess(**{name: fields[name] for name in ApiAccess.__struct_fields__})
 

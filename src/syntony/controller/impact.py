@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from syntony.alerts.observations import Observation
+from syntony.controller.containment import NameContainment
 from syntony.controller.observe import (
     DELAY,
     LOSSES,
@@ -13,14 +14,13 @@ from syntony.controller.observe import (
     is_congested,
     subject_of,
 )
-from syntony.controller.places import Names
 from syntony.fabric.names import ARROW, crosses
 from syntony.fabric.overflow import Overflow
 from syntony.model.findings import Finding, Queue
 
 MAX_OVERFLOW = 0.05
 """Maximum loss by overflow: senders slow down when queues overflow by more."""
-MAX_OUTSIDE = 0.005
+MAX_ADJACENT = 0.005
 """Largest loss at a part, in addition to a queue, that overflowing senders explain."""
 HURTS = 1e-3
 """Share of the packets of all pairs of NICs; a part that loses less and that no known job uses
@@ -162,8 +162,8 @@ def _under_load(
     if overflow is Overflow.NONE:
         return each._replace(apart_from=QUEUE_METRICS)
     if overflow is Overflow.UNKNOWN:
-        here = any(Names.same(name, each.subject) for name in late)
-        most = MAX_OVERFLOW if here else MAX_OUTSIDE if waits else 0.0
+        here = any(NameContainment.same(name, each.subject) for name in late)
+        most = MAX_OVERFLOW if here else MAX_ADJACENT if waits else 0.0
     else:
         reported = f"packets wait there: {OVERFLOWS[overflow]}"
         each = each._replace(evidence=(*each.evidence, reported))

@@ -14,7 +14,7 @@ from syntony.alerts.incidents import BookState
 from syntony.clock.anchored import FleetMemory
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fabric_changes import FABRIC_MAP
-from syntony.controller.timeline import TIMELINE, KeptTimeline
+from syntony.controller.timeline import TIMELINE, StoredTimeline
 from syntony.errors import ConfigError
 from syntony.fabric.changes import MapState
 from syntony.state import ControlState, DatabaseConnection, InUseError
@@ -81,7 +81,7 @@ def import_files(state: ControlState, directory: Path) -> None:
             if book is not None:
                 IncidentStore(state).save(connection, book)
             if memory is not None:
-                Document(state, TIMELINE, KeptTimeline).put(connection, KeptTimeline(memory))
+                Document(state, TIMELINE, StoredTimeline).put(connection, StoredTimeline(memory))
             if fabric is not None:
                 Document(state, FABRIC_MAP, MapState).put(connection, fabric)
             _import_messages(Outbox(state), connection, directory / "outbox")

@@ -12,13 +12,13 @@ from syntony.controller.enrolment import Enrolment
 from syntony.controller.extra_probes import ExtraProbeService
 from syntony.controller.fleet import Fleet
 from syntony.controller.gateways import Gateways
-from syntony.controller.incidents import IncidentService, Slas
+from syntony.controller.incidents import IncidentService, LatencyInputs
 from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_takeovers import LostRanks
-from syntony.controller.listening import Listening
+from syntony.controller.last_reports import LastReports
 from syntony.controller.locating import LocateLoop
 from syntony.controller.queue_pairs import QueuePairService
-from syntony.controller.silence import Refused, gateway_subject, of_gateways
+from syntony.controller.silent_agents import Refused, gateway_subject, of_gateways
 from syntony.controller.sla import SlaService, with_flows
 from syntony.controller.solve import SolveLoop
 from syntony.controller.traffic import TrafficService
@@ -31,7 +31,9 @@ WITHOUT_TIME_NS = 60 * S
 _log = logging.getLogger(__name__)
 
 
-def judging_time(fleet_ns: int | None, waited_ns: int, local_now: Callable[[], int]) -> int | None:
+def evaluation_time(
+    fleet_ns: int | None, waited_ns: int, local_now: Callable[[], int]
+) -> int | None:
     """Fleet time; this host's if there is none after `WITHOUT_TIME_NS`: a fleet without fleet time
     may still have silent hosts and dead ports."""
     return local_now() if fleet_ns is None and waited_ns > WITHOUT_TIME_NS else fleet_ns
@@ -52,7 +54,7 @@ class IncidentEvaluation:
         fleet: Fleet,
         enrolment: Enrolment,
         gateways: Gateways,
-        listening: Listening,
+        last_reports: LastReports,
         solving: SolveLoop,
         locating: LocateLoop,
         slas: SlaService,
@@ -67,14 +69,14 @@ class IncidentEvaluation:
         self._fleet = fleet
         self._enrolment = enrolment
         self._gateways = gateways
-        self._listening = listening
+        self._last_reports = last_reports
         self._solving = solving
         self._locating = locating
         self._slas = slas
         self._traffic = traffic
         self._queue_pairs, self._jobs, self._lost_ranks = queue_pairs, jobs, lost_ranks
         self._fleet_now, self._local_now = fleet_now, local_now
-        self._begun_ns = time.monotonic_ns()
+        self._started_ns = time.monotonic_ns()
         self._one = asyncio.Lock()
         """Allows one evaluation at a time: two would count as two in a row."""
         self._extra_probes = ExtraProbeService(self._separating)
@@ -83,11 +85,11 @@ class IncidentEvaluation:
 
     async def listen(self) -> None:
         """Record that the controller is running: often, so that pauses are detected."""
-        away_ns = self._listening.tick(time.monotonic_ns())
-        if away_ns:
+        paused_ns = self._last_reports.tick(time.monotonic_ns())
+        if paused_ns:
             _log.warning(
                 "this controller was not running for=%s; agents' silence before that is ignored",
-                format_ns(away_ns),
+                format_ns(paused_ns),
             )
 
     async def look(self) -> None:
@@ -103,12 +105,12 @@ class IncidentEvaluation:
         """One evaluation; skipped for what was known before this controller paused. A fleet without
         fleet time is given a while to find it, then evaluated by this host's time."""
         await self.listen()
-        waited_ns = time.monotonic_ns() - self._begun_ns
-        fleet_now_ns = judging_time(self._fleet_now(), waited_ns, self._local_now)
-        if fleet_now_ns is None or not self._listening.settled:
+        waited_ns = time.monotonic_ns() - self._started_ns
+        fleet_now_ns = evaluation_time(self._fleet_now(), waited_ns, self._local_now)
+        if fleet_now_ns is None or not self._last_reports.settled:
             return
         async with self._one:
-            silent_ns = self._listening.silent(self._fleet.members)
+            silent_ns = self._last_reports.silent(self._fleet.members)
             try:
                 await asyncio.to_thread(
                     self._alerts.evaluate,
@@ -116,9 +118,9 @@ class IncidentEvaluation:
                     silent_ns,
                     self._solving.timelines,
                     self._locating.answer.findings,
-                    await self._found_slas(fleet_now_ns),
+                    await self._latency_inputs(fleet_now_ns),
                     expected_clocks=self._fleet.mesh.probed,
-                    fabric=self._locating.changes.standing,
+                    fabric=self._locating.changes.status,
                     homes=await asyncio.to_thread(self._locating.homes),
                     agent_parts=self._fleet.parts(time.monotonic_ns()),
                     answering=self._locating.answering,
@@ -131,26 +133,26 @@ class IncidentEvaluation:
 
     def _absent_gateways(self, silent_ns: Mapping[str, int]) -> list[Observation]:
         subjects = {gateway_subject(name): name for name in sorted(self._gateways.roster.names)}
-        absent_ns = self._listening.silent(subjects)
+        absent_ns = self._last_reports.silent(subjects)
         return of_gateways(
             {subjects[each]: age_ns for each, age_ns in absent_ns.items()},
-            self._gateways.seen,
+            self._gateways.ever_connected,
             {host: member.via for host, member in self._fleet.members.items()},
             silent_ns,
             self._locating.answering,
         )
 
-    async def news(self) -> None:
+    async def findings_changed(self) -> None:
         """Localisation has new results: new components at fault are evaluated at once."""
         findings = self._locating.answer.findings
         now_ns = time.monotonic_ns()
         planned = self._fleet.probe_ports().keys()
-        self._fleet.sound(
+        self._fleet.set_extra_pairs(
             await asyncio.to_thread(self._extra_probes.step, findings, planned, now_ns), now_ns
         )
-        standing = self._locating.changes.standing
+        status = self._locating.changes.status
         blamed = {(found.component, found.fault) for found in findings}
-        blamed |= {(switch, "gone") for switch in (standing.gone if standing is not None else ())}
+        blamed |= {(switch, "gone") for switch in (status.gone if status is not None else ())}
         if blamed != self._blamed:
             self._blamed = blamed
             await self.judge()
@@ -164,11 +166,11 @@ class IncidentEvaluation:
         homes = {nic: at for nic, at in self._locating.homes().items() if nic in probed}
         return separating(suspects, links, homes, planned=planned, limit=limit)
 
-    async def _found_slas(self, fleet_now_ns: int) -> Slas:
+    async def _latency_inputs(self, fleet_now_ns: int) -> LatencyInputs:
         queues, flows = self._locating.queues, self._traffic.flows(time.monotonic_ns())
         jobs = self._traffic.used(time.monotonic_ns())
         crossed = await asyncio.to_thread(self._locating.crossings)
-        return Slas(
+        return LatencyInputs(
             self._slas.rows,
             None if queues is None else with_flows(queues, flows),
             {pair: each.components for pair, each in crossed.items()},

@@ -16,7 +16,7 @@ from syntony.controller.batches import BatchPiece
 from syntony.controller.own_rows import OwnRows
 from syntony.wire.tables import INCIDENT
 
-_TOLD_ELSEWHERE = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR})
+_NOTIFICATIONS = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR})
 """Notifications are not part of an incident's history."""
 
 
@@ -29,7 +29,7 @@ class IncidentHistory:
 
     def add(self, changes: Iterable[IncidentChange]) -> None:
         """Take changes, in their current state."""
-        self._waiting += [_row(change) for change in changes if change.kind not in _TOLD_ELSEWHERE]
+        self._waiting += [_row(change) for change in changes if change.kind not in _NOTIFICATIONS]
 
     def rows(self) -> BatchPiece | None:
         """All waiting rows; None if there are none."""

@@ -29,18 +29,18 @@ from syntony.controller import (
     job_verdicts,
     observe,
     planes,
-    silence,
+    silent_agents,
     stalled_queue_pairs,
 )
 from syntony.controller.batches import BatchPiece
 from syntony.controller.clock_watch import ClockWatch
 from syntony.controller.config import AlertSettings
-from syntony.controller.fabric_changes import Standing
+from syntony.controller.containment import PathContainment
+from syntony.controller.fabric_changes import FabricStatus
 from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.notify import Notifier
-from syntony.controller.places import Places
-from syntony.controller.planes import PlanesSeen
-from syntony.controller.silence import NOBODY_REFUSED, Refused
+from syntony.controller.planes import PlaneComparison
+from syntony.controller.silent_agents import NOBODY_REFUSED, Refused
 from syntony.errors import ConfigError, UsageError
 from syntony.fabric.extra_probes import SuspectNote
 from syntony.model import S, format_ns
@@ -61,7 +61,7 @@ from syntony.wire.incidents import (
     RulesReply,
     SilenceAction,
 )
-from syntony.wire.job_diagnosis import JudgedJob
+from syntony.wire.job_diagnosis import JobResult
 from syntony.wire.links import LinkStatus
 from syntony.wire.parts import PartStatus
 
@@ -70,13 +70,13 @@ _log = logging.getLogger(__name__)
 HOUR_NS, DAY_NS = 3600 * S, 86_400 * S
 SILENT_NS = 10 * S
 """An agent without a report for this long is silent; it sends one every second."""
-QUEUE_KNOWN_NS = 60 * S
+MAX_HOLD_NS = 60 * S
 """Longest time that a loss is held back because an overflowing queue may cause it."""
 MAX_SINCE_NS = 365 * DAY_NS
 MAX_TEXT = 500
 
 
-class Slas(NamedTuple):
+class LatencyInputs(NamedTuple):
     """Latency, and the jobs that depend on it."""
 
     rows: tuple[SlaRow, ...] | None
@@ -87,13 +87,13 @@ class Slas(NamedTuple):
     """``a->b`` → components that its paths cross."""
     jobs: Mapping[str, frozenset[tuple[str, str]]]
     """Job → the pairs of NICs between which it has connections."""
-    planes: PlanesSeen | None = None
+    planes: PlaneComparison | None = None
     """Comparison of probes over UDP and verbs; None: not evaluated yet."""
     stalls: StallsSeen | None = None
     """Jobs' queue pairs without progress; None: not evaluated yet."""
     nics: Mapping[str, str] = {}
     """Address → ``host/nic``."""
-    judged: tuple[JudgedJob, ...] | None = None
+    job_results: tuple[JobResult, ...] | None = None
     """Verdicts of `syntony why` on running jobs; None: not evaluated yet."""
     lost_ranks: Sequence[Observation] | None = None
     """Lost ranks of the past hour; None: not evaluated yet."""
@@ -103,7 +103,7 @@ class _FleetId(msgspec.Struct):
     id: str
 
 
-_NO_SLAS = Slas(None, None, {}, {})
+_NO_LATENCY = LatencyInputs(None, None, {}, {})
 
 
 class IncidentService:
@@ -149,10 +149,10 @@ class IncidentService:
         silent_ns: Mapping[str, int],
         timelines: tuple[Timeline, ...],
         findings: tuple[Finding, ...],
-        slas: Slas = _NO_SLAS,
+        slas: LatencyInputs = _NO_LATENCY,
         *,
         expected_clocks: Collection[str] = frozenset(),
-        fabric: Standing | None = None,
+        fabric: FabricStatus | None = None,
         homes: Mapping[str, str] | None = None,
         agent_parts: Mapping[str, Sequence[PartStatus]] | None = None,
         answering: Collection[str] = frozenset(),
@@ -182,23 +182,26 @@ class IncidentService:
         """
         silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
         ports = self._store.links.ports(fleet_ns - HOUR_NS, fleet_ns + S)
-        seen = impact.with_jobs_at(
+        observations = impact.with_jobs_at(
             [
                 *self._observations(fleet_ns, silent, ports, homes=homes or {}),
                 *self._clocks.observe(timelines, expected_clocks, silent, fleet_ns),
                 # Hosts that were silent before: one that has not reported since this controller
                 # started is still silent, not healthy because nothing is known of it.
-                *silence.of_hosts(
-                    silent_ns, self._blamed_for(silence.HOST_METRICS), answering, refused.reasons
+                *silent_agents.of_hosts(
+                    silent_ns,
+                    self._blamed_for(silent_agents.HOST_METRICS),
+                    answering,
+                    refused.reasons,
                 ),
-                *silence.of_fleet(silent_ns),
-                *silence.of_sets(silent_ns, answering, self._known_sets(refused.removed)),
+                *silent_agents.of_fleet(silent_ns),
+                *silent_agents.of_sets(silent_ns, answering, self._known_sets(refused.removed)),
                 *gateways,
-                *silence.of_gateway_sets(gateways, self._known_gateways()),
+                *silent_agents.of_gateway_sets(gateways, self._known_gateways()),
             ],
             slas.jobs,
         )
-        findings = silence.without_hosts_that_report(
+        findings = silent_agents.without_hosts_that_report(
             findings, silent_ns, homes or {}, self._blamed_for(observe.SWITCH_OR_HOSTS)
         )
         senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
@@ -209,47 +212,51 @@ class IncidentService:
         long = {
             each.subject
             for each in self._live_about(observe.LOSSES)
-            if fleet_ns - each.held_ns >= QUEUE_KNOWN_NS
+            if fleet_ns - each.held_ns >= MAX_HOLD_NS
         }
         found = impact.under_load(
             found, findings, slas.queues or (), known=waits, crowded=crowded, long=long
         )
-        seen += impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
+        observations += impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
         metrics = (
-            observe.LINK_METRICS | clock_watch.METRICS | silence.HOST_METRICS
-            | silence.TOGETHER | silence.FLEET_METRICS | observe.FINDING_METRICS
-            | observe.PART_METRICS | silence.GATEWAY_METRICS | silence.GATEWAYS_TOGETHER
+            observe.LINK_METRICS | clock_watch.METRICS | silent_agents.HOST_METRICS
+            | silent_agents.TOGETHER | silent_agents.FLEET_METRICS | observe.FINDING_METRICS
+            | observe.PART_METRICS | silent_agents.GATEWAY_METRICS | silent_agents.GATEWAYS_TOGETHER
         )  # fmt: skip
         if slas.rows is not None:
-            seen += observe.of_slas(slas.rows)
+            observations += observe.of_slas(slas.rows)
             metrics |= observe.SLA_METRICS
         if slas.planes is not None:
             differ = planes.observations(slas.planes, silent)
-            seen += impact.with_jobs(differ, slas.jobs, slas.crossing)
+            observations += impact.with_jobs(differ, slas.jobs, slas.crossing)
             metrics |= planes.METRICS
         if slas.stalls is not None:
-            seen += stalled_queue_pairs.observations(slas.stalls, slas.nics, silent)
+            observations += stalled_queue_pairs.observations(slas.stalls, slas.nics, silent)
             metrics |= stalled_queue_pairs.METRICS
-        if slas.judged is not None:
-            seen += job_verdicts.observations(slas.judged)
+        if slas.job_results is not None:
+            observations += job_verdicts.observations(slas.job_results)
             metrics |= job_verdicts.METRICS
         if slas.queues is not None:
-            seen += observe.of_queues(slas.queues, findings, self._blamed_for(observe.DELAY))
+            observations += observe.of_queues(
+                slas.queues, findings, self._blamed_for(observe.DELAY)
+            )
             metrics |= observe.QUEUE_METRICS
         if fabric is not None:
-            seen += impact.with_jobs(observe.of_fabric(fabric), slas.jobs, slas.crossing)
+            observations += impact.with_jobs(observe.of_fabric(fabric), slas.jobs, slas.crossing)
             metrics |= observe.FABRIC_METRICS
         if homes:
             gone = {} if fabric is None else fabric.gone
             down = observe.of_switches(ports, homes, gone, silent, fleet_ns)
-            seen += impact.with_jobs(down, slas.jobs, slas.crossing)
+            observations += impact.with_jobs(down, slas.jobs, slas.crossing)
             metrics |= observe.SWITCH_METRICS
-        seen += observe.of_parts(agent_parts or {}, silent)
+        observations += observe.of_parts(agent_parts or {}, silent)
         if slas.lost_ranks is not None:
-            seen += slas.lost_ranks
+            observations += slas.lost_ranks
             metrics |= job_takeovers.METRICS
-        seen = [each for each in seen if each.subject.partition("/")[0] not in refused.removed]
-        held, places = measured(seen, metrics), Places(slas.crossing, homes)
+        observations = [
+            each for each in observations if each.subject.partition("/")[0] not in refused.removed
+        ]
+        held, places = measured(observations, metrics), PathContainment(slas.crossing, homes)
         changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))
         self.evaluated_ns = fleet_ns
         return changes
@@ -329,7 +336,7 @@ class IncidentService:
         if not action.end and action.for_ns <= 0:
             raise UsageError("a silence needs a duration, for example 2h")
         first_ns = fleet_ns + max(0, action.in_ns)
-        wanted = Silence(
+        new_silence = Silence(
             rule=action.rule or "*",
             subject=action.subject or "*",
             first_ns=first_ns,
@@ -337,9 +344,9 @@ class IncidentService:
             who=issuer.who,
             comment=action.comment[:MAX_TEXT],
         )
-        check_rule(wanted, [rule.name for rule in self.rules])
-        what = f"silence of {wanted.rule} on {wanted.subject}"
-        change = (what, "", f"for {format_ns(action.for_ns)}", wanted.comment)
+        check_rule(new_silence, [rule.name for rule in self.rules])
+        what = f"silence of {new_silence.rule} on {new_silence.subject}"
+        change = (what, "", f"for {format_ns(action.for_ns)}", new_silence.comment)
         if action.end:
             change = (f"silence {action.end}", "", "ended", "")
 
@@ -347,7 +354,7 @@ class IncidentService:
             if action.end:
                 book.unsilence(action.end)
             else:
-                book.silence(wanted)
+                book.silence(new_silence)
             return []
 
         self._change(work, lambda connection: log_change(connection, fleet_ns, issuer, change))
@@ -355,7 +362,7 @@ class IncidentService:
         reply = self.incidents(IncidentsQuery())
         with self._lock:
             subjects = {*known, *(incident.subject for incident in self._book.incidents)}
-        warning = "" if action.end else warn_of_subject(wanted, subjects)
+        warning = "" if action.end else warn_of_subject(new_silence, subjects)
         return msgspec.structs.replace(reply, warning=warning)
 
     def live(self) -> list[Incident]:
@@ -418,12 +425,14 @@ class IncidentService:
         subject."""
         return {
             each.subject: tuple(host for host in each.members if host not in removed)
-            for each in self._live_about(silence.TOGETHER)
+            for each in self._live_about(silent_agents.TOGETHER)
         }
 
     def _known_gateways(self) -> dict[str, tuple[str, ...]]:
         """Gateways that were lost together and are one incident, by subject."""
-        return {each.subject: each.members for each in self._live_about(silence.GATEWAYS_TOGETHER)}
+        return {
+            each.subject: each.members for each in self._live_about(silent_agents.GATEWAYS_TOGETHER)
+        }
 
     def _live_about(self, metrics: Container[str]) -> list[Incident]:
         names = {rule.name for rule in self.rules if rule.metric in metrics}
@@ -453,10 +462,10 @@ class IncidentService:
                     if log is not None:
                         log(connection)
                 self._unsaved = False
-            self._tell(changes)
+            self._log_changes(changes)
         return changes
 
-    def _tell(self, changes: list[IncidentChange]) -> None:
+    def _log_changes(self, changes: list[IncidentChange]) -> None:
         """Count and log the recorded changes."""
         self._history.add(changes)
         for change in changes:

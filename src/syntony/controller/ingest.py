@@ -89,14 +89,14 @@ class RowStream:
         self.stored = 0
         """Everything up to this number is in the store, or was refused and counted."""
         self.unchecked = MAX_UNACKED
-        self._heard_ns = 0
+        self._last_received_ns = 0
 
     def accept(self, seq: int, now_ns: int) -> bool:
         """Accept a batch as the newest; returns whether it may be stored. `now_ns` is monotonic."""
         self.accepted = seq
-        if now_ns - self._heard_ns > STALE_NS:  # in flight for long, or we were paused
+        if now_ns - self._last_received_ns > STALE_NS:  # in flight for long, or we were paused
             self.unchecked = MAX_UNACKED
-        self._heard_ns = now_ns
+        self._last_received_ns = now_ns
         check = self.backlog or self.unchecked > 0
         self.unchecked -= self.unchecked > 0
         return check

@@ -19,7 +19,7 @@ from syntony.controller.diagnosis_worker import LENGTH_BYTES
 from syntony.errors import StoreError, UsageError
 from syntony.model import S
 from syntony.store import Store
-from syntony.wire.job_diagnosis import JobRows, JudgedJob
+from syntony.wire.job_diagnosis import JobResult, JobRows
 from syntony.wire.tables import JOB_PROCESS
 
 _T = TypeVar("_T")
@@ -50,7 +50,7 @@ class _LastVerdict(NamedTuple):
 
     at_ns: int
     """Monotonic."""
-    judged: JudgedJob
+    result: JobResult
 
 
 class JobDiagnosis:
@@ -80,16 +80,16 @@ class JobDiagnosis:
         """By `JOB_RESULTS`."""
         self.spent_ns = 0
 
-    def known(self, now_ns: int) -> tuple[JudgedJob, ...] | None:
+    def known(self, now_ns: int) -> tuple[JobResult, ...] | None:
         """Verdicts on the running jobs; old ones count as unknown. None: not all jobs may be known
         yet."""
         since_ns = self._since_ns
         if not self._seen and (since_ns is None or now_ns - since_ns < RUNS_NS):
             return None
         return tuple(
-            each.judged
+            each.result
             if now_ns - each.at_ns < STALE_NS
-            else msgspec.structs.replace(each.judged, error="not judged lately")
+            else msgspec.structs.replace(each.result, error="not judged lately")
             for each in self._seen.values()
         )
 
@@ -152,7 +152,7 @@ class JobDiagnosis:
             if window_ns // 2 < LEAST_NS:
                 self._refuse(job, now_ns, "too-large")
             return
-        found = await self._judged(data)
+        found = await self._evaluate(data)
         if found is None:
             self._refuse(job, now_ns, "too-slow")
             return
@@ -161,14 +161,14 @@ class JobDiagnosis:
         self.counts["failed" if found.error else "judged"] += 1
         self._keep(job, found)
 
-    def _keep(self, job: str, found: JudgedJob) -> None:
+    def _keep(self, job: str, found: JobResult) -> None:
         """A job that could not be evaluated keeps its last verdicts, as unknown; a lasting verdict
         keeps its onset, because no window goes back so far."""
         before = self._seen.get(job)
         if before is not None and found.error:
-            found = msgspec.structs.replace(before.judged, error=found.error)
+            found = msgspec.structs.replace(before.result, error=found.error)
         elif before is not None:
-            found = _since_it_began(found, before.judged)
+            found = _since_it_began(found, before.result)
         self._seen[job] = _LastVerdict(time.monotonic_ns(), found)
 
     def _refuse(self, job: str, now_ns: int, why: str) -> None:
@@ -176,7 +176,7 @@ class JobDiagnosis:
         self.counts[why] += 1
         self._windows.pop(job, None)
         self._refused[job] = now_ns + REFUSED_NS
-        self._keep(job, JudgedJob(job=job, verdicts=(), flows=(), error=why))
+        self._keep(job, JobResult(job=job, verdicts=(), flows=(), error=why))
 
     async def _off(self, work: Callable[..., _T], *args: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
@@ -189,13 +189,13 @@ class JobDiagnosis:
     def _read(self, job: str, fleet_ns: int, window_ns: int) -> bytes:
         first_ns = fleet_ns - window_ns
         rows = self._store.jobs.recording(job, first_ns, fleet_ns, MAX_ROWS)
-        given = JobRows(
+        request = JobRows(
             job=job, first_ns=first_ns, last_ns=fleet_ns, now_ns=fleet_ns,
             rows={table: dict(columns) for table, columns in rows.items()},
         )  # fmt: skip
-        return msgspec.msgpack.encode(given)
+        return msgspec.msgpack.encode(request)
 
-    async def _judged(self, data: bytes) -> JudgedJob | None:
+    async def _evaluate(self, data: bytes) -> JobResult | None:
         """The answer of the evaluating process, which is started if necessary; None: too late, or
         it ended."""
         try:
@@ -212,7 +212,7 @@ class JobDiagnosis:
         except asyncio.CancelledError:
             await self._kill()
             raise
-        return msgspec.msgpack.decode(answer, type=JudgedJob)
+        return msgspec.msgpack.decode(answer, type=JobResult)
 
     async def _pipes(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._worker is None or self._worker.returncode is not None:
@@ -233,7 +233,7 @@ class JobDiagnosis:
             await worker.wait()
 
 
-def _since_it_began(found: JudgedJob, before: JudgedJob) -> JudgedJob:
+def _since_it_began(found: JobResult, before: JobResult) -> JobResult:
     begun = {(each.fault, each.subjects): each.onset_ns for each in before.verdicts}
     verdicts = (
         msgspec.structs.replace(

@@ -16,7 +16,7 @@ from syntony.wire.traffic import REDRAWN, FlowsReport, FlowView
 
 MAX_FLOWS = 20_000
 """Maximum in one second; further ones are left out."""
-MAX_LOOKS = 4 * MAX_FLOWS
+MAX_SAMPLES = 4 * MAX_FLOWS
 KEEP_S = 60
 """A flow is forgotten this long after its last report."""
 DSCPS = 64
@@ -45,7 +45,7 @@ class JobFlowRecorder:
         put_local: Callable[[BatchPiece], None],
     ) -> None:
         self._fleet_now, self._table, self._put_local = fleet_now, table, put_local
-        self._looks: dict[_Key, list[FlowView]] = {}
+        self._samples: dict[_Key, list[FlowView]] = {}
         self._before: dict[_Flow, tuple[int, FlowView]] = {}
         """Flow → (second, its last view in it)."""
         self._measured: dict[_Flow, tuple[int, int]] = {}
@@ -69,12 +69,12 @@ class JobFlowRecorder:
             return
         for view in flows:
             flow = host, f"{view.nic} {view.remote}", view.local_port, view.remote_port
-            if flow not in self._measured and len(self._measured) >= MAX_LOOKS:
+            if flow not in self._measured and len(self._measured) >= MAX_SAMPLES:
                 continue
             _, measured = self._measured.get(flow, (0, 0))
             self._measured[flow] = second, view.windows
-            if view.windows != measured and len(self._looks) < MAX_LOOKS:
-                self._looks.setdefault((second, flow), []).append(view)
+            if view.windows != measured and len(self._samples) < MAX_SAMPLES:
+                self._samples.setdefault((second, flow), []).append(view)
 
     async def store_flows(self) -> None:
         """Store completed seconds."""
@@ -88,9 +88,9 @@ class JobFlowRecorder:
         last = max((now_ns - LATE_NS) // S, self._complete(now_ns))
         if last <= self._stored:
             return None
-        due = sorted(key for key in self._looks if key[0] <= last)
+        due = sorted(key for key in self._samples if key[0] <= last)
         self._stored = last
-        rows = [self._row(key, self._looks.pop(key)) for key in due][:MAX_FLOWS]
+        rows = [self._row(key, self._samples.pop(key)) for key in due][:MAX_FLOWS]
         for known in (self._before, self._measured):
             for flow in [flow for flow, (second, _) in known.items() if second <= last - KEEP_S]:
                 del known[flow]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from syntony.alerts.observations import Observation
 from syntony.fabric.names import BOTH_WAYS, OR
 from syntony.model import S, format_ns
-from syntony.wire.job_diagnosis import JobFlow, JobVerdict, JudgedJob
+from syntony.wire.job_diagnosis import JobFlow, JobResult, JobVerdict
 from syntony.workload.common_hop import common_hops
 from syntony.workload.verdict import FaultClass
 
@@ -49,7 +49,7 @@ class _Cause(NamedTuple):
     known: bool
 
 
-def observations(judged: Iterable[JudgedJob]) -> list[Observation]:
+def observations(results: Iterable[JobResult]) -> list[Observation]:
     """One for each metric and subject; the value is the highest confidence of a verdict, None if no
     job that showed it last could be evaluated.
 
@@ -57,7 +57,7 @@ def observations(judged: Iterable[JudgedJob]) -> list[Observation]:
     for that link. Jobs that began to wait for data together are one cause, under the name of the
     first.
     """
-    jobs = tuple(judged)
+    jobs = tuple(results)
     shared, stalled = _shared(jobs), _stalled(jobs)
     by_subject: defaultdict[tuple[str, str], list[_Cause]] = defaultdict(list)
     for cause in _causes(jobs, shared, stalled):
@@ -78,7 +78,7 @@ def observations(judged: Iterable[JudgedJob]) -> list[Observation]:
 
 
 def _causes(
-    jobs: Iterable[JudgedJob], shared: dict[tuple[str, str], str], stalled: dict[str, str]
+    jobs: Iterable[JobResult], shared: dict[tuple[str, str], str], stalled: dict[str, str]
 ) -> Iterator[_Cause]:
     for job in jobs:
         for verdict in job.verdicts:
@@ -90,7 +90,7 @@ def _causes(
 
 
 def _subjects(
-    job: JudgedJob,
+    job: JobResult,
     verdict: JobVerdict,
     shared: dict[tuple[str, str], str],
     stalled: dict[str, str],
@@ -119,7 +119,7 @@ def connection(flow: JobFlow) -> str:
     return BOTH_WAYS.join(sorted((flow.src, flow.dst)))
 
 
-def _shared(jobs: Iterable[JudgedJob]) -> dict[tuple[str, str], str]:
+def _shared(jobs: Iterable[JobResult]) -> dict[tuple[str, str], str]:
     """(job, flow) → the link that it has in common with slow flows of other jobs."""
     flows = [(job.job, each) for job in jobs for each in job.flows]
     named = {
@@ -143,7 +143,7 @@ def _shared(jobs: Iterable[JudgedJob]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _stalled(jobs: Iterable[JudgedJob]) -> dict[str, str]:
+def _stalled(jobs: Iterable[JobResult]) -> dict[str, str]:
     """Each job that waits for data → the first of those that began to wait together with it."""
     begun = sorted(
         (verdict.onset_ns, job.job)
@@ -167,8 +167,8 @@ def _together(metric: str, causes: list[_Cause]) -> tuple[str, ...]:
         return ()
     begun = [each.verdict.onset_ns for each in causes]
     within = format_ns(max(begun) - min(begun))
-    said = f"{len(jobs)} jobs began to wait for data within {within}: look at what they share"
-    return (said,)
+    text = f"{len(jobs)} jobs began to wait for data within {within}: look at what they share"
+    return (text,)
 
 
 def _evidence(cause: _Cause) -> tuple[str, str]:

@@ -76,9 +76,9 @@ class JoinServer:
         self._enrolment = enrolment
         self._now = now
         self._open = Counter[str]()
-        self._said: dict[str, int] = {}
+        self._logged_ns: dict[str, int] = {}
         """Addresses that a line was logged about within the last second."""
-        self._unsaid = 0
+        self._not_logged = 0
         self._turns = asyncio.Semaphore(AT_ONCE)
         options = (*_OPTIONS, connection_limit(Share.ENROLMENT))
         self.server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_CALLS)
@@ -111,12 +111,12 @@ class JoinServer:
     def _log_refusal(self, peer: str, address: str, reason: str) -> None:
         """At most one line a second and address: unauthenticated clients must not fill the disk."""
         now_ns = time.monotonic_ns()
-        self._said = {each: at for each, at in self._said.items() if now_ns - at < 1 * S}
-        if address in self._said or len(self._said) >= MAX_LINES:
-            self._unsaid += 1
+        self._logged_ns = {each: at for each, at in self._logged_ns.items() if now_ns - at < 1 * S}
+        if address in self._logged_ns or len(self._logged_ns) >= MAX_LINES:
+            self._not_logged += 1
             return
-        self._said[address], unsaid, self._unsaid = now_ns, self._unsaid, 0
-        more = f" unsaid_before={unsaid}" if unsaid else ""
+        self._logged_ns[address], not_logged, self._not_logged = now_ns, self._not_logged, 0
+        more = f" not_logged_before={not_logged}" if not_logged else ""
         _log.warning("enrolment refused peer=%s reason=%s%s", peer, reason, more)
 
     @contextlib.contextmanager

@@ -88,7 +88,7 @@ class LeaderLink:
         return self._writer is not None
 
     @property
-    def whom_to_ask(self) -> str:
+    def leader_hint(self) -> str:
         """For error messages: the leader and its address, or the addresses of all possible
         leaders."""
         if self.leader:

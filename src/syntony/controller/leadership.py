@@ -12,7 +12,7 @@ import logging
 import time
 
 from syntony import __version__
-from syntony.controller.greeting import RefusedError
+from syntony.controller.hello_check import RefusedError
 from syntony.state import ControlState
 from syntony.state.epochs import raise_epoch
 from syntony.wire.coding import encode

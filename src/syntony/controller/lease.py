@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 CHECK_NS = 1 * S
 """Interval of checks, which also renew the lease: the time for which a replaced controller
 continues."""
-PATIENCE_NS = 15 * S
+MAX_UNCHECKED_NS = 15 * S
 """A controller that could not check for this long stops: a restarting database answers sooner, and
 a database that others can reach may have given the lease to another controller."""
 
@@ -46,7 +46,7 @@ class LeaseWatch:
             self._end(error)
         except StateError as error:
             _log.error("control state does not answer reason=%s", error)
-            if time.monotonic_ns() - self._held_ns > PATIENCE_NS:
+            if time.monotonic_ns() - self._held_ns > MAX_UNCHECKED_NS:
                 self._end(error)
         else:
             self._held_ns = time.monotonic_ns()

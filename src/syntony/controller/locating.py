@@ -116,8 +116,8 @@ class LocateLoop:
 
         Args:
             fleet_now_ns: fleet time.
-            last: the newest complete second (`syntony.controller.settled`): later rows of it are
-                stored but not evaluated.
+            last: the newest complete second (`syntony.controller.complete_seconds`): later rows of
+                it are stored but not evaluated.
             ports: (prober, target) → the target's port, of the plan in force.
 
         Raises:
@@ -133,7 +133,7 @@ class LocateLoop:
         self._next_second = last + 1
         before = self.answer.findings
         self.answer = Findings(ts_ns=(last + 1) * S, findings=self._watch.findings())
-        _tell(before, self.answer.findings)
+        _log_changes(before, self.answer.findings)
         nics = self._watch.answering()
         if nics != self._answering_nics:
             self._answering_nics = nics
@@ -293,7 +293,7 @@ class LocateLoop:
         ])  # fmt: skip
 
 
-def _tell(before: tuple[Finding, ...], now: tuple[Finding, ...]) -> None:
+def _log_changes(before: tuple[Finding, ...], now: tuple[Finding, ...]) -> None:
     known = {found.component for found in before}
     for found in now:
         if found.component not in known:

@@ -15,16 +15,16 @@ from syntony import __version__
 from syntony.alerts.incidents import Incident, IncidentState
 from syntony.controller.audits import AuditRuns
 from syntony.controller.config import ControllerConfig, PlacementMode
+from syntony.controller.enrolment_service import EnrolmentService
 from syntony.controller.fleet import Fleet
 from syntony.controller.gateways import Gateways
 from syntony.controller.incidents import IncidentService
 from syntony.controller.ingest import MAX_QUEUED_BYTES, Ingest
 from syntony.controller.job_diagnosis import JOB_RESULTS, JobDiagnosis
+from syntony.controller.last_reports import LastReports
 from syntony.controller.leadership import Leadership
-from syntony.controller.listening import Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import LoopCount, Loops
-from syntony.controller.membership import Membership
 from syntony.controller.placing import PlacementService
 from syntony.controller.services import Services
 from syntony.controller.sla import with_flows
@@ -61,7 +61,7 @@ class Exporter(NamedTuple):
     """All metrics of the controller."""
 
     services: Services
-    listening: Listening
+    last_reports: LastReports
     ingest: Ingest
     rows: StoredRows
     loops: Loops
@@ -70,7 +70,7 @@ class Exporter(NamedTuple):
     async def sheet(self) -> Sheet:
         """One page; on the event loop."""
         sheet, services = new_sheet(), self.services
-        put_fleet(sheet, services.fleet, self.listening)
+        put_fleet(sheet, services.fleet, self.last_reports)
         put_clocks(sheet, services.solving, self.fleet_now())
         put_traffic(sheet, services.traffic)
         put_ingest(sheet, self.ingest)
@@ -92,12 +92,12 @@ class Exporter(NamedTuple):
 
 def open_metrics(config: ControllerConfig, exporter: MetricsSource) -> ScrapeServer | None:
     """Listen for Prometheus, if configured; called on the event loop. Raises `ConfigError`."""
-    wanted = config.metrics
-    if not wanted.listen:
+    settings = config.metrics
+    if not settings.listen:
         return None
-    files = ServerTls(config.tls_ca, config.tls_cert, config.tls_key, wanted.clients)
+    files = ServerTls(config.tls_ca, config.tls_cert, config.tls_key, settings.clients)
     answer = partial(_page, asyncio.get_running_loop(), exporter)
-    return serve(wanted.listen, answer, files if wanted.tls else None)
+    return serve(settings.listen, answer, files if settings.tls else None)
 
 
 def _page(
@@ -128,14 +128,14 @@ def new_sheet(role: str = "controller") -> Sheet:
     return sheet
 
 
-def put_fleet(sheet: Sheet, fleet: Fleet, listening: Listening) -> None:
+def put_fleet(sheet: Sheet, fleet: Fleet, last_reports: LastReports) -> None:
     """Agents and the plan."""
     members = sorted(fleet.members.items())
     connected = sum(member.connected for _, member in members)
     sheet.put("agents", connected, state="connected")
     sheet.put("agents", len(members) - connected, state="absent")
-    silent_ns = listening.silent(fleet.members, grace_ns=0)
-    sheet.put("controller_away_seconds_total", listening.away_ns / S)
+    silent_ns = last_reports.silent(fleet.members, grace_ns=0)
+    sheet.put("controller_away_seconds_total", last_reports.paused_ns / S)
     for host, member in members:
         sheet.put("agent_connected", member.connected, host=host)
         sheet.put("agent_silent_seconds", silent_ns[host] / S, host=host)
@@ -212,11 +212,11 @@ def put_slas(sheet: Sheet, rows: Iterable[SlaRow] | None) -> None:
 def put_fabric(sheet: Sheet, locating: LocateLoop) -> None:
     """The traced fabric; absent before its first evaluation."""
     sheet.put("fabric_ways", locating.ways)
-    standing = locating.changes.standing
-    if standing is not None:
-        sheet.put("fabric_cables", standing.cables)
-        sheet.put("fabric_cables_lost", len(standing.lost))
-        sheet.put("fabric_nics_misplaced", len(standing.misplaced))
+    status = locating.changes.status
+    if status is not None:
+        sheet.put("fabric_cables", status.cables)
+        sheet.put("fabric_cables_lost", len(status.lost))
+        sheet.put("fabric_nics_misplaced", len(status.misplaced))
     for (change, what), count in list(locating.changes.counts.items()):
         sheet.put("fabric_changes_total", count, change=change, what=what)
 
@@ -258,7 +258,7 @@ def put_audits(sheet: Sheet, audits: AuditRuns) -> None:
     sheet.put("audit_reports_waiting", audits.waiting)
 
 
-def put_identities(sheet: Sheet, membership: Membership, leadership: Leadership) -> None:
+def put_identities(sheet: Sheet, membership: EnrolmentService, leadership: Leadership) -> None:
     """Certificates, and whether this controller is in charge."""
     certificate = membership.certificate
     if certificate is not None:

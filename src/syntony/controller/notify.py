@@ -41,7 +41,7 @@ ROUND_S = 0.5
 """Time that a round waits for its receivers; slower ones continue separately."""
 MAX_WAITING = 10_000
 """Messages kept for one receiver; beyond it the oldest are dropped, and counted."""
-_TOLD = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED})
+_NOTIFIED = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED})
 _RETRY = frozenset({408, 425, 429})
 """Client errors after which a retry may succeed (RFC 9110, RFC 6585)."""
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
@@ -121,7 +121,7 @@ class Notifier:
         """Queue messages about these changes, in the same transaction."""
         queued: set[str] = set()
         for change in changes:
-            if change.kind not in _TOLD:
+            if change.kind not in _NOTIFIED:
                 continue
             children = explained(book, change.incident.number)
             for outgoing in self._receivers:

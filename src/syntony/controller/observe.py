@@ -10,12 +10,12 @@ import statistics
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+from syntony.alerts.incident_texts import shown
 from syntony.alerts.observations import Observation
 from syntony.alerts.render import instant
-from syntony.alerts.telling import shown
-from syntony.controller import finding_words
-from syntony.controller.fabric_changes import Standing
-from syntony.controller.places import Names
+from syntony.controller import finding_texts
+from syntony.controller.containment import NameContainment
+from syntony.controller.fabric_changes import FabricStatus
 from syntony.fabric.extra_probes import SuspectNote, suspected
 from syntony.fabric.names import ARROW, HOSTS_AT, OR, ComponentKind, link_ends
 from syntony.fabric.overflow import Overflow
@@ -46,7 +46,7 @@ BURSTS = "packets wait so long in bursts, which are known by what they lose"
 STOPPED = "the NICs at it stopped sending within two seconds of one another; no host at it reports"
 WORTH_JOINING = 2
 """With fewer hosts with ports down there is no evidence against their switch."""
-TOLD = 5
+MAX_NAMED = 5
 """Maximum pairs and flows named in evidence."""
 SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
 DELAY = frozenset({"component_delay_ns"})
@@ -209,14 +209,18 @@ def _apart_from(found: Finding, findings: Iterable[Finding]) -> frozenset[str]:
     around it: both were found at once. The losses of a dead switch may look like anything."""
     wholes = (each for each in findings if each.fault == "loss" and 2 * each.loss < found.loss)
     names = (name for each in wholes for name in suspected(each))
-    beside = found.fault == "loss" and any(Names.holds(name, found.component) for name in names)
+    beside = found.fault == "loss" and any(
+        NameContainment.holds(name, found.component) for name in names
+    )
     return frozenset({"switch_loss", "ambiguous_loss"}) if beside else frozenset()
 
 
 def _of_parts(found: Finding, findings: Iterable[Finding]) -> Iterator[str]:
     """Loss of its parts in addition to its own."""
     for each in findings:
-        if found.fault == each.fault == "loss" and Names.holds(found.component, each.component):
+        if found.fault == each.fault == "loss" and NameContainment.holds(
+            found.component, each.component
+        ):
             yield f"{each.component} loses another {shown(each.loss, 'ratio')} of what crosses it"
 
 
@@ -241,9 +245,9 @@ def _of_finding(
     apart = STOPPED if hosts_too else APART if found.twins else "not distinguished yet"
     note = notes.get(frozenset(names), SuspectNote(apart, pending=False))
     evidence = (
-        finding_words.what_suffers(found),
-        finding_words.how_sure(found),
-        *finding_words.which_part(found, names),
+        finding_texts.effect_text(found),
+        finding_texts.suspects_text(found),
+        *finding_texts.component_text(found, names),
         *((note.text,) if ambiguous else ()),
         *_of_parts(found, findings),
     )
@@ -276,7 +280,7 @@ def _of_finding(
     )
 
 
-def of_fabric(fabric: Standing) -> list[Observation]:
+def of_fabric(fabric: FabricStatus) -> list[Observation]:
     """Cables between switches that no path takes any more; NICs at another switch."""
     subjects = {OR.join(sorted((cable, *fabric.twins.get(cable, ())))) for cable in fabric.lost}
     seen = "paths that crossed it were learnt elsewhere"
@@ -336,7 +340,7 @@ def _of_ports(switch: str, ports: Sequence[LinkStatus], nics_of_all: int) -> Obs
         return Observation("switch_down", switch, None)
     if any(port.state == PortState.ACTIVE for port in ports):
         return Observation("switch_down", switch, 0.0)
-    nics = ", ".join(sorted(port.nic for port in ports)[:TOLD])
+    nics = ", ".join(sorted(port.nic for port in ports)[:MAX_NAMED])
     hosts = len({port.nic.partition("/")[0] for port in ports})
     share = f"cuts off {len(ports)} of {nics_of_all} NICs, {len(ports) / nics_of_all:.0%}"
     evidence = f"all {len(ports)} ports at it: {nics}", f"{share}, of {hosts} hosts"
@@ -393,7 +397,9 @@ def is_congested(queue: Queue) -> bool:
 
 def _touch(queue: Queue, subject: str) -> bool:
     """Whether a queue and a subject may be the same fault."""
-    return any(Names.same(each, subject) for each in (queue.component, *queue.alternatives))
+    return any(
+        NameContainment.same(each, subject) for each in (queue.component, *queue.alternatives)
+    )
 
 
 def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observation:
@@ -409,7 +415,7 @@ def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observati
         queue.delay_ns,
         (
             *apart, *bursts, _sharers(queue),
-            *map(_flow, queue.flows[:TOLD]), *_overflowing(queue, lossy),
+            *map(_flow, queue.flows[:MAX_NAMED]), *_overflowing(queue, lossy),
         ),
         tuple(sorted({flow.job for flow in queue.flows})),
     )  # fmt: skip
@@ -425,8 +431,8 @@ def _overflowing(queue: Queue, lossy: Iterable[Finding]) -> list[str]:
 
 
 def _sharers(queue: Queue) -> str:
-    reported = ", ".join(queue.pairs[:TOLD])
-    more = len(queue.pairs) - TOLD
+    reported = ", ".join(queue.pairs[:MAX_NAMED])
+    more = len(queue.pairs) - MAX_NAMED
     return f"shared by {reported}" + (f" and {more} more pairs" if more > 0 else "")
 
 
@@ -456,7 +462,7 @@ def of_parts(
     for host, reported in parts.items():
         down = [part for part in reported if part.state is not PartState.RUNNING]
         longest_s = max((part.age_ns / S for part in down), default=0.0)
-        evidence = tuple(f"{part.name} {part.state}: {part.reason}" for part in down[:TOLD])
+        evidence = tuple(f"{part.name} {part.state}: {part.reason}" for part in down[:MAX_NAMED])
         value = None if host in silent else longest_s
         found.append(Observation("agent_part_down_s", host, value, evidence))
     return found

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from syntony.controller.known_names import known_names
-from syntony.controller.questions import Requested, order
+from syntony.controller.questions import RequestContext, order
 from syntony.errors import StateError
 from syntony.wire.access_tokens import (
     AccessRevoked,
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 @order(SwitchCommand)
 async def throw_switch(
-    requested: Requested, command: SwitchCommand, issuer: Issuer
+    context: RequestContext, command: SwitchCommand, issuer: Issuer
 ) -> FailoverStatus:
-    traffic, sessions = requested.services.traffic, requested.services.sessions
+    traffic, sessions = context.services.traffic, context.services.sessions
     switch, row, unrecorded = await asyncio.to_thread(
-        traffic.throw, command, issuer, requested.now_ns
+        traffic.throw, command, issuer, context.now_ns
     )
-    requested.services.put_local(row)
+    context.services.put_local(row)
     for session in sessions.values():
         session.outbox.put(switch)
     if unrecorded is not None:
@@ -47,33 +47,33 @@ async def throw_switch(
 
 
 @order(PlacementCommand)
-async def set_mode(requested: Requested, command: PlacementCommand, issuer: Issuer) -> Traffic:
-    placement = requested.services.placement
-    row = await asyncio.to_thread(placement.command, command, issuer, requested.now_ns)
-    requested.services.put_local(row)
+async def set_mode(context: RequestContext, command: PlacementCommand, issuer: Issuer) -> Traffic:
+    placement = context.services.placement
+    row = await asyncio.to_thread(placement.command, command, issuer, context.now_ns)
+    context.services.put_local(row)
     return placement.traffic(TrafficQuery(), time.monotonic_ns())
 
 
 @order(IncidentAction)
 async def act_on_incident(
-    requested: Requested, action: IncidentAction, issuer: Issuer
+    context: RequestContext, action: IncidentAction, issuer: Issuer
 ) -> IncidentsReply:
-    return await asyncio.to_thread(requested.services.alerts.act, action, issuer, requested.now_ns)
+    return await asyncio.to_thread(context.services.alerts.act, action, issuer, context.now_ns)
 
 
 @order(SilenceAction)
-async def silence(requested: Requested, action: SilenceAction, issuer: Issuer) -> IncidentsReply:
-    known = await known_names(requested.services)
+async def silence(context: RequestContext, action: SilenceAction, issuer: Issuer) -> IncidentsReply:
+    known = await known_names(context.services)
     return await asyncio.to_thread(
-        requested.services.alerts.silence, action, issuer, requested.now_ns, known
+        context.services.alerts.silence, action, issuer, context.now_ns, known
     )
 
 
 @order(AuditCommand)
-async def audit(requested: Requested, command: AuditCommand, issuer: Issuer) -> AuditStarted:
-    sessions = requested.services.sessions
+async def audit(context: RequestContext, command: AuditCommand, issuer: Issuer) -> AuditStarted:
+    sessions = context.services.sessions
     started, sent = await asyncio.to_thread(
-        requested.services.audits.start, command, issuer, frozenset(sessions), requested.now_ns
+        context.services.audits.start, command, issuer, frozenset(sessions), context.now_ns
     )
     for each in sent:
         session = sessions.get(each.host)
@@ -83,37 +83,39 @@ async def audit(requested: Requested, command: AuditCommand, issuer: Issuer) -> 
 
 
 @order(RotateKeys)
-async def rotate_keys(requested: Requested, command: RotateKeys, issuer: Issuer) -> KeysStatus:
-    return await requested.services.keys.rotate(command, issuer)
+async def rotate_keys(context: RequestContext, command: RotateKeys, issuer: Issuer) -> KeysStatus:
+    return await context.services.keys.rotate(command, issuer)
 
 
 @order(TakeoverCommand)
-async def take_over(requested: Requested, command: TakeoverCommand, issuer: Issuer) -> EpochRaised:
-    return await requested.services.leadership.take_over(command, issuer, requested.now_ns)
+async def take_over(
+    context: RequestContext, command: TakeoverCommand, issuer: Issuer
+) -> EpochRaised:
+    return await context.services.leadership.take_over(command, issuer, context.now_ns)
 
 
 @order(TokenCommand)
-async def make_token(requested: Requested, command: TokenCommand, issuer: Issuer) -> TokenMade:
-    enrolment = requested.services.membership.enrolment
-    return await asyncio.to_thread(enrolment.make_token, command, issuer, requested.now_ns)
+async def make_token(context: RequestContext, command: TokenCommand, issuer: Issuer) -> TokenMade:
+    enrolment = context.services.membership.enrolment
+    return await asyncio.to_thread(enrolment.make_token, command, issuer, context.now_ns)
 
 
 @order(RevokeCommand)
-async def revoke(requested: Requested, command: RevokeCommand, issuer: Issuer) -> Revoked:
-    return await requested.services.membership.revoke(command, issuer, requested.now_ns)
+async def revoke(context: RequestContext, command: RevokeCommand, issuer: Issuer) -> Revoked:
+    return await context.services.membership.revoke(command, issuer, context.now_ns)
 
 
 @order(AccessTokenCommand)
 async def make_access_token(
-    requested: Requested, command: AccessTokenCommand, issuer: Issuer
+    context: RequestContext, command: AccessTokenCommand, issuer: Issuer
 ) -> AccessTokenMade:
-    access = requested.services.access
-    return await asyncio.to_thread(access.make, command, issuer, requested.now_ns)
+    access = context.services.access
+    return await asyncio.to_thread(access.make, command, issuer, context.now_ns)
 
 
 @order(RevokeAccessCommand)
 async def revoke_access(
-    requested: Requested, command: RevokeAccessCommand, issuer: Issuer
+    context: RequestContext, command: RevokeAccessCommand, issuer: Issuer
 ) -> AccessRevoked:
-    access = requested.services.access
-    return await asyncio.to_thread(access.revoke, command, issuer, requested.now_ns)
+    access = context.services.access
+    return await asyncio.to_thread(access.revoke, command, issuer, context.now_ns)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from syntony.controller.batches import BatchPiece
 from syntony.controller.config import PacingConfig, PlacementMode
 from syntony.controller.flow_table import FlowTable, capacities
-from syntony.controller.path_log import PathLog
+from syntony.controller.path_event_rows import PathEventRows
 from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
 from syntony.model import S
@@ -34,7 +34,7 @@ STALE_NS = 3 * S
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SenderRate:
     sending: Sending
     host: str
     view: FlowView
@@ -62,7 +62,7 @@ class PacingService:
         self._elephants: set[str] = set()
         self._reported: dict[str, tuple[int, Paces]] = {}
         """Host → when it was sent which rates."""
-        self._log = PathLog()
+        self._log = PathEventRows()
         self._known: frozenset[str] = frozenset()
         """Links that are congested according to the log."""
         self.links: Mapping[str, float] = {}
@@ -112,7 +112,7 @@ class PacingService:
         self.links = dict(self._pacer.links)
         return self._orders(rates, seen, now_ns), rows
 
-    def _seen(self, reports: Mapping[str, FlowsReport], now_ns: int) -> list[_Seen]:
+    def _seen(self, reports: Mapping[str, FlowsReport], now_ns: int) -> list[_SenderRate]:
         """The rate of every end of every connection, if it is or ever was large."""
         found = []
         for host, report in reports.items():
@@ -135,12 +135,12 @@ class PacingService:
                     priority=priority,
                     weight=weight,
                 )
-                found.append(_Seen(sending, host, view))
+                found.append(_SenderRate(sending, host, view))
         self._elephants = {each.sending.flow_id for each in found}
         return found
 
     def _orders(
-        self, rates: Mapping[str, int], seen: Sequence[_Seen], now_ns: int
+        self, rates: Mapping[str, int], seen: Sequence[_SenderRate], now_ns: int
     ) -> dict[str, Paces]:
         by_host: defaultdict[str, list[Pace]] = defaultdict(list)
         for each in seen:
@@ -163,7 +163,7 @@ class PacingService:
     def _rows(
         self,
         crowded: frozenset[str],
-        seen: Sequence[_Seen],
+        seen: Sequence[_SenderRate],
         queues: Mapping[str, LinkQueue],
         now_ns: int,
     ) -> list[BatchPiece]:

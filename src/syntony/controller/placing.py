@@ -20,7 +20,7 @@ from syntony.controller.batches import BatchPiece
 from syntony.controller.config import PlacementConfig, PlacementMode
 from syntony.controller.flow_delays import PathDelays
 from syntony.controller.flow_table import FlowEntry, FlowTable, capacities
-from syntony.controller.path_log import PathLog
+from syntony.controller.path_event_rows import PathEventRows
 from syntony.fabric.book import Way
 from syntony.fabric.graph import Topology
 from syntony.model import S
@@ -39,7 +39,7 @@ REMEMBERED = 1_000
 """Moves that can be queried."""
 PORT_REST_NS = 120 * S
 """A source port is not reused for this long: twice TIME_WAIT."""
-TOLD_HELPED = 64
+MAX_HELPED = 64
 """Ids repeated to an agent, in case a message was overtaken."""
 ENDED = "the flow has ended"
 _RESULTS = {
@@ -79,7 +79,7 @@ class _Record:
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Step:
     now_ns: int
     rows: dict[str, FlowEntry]
     orders: dict[str, list[WireMove]] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class PlacementService:
         self._helped: dict[str, deque[str]] = {}
         self._rest: dict[tuple[str, str, int], int] = {}
         """(src, dst, source port) → until when it is not used."""
-        self._log = PathLog()
+        self._log = PathEventRows()
         self.counts: Counter[str] = Counter()
         """Actions on flows, and their results; see `placement_moves_total`."""
         self._epoch = secrets.token_hex(4)
@@ -192,12 +192,12 @@ class PlacementService:
         self.table.nics(nics)
         self.table.forget(now_ns)
         self.rows = self.table.rows(reports)
-        turn = _Turn(now_ns, {row.flow_id: row for row in self.rows})
+        turn = _Step(now_ns, {row.flow_id: row for row in self.rows})
         self.deciding = self._may(now_ns, hosts)
         if self.mode is PlacementMode.OFF:
             return Decided({}, [])
         self._mover.update([row.flow for row in self.rows if row.flow is not None])
-        self._hear(turn, reports)
+        self._take_outcomes(turn, reports)
         if self.deciding[0]:
             moves = self._mover.step(self._seen(dead, now_ns), now_ns)
             undone = frozenset(m.flow_id for m in moves if m.cause is MoveCause.UNDO)
@@ -221,7 +221,7 @@ class PlacementService:
             capacities=dict(capacities(self._topology, dead)),
         )
 
-    def _hear(self, turn: _Turn, reports: Mapping[str, FlowsReport]) -> None:
+    def _take_outcomes(self, turn: _Step, reports: Mapping[str, FlowsReport]) -> None:
         """Agents' reports of the results of orders."""
         for report in reports.values():
             for outcome in report.outcomes:
@@ -239,7 +239,7 @@ class PlacementService:
                 if not ok:
                     self._close(turn, record, outcome.result)
 
-    def _verdicts(self, turn: _Turn, undone: frozenset[str]) -> None:
+    def _verdicts(self, turn: _Step, undone: frozenset[str]) -> None:
         """Ended trials; agents keep moves that are not being undone."""
         going = self._mover.on_trial - undone
         for record in list(self._open.values()):
@@ -256,18 +256,18 @@ class PlacementService:
                 self._close(
                     turn, record, _RESULTS[self._mover.judged.get(flow, TrialResult.UNKNOWN)]
                 )
-                self._helped.setdefault(record.host, deque(maxlen=TOLD_HELPED)).append(
+                self._helped.setdefault(record.host, deque(maxlen=MAX_HELPED)).append(
                     record.view.move_id
                 )
                 turn.helped.add(record.host)
 
-    def _close(self, turn: _Turn, record: _Record, result: str) -> None:
+    def _close(self, turn: _Step, record: _Record, result: str) -> None:
         record.view = msgspec.structs.replace(record.view, result=result)
         self.counts[_COUNTED.get(result, "failed")] += 1
         self._open.pop(record.view.move_id, None)
         turn.pieces.append(self._row(record.view, turn.now_ns, "move-end"))
 
-    def _order(self, turn: _Turn, move: FlowMove) -> None:
+    def _order(self, turn: _Step, move: FlowMove) -> None:
         """Send it to the agent, if that is allowed and a port leads there; otherwise it has
         failed."""
         row = turn.rows[move.flow_id]
@@ -343,7 +343,7 @@ class PlacementService:
             result=view.result,
         )
 
-    def _decided(self, turn: _Turn) -> Decided:
+    def _decided(self, turn: _Step) -> Decided:
         orders = {
             host: Moves(
                 moves=tuple(turn.orders.get(host, ())),

@@ -31,7 +31,7 @@ DELAY, ABSENT = "planes_delay", "plane_absent"
 METRICS = frozenset({VERBS_LOSS, UDP_LOSS, DELAY, ABSENT})
 
 
-class PlanesSeen(NamedTuple):
+class PlaneComparison(NamedTuple):
     """Result of one evaluation."""
 
     compared: frozenset[Place]
@@ -57,7 +57,7 @@ class PlaneWatch:
         self._since: dict[Place, int] = {}
         """Pairs that the plan has over both planes → since when, fleet time."""
 
-    def look(self, last_ns: int) -> PlanesSeen:
+    def look(self, last_ns: int) -> PlaneComparison:
         """Compare the planes until `last_ns` (fleet time). Raises `StoreError`."""
         mesh = self._fleet.mesh
         flows = {
@@ -68,13 +68,13 @@ class PlaneWatch:
         self._since = {place: self._since.get(place, last_ns) for place in flows}
         without = without_rdma((str(ref), nic.rail, nic.rdma) for ref, nic in mesh.nics.items())
         if not flows:
-            return PlanesSeen(frozenset(), (), (), without, {})
+            return PlaneComparison(frozenset(), (), (), without, {})
         window, latency = (last_ns - WINDOW_NS, last_ns), self._store.latency
         verbs = latency.classes(Plane.VERBS, *window)
         udp = latency.classes(Plane.UDP, *window)
         lasting = [place for place, since_ns in self._since.items() if since_ns <= window[0]]
         both = (place for place in verbs if place in udp or (*place[:2], 0) in udp)
-        return PlanesSeen(
+        return PlaneComparison(
             compared=frozenset(both),
             differ=disagreements(udp, verbs),
             absent=absences(lasting, udp, verbs),
@@ -83,7 +83,7 @@ class PlaneWatch:
         )
 
 
-def observations(seen: PlanesSeen, silent: Collection[str] = frozenset()) -> list[Observation]:
+def observations(seen: PlaneComparison, silent: Collection[str] = frozenset()) -> list[Observation]:
     """For each metric, the NIC that its pairs share, else pairs; for a class that is slow
     everywhere, the class.
 
@@ -141,7 +141,7 @@ def _delay(each: Disagreement) -> str:
     return f"{verbs} over verbs, {udp} over UDP: {by} {way} than {usual} beyond UDP, which is usual"
 
 
-def _of(place: Place, seen: PlanesSeen) -> str:
+def _of(place: Place, seen: PlaneComparison) -> str:
     back = (place[1], place[0], place[2])
     return seen.names.get(place) or seen.names.get(back) or f"class {place[2]}"
 

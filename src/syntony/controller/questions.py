@@ -49,7 +49,7 @@ class Runs(enum.Enum):
     """A coroutine on the event loop, one at a time; never aborted half-done."""
 
 
-class Requested(NamedTuple):
+class RequestContext(NamedTuple):
     """One request being carried out."""
 
     services: Services
@@ -80,7 +80,7 @@ class Question(NamedTuple):
     request: type[Query[Any]]
     roles: frozenset[Role]
     runs: Runs
-    handler: Callable[[Requested, Any], Any]
+    handler: Callable[[RequestContext, Any], Any]
     budget_ns: int
     longest_ns: int
     """Maximum of its ``window_ns``; 0: it has none."""
@@ -112,7 +112,7 @@ def question(
     longest_ns: int = 0,
     most: int = 0,
     shared: bool = False,
-) -> Callable[[Callable[[Requested, Any], A]], Callable[[Requested, Any], A]]:
+) -> Callable[[Callable[[RequestContext, Any], A]], Callable[[RequestContext, Any], A]]:
     """Register the handler of a request without effects on others.
 
     Args:
@@ -121,10 +121,10 @@ def question(
         runs: where the handler runs.
         longest_ns: maximum of its ``window_ns``.
         most: maximum of its ``limit``.
-        shared: the handler needs only the store (`services.StoreAlone`).
+        shared: the handler needs only the store (`services.StoreOnly`).
     """
 
-    def register(handler: Callable[[Requested, Any], A]) -> Callable[[Requested, Any], A]:
+    def register(handler: Callable[[RequestContext, Any], A]) -> Callable[[RequestContext, Any], A]:
         budget_ns = STORE_BUDGET_NS if runs is Runs.STORE else BUDGET_NS
         QUESTIONS[request] = Question(
             request, roles, runs, handler, budget_ns, longest_ns, most, shared
@@ -134,16 +134,16 @@ def question(
     return register
 
 
-Carry = Callable[["Requested", Any, "Issuer"], "Coroutine[Any, Any, A]"]
+Carry = Callable[["RequestContext", Any, "Issuer"], "Coroutine[Any, Any, A]"]
 
 
 def order(request: type[Query[A]]) -> Callable[[Carry[A]], Carry[A]]:
     """Register the handler of an order of operators, which changes something: one at a time."""
 
     def register(handler: Carry[A]) -> Carry[A]:
-        async def carry_out(requested: Requested, query: Any) -> A:
-            issuer = requested.who.issuer(query.by)
-            return await handler(requested, query, issuer)
+        async def carry_out(context: RequestContext, query: Any) -> A:
+            issuer = context.who.issuer(query.by)
+            return await handler(context, query, issuer)
 
         QUESTIONS[request] = Question(request, ORDER, Runs.ORDERED, carry_out, 0, 0, 0)
         return handler

@@ -90,7 +90,7 @@ class QueuePairService:
 
     def answer(self, query: QueuePairsQuery, now_ns: int) -> QueuePairs:
         """Current state; `now_ns` is fleet time."""
-        wanted = {
+        reports = {
             host: report
             for host, report in sorted(self._reports.items())
             if query.host in {"", host} and report.at_ns > now_ns - FRESH_NS
@@ -99,16 +99,16 @@ class QueuePairService:
             now_ns=now_ns,
             queue_pairs=tuple(
                 self._view(host, each, now_ns)
-                for host, report in wanted.items()
+                for host, report in reports.items()
                 for each in report.queue_pairs
                 if query.job in {"", each.job}
             ),
             mismatches=self._delays.mismatches,
-            left_out={host: report.left_out for host, report in wanted.items() if report.left_out},
+            left_out={host: report.left_out for host, report in reports.items() if report.left_out},
             malformed={
-                host: report.malformed for host, report in wanted.items() if report.malformed
+                host: report.malformed for host, report in reports.items() if report.malformed
             },
-            refused={host: report.refused for host, report in wanted.items() if report.refused},
+            refused={host: report.refused for host, report in reports.items() if report.refused},
         )
 
     def _view(self, host: str, figures: QueuePairFigures, now_ns: int) -> QueuePairView:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from syntony.alerts.incidents import IncidentChange
 from syntony.controller.batches import BatchPiece
 from syntony.controller.config import AlertSettings
-from syntony.controller.incidents import IncidentService, Slas
+from syntony.controller.incidents import IncidentService, LatencyInputs
 from syntony.controller.locating import LocateLoop
 from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
@@ -26,13 +26,13 @@ from syntony.wire.arrow import arrow_schema
 from syntony.wire.tables import AGENT, CLOCK, HEARD, JOB_FLOW, PROBE, Table
 
 if TYPE_CHECKING:
-    from syntony.store import PathRow, Store
+    from syntony.store import Store, TracedPathRow
 
 CHUNK_S = 60
 """Interval of rows that is read at once: 13 million rows of a fleet of 10,000 NICs."""
 SETTLED_S = 2
 """A leader evaluates a second this long after its end (`controller.settled`)."""
-JUDGE_S = 2
+EVALUATION_S = 2
 """Interval of evaluations without news, as `server.JUDGE_INTERVAL_NS`."""
 PATHS_BACK_S = 600
 """As `locating.PATHS_BACK_NS`."""
@@ -60,12 +60,12 @@ class ReplayedEvent(NamedTuple):
 class _Paths:
     """The part of a store that `LocateLoop` reads: learnt paths, none before they were learnt."""
 
-    def __init__(self, rows: Iterable[PathRow]) -> None:
+    def __init__(self, rows: Iterable[TracedPathRow]) -> None:
         self.rows = sorted(rows, key=lambda row: row.ts_ns)
         self.fabric = self
         self.now_ns = 0
 
-    def learnt_paths(self, first_ns: int, last_ns: int) -> list[PathRow]:
+    def learnt_paths(self, first_ns: int, last_ns: int) -> list[TracedPathRow]:
         """As `store.fabric.FabricRows`."""
         begin, end = (
             bisect_left(self.rows, at_ns, key=lambda row: row.ts_ns)
@@ -100,9 +100,9 @@ class Replay:
         self._alerts = IncidentService(AlertSettings(rules=rules), state, store)
         self._ports: dict[tuple[str, str], int] = {}
         self._learnt = {(row.src, row.dst): row.dport for row in self._paths.rows}
-        self._told_ns: dict[str, int] = {}
+        self._reported_ns: dict[str, int] = {}
         """Host → when its agent last reported."""
-        self._told: dict[int, set[str]] = {}
+        self._reports: dict[int, set[str]] = {}
         self._lines: dict[str, Timeline] = {}
         self._used: dict[tuple[str, str, str], int] = {}
         self._flows: dict[int, list[QueueFlow]] = {}
@@ -118,8 +118,8 @@ class Replay:
             now_ns = self._paths.now_ns = (second + 1) * S
             self._locating.step(now_ns + SETTLED_S * S, second, self._ports)
             events = self._compare(now_ns)
-            self._told_ns |= dict.fromkeys(self._told.pop(second, ()), now_ns)
-            if events or second % JUDGE_S == 0:
+            self._reported_ns |= dict.fromkeys(self._reports.pop(second, ()), now_ns)
+            if events or second % EVALUATION_S == 0:
                 events += [_event(change) for change in self._evaluate(now_ns)]
             yield now_ns, events
 
@@ -133,7 +133,7 @@ class Replay:
             if (piece := _piece(table, rows)) is not None:
                 self._locating.rows.put([piece])
         for ts_ns, host in _rows(self._store.rows(AGENT, *window, columns=("ts_ns", "host"))):
-            self._told.setdefault(ts_ns // S, set()).add(host)
+            self._reports.setdefault(ts_ns // S, set()).add(host)
         for row in _rows(self._store.rows(CLOCK, *window)):
             line = _timeline(dict(zip([column.name for column in CLOCK.columns], row, strict=True)))
             self._lines[line.node] = line
@@ -179,7 +179,7 @@ class Replay:
             if second - at < USED_S:
                 jobs.setdefault(job, set()).add((src, dst))
         queues = locating.queues
-        slas = Slas(
+        slas = LatencyInputs(
             None,
             None if queues is None else with_flows(queues, flows),
             {pair: each.components for pair, each in locating.crossings().items()},
@@ -187,11 +187,11 @@ class Replay:
         )
         return self._alerts.evaluate(
             now_ns,
-            {host: now_ns - at_ns for host, at_ns in self._told_ns.items()},
+            {host: now_ns - at_ns for host, at_ns in self._reported_ns.items()},
             tuple(self._lines.values()),
             locating.answer.findings,
             slas,
-            fabric=locating.changes.standing,
+            fabric=locating.changes.status,
             homes=locating.homes(),
             answering=locating.answering,
         )

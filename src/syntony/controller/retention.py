@@ -28,7 +28,7 @@ def keep(store: Store, fleet_now_ns: int) -> None:
 def sum_up_minutes(store: Store, fleet_now_ns: int) -> None:
     """Aggregate completed minutes of the current hour; a failure is retried."""
     try:
-        store.minutes.follow(fleet_now_ns)
+        store.minutes.sum_up_recent(fleet_now_ns)
     except StoreError as error:
         _log.error("minutes not aggregated reason=%s", error)
 
@@ -36,6 +36,6 @@ def sum_up_minutes(store: Store, fleet_now_ns: int) -> None:
 def learn_minutes(store: Store, fleet_now_ns: int) -> None:
     """For a gateway: read what a leader has aggregated; a failure is retried."""
     try:
-        store.minutes.learn(fleet_now_ns)
+        store.minutes.read_summed(fleet_now_ns)
     except StoreError as error:
         _log.error("aggregated minutes unknown reason=%s", error)

@@ -14,14 +14,15 @@ from syntony.controller.agent_hub import AgentHub
 from syntony.controller.api_hub import ApiHub, OpenApi
 from syntony.controller.audits import AuditRuns
 from syntony.controller.batches import BatchPiece
+from syntony.controller.complete_seconds import last_complete
 from syntony.controller.config import ControllerConfig
 from syntony.controller.dispatch import Dispatcher, Instant
-from syntony.controller.doors import Doors
+from syntony.controller.enrolment_service import ENFORCE_INTERVAL_NS, EnrolmentService
 from syntony.controller.fleet import AddressOwners, Fleet, Planner
 from syntony.controller.fleet_time import FleetTime
 from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.gateways import Gateways
-from syntony.controller.greeting import prefixes
+from syntony.controller.hello_check import prefixes
 from syntony.controller.import_files import open_state
 from syntony.controller.incident_evaluation import IncidentEvaluation
 from syntony.controller.incidents import IncidentService
@@ -29,15 +30,15 @@ from syntony.controller.ingest import BatchOutcome, Ingest
 from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.job_takeovers import LostRanks
+from syntony.controller.last_reports import TICK_NS, LastReports
 from syntony.controller.leadership import Leadership
 from syntony.controller.lease import CHECK_NS, LeaseWatch
-from syntony.controller.listening import TICK_NS, Listening
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops
-from syntony.controller.membership import ENFORCE_INTERVAL_NS, Membership
 from syntony.controller.metrics import Exporter
 from syntony.controller.placement import Placement
 from syntony.controller.placement_steps import PlacementSteps
+from syntony.controller.ports import ControllerPorts
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
 from syntony.controller.relayed_rows import RelayedBatches
@@ -46,7 +47,6 @@ from syntony.controller.segments import SegmentService
 from syntony.controller.service import FleetService
 from syntony.controller.services import Services
 from syntony.controller.sessions import AgentSession
-from syntony.controller.settled import last_settled
 from syntony.controller.sla import SlaService
 from syntony.controller.solve import Solved, SolveLoop, Solver
 from syntony.controller.stored_rows import StoredRows
@@ -134,16 +134,16 @@ class Controller:
         self._slas = SlaService(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
         self._traffic = TrafficService(self._state)
-        self._listening = Listening(time.monotonic_ns())
+        self._last_reports = LastReports(time.monotonic_ns())
         put_local = self._ingest.put_local
         self._queue_pairs = QueuePairService(self._fleet_now, put_local)
         self._sessions: dict[str, AgentSession] = {}
-        self._membership = Membership(config, self._state, self._sessions, self._fleet)
+        self._membership = EnrolmentService(config, self._state, self._sessions, self._fleet)
         self._leadership = Leadership(self._state)
         enrolment = self._membership.enrolment
         self._gateways = Gateways(
             GatewayRoster(self._state),
-            self._listening,
+            self._last_reports,
             self._leadership.follow,
             self._stored_by_gateway,
             lambda: enrolment.revocations,
@@ -151,7 +151,7 @@ class Controller:
         self._evaluation = IncidentEvaluation(
             alerts=self._alerts,
             fleet=self._fleet,
-            listening=self._listening,
+            last_reports=self._last_reports,
             solving=self._solving,
             locating=self._locating,
             slas=self._slas,
@@ -207,7 +207,7 @@ class Controller:
             services=self._services,
             sessions=self._sessions,
             ingest=self._ingest,
-            listening=self._listening,
+            last_reports=self._last_reports,
             job_flows=self._job_flows,
             segments=self._segments,
             dispatcher=self._dispatcher,
@@ -229,21 +229,26 @@ class Controller:
         """
         certificate, joining = self._membership.open(self._now)
         service = FleetService(self.hub, prefixes(self._config.nic_prefixes))
-        doors = Doors(self._config, service, certificate, joining)
-        self.port = doors.port
+        ports = ControllerPorts(self._config, service, certificate, joining)
+        self.port = ports.port
         exporter = Exporter(
-            self._services, self._listening, self._ingest, self._rows, self._loops, self._fleet_now
+            self._services,
+            self._last_reports,
+            self._ingest,
+            self._rows,
+            self._loops,
+            self._fleet_now,
         )
         await self.begin(certificate.name)
-        await doors.open(exporter, self._open_api, self._hub())
-        self.hub.served_api = doors.api
+        await ports.open(exporter, self._open_api, self._hub())
+        self.hub.served_api = ports.api
         _log.info("controller up listen=%s port=%d", self._config.listen, self.port)
         if ready is not None:
             ready()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         try:
-            await self.work(doors.close)
+            await self.work(ports.close)
         finally:
             _log.info("controller down")
 
@@ -379,13 +384,13 @@ class Controller:
         )
         for host, clocks in self._fleet.mesh.clocks.items():
             if (session := self._sessions.get(host)) is not None:
-                session.tell(solved, clocks, now_ns)
+                session.send_timelines(solved, clocks, now_ns)
 
     async def _locate(self) -> None:
         fleet_now_ns = self._fleet_now()
         if fleet_now_ns is None:
             return
-        last = last_settled(self._rows.probed, fleet_now_ns, self._hold_ns)
+        last = last_complete(self._rows.probed, fleet_now_ns, self._hold_ns)
         if not self._locating.due(last):
             return
         try:
@@ -397,7 +402,7 @@ class Controller:
             return
         for piece in pieces:
             self._ingest.put_local(piece)
-        await self._evaluation.news()
+        await self._evaluation.findings_changed()
 
     def _send(self, host: str, message: ControllerMessage) -> None:
         if (session := self._sessions.get(host)) is not None:
@@ -454,7 +459,7 @@ class Controller:
     async def _tell_gateways(self) -> None:
         enrolment = self._membership.enrolment
         access = self._services.access.live()
-        self._gateways.tell(self._fleet_now(), enrolment.refusal, enrolment.removed, access)
+        self._gateways.send_state(self._fleet_now(), enrolment.refusal, enrolment.removed, access)
         try:
             await asyncio.to_thread(self._gateways.roster.keep)
         except StateError as error:

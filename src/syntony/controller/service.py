@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from syntony.controller.access import Caller, caller, presented
 from syntony.controller.dispatch import decode_query
-from syntony.controller.greeting import IpNetwork, RefusedError, believable, greet
+from syntony.controller.hello_check import IpNetwork, RefusedError, check_hello, plausible_parts
 from syntony.controller.listen import first_message
 from syntony.controller.sessions import AgentSession, Opening
 from syntony.errors import DeniedError, SyntonyError, UsageError, WireError
@@ -162,7 +162,7 @@ class FleetService:
             who = identify()
             first = await _first(requests)
             self._hub.admit(who)  # now: it may have been revoked since the stream was opened
-            hello, faults = greet(
+            hello, faults = check_hello(
                 None if first is None else decode_agent(first), who, self._prefixes
             )
             self._hub.check(hello)
@@ -223,7 +223,7 @@ class FleetService:
         elif isinstance(message, OfFlows):
             self._hub.flows(session, message)
         elif isinstance(message, PartsReport):
-            self._hub.parts(session, believable(message))
+            self._hub.parts(session, plausible_parts(message))
         elif isinstance(message, KeysHeld):
             self._hub.keys_held(session, message)
         elif isinstance(message, Unknown):
@@ -271,12 +271,12 @@ class FleetService:
         async for page in self._answer(relayed.query, lambda: who):
             yield page
 
-    async def _of_api(self, asked: ApiRequest | EventsAfter, via: str) -> list[bytes]:
+    async def _of_api(self, request: ApiRequest | EventsAfter, via: str) -> list[bytes]:
         """Raises `SyntonyError`: there is no API here."""
         api = self._hub.api()
-        if isinstance(asked, ApiRequest):
-            return await api.relayed(asked, via)
-        return await api.events_after(asked.last_id)
+        if isinstance(request, ApiRequest):
+            return await api.relayed(request, via)
+        return await api.events_after(request.last_id)
 
     async def _answer(self, data: bytes, identify: Callable[[], Caller]) -> AsyncIterator[bytes]:
         try:

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from syntony.controller.access_tokens import AccessControl
     from syntony.controller.audits import AuditRuns
     from syntony.controller.batches import BatchPiece
+    from syntony.controller.enrolment_service import EnrolmentService
     from syntony.controller.fleet import Fleet
     from syntony.controller.gateways import Gateways
     from syntony.controller.incidents import IncidentService
     from syntony.controller.job_diagnosis import JobDiagnosis
     from syntony.controller.leadership import Leadership
     from syntony.controller.locating import LocateLoop
-    from syntony.controller.membership import Membership
     from syntony.controller.placement import Placement
     from syntony.controller.probe_keys import ProbeKeyDistribution
     from syntony.controller.queue_pairs import QueuePairService
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from syntony.store import Store
 
 
-class StoreAlone(NamedTuple):
+class StoreOnly(NamedTuple):
     """The part of `Services` that a gateway has: enough for `shared` questions."""
 
     store: Store
@@ -50,7 +50,7 @@ class Services(NamedTuple):
     jobs: JobDiagnosis
     audits: AuditRuns
     keys: ProbeKeyDistribution
-    membership: Membership
+    membership: EnrolmentService
     access: AccessControl
     leadership: Leadership
     gateways: Gateways

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import NamedTuple
 
-from syntony.controller.greeting import RefusedError
+from syntony.controller.hello_check import RefusedError
 from syntony.controller.ingest import RowStream
 from syntony.controller.solve import Solved
 from syntony.model import MS
@@ -25,7 +25,7 @@ from syntony.wire.x509 import Certificate
 
 _log = logging.getLogger(__name__)
 
-TELL_NS = 1_500 * MS
+SEND_INTERVAL_NS = 1_500 * MS
 """Timelines with hardly any news are not sent sooner: this is every other solve, as often as agents
 report their clocks. A message costs the controller more than its contents."""
 END_GRACE_S = 2.0
@@ -151,7 +151,7 @@ class AgentSession:
         self.outbox = NewestMessages(patient=hello.reads_stored and not hello.backlog)
         self._clocks: frozenset[str] = frozenset()
         """Clocks whose timelines were sent last."""
-        self._told_ns = 0
+        self._sent_ns = 0
 
     def check_newest(self, hello: Hello) -> None:
         """Raises `RefusedError`: this connection was dialled before the current one, for example if
@@ -164,13 +164,13 @@ class AgentSession:
                 f"its later connection {attempt} is attached"
             )
 
-    def tell(self, solved: Solved, clocks: frozenset[str], now_ns: int) -> None:
+    def send_timelines(self, solved: Solved, clocks: frozenset[str], now_ns: int) -> None:
         """Send the solve's result for these clocks, if it is urgent or some time has passed."""
-        late = now_ns - self._told_ns >= TELL_NS or clocks != self._clocks
+        late = now_ns - self._sent_ns >= SEND_INTERVAL_NS or clocks != self._clocks
         if late or solved.is_urgent(clocks):
             timelines = solved.of(clocks)
             if timelines.timelines:
-                self._clocks, self._told_ns = clocks, now_ns
+                self._clocks, self._sent_ns = clocks, now_ns
                 self.outbox.put(timelines)
 
     def end(self, reason: str) -> None:

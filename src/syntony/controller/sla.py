@@ -9,7 +9,7 @@ from msgspec import structs
 from syntony.config import load_config
 from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
-from syntony.controller.planes import PlanesSeen, PlaneWatch
+from syntony.controller.planes import PlaneComparison, PlaneWatch
 from syntony.errors import UsageError
 from syntony.model import MS, S
 from syntony.model.findings import Queue, QueueFlow
@@ -57,7 +57,7 @@ class SlaService:
         self.terms = check_terms(load_config(path, Terms), path) if path else Terms()
         self.rows: tuple[SlaRow, ...] | None = None
         """Verdicts on all pairs of NICs, from the last `look`; None before the first."""
-        self.planes: PlanesSeen | None = None
+        self.planes: PlaneComparison | None = None
         """Comparison of UDP and verbs, from the last `look`."""
         self._watch = PlaneWatch(store, fleet)
         self._store = store
@@ -90,7 +90,7 @@ class SlaService:
         now = latencies(self._store, grouping, last_ns - window_ns, last_ns, jobs)
         usual = self._usual_of(grouping, last_ns, jobs)
         classes = self._classes() if grouping == "pair" else {}
-        rows = judged(now, usual, classes, self.terms)
+        rows = verdicts(now, usual, classes, self.terms)
         return SlaReport(by=grouping, window_ns=window_ns, rows=rows)
 
     def check(
@@ -116,8 +116,8 @@ class SlaService:
             )
         nics = sorted(f"{host}/{nic.name}" for nic in member.hello.nics)
         status = SlaStatus.OK if member.connected else SlaStatus.BREACH
-        said = "attached" if member.connected else "not attached to the controller"
-        items = [SlaItem(check="agent", subject=host, status=status, detail=said)]
+        detail = "attached" if member.connected else "not attached to the controller"
+        items = [SlaItem(check="agent", subject=host, status=status, detail=detail)]
         items += check_places(self._places(nics))
         rows = self.report("pair", window_ns, fleet_ns, {}).rows
         mine = [row for row in rows if set(row.subject.split("->")) & set(nics)]
@@ -205,7 +205,7 @@ def enough(found: Mapping[str, Latency]) -> dict[str, Latency]:
     return {subject: each for subject, each in found.items() if each.measured >= ENOUGH}
 
 
-def judged(
+def verdicts(
     now: Mapping[str, Latency],
     usual: Mapping[str, Latency],
     classes: Mapping[str, str],

@@ -53,15 +53,15 @@ class StoredRows:
 
     Args:
         readers: called with agents' rows, each batch once.
-        judge: called with probe rows that gateways relay, each batch once; never with no rows.
+        evaluate: called with probe rows that gateways relay, each batch once; never with no rows.
     """
 
     def __init__(
         self,
         readers: Sequence[Callable[[list[BatchPiece]], None]],
-        judge: Callable[[Probed], None],
+        evaluate: Callable[[Probed], None],
     ) -> None:
-        self._readers, self._judge = readers, judge
+        self._readers, self._evaluate = readers, evaluate
         self._known: dict[str, OrderedDict[str, _Numbers]] = {}
         self.probed: dict[str, int] = {}
         """Host → newest instant of its stored probe rows, fleet time."""
@@ -87,7 +87,7 @@ class StoredRows:
             fresh = [each for each in relayed.pieces if (each.host, each.stream, each.seq) in named]
         for read in self._readers:
             read(fresh)
-        probes = self._judge_new(relayed, new)
+        probes = self._evaluate_new(relayed, new)
         # Only after the readers have them: from here on the second counts as complete.
         for piece in fresh:
             if piece.table is PROBE:
@@ -96,13 +96,13 @@ class StoredRows:
             self._has_probed(outcome.host, outcome.newest_ns)
         return [each for each, is_new in zip(relayed.outcomes, new, strict=True) if is_new]
 
-    def _judge_new(self, relayed: RelayedBatches, new: Sequence[bool]) -> list[BatchOutcome]:
+    def _evaluate_new(self, relayed: RelayedBatches, new: Sequence[bool]) -> list[BatchOutcome]:
         """Pass on new probe rows; returns the outcomes of new batches of `probe_1s`."""
         probes: list[BatchOutcome] = []
         for rows, places in relayed.probed:
             fresh = [at for at, place in enumerate(places) if new[place]]
             if fresh:
-                self._judge(rows.chosen(fresh))
+                self._evaluate(rows.chosen(fresh))
             if rows.table == PROBE.name:
                 probes += [relayed.outcomes[places[at]] for at in fresh]
         return probes

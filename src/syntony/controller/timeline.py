@@ -18,7 +18,7 @@ TIMELINE = "fleet timeline"
 """Name of the document of control state."""
 
 
-class KeptTimeline(msgspec.Struct, frozen=True):
+class StoredTimeline(msgspec.Struct, frozen=True):
     """State from which fleet time continues after a restart."""
 
     memory: FleetMemory
@@ -30,7 +30,7 @@ class TimelineKeeper:
     """One per controller, on its event loop."""
 
     def __init__(self, state: ControlState, solving: SolveLoop) -> None:
-        self._document = Document(state, TIMELINE, KeptTimeline)
+        self._document = Document(state, TIMELINE, StoredTimeline)
         self._solving = solving
         self.clocks = 0
         """Number of clocks with timelines when these were last stored."""
@@ -52,6 +52,6 @@ class TimelineKeeper:
             return
         self.clocks = len(self._solving.timelines)
         try:
-            await asyncio.to_thread(self._document.save, KeptTimeline(memory, fleet_ns))
+            await asyncio.to_thread(self._document.save, StoredTimeline(memory, fleet_ns))
         except StateError as error:
             _log.error("fleet timeline not saved reason=%s", error)

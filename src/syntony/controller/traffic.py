@@ -11,7 +11,7 @@ import threading
 from typing import NamedTuple
 
 from syntony.controller.batches import BatchPiece
-from syntony.controller.path_log import PathLog
+from syntony.controller.path_event_rows import PathEventRows
 from syntony.errors import StateError
 from syntony.model import S
 from syntony.model.findings import QueueFlow
@@ -58,7 +58,7 @@ class TrafficService:
     def __init__(self, state: ControlState) -> None:
         self._state = state
         self._reports: dict[str, _Reported] = {}
-        self._log = PathLog()
+        self._log = PathEventRows()
         self._recording = threading.Lock()
         self._unrecorded: tuple[Switch, Issuer, str] | None = None
         """A stop that is in force but not recorded in control state."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from syntony.errors import MissingError, WireError
 from syntony.model import S, format_ns
-from syntony.wire.gpus import MAX_LINE, GpuLook, decode
+from syntony.wire.gpus import MAX_LINE, GpuSnapshot, decode
 
 DEVICES = {"nvidia": Path("/dev/nvidiactl"), "amd": Path("/dev/kfd")}
 """What drivers make where there are GPUs."""
@@ -76,7 +76,7 @@ class GpuProcess:
             os.set_blocking(self._process.stdout.fileno(), False)
         self._buffer, self._due_ns = b"", time.monotonic_ns() + FIRST_LOOK_NS
 
-    def read(self) -> list[GpuLook]:
+    def read(self) -> list[GpuSnapshot]:
         """Readings since the last call.
 
         Raises:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from syntony.errors import MissingError
 from syntony.model import S
-from syntony.wire.gpus import MAX_GPUS, GpuLook, GpuReading, encode
+from syntony.wire.gpus import MAX_GPUS, GpuReading, GpuSnapshot, encode
 
 PERIOD_NS = 2 * S
 """From one look to the next."""
@@ -44,7 +44,7 @@ def main(vendors: list[str]) -> int:
         while found:
             began_ns = time.monotonic_ns()
             readings = [each for one in found for each in one.read()]
-            _write(GpuLook(at_ns=began_ns, gpus=tuple(readings[:MAX_GPUS])))
+            _write(GpuSnapshot(at_ns=began_ns, gpus=tuple(readings[:MAX_GPUS])))
             left_ns = began_ns + PERIOD_NS - time.monotonic_ns()
             found[0].wait(max(left_ns, PERIOD_NS // 4) / S)
     except MissingError as error:
@@ -52,7 +52,7 @@ def main(vendors: list[str]) -> int:
     except BrokenPipeError:
         return 0
     with suppress(BrokenPipeError):
-        _write(GpuLook(reason="; ".join(reasons)[:1_024] or "no GPU to be read"))
+        _write(GpuSnapshot(reason="; ".join(reasons)[:1_024] or "no GPU to be read"))
     return 3
 
 
@@ -65,7 +65,7 @@ def _opened(vendor: str) -> Gpus:
     return made
 
 
-def _write(look: GpuLook) -> None:
+def _write(look: GpuSnapshot) -> None:
     data = encode(look)
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]

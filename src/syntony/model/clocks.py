@@ -1,4 +1,4 @@
-"""What is said about clocks: a pair's measured edge, a node's timeline, a synthetic clock."""
+"""Types of clocks: a pair's measured edge, a node's timeline, a synthetic clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SWING_PPB = 400.0
 
 
 class ClockState(enum.StrEnum):
-    """What a timeline is worth (ClockBound's vocabulary, with holdover made visible)."""
+    """Quality of a timeline (ClockBound's states, with holdover as a separate one)."""
 
     UNKNOWN = "UNKNOWN"
     SYNCHRONIZED = "SYNCHRONIZED"
@@ -49,13 +49,13 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     probes: int
     """Samples used, both directions together."""
     mode: str = ""
-    """How the newest window was used: first, both, forward, reverse, held, rebased, stepped."""
+    """Use of the newest window: first, both, forward, reverse, held, rebased, stepped."""
     paths: int = 0
-    """Paths of the pair that were compared with each other; 0 where there was one."""
+    """Number of the pair's paths that were compared; 0: there is only one."""
     path_spread_ns: float = 0.0
-    """How far the path furthest from the others is from them; 0 where they agree."""
+    """Distance of the most deviating path from the others; 0: they agree."""
     path_correction_ns: float = 0.0
-    """What their disagreement added to `theta_ns`."""
+    """Correction of `theta_ns` by their disagreement."""
     a_epoch: int = 0
     b_epoch: int = 0
     """Epochs of both clocks that all of the window lies in, as the prober knows them; 0: it does
@@ -84,7 +84,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     asymmetry_ns: float = 0.0
     """Bound on the error of unequal path delays that no other path checks (half a round trip)."""
     reason: str = ""
-    """For a person, where the state is not SYNCHRONIZED: why."""
+    """The reason, as text, if the state is not SYNCHRONIZED."""
     epoch: int = 0
     """Names the last step, or change of rate, of this clock; 0: not reported. A measurement of
     another epoch is not valid for this clock."""

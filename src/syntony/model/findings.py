@@ -1,4 +1,4 @@
-"""What is said of a component that is to blame."""
+"""Findings of fault localisation: components at fault, and links at which packets wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One component that loses or delays packets, as one window shows it."""
+    """One component that loses or delays packets in one window."""
 
     component: str
     """``leaf0-1``, ``h3/rail0``, ``leaf0-1->spine0`` (one direction),
@@ -20,27 +20,27 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     loss: float
     """Probability that it loses a packet."""
     delay_ns: float
-    """How much later packets are than before."""
+    """Additional delay of packets."""
     confidence: float
     """Posterior probability of this component; with `probabilities` at most one in all, the rest
     being what chance would explain, or less likely components."""
     window: str
-    """The stretch of time that shows it most clearly."""
+    """The interval that shows it most clearly."""
     explains: float
-    """Lost probes that it accounts for; of a delay, late paths."""
+    """Lost probes that it explains; for a delay, late paths."""
     paths: int
-    """Paths across it that suffered."""
+    """Number of affected paths across it."""
     alternatives: tuple[str, ...]
-    """What else would explain (nearly) the same: twins first, then best first."""
+    """Other explanations that are (nearly) as good: indistinguishable ones first, then the best."""
     probabilities: tuple[float, ...] = ()
     """Posterior probability of each alternative."""
     twins: int = 0
     """The first so many alternatives are named with the component: exactly the same paths cross
     them, or, of a switch, two of its cables together explain the same."""
     one_of: int = 1
-    """Of how many parallel cables of this name one is to blame."""
+    """Number of parallel cables of this name, one of which is at fault."""
     both_ways: bool = False
-    """Whether a group is to blame in both directions."""
+    """Whether a group is at fault in both directions."""
     flows: float = 1.0
     """Share of the paths across it that suffer where a fault hits some flows only, which lose
     `loss` of their packets; 1: all of them suffer."""
@@ -49,7 +49,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     queue: ``all`` where packets wait in bursts, known by what it loses."""
 
     def without_twin(self) -> Finding:
-        """The same when its first twin is ruled out."""
+        """The finding after its first indistinguishable alternative is excluded."""
         return msgspec.structs.replace(
             self,
             confidence=self.confidence + sum(self.probabilities[:1]),
@@ -67,7 +67,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueFlow(msgspec.Struct, frozen=True, kw_only=True):
-    """One way of a job's connection between NICs whose learnt paths cross a queue."""
+    """One direction of a job's connection between NICs whose learnt paths cross a queue."""
 
     job: str
     pair: str
@@ -76,19 +76,19 @@ class QueueFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """A link at which packets wait, second after second or in bursts."""
+    """A link with queueing delay, sustained or in bursts."""
 
     component: str
     delay_ns: float
-    """How long they wait there in nearly every second; some of them, if in bursts."""
+    """Sustained queueing delay; of some packets only, if in bursts."""
     since_ns: int
-    """Fleet time at which it was first seen."""
+    """Fleet time of its first detection."""
     confidence: float
     alternatives: tuple[str, ...]
     suspects: tuple[str, ...] = ()
-    """Where it may be, by name, where the probes cannot tell; else nothing or `component` alone."""
+    """Possible components if probes cannot distinguish them; else empty or `component` alone."""
     bursts: bool = False
-    """Whether only in bursts, which lose packets."""
+    """Whether packets wait only in bursts, which lose some."""
     pairs: tuple[str, ...]
     """Pairs of NICs whose probes wait there: their learnt paths cross it."""
     flows: tuple[QueueFlow, ...] = ()

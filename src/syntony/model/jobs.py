@@ -1,4 +1,4 @@
-"""The name of a job: what its processes on all hosts have in common."""
+"""The name of a job, common to its processes on all hosts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from syntony.errors import UsageError
 
 JOB_VARIABLE = "SYNTONY_JOB"
-"""Environment variable by which a process says to which job it belongs."""
+"""Environment variable with the name of a process's job."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
@@ -18,7 +18,7 @@ _SCHEDULERS = (
     ("LSB_JOBID", "lsf-"),
     ("TORCHELASTIC_RUN_ID", "torch-"),
 )
-"""Variables that are the same in every process of a job, most telling first."""
+"""Variables that are equal in all processes of a job, most specific first."""
 
 
 def job_name(text: str) -> str:
@@ -35,7 +35,7 @@ def job_name(text: str) -> str:
 
 
 def job_from_environment(environ: Mapping[str, str]) -> str | None:
-    """What the scheduler calls the job, made fit for a name; None where there is none.
+    """The scheduler's name of the job, converted to a valid name; None: there is none.
 
     A process that is already part of a job stays part of it. Kubernetes names the pods of an
     indexed Job after it, ``NAME-INDEX``, and sets ``JOB_COMPLETION_INDEX``.
@@ -57,7 +57,7 @@ def job_from_environment(environ: Mapping[str, str]) -> str | None:
 
 
 def fresh_job(program: str, token: str) -> str:
-    """A readable name for a job that no scheduler named: its program and something unlikely."""
+    """A name for a job without a scheduler's name: its program and a random suffix."""
     return f"{_fit(program)[:40] or 'job'}-{token}"
 
 

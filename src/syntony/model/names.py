@@ -1,4 +1,4 @@
-"""Identifiers as people write them: ``h3`` is a host, ``h3/rail0`` one of its NICs."""
+"""Names of hosts and NICs: ``h3`` is a host, ``h3/rail0`` one of its NICs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NicRef(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> NicRef:
-        """``"h3/rail0"`` to its parts.
+        """Parse ``"h3/rail0"``.
 
         Raises:
             UsageError: it is not of that form.
@@ -41,13 +41,13 @@ def device_clock(nic: NicRef) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether `text` can name a host, a NIC, a switch or a lab."""
+    """Whether `text` is a valid name of a host, a NIC, a switch or a lab."""
     return _NAME.fullmatch(text) is not None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'h3'?``, to end the error about an unknown name with; empty: nothing known
-    is like it."""
+    """``; did you mean 'h3'?`` for an error about an unknown name; empty: no known name is
+    similar."""
     import difflib  # costs every command milliseconds at its start
 
     near = difflib.get_close_matches(name, sorted(known), n=1)
@@ -55,7 +55,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nic_number(ref: NicRef) -> int:
-    """The number by which a NIC goes in probe packets unless another NIC already has it.
+    """The number of a NIC in probe packets, unless another NIC already has it.
 
     Depends on the name alone, so that it survives restarts of agent and controller; never 0.
     """

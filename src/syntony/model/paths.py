@@ -1,4 +1,4 @@
-"""What the machine says of flows, links and paths: the events that traffic control decides on.
+"""Events about flows, links and paths, on which traffic control decides.
 
 Instants are ns of the host's CLOCK_MONOTONIC: what happens within one host, in milliseconds, needs
 no fleet time, and a clock that is being slewed must not look like a stall.
@@ -14,7 +14,7 @@ import msgspec
 
 
 class Ends(Protocol):
-    """Anything that has a flow's two ends: a report of it, an order about it."""
+    """Any object with both ends of a flow: a report, or an order."""
 
     @property
     def local(self) -> str: ...
@@ -60,7 +60,7 @@ class LinkEvent(msgspec.Struct, frozen=True, kw_only=True):
     admin_up: bool
     addresses: tuple[str, ...]
     carrier_down_count: int
-    """The kernel's own count of losses: events may be merged, the counter is the truth."""
+    """The kernel's count of carrier losses; events may be merged, the counter is exact."""
 
 
 class LivenessEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,13 +70,13 @@ class LivenessEvent(msgspec.Struct, frozen=True, kw_only=True):
     flow_id: int
     alive: bool
     since_ns: int
-    """The last instant the path was known to be as it was before: the last reply when it died."""
+    """The last instant in the previous state: of the last reply, if the path died."""
     misses: int
-    """Probes in a row unanswered (dead) or answered (alive)."""
+    """Number of consecutive unanswered (dead) or answered (alive) probes."""
 
 
 class FlowSample(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel says of one TCP connection or subflow now (`tcp_info`)."""
+    """The kernel's state of one TCP connection or subflow (`tcp_info`)."""
 
     at_ns: int
     flow: FourTuple
@@ -85,7 +85,7 @@ class FlowSample(msgspec.Struct, frozen=True, kw_only=True):
     local_id: int = 0
     """MPTCP's id of the subflow's local address; 0: the connection's first."""
     inode: int
-    """Of its socket: which process holds it. 0 for a subflow, whose connection holds it."""
+    """Inode of its socket, to find its process; 0: a subflow, whose connection has the socket."""
     bytes_acked: int
     bytes_received: int
     unacked: int
@@ -94,18 +94,18 @@ class FlowSample(msgspec.Struct, frozen=True, kw_only=True):
     retransmits: int
     """Segments retransmitted since the flow began."""
     backoff: int
-    """Retransmission timeouts in a row, now."""
+    """Number of consecutive retransmission timeouts now."""
     last_ack_ns: int
-    """Since the newest acknowledgement arrived (the kernel counts in ms)."""
+    """Time since the newest acknowledgement (the kernel counts in ms)."""
     rtt_ns: int
     pacing_bps: int
     delivery_bps: int
     busy_ns: int = 0
-    """How long data have been under way or waiting to be, since the flow began (in ticks)."""
+    """Total time with data in flight or waiting to be sent (in ticks)."""
     window_limited_ns: int = -1
-    """… and of that, how long they waited for the peer to open its window; -1: not known."""
+    """Part of that time in which data waited for the peer's window; -1: unknown."""
     dscp: int = -1
-    """Of what this end sends; -1: not known."""
+    """DSCP of packets that this end sends; -1: unknown."""
 
 
 class StallEvent(msgspec.Struct, frozen=True, kw_only=True):

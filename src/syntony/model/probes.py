@@ -1,4 +1,4 @@
-"""What the probe engine says of one probe, as every consumer reads it."""
+"""Records of probes, as the probe engine writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of latency against what it should be."""
+"""Results of comparing latency with objectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about UTC: an anchor's word, and where UTC is on the fleet timeline."""
+"""UTC: readings of anchors, and the offset of UTC from fleet time."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class SecretKind(enum.StrEnum):
     SESSION = "session"
 
 
-class Access(NamedTuple):
+class ApiSecret(NamedTuple):
     """A token or session; see `AccessTokenView` for what the fields mean."""
 
     digest: str
@@ -65,12 +65,12 @@ class AccessTokenStore:
     def __init__(self, state: ControlState) -> None:
         self._state = state
 
-    def load(self) -> dict[str, Access]:
+    def load(self) -> dict[str, ApiSecret]:
         """All of them by digest, including revoked ones. Raises `StateError`."""
         rows = self._state.read(f"SELECT {_COLUMNS} FROM access_token ORDER BY number")
-        return {row[0]: Access(*row) for row in rows}
+        return {row[0]: ApiSecret(*row) for row in rows}
 
-    def add(self, token: Access, *, issuer: Issuer, at_ns: int, comment: str) -> Access:
+    def add(self, token: ApiSecret, *, issuer: Issuer, at_ns: int, comment: str) -> ApiSecret:
         """Store a token, with a new number. One with a known digest is left unchanged.
 
         Args:
@@ -85,13 +85,15 @@ class AccessTokenStore:
                 f"SELECT {_COLUMNS} FROM access_token WHERE digest = ?", (token.digest,)
             ).fetchone()
             if known is not None:
-                return Access(*known)
+                return ApiSecret(*known)
             kept = _insert(database, token)
             change = ("access token", "", f"{kept.number}: {kept.role} {kept.name}", comment)
             log_change(database, at_ns, issuer, change)
         return kept
 
-    def begin_session(self, session: Access, *, issuer: Issuer, at_ns: int, once: bool) -> Access:
+    def begin_session(
+        self, session: ApiSecret, *, issuer: Issuer, at_ns: int, once: bool
+    ) -> ApiSecret:
         """Store a session of the token whose number is its parent.
 
         Args:
@@ -112,8 +114,8 @@ class AccessTokenStore:
             return _keep_session(database, session, issuer, at_ns, "")
 
     def begin_person_session(
-        self, session: Access, *, issuer: Issuer, at_ns: int, comment: str
-    ) -> Access:
+        self, session: ApiSecret, *, issuer: Issuer, at_ns: int, comment: str
+    ) -> ApiSecret:
         """Store a session of a person who logged in at an identity provider; its parent is 0.
 
         Raises:
@@ -150,8 +152,8 @@ class AccessTokenStore:
 
 
 def _keep_session(
-    database: DatabaseConnection, session: Access, issuer: Issuer, at_ns: int, comment: str
-) -> Access:
+    database: DatabaseConnection, session: ApiSecret, issuer: Issuer, at_ns: int, comment: str
+) -> ApiSecret:
     _end_oldest(database, session)
     kept = _insert(database, session)
     change = ("session", "", f"{kept.number}: {kept.role} {kept.name}", comment)
@@ -159,7 +161,7 @@ def _keep_session(
     return kept
 
 
-def _insert(database: DatabaseConnection, token: Access) -> Access:
+def _insert(database: DatabaseConnection, token: ApiSecret) -> ApiSecret:
     now_ns = token.made_ns
     database.execute("DELETE FROM access_token WHERE expires_ns <= ?", (now_ns - KEEP_NS,))
     database.execute(
@@ -177,7 +179,7 @@ def _insert(database: DatabaseConnection, token: Access) -> Access:
     return kept
 
 
-def _end_oldest(database: DatabaseConnection, session: Access) -> None:
+def _end_oldest(database: DatabaseConnection, session: ApiSecret) -> None:
     """Make room for one more session of its token, or of its person."""
     rows = database.execute(
         "SELECT number FROM access_token WHERE kind = ? AND parent = ? AND name = ? "

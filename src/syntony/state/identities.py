@@ -50,7 +50,7 @@ class Record(NamedTuple):
     origin: str
 
 
-class Identities:
+class IdentityStore:
     """Thread-safe.
 
     Args:
@@ -163,7 +163,7 @@ class Identities:
                 raise UsageError(f"the certificate of {record.identity.name!r} has been revoked")
             self._keep(database, record, now_ns)
 
-    def saw(self, seen: Mapping[Record, int]) -> None:
+    def record_use(self, seen: Mapping[Record, int]) -> None:
         """Record last uses. Unknown certificates are added, as revoked if their name has been
         revoked meanwhile. Raises `StateError`."""
         with self._state.transaction() as database:
@@ -192,7 +192,7 @@ class Identities:
             UsageError: no such certificate is known, and not `unseen`; nothing is revoked.
         """
         with self._state.transaction() as database:
-            column, value = _meant(database, what)
+            column, value = _serial_or_name(database, what)
             if not unseen:
                 _must_be_known(database, column, value)
             if column == "serial":
@@ -290,7 +290,7 @@ class Identities:
         )
 
 
-def _meant(database: DatabaseConnection, what: str) -> tuple[str, str]:
+def _serial_or_name(database: DatabaseConnection, what: str) -> tuple[str, str]:
     """Whether `what` is a ``serial`` number or a ``name``, and its normal form."""
     serial = what.lower()
     for column, value in (("serial", serial), ("name", what)):

@@ -2,7 +2,7 @@
 engine or on a ClickHouse server."""
 
 from syntony.store.columnar import Store, StoredPart
-from syntony.store.fabric import PathRow
+from syntony.store.fabric import TracedPathRow
 from syntony.store.open import open_store
 
-__all__ = ["PathRow", "Store", "StoredPart", "open_store"]
+__all__ = ["Store", "StoredPart", "TracedPathRow", "open_store"]

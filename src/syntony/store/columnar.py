@@ -85,7 +85,7 @@ class Store:
             self._engine.insert(table.name, columns, wanted)
             if table in {PROBE, HEARD}:
                 times = wanted.column("ts_ns").to_numpy()
-                self.minutes.came(int(times.min()), int(times.max()))
+                self.minutes.rows_stored(int(times.min()), int(times.max()))
 
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
         """Batches with rows in the window."""
@@ -106,30 +106,35 @@ class Store:
             tables[0], first_ns, queries.directions(first_ns, last_ns, tables[0])
         )
         cells = {(str(row[0]), str(row[1])): row for row in rows}
-        found = {way: _cell(row, corrections.pop(way, _NONE)) for way, row in cells.items()}
+        found = {
+            direction: _cell(row, corrections.pop(direction, _NONE))
+            for direction, row in cells.items()
+        }
         for (src, dst), correction in corrections.items():
             if correction.lost:
                 # Not one reply came back: the way back may have no rows of its own.
                 paths = found[dst, src].paths
-                found[src, dst] = _dark_cell(src, dst, paths, correction.lost)
-        return tuple(msgspec.structs.replace(found[way], over=over) for way in sorted(found))
+                found[src, dst] = _unanswered_cell(src, dst, paths, correction.lost)
+        return tuple(
+            msgspec.structs.replace(found[direction], over=over) for direction in sorted(found)
+        )
 
     def pair_latencies(self, first_ns: int, last_ns: int) -> dict[str, Latency]:
         """``a->b`` → latency of each direction of each probed pair of NICs, with probes sent and
         lost as in `matrix`."""
         corrections = correct_directions(self._broken((Span(first_ns, last_ns),)))
         found = {}
-        for way, (known, doubtful) in self.latency.pairs(first_ns, last_ns).items():
-            correction = corrections.pop(way, _NONE)
+        for direction, (known, doubtful) in self.latency.pairs(first_ns, last_ns).items():
+            correction = corrections.pop(direction, _NONE)
             accounted = known.measured + known.lost
-            found["->".join(way)] = msgspec.structs.replace(
+            found["->".join(direction)] = msgspec.structs.replace(
                 known,
                 sent=_sent(known.sent, doubtful, accounted, correction),
                 lost=known.lost + correction.lost,
             )
-        for way, correction in corrections.items():
+        for direction, correction in corrections.items():
             if lost := correction.lost:
-                found["->".join(way)] = Latency(sent=lost, lost=lost, measured=0)
+                found["->".join(direction)] = Latency(sent=lost, lost=lost, measured=0)
         return found
 
     def series(
@@ -154,7 +159,7 @@ class Store:
             rows = self._engine.select(queries.seconds(first_ns, last_ns, src, dst, step))
         elif rest:
             both = self._engine.select(queries.steps(rest, src, dst, step))
-            rows += [row[:-1] for row in both if _wanted(row, src, dst)]
+            rows += [row[:-1] for row in both if _matches(row, src, dst)]
             if any(row[-1] for row in both):
                 broken += self._broken(rest, src, dst)
         corrections = summed(correct_seconds(broken), step)
@@ -168,7 +173,7 @@ class Store:
         for key, correction in corrections.items():
             requested = src in {"", key[0]} and dst in {"", key[1]}
             if correction.lost and requested:
-                found[key] = _dark_point(*key, correction.lost)
+                found[key] = _unanswered_point(*key, correction.lost)
         return tuple(found[key] for key in sorted(found))
 
     def clock_history(
@@ -251,7 +256,7 @@ class Store:
                 lost = integer(there)
                 second = str(row[0]), str(row[1]), integer(row[2])
                 broken.append(BrokenSecond(*second, lost, 0, lost + integer(back), 0))
-            if reports and _wanted(row, src, dst):
+            if reports and _matches(row, src, dst):
                 rows.append(point)
         return rows, broken
 
@@ -292,7 +297,7 @@ def _cell(row: Row, correction: Correction) -> MatrixCell:
     )
 
 
-def _dark_cell(src: str, dst: str, paths: int, lost: int) -> MatrixCell:
+def _unanswered_cell(src: str, dst: str, paths: int, lost: int) -> MatrixCell:
     return MatrixCell(
         src=src,
         dst=dst,
@@ -307,7 +312,7 @@ def _dark_cell(src: str, dst: str, paths: int, lost: int) -> MatrixCell:
     )
 
 
-def _dark_point(src: str, dst: str, second: int, lost: int) -> SeriesPoint:
+def _unanswered_point(src: str, dst: str, second: int, lost: int) -> SeriesPoint:
     return SeriesPoint(
         ts_ns=second * S,
         src=src,
@@ -320,7 +325,7 @@ def _dark_point(src: str, dst: str, second: int, lost: int) -> SeriesPoint:
     )
 
 
-def _wanted(row: Row, src: str, dst: str) -> bool:
+def _matches(row: Row, src: str, dst: str) -> bool:
     return src in {"", row[0]} and dst in {"", row[1]}
 
 

@@ -25,15 +25,15 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class StatementLimit(NamedTuple):
-    """Of the statements of one request."""
+    """Time limit of the statements of one request."""
 
     end_ns: int
-    """CLOCK_MONOTONIC: when the request's time is over."""
+    """End of the request's time, CLOCK_MONOTONIC."""
     quick: bool = False
-    """They do not wait for those of requests that read much."""
+    """Whether they do not wait for statements of requests that read much."""
 
     def left_ns(self) -> int:
-        """Raises `StoreError`: nothing is left."""
+        """Remaining time. Raises `StoreError`: none is left."""
         left_ns = self.end_ns - time.monotonic_ns()
         if left_ns <= 0:
             raise StoreError("the time for this request is over; ask for a shorter window")

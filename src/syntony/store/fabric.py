@@ -12,7 +12,7 @@ from syntony.wire.fabric import MAX_CHANGES, FabricChange
 from syntony.wire.tables import FABRIC_CHANGE, FINDING, PATH
 
 
-class PathRow(NamedTuple):
+class TracedPathRow(NamedTuple):
     """One traced path."""
 
     ts_ns: int
@@ -32,11 +32,13 @@ class FabricRows:
 
     def learnt_paths(
         self, first_ns: int, last_ns: int, *, proto: str = "udp"
-    ) -> tuple[PathRow, ...]:
+    ) -> tuple[TracedPathRow, ...]:
         """Paths of flows of one protocol (``udp``, ``tcp``) traced in the window, oldest first."""
         rows = self._engine.select_since(PATH, first_ns, _learnt_paths(first_ns, last_ns, proto))
         return tuple(
-            PathRow(integer(ts_ns), str(src), str(dst), integer(sport), integer(dport), str(hops))
+            TracedPathRow(
+                integer(ts_ns), str(src), str(dst), integer(sport), integer(dport), str(hops)
+            )
             for ts_ns, src, dst, sport, dport, hops in rows
         )
 

@@ -53,9 +53,9 @@ class Layout(NamedTuple):
             f"CREATE TABLE IF NOT EXISTS {self._local}.{name}{self._everywhere} ({columns}) "
             f"ENGINE = Replicated{kind}({given}) {order}"
         )
-        return [rows, self._front(name, shard)]
+        return [rows, self._distributed(name, shard)]
 
-    def _front(self, name: str, shard: str) -> str:
+    def _distributed(self, name: str, shard: str) -> str:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.database}.{name}{self._everywhere} "
             f"AS {self._local}.{name} ENGINE = Distributed({self.cluster}, {self._local}, {name}, "
@@ -74,7 +74,7 @@ class Layout(NamedTuple):
         if not self.cluster:
             return []
         drop = f"DROP TABLE IF EXISTS {self.database}.{name}{self._everywhere}"
-        return [drop, self._front(name, shard)]
+        return [drop, self._distributed(name, shard)]
 
     def drop_partition(self, name: str, number: int) -> list[str]:
         """Statements that drop a partition."""

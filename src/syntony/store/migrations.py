@@ -106,7 +106,7 @@ def _add_minutes(engine: Engine, present: int) -> None:
     for statement in minutes.create(engine.layout):
         engine.execute(statement)
     if present < SUMMED_HOURS:
-        engine.execute(minutes.RECALL)
+        engine.execute(minutes.FILL_HOURS)
 
 
 def _add_tables_and_columns(engine: Engine, tables: Iterable[Table]) -> None:

@@ -1,10 +1,9 @@
-"""Rows by the minute, for questions about long times: each hour of probes is summed up once it is
-over, and the minutes of the hour under way soon after theirs.
+"""Aggregates probe rows by minute, for queries over long windows: each hour after its end, and the
+current hour minute by minute.
 
-A minute's row has the sums of its seconds and five order statistics of their delays, the same
-summary that a second's row has: of one minute, every number is what the seconds themselves give.
-An hour is summed up again when rows of it came late: a row with more rows behind it replaces the
-one before, so that doing it twice, or at two controllers, does no harm.
+A minute's row has the sums of its seconds and five order statistics of their delays, like a
+second's row. An hour with late rows is aggregated again: a row of more rows replaces the earlier
+one, so that repeating it, or doing it at two controllers, is harmless.
 """
 
 from __future__ import annotations
@@ -29,20 +28,19 @@ from syntony.store.schema import DAY_NS, HOUR_NS
 from syntony.wire.tables import HEARD, PROBE
 
 SETTLE_NS = 120 * S
-"""How long after an hour's end its rows have mostly arrived."""
+"""Time after an hour's end until most of its rows have arrived."""
 MINUTE_SETTLE_NS = 60 * S
-"""The same of a minute."""
+"""The same for a minute."""
 RETENTION_DAYS = 90
 SLICE_NS = 600 * S
-"""Summed up by one statement: other statements of the embedded store wait for it."""
+"""Interval aggregated by one statement: other statements of the embedded store wait for it."""
 RECOUNT_NS = 600 * S
 HOUR_MINUTES = HOUR_NS // MINUTE_NS
 GRANULE_ROWS = 2_048
-"""Of the table of minutes: a question of one pair reads a granule of every part, and there are some
-twenty parts a day however few rows it wants of each. The engine's own 8,192 cost 2.5 times as much;
-512 cost no less than this."""
+"""Granule of the table of minutes: a query of one pair reads a granule of every part, about twenty
+parts a day. The engine's default of 8,192 takes 2.5 times as long; 512 is not faster than this."""
 HOURS_AT_ONCE = 24
-"""Of one call: a store from before minutes is caught up with in a few."""
+"""Maximum hours per call: an old store without minutes needs several calls."""
 
 COLUMNS = (
     "ts_ns Int64, src String, dst String, rows UInt64, "
@@ -50,16 +48,16 @@ COLUMNS = (
     "owd_p50_ns Int64, owd_p90_ns Int64, owd_p99_ns Int64, owd_max_ns Int64, there Int64, "
     "back Int64"
 )
-"""``rows``: of how many rows of the two tables. ``there``, ``back``: of the round trips that src
-began and that broke, those that were lost on the way to dst, and those on the way back."""
+"""``rows``: number of aggregated rows of both tables. ``there``, ``back``: failed round trips of
+src, lost on the way to dst and on the way back."""
 HOUR_COLUMNS = "ts_ns Int64, rows UInt64"
-"""Which hours are summed up, of how many rows; an hour that was summed up again is there again. The
-same for minutes of hours that are not."""
-RECALL = (
+"""Aggregated hours with their number of rows; an hour that was aggregated again has several rows.
+The same for minutes of other hours."""
+FILL_HOURS = (
     f"INSERT INTO {HOURS} SELECT intDiv(ts_ns, {HOUR_NS}) * {HOUR_NS} AS begin, sum(rows) "
     f"FROM {NAME} FINAL GROUP BY begin"
 )
-"""Of a store from before `HOURS`."""
+"""Fills `HOURS` in a store of an earlier version."""
 _COLUMNS = (
     "ts_ns, src, dst, rows, reports, sent, doubtful, lost, count, owd_min_ns, owd_p50_ns, "
     "owd_p90_ns, owd_p99_ns, owd_max_ns, there, back"
@@ -67,8 +65,8 @@ _COLUMNS = (
 
 
 def create(layout: Layout) -> list[str]:
-    """Statements that make the tables if they are not there. A row that replaces another one is on
-    its shard: they are of one pair."""
+    """Statements that create missing tables. Rows that replace each other are of one pair, and so
+    on one shard."""
     order = (
         f"PARTITION BY intDiv(ts_ns, {DAY_NS}) ORDER BY (src, dst, ts_ns) "
         f"SETTINGS index_granularity = {GRANULE_ROWS}"
@@ -84,11 +82,11 @@ def create(layout: Layout) -> list[str]:
 def spans(
     first_ns: int, last_ns: int, hours: Collection[int], minutes: Collection[int] = ()
 ) -> tuple[Span, ...]:
-    """A window in parts that are read from minutes and parts that are read from seconds.
+    """Split a window into parts that are read from minutes and parts that are read from seconds.
 
     Args:
-        hours: numbers of those that are summed up.
-        minutes: the same, of other hours.
+        hours: numbers of aggregated hours.
+        minutes: numbers of aggregated minutes of other hours.
     """
     found: list[Span] = []
 
@@ -118,38 +116,38 @@ def spans(
 
 
 class MinuteRows:
-    """Which hours are summed up, and doing it. Thread-safe."""
+    """Aggregates rows by minute, and tracks which hours are done. Thread-safe."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._lock = threading.Lock()
         self._summed: dict[int, int] = {}
-        """Hour → rows of it that were there before it was summed up."""
+        """Aggregated hour → number of its rows at that time."""
         self._late: set[int] = set()
-        """Hours with rows that came while they were being summed up, or since."""
+        """Hours with rows that arrived during or after their aggregation."""
         self._minutes: dict[int, int] = {}
-        """As `_summed`, minute by minute, of hours that are not in it."""
+        """As `_summed`, by minute, for hours that are not in it."""
         self._late_minutes: set[int] = set()
         self._counted_ns = 0
-        """When all minutes of open hours were counted, fleet time."""
+        """Fleet time of the last count of all minutes of open hours."""
         self._read = False
 
     def hours(self) -> frozenset[int]:
-        """Numbers of the hours whose minutes say all that is known."""
+        """Numbers of hours whose minutes are complete."""
         if not self._read:
-            self._recall(self._present())
+            self._read_hours(self._present())
         with self._lock:
             return frozenset(self._summed)
 
     def spans(self, first_ns: int, last_ns: int) -> tuple[Span, ...]:
-        """A window in parts, by what is summed up now."""
+        """Split a window into parts, by what is aggregated now."""
         hours = self.hours()
         with self._lock:
             minutes = frozenset(self._minutes)
         return spans(first_ns, last_ns, hours, minutes)
 
-    def came(self, first_ns: int, last_ns: int) -> None:
-        """Rows of seconds between these instants are in the store now; to be called after."""
+    def rows_stored(self, first_ns: int, last_ns: int) -> None:
+        """Rows between these instants have been stored; call it after storing them."""
         with self._lock:
             late = set(range(first_ns // HOUR_NS, last_ns // HOUR_NS + 1))
             self._late |= late
@@ -160,33 +158,33 @@ class MinuteRows:
             for minute in self._minutes.keys() & minutes:
                 del self._minutes[minute]
 
-    def follow(self, now_ns: int) -> int:
-        """Sum up minutes of the past two hours that are over and were not yet; returns how many.
+    def sum_up_recent(self, now_ns: int) -> int:
+        """Aggregate completed minutes of the past two hours; returns how many.
 
         Args:
             now_ns: fleet time.
         """
-        present = self._learn_minutes(now_ns)
+        present = self._update_minutes(now_ns)
         over = (now_ns - MINUTE_SETTLE_NS) // MINUTE_NS
         due = sorted(minute for minute in present if minute < over)
         for run in _runs(due, SLICE_NS // MINUTE_NS):
             self._sum_up_minutes({minute: present[minute] for minute in run})
         return len(due)
 
-    def learn(self, now_ns: int) -> None:
-        """What somebody else has summed up: for who sums up nothing, once in a while.
+    def read_summed(self, now_ns: int) -> None:
+        """Read what another process has aggregated; for one that aggregates nothing itself.
 
         Args:
             now_ns: fleet time.
         """
         with self._lock:
             self._late.clear()
-        self._recall(self._present())
-        self._learn_minutes(now_ns)
+        self._read_hours(self._present())
+        self._update_minutes(now_ns)
 
-    def _learn_minutes(self, now_ns: int) -> dict[int, int]:
-        """Forget minutes that rows came of, learn of marks; rows of each minute that is not known.
-        Those that are known are counted again every `RECOUNT_NS`: somebody else stores, too."""
+    def _update_minutes(self, now_ns: int) -> dict[int, int]:
+        """Update the aggregated minutes; returns the number of rows of the others. All are counted
+        again every `RECOUNT_NS`, because other processes store rows too."""
         last = now_ns // MINUTE_NS
         hours = self.hours()
         with self._lock:
@@ -213,7 +211,7 @@ class MinuteRows:
             return {each: n for each, n in present.items() if each not in self._minutes}
 
     def _marks(self, last: int) -> dict[int, int]:
-        """Of the minutes of the past two hours."""
+        """Marks of aggregated minutes of the past two hours."""
         first_ns = (last // HOUR_MINUTES - 1) * HOUR_NS
         rows = self._engine.select(
             f"SELECT intDiv(ts_ns, {MINUTE_NS}) AS minute, max(rows) FROM {MARKS} "
@@ -231,7 +229,7 @@ class MinuteRows:
         return {integer(minute): integer(count) for minute, count in rows}
 
     def _sum_up_minutes(self, rows: dict[int, int]) -> None:
-        """Minutes that follow each other, of so many rows each."""
+        """Aggregate consecutive minutes; `rows`: minute → number of its rows."""
         first, last = min(rows), max(rows) + 1
         self._engine.execute(summing(first * MINUTE_NS, last * MINUTE_NS))
         marks = ", ".join(f"({minute * MINUTE_NS}, {count})" for minute, count in rows.items())
@@ -241,25 +239,25 @@ class MinuteRows:
                 minute: count for minute, count in rows.items() if minute not in self._late_minutes
             }
 
-    def sum_up(self, now_ns: int, most: int = HOURS_AT_ONCE) -> int:
-        """Sum up hours that are over and were not yet, newest first; returns how many.
+    def sum_up(self, now_ns: int, limit: int = HOURS_AT_ONCE) -> int:
+        """Aggregate completed hours, newest first; returns how many.
 
         Args:
             now_ns: fleet time.
-            most: of one call.
+            limit: maximum hours per call.
         """
         present = self._present()
         if not self._read:
-            self._recall(present)
+            self._read_hours(present)
         over = (now_ns - SETTLE_NS) // HOUR_NS
         with self._lock:
             # Another controller may have written to the same store.
             for hour in [h for h, n in self._summed.items() if present.get(h, 0) > n]:
                 del self._summed[hour]
             due = sorted((h for h in present if h < over and h not in self._summed), reverse=True)
-        for hour in due[:most]:
+        for hour in due[:limit]:
             self._sum_up(hour, present[hour])
-        return min(len(due), most)
+        return min(len(due), limit)
 
     def expire(self, now_ns: int) -> int:
         """Drop days that are too old; returns how many."""
@@ -290,11 +288,11 @@ class MinuteRows:
                     self._minutes.pop(minute, None)
 
     def _present(self) -> dict[int, int]:
-        """Rows of seconds in each hour."""
+        """Number of rows of seconds in each hour."""
         return self._partitions((PROBE.name, HEARD.name))
 
-    def _recall(self, present: dict[int, int]) -> None:
-        """What was summed up before this process began."""
+    def _read_hours(self, present: dict[int, int]) -> None:
+        """Read what was aggregated before this process started."""
         rows = self._engine.select(
             f"SELECT intDiv(ts_ns, {HOUR_NS}) AS hour, max(rows) FROM {HOURS} GROUP BY hour"
         )
@@ -317,7 +315,7 @@ class MinuteRows:
 
 
 def _runs(minutes: list[int], longest: int) -> Iterator[list[int]]:
-    """Those that follow each other, together; newest first."""
+    """Group consecutive minutes, newest first."""
     run: list[int] = []
     for minute in reversed(minutes):
         if run and (run[-1] != minute + 1 or len(run) == longest):
@@ -329,7 +327,7 @@ def _runs(minutes: list[int], longest: int) -> Iterator[list[int]]:
 
 
 def summing(first_ns: int, last_ns: int) -> str:
-    """The statement that adds the minutes of a window to the table."""
+    """The statement that aggregates a window and adds its minutes to the table."""
     points = ", ".join(f"d_{name}" for name, _ in PERCENTILE_SHARES)
     weights = ", ".join(f"n * {share}" for _, share in PERCENTILE_SHARES)
     delays = ", ".join(f"{name} AS d_{name}" for name, _ in PERCENTILE_SHARES)

@@ -11,7 +11,7 @@ from syntony.store.schema import BUCKET_NS, batch_column, partition_ns, quote
 from syntony.wire.tables import CLOCK, HEARD, PATH_EVENTS, PROBE, Table
 
 MAX_POINTS = 100_000
-"""Most points of one answer, limited by the size of messages and by time."""
+"""Maximum number of points in one answer, limited by the size of messages and by time."""
 # A row summarises its second by five order statistics; each stands for this share (of 1000) of the
 # row's probes, so that within one row the median, p90 and p99 come out as they went in.
 PERCENTILE_SHARES = (
@@ -45,7 +45,7 @@ class Span(NamedTuple):
     first_ns: int
     last_ns: int
     minutes: bool = False
-    """Whether it is read from summed minutes, or else from seconds."""
+    """Whether it is read from minutes; otherwise from seconds."""
 
 
 def window(first_ns: int, last_ns: int) -> str:
@@ -63,7 +63,7 @@ def pair(src: str, dst: str) -> str:
     return "".join(f" AND {column} = {quote(name)}" for column, name in wanted if name)
 
 
-def ways(src: str, dst: str) -> str:
+def either_direction(src: str, dst: str) -> str:
     """The condition for both directions of a pair, or for all with one end; empty for all."""
     if not (src or dst):
         return ""
@@ -116,7 +116,8 @@ def minutes(spans: Sequence[Span], src: str, dst: str) -> str:
     one_way = pair(src, dst)
     either = ""
     if one_way:
-        either = f" AND (({one_way.removeprefix(' AND ')}) OR (there + back > 0{ways(src, dst)}))"
+        both = either_direction(src, dst)
+        either = f" AND (({one_way.removeprefix(' AND ')}) OR (there + back > 0{both}))"
     return (
         f"SELECT src, dst, {SECOND} AS second, sent, doubtful, lost, count, owd_min_ns, "
         f"[owd_p50_ns, owd_p99_ns], reports, there, back FROM {MINUTES} FINAL "
@@ -125,8 +126,8 @@ def minutes(spans: Sequence[Span], src: str, dst: str) -> str:
 
 
 def steps(spans: Iterable[Span], src: str, dst: str, step: int) -> str:
-    """As `seconds`, of a window in spans, and how many round trips broke; both ways. `step` is of
-    whole minutes."""
+    """As `seconds`, for a window in spans, with the number of failed round trips; both directions.
+    `step` is of whole minutes."""
     return (
         f"SELECT src, dst, intDiv(at, {step * S}) * {step} AS second, sum(s), sum(d), sum(l), "
         f"sum(n), minIf(owd_min_ns, n > 0), {_QUANTILES.replace('count *', 'n *')}, sum(u) "
@@ -145,12 +146,13 @@ def _rows(span: Span, src: str, dst: str) -> str:
     if span.minutes:
         return (
             f"SELECT ts_ns AS at, src, dst, reports AS r, sent AS s, doubtful AS d, {sums}, "
-            f"there + back AS u, {delays} FROM {MINUTES} FINAL WHERE {_of(span)}{ways(src, dst)}"
+            f"there + back AS u, {delays} FROM {MINUTES} FINAL "
+            f"WHERE {_of(span)}{either_direction(src, dst)}"
         )
     return (
         "SELECT ts_ns AS at, src, dst, toInt64(1) AS r, toInt64(sent) AS s, "
         f"toInt64(if(prober = dst, unresolved, 0)) AS d, {sums}, toInt64(unresolved) AS u, "
-        f"{delays} FROM {PROBE.name} WHERE {window(*span[:2])}{ways(src, dst)}"
+        f"{delays} FROM {PROBE.name} WHERE {window(*span[:2])}{either_direction(src, dst)}"
     )
 
 
@@ -179,16 +181,16 @@ def unresolved(
 
 
 def _by_minute(span: Span, src: str, dst: str) -> str:
-    """Of minutes: what did not get there is missing, the rest was heard."""
+    """Failed round trips from stored minutes: requests that were lost are missing at the target."""
     return (
         f"SELECT src, dst, {SECOND} AS second, there AS p, toInt64(0) AS k, there + back AS b, "
         f"toInt64(0) AS a FROM {MINUTES} FINAL "
-        f"WHERE {_of(span)}{ways(src, dst)} AND there + back > 0"
+        f"WHERE {_of(span)}{either_direction(src, dst)} AND there + back > 0"
     )
 
 
 def _trips(span: Span, src: str, dst: str, tables: tuple[Table, Table]) -> str:
-    where = f"{window(*span[:2])}{ways(src, dst)}"
+    where = f"{window(*span[:2])}{either_direction(src, dst)}"
     probes, hearing = tables
     probed = (
         f"SELECT src, dst, {SECOND} AS second, toInt64(sent) AS probed, toInt64(lost) AS known, "

@@ -30,7 +30,7 @@ class CheckpointError(Exception):
     """A checkpoint cannot be used; the message is one line."""
 
 
-class KeptFile(NamedTuple):
+class CheckpointFile(NamedTuple):
     """A file's entry in the manifest."""
 
     size: int
@@ -47,7 +47,7 @@ class Checkpoint(NamedTuple):
     """The next step."""
     world: int
     """Number of ranks of the job that wrote it."""
-    files: dict[str, KeptFile]
+    files: dict[str, CheckpointFile]
 
 
 def state_name(part: str) -> str:
@@ -56,7 +56,7 @@ def state_name(part: str) -> str:
 
 
 def write(
-    place: Path, boundary: int, records: Mapping[int, bytes], states: Mapping[str, KeptFile]
+    place: Path, boundary: int, records: Mapping[int, bytes], states: Mapping[str, CheckpointFile]
 ) -> None:
     """Complete a checkpoint whose files of state are written.
 
@@ -64,7 +64,7 @@ def write(
         OSError: it cannot be written.
     """
     data = b"".join(_ENTRY.pack(rank, len(each)) + each for rank, each in sorted(records.items()))
-    files = {**states, RECORDS: KeptFile(len(data), hashlib.sha256(data).hexdigest())}
+    files = {**states, RECORDS: CheckpointFile(len(data), hashlib.sha256(data).hexdigest())}
     made = Checkpoint(boundary, len(records), files)
     _store(place / RECORDS, data)
     manifest = {"format": FORMAT} | made._asdict()
@@ -112,7 +112,7 @@ def read(place: Path, *, check: bool = True) -> Checkpoint:
 def _parsed(manifest: Any) -> Checkpoint:
     if manifest["format"] != FORMAT:
         raise CheckpointError(f"a checkpoint of format {manifest['format']}, not {FORMAT}")
-    files = {str(name): KeptFile(int(size), str(digest), bool(undo))
+    files = {str(name): CheckpointFile(int(size), str(digest), bool(undo))
              for name, (size, digest, undo) in manifest["files"].items()}  # fmt: skip
     boundary, world = int(manifest["boundary"]), int(manifest["world"])
     states = set(files) - {RECORDS}
@@ -123,7 +123,7 @@ def _parsed(manifest: Any) -> Checkpoint:
     return Checkpoint(boundary, world, files)
 
 
-def _check(path: Path, kept: KeptFile) -> None:
+def _check(path: Path, kept: CheckpointFile) -> None:
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if path.stat().st_size != kept.size or found != kept.sha256:

@@ -321,12 +321,12 @@ class Executor:
         """The operation in which this rank waits, and the program's progress. Any thread may call
         it."""
         running, now_ns = self._running, time.monotonic_ns()
-        said: dict[str, Any] = {"called": self.calls, "pace": self._waits.pace}
+        report: dict[str, Any] = {"called": self.calls, "pace": self._waits.pace}
         if running is not None:
             operation, since_ns = running
             place = operation.group.key, operation.number, operation.name
-            said["waiting"] = [*place, now_ns - since_ns]
-        return said
+            report["waiting"] = [*place, now_ns - since_ns]
+        return report
 
     def _recovered_from(self, name: str, error: RuntimeError) -> bool:
         """Find out the cause from the coordinator; return when the operation can be tried again.
@@ -336,7 +336,7 @@ class Executor:
         if self._session.reason and self._session.wanted <= self._session.generation:
             raise error
         why = f"{name} failed: {error}"[:200]
-        self._session.tell("failed", generation=self._session.generation, why=why)
+        self._session.send("failed", generation=self._session.generation, why=why)
         if not self._session.wait_newer(self._session.generation, VERDICT_S):
             raise error
         self._recover()
@@ -375,7 +375,7 @@ class Executor:
             self._connections.cut()
             settle()
             self._connections.retire(self._groups)
-            session.tell(
+            session.send(
                 "frozen", generation=generation, boundary=report.boundary,
                 stepped=report.stepped, gives=report.gives, shadows=self.shadows.held(),
             )  # fmt: skip
@@ -394,7 +394,7 @@ class Executor:
                     if each.boundary >= plan["boundary"]:
                         each.again()
             except RuntimeError as error:
-                session.tell("failed", generation=generation, why=str(error)[:200])
+                session.send("failed", generation=generation, why=str(error)[:200])
                 if not session.wait_newer(generation, VERDICT_S):
                     raise
 
@@ -411,14 +411,14 @@ class Executor:
         except OSError as error:
             failure = str(error)
         generation = plan["generation"]
-        self._session.tell("preserved", generation=generation, files=written, failure=failure)
+        self._session.send("preserved", generation=generation, files=written, failure=failure)
         self._session.wait_newer(generation, PRESERVED_S)
 
     def enter(self, plan: dict[str, Any]) -> bool:
         """Connect as planned and transfer state; False if a newer generation is wanted."""
         session, generation = self._session, plan["generation"]
         assert session.rank is not None
-        session.tell("arrived", generation=generation)
+        session.send("arrived", generation=generation)
         try:
             self._connections.open(plan, self._groups)
             if plan["boundary"] > START:
@@ -427,12 +427,12 @@ class Executor:
         except NewerError:
             return False
         except RuntimeError as error:  # a peer was lost meanwhile
-            session.tell("failed", generation=generation, why=str(error)[:200])
+            session.send("failed", generation=generation, why=str(error)[:200])
             if not session.wait_newer(generation, VERDICT_S):
                 raise
             return False
         session.generation = generation
-        session.tell("formed", generation=generation)
+        session.send("formed", generation=generation)
         return bool(session.wanted == generation)
 
     def _hand_over(self, plan: dict[str, Any]) -> None:

@@ -83,7 +83,7 @@ class Connections:
                 address, 0, is_master=True, wait_for_workers=False,
                 timeout=timedelta(seconds=CONNECT_S),
             )  # fmt: skip
-            session.tell("hosted", generation=generation, address=f"{address}:{self._store.port}")
+            session.send("hosted", generation=generation, address=f"{address}:{self._store.port}")
         address, _, port = session.wait_address(generation).rpartition(":")
         if plan["provider"] != session.rank:
             self._store = dist.TCPStore(

@@ -136,10 +136,10 @@ async def listen(
 
 
 def _answer(
-    wish: Any, show: Callable[[], dict[str, Any]], drain: Callable[[int], str],
+    request: Any, show: Callable[[], dict[str, Any]], drain: Callable[[int], str],
     drain_host: Callable[[str, bool], str],
 ) -> dict[str, Any]:  # fmt: skip
-    match wish:
+    match request:
         case {"do": "show"}:
             return show()
         case {"do": "drain", "rank": int(rank)}:
@@ -170,7 +170,7 @@ def jobs() -> list[str]:
     return sorted(each.name for each in place.iterdir() if _answers(each))
 
 
-def ask(job: str, wish: dict[str, Any]) -> dict[str, Any]:
+def ask(job: str, request: dict[str, Any]) -> dict[str, Any]:
     """Send a request to a job's coordinator and return its answer.
 
     Raises:
@@ -187,7 +187,7 @@ def ask(job: str, wish: dict[str, Any]) -> dict[str, Any]:
         except OSError:
             raise none from None
         try:
-            asking.sendall(json.dumps(wish).encode() + b"\n")
+            asking.sendall(json.dumps(request).encode() + b"\n")
             with asking.makefile("rb") as answers:
                 answer = json.loads(answers.readline())
         except (OSError, ValueError) as error:

@@ -287,7 +287,7 @@ class Coordinator:
         both = (name, False) in self._streams or (name, True) in self._streams
         worker = self._state.workers.get(name)
         if worker is not None and not both:
-            self._carry_out(self._state.on_gone(worker, time.monotonic_ns()))
+            self._carry_out(self._state.on_disconnected(worker, time.monotonic_ns()))
 
     def _handle(self, place: tuple[str, bool], message: dict[str, Any], record: bytes) -> None:
         worker = self._state.workers.get(place[0])

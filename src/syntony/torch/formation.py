@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from syntony.torch.checkpoint import KeptFile, state_name
+from syntony.torch.checkpoint import CheckpointFile, state_name
 from syntony.torch.hangs import NO_PROGRESS
 from syntony.torch.orders import (
     PRESERVED,
@@ -165,7 +165,7 @@ class Formation:
     def _shortage(self, lost: Collection[int]) -> str:
         if self.replaced + len(lost) > self.settings.max_replacements:
             return f"{self.replaced} ranks were replaced, no more are allowed"
-        if lost and self.wanted_spares == 0:
+        if lost and self.spares_to_keep == 0:
             return "there are no spares"
         return ""
 
@@ -179,7 +179,7 @@ class Formation:
         for rank in sorted(set(self.forming.lost) - set(self.holders)):
             left, ready = self.forming.left, self._ready()
             # One heard from recently: others may be on a host that was lost as well.
-            spare = max(ready, key=lambda e: (e.host not in left, e.heard_ns), default=None)
+            spare = max(ready, key=lambda e: (e.host not in left, e.last_received_ns), default=None)
             if spare is None:
                 orders.append(Log({"event": "no-spare", "rank": rank}))
                 break
@@ -198,12 +198,12 @@ class Formation:
         return Send(name, False, {"kind": "assign", "rank": rank, "world": self.world})
 
     @property
-    def wanted_spares(self) -> int:
+    def spares_to_keep(self) -> int:
         """Number of warm spares to have, on all hosts."""
         return self.settings.spares + sum(self.offers.values())
 
     def _respawn(self) -> list[Order]:
-        missing = 0 if self.over else max(0, self.wanted_spares - self._spares())
+        missing = 0 if self.over else max(0, self.spares_to_keep - self._spares())
         self._starting += missing
         return [Spawn()] * missing
 
@@ -295,7 +295,7 @@ class Formation:
             return self._give_up(reason, forming.lost)
         for name, (size, digest) in files.items():
             if name in forming.unwritten:
-                forming.written[name] = KeptFile(size, digest, forming.unwritten.pop(name))
+                forming.written[name] = CheckpointFile(size, digest, forming.unwritten.pop(name))
         if forming.unwritten:
             return []
         self.over = True

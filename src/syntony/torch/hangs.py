@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syntony.torch.stragglers import Pace, S
+from syntony.torch.stragglers import S, StepProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,14 +35,14 @@ class RankProgress(NamedTuple):
     waiting: Waiting | None = None
     called: Mapping[str, int] = {}
     """Group → number of operations that the program has called in it."""
-    pace: Pace = Pace()
+    pace: StepProgress = StepProgress()
 
     @classmethod
-    def parse(cls, said: Mapping[str, Any]) -> RankProgress:
+    def parse(cls, message: Mapping[str, Any]) -> RankProgress:
         """Parse a `heard` message. Raises `TypeError`, `ValueError`, `KeyError`: it is invalid."""
-        waiting = said.get("waiting")
-        pace = Pace(*map(int, said.get("pace", ())))
-        called = {str(key): int(count) for key, count in dict(said.get("called", {})).items()}
+        waiting = message.get("waiting")
+        pace = StepProgress(*map(int, message.get("pace", ())))
+        called = {str(key): int(count) for key, count in dict(message.get("called", {})).items()}
         if waiting is None:
             return cls(None, called, pace)
         group, number, name, for_ns = waiting

@@ -172,7 +172,7 @@ class RankProcess:
             os._exit(1)
         self._restore(pickle.loads(self.session.record), boundary)
         self._verify = {boundary + each for each in VERIFY_AFTER}
-        self.session.tell("boundary", self.session.record, boundary=boundary)
+        self.session.send("boundary", self.session.record, boundary=boundary)
         self._mirror()
 
     def _read_state(self, place: Path) -> None:
@@ -192,7 +192,7 @@ class RankProcess:
         if reason:
             self.session.unprotect(reason)
         self._find_part()
-        self.session.tell("prologue", self.executor.prologue())
+        self.session.send("prologue", self.executor.prologue())
 
     def _find_part(self) -> None:
         """Determine this rank's part, once all parameters are made."""
@@ -200,7 +200,7 @@ class RankProcess:
         self.replica.part = part = sharding.in_stages(part, self._stages)
         world = self.session.world
         if part.parts > 1:
-            self.session.tell("sharded", part=part.name, alone=self._alone)
+            self.session.send("sharded", part=part.name, alone=self._alone)
             if self.session.rank == 0 and not self.session.fixed:
                 self.session.event("sharded", parts=part.parts, copies=world // part.parts)
 
@@ -232,7 +232,7 @@ class RankProcess:
                 self._verify = {plan["boundary"] + each for each in VERIFY_AFTER}
         if boundary in self._verify:
             self._verify.discard(boundary)
-            self.session.tell("digest", boundary=boundary, digest=self.replica.digest())
+            self.session.send("digest", boundary=boundary, digest=self.replica.digest())
         self._mirror()
 
     # --- the end ---
@@ -245,7 +245,7 @@ class RankProcess:
             self.session.event("spent", record_ns=self.position.spent_ns,
                                boundaries=self.replica.boundary + 1,
                                record_bytes=self.position.last_record_bytes)  # fmt: skip
-        self.session.tell("finished")
+        self.session.send("finished")
         self.session.wait_release()
 
 

@@ -50,7 +50,7 @@ class Keeper:
         self._process = self._start(argv)
         self._lowered: Any = None
         if self._spare:
-            self._lowered = priority.Lowered(self._process.pid, time.monotonic())
+            self._lowered = priority.LoweredPriority(self._process.pid, time.monotonic())
         self._pidfd = os.pidfd_open(self._process.pid)
         found = None if self._spare else launchers.place(os.environ)
         rank, ranks = found or (None, 0)
@@ -135,9 +135,9 @@ class Keeper:
         """Connect to the coordinator that replaced one that died; None: there is none."""
         end_s = time.monotonic() + AGAIN_S
         while time.monotonic() < end_s:
-            said = {"again": True, "code": self._process.poll()}
+            message = {"again": True, "code": self._process.poll()}
             with contextlib.suppress(OSError):
-                return self._messages.CoordinatorConnection(self._target, self._hello | said)
+                return self._messages.CoordinatorConnection(self._target, self._hello | message)
             time.sleep(POLL_S)
         return None
 

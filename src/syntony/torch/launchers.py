@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Names(NamedTuple):
+class VariableNames(NamedTuple):
     """Names of one launcher's variables."""
 
     rank: str
@@ -19,13 +19,13 @@ class Names(NamedTuple):
 
 
 LAUNCHERS = (
-    Names("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun
-    Names("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
-    Names(  # Open MPI
+    VariableNames("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),  # torchrun
+    VariableNames("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+    VariableNames(  # Open MPI
         "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
-    Names("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
+    VariableNames("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),  # MPICH, Intel MPI
 )  # fmt: skip
 """An inner launcher comes before an outer one: `srun torchrun` sets both."""
 OTHERS = ("GROUP_RANK", "ROLE_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_NODE_RANK")

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 _LIGHTNING = {
-    "loops.fit_loop": loops.Known("fit.", functions=frozenset({"run"})),
-    "loops.training_epoch_loop": loops.Known("epoch.", functions=frozenset({"run"})),
-    "loops.fetchers": loops.Known(),
+    "loops.fit_loop": loops.LibraryFile("fit.", functions=frozenset({"run"})),
+    "loops.training_epoch_loop": loops.LibraryFile("epoch.", functions=frozenset({"run"})),
+    "loops.fetchers": loops.LibraryFile(),
 }
 FILES = {
-    "transformers.trainer": loops.Known("trainer.", batches=frozenset({"batch_samples"})),
+    "transformers.trainer": loops.LibraryFile("trainer.", batches=frozenset({"batch_samples"})),
     **{f"pytorch_lightning.{name}": known for name, known in _LIGHTNING.items()},
     **{f"lightning.pytorch.{name}": known for name, known in _LIGHTNING.items()},
 }
@@ -101,7 +101,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         known = FILES[fullname]
         source = self.get_data(self.path).decode()
         program = loops.transform(source, self.path, known)
-        if not program.loops and known != loops.Known():
+        if not program.loops and known != loops.LibraryFile():
             self._unprotect(f"the training loop of {fullname} is not one that is known")
         return compile(program.tree, self.path, "exec", dont_inherit=True)
 

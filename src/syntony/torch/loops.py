@@ -31,7 +31,7 @@ _STAGES = {"PipelineStage", "build_stage"}
 _Loop = ast.For | ast.While
 
 
-class Known(NamedTuple):
+class LibraryFile(NamedTuple):
     """Known facts about a library's file."""
 
     name: str = ""
@@ -58,7 +58,7 @@ class Program:
     """Whether its ranks are stages of a pipeline."""
 
 
-def transform(source: str, file: str, known: Known | None = None) -> Program:
+def transform(source: str, file: str, known: LibraryFile | None = None) -> Program:
     """Rewrite training loops.
 
     Args:
@@ -75,7 +75,7 @@ def transform(source: str, file: str, known: Known | None = None) -> Program:
     program = Program(tree, unsupported=_unsupported(tree, names), imports=imports)
     program.pipeline = bool(names & _STAGES)
     needs = frozenset({"step"} if program.pipeline else {"backward", "step"})
-    rewriter = _Rewriter(_Hot(tree, needs), program, known or Known())
+    rewriter = _Rewriter(_TrainingCode(tree, needs), program, known or LibraryFile())
     program.tree = cast("ast.Module", ast.fix_missing_locations(rewriter.visit(tree)))
     return program
 
@@ -101,7 +101,7 @@ def _imports(tree: ast.Module) -> frozenset[str]:
     return frozenset(found)
 
 
-class _Hot:
+class _TrainingCode:
     """Finds functions and loops that do a backward pass, or a step."""
 
     def __init__(self, tree: ast.Module, needs: frozenset[str]) -> None:
@@ -140,7 +140,7 @@ def _is_method(call: ast.Call) -> bool:
 
 
 class _Rewriter(ast.NodeTransformer):
-    def __init__(self, hot: _Hot, program: Program, known: Known) -> None:
+    def __init__(self, hot: _TrainingCode, program: Program, known: LibraryFile) -> None:
         self._hot = hot
         self._program = program
         self._known = known
@@ -234,8 +234,14 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def _parameters(function: ast.FunctionDef) -> set[str]:
-    given = function.args
-    each = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    arguments = function.args
+    each = [
+        *arguments.posonlyargs,
+        *arguments.args,
+        *arguments.kwonlyargs,
+        arguments.vararg,
+        arguments.kwarg,
+    ]
     return {one.arg for one in each if one is not None}
 
 

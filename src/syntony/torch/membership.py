@@ -42,7 +42,7 @@ class Membership(Formation):
         self, name: str, rank: int | None, world: int, now_ns: int, host: str = ""
     ) -> list[Order]:
         """A keeper started its worker; `rank` is None for spares."""
-        worker = self.workers[name] = Worker(name, rank, heard_ns=now_ns, host=host)
+        worker = self.workers[name] = Worker(name, rank, last_received_ns=now_ns, host=host)
         if rank is None:
             self._starting = max(0, self._starting - 1)
             return [*self._drop_spare(name), *self._respawn()] if host in self.drained else []
@@ -94,7 +94,7 @@ class Membership(Formation):
         if boundary <= worker.boundary:  # the acknowledgement was lost with a coordinator
             return [Send(worker.name, False, self._ack(boundary))]
         worker.boundary = boundary
-        worker.heard_ns = now_ns
+        worker.last_received_ns = now_ns
         self.records[worker.rank] = max(self.records.get(worker.rank, START), boundary)
         orders: list[Order] = []
         if len(self.records) == self.world:
@@ -174,12 +174,12 @@ class Membership(Formation):
         progress: RankProgress = NO_PROGRESS,
     ) -> list[Order]:
         """A worker reports."""
-        worker.heard_ns, worker.progress = now_ns, progress
+        worker.last_received_ns, worker.progress = now_ns, progress
         return []
 
     def on_state(self, worker: Worker, stopped: bool, now_ns: int) -> list[Order]:
         """A keeper reports its worker's state."""
-        worker.heard_ns = now_ns
+        worker.last_received_ns = now_ns
         if not stopped:
             worker.stopped_ns = None
         elif worker.stopped_ns is None:
@@ -300,12 +300,12 @@ class Membership(Formation):
 
     def on_tick(self, now_ns: int) -> list[Order]:
         """Call about ten times a second."""
-        away = now_ns - self._ticked_ns > PAUSE_NS
+        paused = now_ns - self._ticked_ns > PAUSE_NS
         self._ticked_ns = now_ns
         ranked = [each for each in self.workers.values() if each.rank is not None]
-        if away:
+        if paused:
             for each in self.workers.values():
-                each.heard_ns = now_ns
+                each.last_received_ns = now_ns
                 each.stopped_ns = None if each.stopped_ns is None else now_ns
             return []
         if self.over:
@@ -386,7 +386,7 @@ class Membership(Formation):
         ended, self._slow = self._slow, None
         return [] if ended is None else [Log({"event": "no-straggler", "ranks": ended.ranks})]
 
-    def on_gone(self, worker: Worker, now_ns: int) -> list[Order]:
+    def on_disconnected(self, worker: Worker, now_ns: int) -> list[Order]:
         """Keeper and worker have both closed their connections: the host, or both processes, are
         gone."""
         if worker.name not in self.workers:
@@ -412,7 +412,7 @@ class Membership(Formation):
         self._resumed, self._awaited = True, set(self.workers)
         self._starting = 0  # waiting spares may become more than needed
         for each in self.workers.values():
-            each.heard_ns, each.stopped_ns = now_ns, None
+            each.last_received_ns, each.stopped_ns = now_ns, None
         orders = self._completed() if self.over else []
         for rank, code in self._ends_with.items():
             orders += self._ends(rank, code)
@@ -426,17 +426,19 @@ class Membership(Formation):
             return orders  # it runs as it would without Syntony
         return orders + self._lose({}, now_ns)
 
-    def on_returned(self, worker: Worker, said: dict[str, Any], now_ns: int) -> list[Order]:
-        """A worker has reconnected; `said`: messages that may have been lost."""
+    def on_returned(self, worker: Worker, message: dict[str, Any], now_ns: int) -> list[Order]:
+        """A worker has reconnected; `message`: state that may have been lost."""
         orders: list[Order] = []
-        worker.heard_ns = now_ns
-        if int(said["generation"]) >= 0:
+        worker.last_received_ns = now_ns
+        if int(message["generation"]) >= 0:
             worker.joining = False
-        if said["reason"]:
-            orders += self.on_unprotected(worker, str(said["reason"]), harms=bool(said["harms"]))
-        if said["finished"]:
+        if message["reason"]:
+            orders += self.on_unprotected(
+                worker, str(message["reason"]), harms=bool(message["harms"])
+            )
+        if message["finished"]:
             orders += self.on_finished(worker)
-        if said["waiting"]:
+        if message["waiting"]:
             orders += self.on_waiting(worker)
         if worker.name in self._awaited:
             self._awaited.discard(worker.name)

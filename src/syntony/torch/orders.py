@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syntony.torch.checkpoint import KeptFile
+from syntony.torch.checkpoint import CheckpointFile
 from syntony.torch.hangs import NO_PROGRESS, RankProgress
 from syntony.torch.recovery import START
 
@@ -70,7 +70,7 @@ class Preserve(NamedTuple):
     """Order: complete the checkpoint of this boundary, whose state workers have written."""
 
     boundary: int
-    states: dict[str, KeptFile]
+    states: dict[str, CheckpointFile]
     """By file name."""
 
 
@@ -99,7 +99,7 @@ class Worker:
     """Whether its program has ended; it waits for the others."""
     stopped_ns: int | None = None
     """Since when it has been stopped."""
-    heard_ns: int = 0
+    last_received_ns: int = 0
     host: str = ""
     """Identifies its host."""
     progress: RankProgress = NO_PROGRESS
@@ -123,6 +123,6 @@ class Forming:
     """Why no spare comes: the job's state is kept, and the job ends."""
     unwritten: dict[str, bool] = field(default_factory=dict)
     """Files of state still to be written, and whether with an undo copy."""
-    written: dict[str, KeptFile] = field(default_factory=dict)
+    written: dict[str, CheckpointFile] = field(default_factory=dict)
     provider: int = 0
     hosted: bool = False

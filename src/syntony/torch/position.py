@@ -174,7 +174,7 @@ class Position:
         if len(data) > MAX_RECORD_BYTES:
             job.session.unprotect(f"a step's record has {len(data) >> 20} MiB")
             data = b""
-        job.session.tell("boundary", data, boundary=boundary)
+        job.session.send("boundary", data, boundary=boundary)
         self.spent_ns += time.perf_counter_ns() - begin_ns
         job.passed(boundary)
 

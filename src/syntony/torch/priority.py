@@ -22,7 +22,7 @@ TRIES, AGAIN_S = 20, 0.1
 _NONE = os.sched_param(0)
 
 
-class Lowered:
+class LoweredPriority:
     """A process that has just been started, in a separate session."""
 
     def __init__(self, pid: int, now_s: float) -> None:

@@ -100,7 +100,7 @@ def main() -> None:
         if place is None:
             session.wait_rank()  # never comes: the process ends with the job
         _run_plain(program)
-        session.tell("finished")
+        session.send("finished")
         return
     _run_protected(program, found, session, place)
 

@@ -37,10 +37,10 @@ def _seeds(call: ast.Call, names: set[str]) -> bool:
     owner, name = _named(call.func)
     if name not in _SEEDING:
         return False
-    given = [*call.args, *(each.value for each in call.keywords)]
-    if not given:
+    arguments = [*call.args, *(each.value for each in call.keywords)]
+    if not arguments:
         return name == "default_rng" or (owner in _MODULES and name == "seed")
-    return any(_is_chance(each, names) for each in given)
+    return any(_is_chance(each, names) for each in arguments)
 
 
 def _is_chance(value: ast.expr, names: set[str]) -> bool:

@@ -29,14 +29,14 @@ async def serve(config: dict[str, Any]) -> None:
         coordinator.resume()
     await coordinator.open(socket.socket(fileno=config["listener"]))
     await coordinator.answer_operators(config["job"])
-    told = await asyncio.to_thread(sys.stdin.buffer.read)
-    if not told:
+    reason = await asyncio.to_thread(sys.stdin.buffer.read)
+    if not reason:
         say("`syntony run` was killed; the job goes on, and is protected until it ends")
         await coordinator.wait_alone()
-    if told == KILLED:
+    if reason == KILLED:
         say("the launcher was killed: its ranks are ended")
-    await coordinator.close(killed=told == KILLED)
-    if not told:
+    await coordinator.close(killed=reason == KILLED)
+    if not reason:
         shutil.rmtree(config["place"], ignore_errors=True)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FENCED = 98
 """Exit code of a worker whose rank another one holds."""
-HEARD_S = 1.0
+REPORT_S = 1.0
 RETURN_S, RETRY_S = 10.0, 0.05
 """A coordinator that dies is restarted by `syntony run`: for how long, and how often, to
 reconnect."""
@@ -77,7 +77,7 @@ class CoordinatorSession:
         self._address_here = self._connection.local_address
         self._receiver = threading.Thread(target=self._receive, name="syntony-receive", daemon=True)
         self._receiver.start()
-        threading.Thread(target=self._speak, name="syntony-speak", daemon=True).start()
+        threading.Thread(target=self._send_reports, name="syntony-speak", daemon=True).start()
         os.register_at_fork(after_in_child=self._leave)
 
     def _leave(self) -> None:
@@ -87,7 +87,7 @@ class CoordinatorSession:
         self.lost = True
         self._connection.leave()
 
-    def tell(self, kind: str, record: bytes = b"", **rest: Any) -> None:
+    def send(self, kind: str, record: bytes = b"", **rest: Any) -> None:
         with self._out:
             if self.lost:
                 return
@@ -112,7 +112,7 @@ class CoordinatorSession:
 
     def event(self, event: str, **rest: Any) -> None:
         """Add a line to the audit trail."""
-        self.tell("event", event=event, **rest)
+        self.send("event", event=event, **rest)
 
     def close(self) -> None:
         """There is no coordinator any more."""
@@ -139,12 +139,12 @@ class CoordinatorSession:
         """
         if not self.reason:
             self.reason = reason
-            self.tell("unprotected", reason=reason, harms=harms)
+            self.send("unprotected", reason=reason, harms=harms)
 
     def fix(self, reason: str) -> None:
         """No rank can be replaced, but the job's state can be kept as long as none is lost."""
         self.fixed = reason
-        self.tell("fixed", reason=reason)
+        self.send("fixed", reason=reason)
 
     # --- waiting ---
 
@@ -152,7 +152,7 @@ class CoordinatorSession:
         """This worker's rank; a spare waits until it gets one."""
         if self.rank is None:
             priority.restore(os.getpid())
-            self.tell("waiting")
+            self.send("waiting")
         with self.cv:
             self.cv.wait_for(lambda: self.rank is not None or self.lost)
             if self.rank is None:
@@ -219,11 +219,11 @@ class CoordinatorSession:
 
     # --- receiving ---
 
-    def _speak(self) -> None:
+    def _send_reports(self) -> None:
         pause = threading.Event()
         while not self.lost:
-            pause.wait(HEARD_S)
-            self.tell("heard", **self.progress())
+            pause.wait(REPORT_S)
+            self.send("heard", **self.progress())
 
     def _receive(self) -> None:
         while True:

@@ -25,7 +25,7 @@ LATE, NO_LONGER_LATE = 0.15, 0.075
 """Lateness from which ranks are late, and below which they no longer are."""
 
 
-class Pace(NamedTuple):
+class StepProgress(NamedTuple):
     """A rank's progress, and how long it waited."""
 
     steps: int = 0
@@ -39,7 +39,7 @@ class StepWaits:
     """Sums up a rank's waits in its steps."""
 
     def __init__(self) -> None:
-        self.pace = Pace()
+        self.pace = StepProgress()
         self._boundary: int | None = None
         self._longest_ns = self._sum_ns = 0
 
@@ -57,7 +57,7 @@ class StepWaits:
         if boundary != self._boundary:
             if self._boundary is not None:
                 waited = self._sum_ns if split else self._longest_ns
-                self.pace = Pace(self.pace.steps + 1, now_ns, self.pace.waited_ns + waited)
+                self.pace = StepProgress(self.pace.steps + 1, now_ns, self.pace.waited_ns + waited)
             self._boundary, self._longest_ns, self._sum_ns = boundary, 0, 0
         self._longest_ns = max(self._longest_ns, waited_ns)
         self._sum_ns += waited_ns
@@ -86,13 +86,13 @@ class LatenessWatch:
     late: Straggler | None = None
     """Late ranks in the last window."""
     _began_ns: int | None = None
-    _begin: Mapping[int, Pace] = field(default_factory=dict)
+    _begin: Mapping[int, StepProgress] = field(default_factory=dict)
 
     def reset(self) -> None:
         """Ranks were connected again: earlier measurements are of other processes."""
         self._began_ns, self.late = None, None
 
-    def look(self, ranks: Mapping[int, Pace], now_ns: int) -> bool:
+    def look(self, ranks: Mapping[int, StepProgress], now_ns: int) -> bool:
         """Whether a window ends now: then `late` has its late ranks.
 
         Args:
@@ -118,7 +118,9 @@ class LatenessWatch:
         return True
 
 
-def _latest(begin: Mapping[int, Pace], end: Mapping[int, Pace]) -> tuple[list[int], list[float]]:
+def _latest(
+    begin: Mapping[int, StepProgress], end: Mapping[int, StepProgress]
+) -> tuple[list[int], list[float]]:
     """Ranks by the share of their time that they waited; and the differences between the first and
     second, second and third, … up to half of all."""
     parts = sorted(

@@ -62,7 +62,7 @@ class JobOptions(NamedTuple):
 
 
 def run_job(
-    argv: Sequence[str], environ: Mapping[str, str], wish: JobOptions, say: Callable[[str], None]
+    argv: Sequence[str], environ: Mapping[str, str], options: JobOptions, say: Callable[[str], None]
 ) -> int:
     """Run the launcher together with a coordinator; returns the launcher's exit code, or
     `PRESERVED`.
@@ -74,12 +74,11 @@ def run_job(
     place = Path(tempfile.mkdtemp(prefix="syntony-job-"))
     coordinators: Coordinators | None = None
     try:
-        with _listener(wish) as listener:
-            target = (
-                f"{wish.address}:{listener.getsockname()[1]}:{wish.token or secrets.token_hex(16)}"
-            )
+        with _listener(options) as listener:
+            token = options.token or secrets.token_hex(16)
+            target = f"{options.address}:{listener.getsockname()[1]}:{token}"
             environ = {**environ, VARIABLE: target}
-            coordinators = Coordinators(wish, environ, listener, place, say)
+            coordinators = Coordinators(options, environ, listener, place, say)
             launcher = subprocess.Popen(list(argv), env=environ)
             for number in FORWARDED:
                 signal.signal(number, lambda each, _frame: launcher.send_signal(each))
@@ -96,16 +95,16 @@ def run_job(
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _listener(wish: JobOptions) -> socket.socket:
-    made = make_socket(wish.address)
+def _listener(options: JobOptions) -> socket.socket:
+    made = make_socket(options.address)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((wish.address, wish.port))
+        made.bind((options.address, options.port))
         made.listen(BACKLOG)
         return made
     except OSError as error:
         made.close()
-        raise ListenError(f"{wish.address}:{wish.port}: {error.strerror}") from None
+        raise ListenError(f"{options.address}:{options.port}: {error.strerror}") from None
 
 
 def _shell_code(code: int) -> int:
@@ -116,10 +115,10 @@ class Coordinators:
     """The coordinator of a job, and the successors of one that dies."""
 
     def __init__(
-        self, wish: JobOptions, environ: Mapping[str, str], listener: socket.socket, place: Path,
+        self, options: JobOptions, environ: Mapping[str, str], listener: socket.socket, place: Path,
         say: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._wish = wish
+        self._options = options
         # Its own connections are not the job's: no library is preloaded into it.
         self._environ = {k: v for k, v in environ.items() if k not in {"LD_PRELOAD", "PYTHONPATH"}}
         self._listener = listener
@@ -133,10 +132,10 @@ class Coordinators:
 
     def _start(self, *, resumed: bool) -> subprocess.Popen[bytes]:
         config: dict[str, Any] = {
-            "settings": self._wish.settings._asdict(), "job": self._wish.job,
-            "events": str(self._wish.events.absolute()) if self._wish.events else None,
+            "settings": self._options.settings._asdict(), "job": self._options.job,
+            "events": str(self._options.events.absolute()) if self._options.events else None,
             "listener": self._listener.fileno(), "place": str(self._place), "resumed": resumed,
-            "origin": self._wish.origin._asdict() if self._wish.origin else None,
+            "origin": self._options.origin._asdict() if self._options.origin else None,
         }  # fmt: skip
         program = Path(__file__).with_name("serve.py")
         return subprocess.Popen(

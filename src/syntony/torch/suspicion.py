@@ -60,7 +60,7 @@ def of_spares(workers: Collection[Worker], stopped_ns: int, now_ns: int) -> list
 
 def is_silent(worker: Worker, now_ns: int) -> bool:
     """Whether it was silent for `SILENT_NS`."""
-    return now_ns - worker.heard_ns > SILENT_NS
+    return now_ns - worker.last_received_ns > SILENT_NS
 
 
 def _paused_with(worker: Worker, ranked: list[Worker]) -> bool:

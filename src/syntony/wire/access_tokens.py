@@ -1,4 +1,4 @@
-"""Tokens for the HTTP API: made, listed and revoked by operators; part of the requests."""
+"""Requests to make, list and revoke tokens of the HTTP API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AccessTokensQuery(Query["AccessTokens"], frozen=True, kw_only=True, tag="a
 
 
 class AccessTokenView(msgspec.Struct, frozen=True, kw_only=True):
-    """One token or session; instants are civil time, 0: not so."""
+    """One token or session; instants are civil time, 0: it did not happen."""
 
     number: int
     kind: str

@@ -1,7 +1,7 @@
 """Columns ↔ Arrow IPC streams, checked against the tables of this protocol.
 
-Agents write with nanoarrow (small enough to sit on every host); whoever reads, the controller and
-offline tools, uses pyarrow, whose reader validates offsets and lengths.
+Agents write with nanoarrow, which is small. Readers (the controller and offline tools) use pyarrow,
+which validates offsets and lengths.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MAX_ROWS = 1 << 18
-"""Rows of one batch: far above an agent's second, far below what would stall an insert."""
+"""Maximum rows of one batch: far above an agent's second, far below what would stall an insert."""
 
 MAX_SCHEMA_BYTES = 64 << 10
-"""Of a stream's first message, which is remembered: far above any table's."""
+"""Maximum size of a stream's schema, which is cached: far above any table's."""
 _ENCAPSULATED = 0xFFFFFFFF
-"""In front of each message of a stream and its length."""
+"""Marker before the length of each message of a stream."""
 
 _UNKNOWN: Mapping[str, str | float] = {"string": "", "float32": math.nan, "float64": math.nan}
-"""What a column has, by its type, where the sender does not know it."""
+"""Values of a column that the sender does not have, by the column's type."""
 Values = NDArray[Any] | Sequence[str] | Sequence[int] | Sequence[float]
 
 
 def encode_columns(table: Table, columns: Mapping[str, Values]) -> bytes:
-    """One record batch as an Arrow IPC stream.
+    """Encode one record batch as an Arrow IPC stream.
 
     Args:
-        table: the schema; every one of its columns must be present and no other.
+        table: the schema; exactly its columns must be present.
         columns: name → values of shape (rows,); numbers that fit the column's type, or strings.
 
     Raises:
-        WireError: missing, unknown, ragged or unfitting columns.
+        WireError: missing or unknown columns, different lengths, or values that do not fit.
     """
     import nanoarrow as na
     from nanoarrow.ipc import StreamWriter
@@ -64,7 +64,7 @@ def encode_columns(table: Table, columns: Mapping[str, Values]) -> bytes:
 
 @functools.cache
 def _schemas(table: Table) -> tuple[Any, list[Any]]:
-    """Of the table and of its columns: an agent writes the same few tables every second."""
+    """Schemas of the table and of its columns; cached, because agents write every second."""
     import nanoarrow as na
 
     types = {column.name: getattr(na, column.type)() for column in table.columns}
@@ -72,11 +72,11 @@ def _schemas(table: Table) -> tuple[Any, list[Any]]:
 
 
 def read_rows(table: Table, data: bytes) -> pa.RecordBatch:
-    """An Arrow IPC stream as rows with exactly the table's columns, in its order, unchecked inside:
-    before any value is touched, `check_values` must have passed.
+    """Read an Arrow IPC stream as rows with exactly the table's columns, in its order. Values are
+    unchecked: `check_values` must pass before any is used.
 
-    What another version of the sender has more is left out; a text or float column that it does not
-    have yet is empty, or not a number: as unknown as the store has it in old rows.
+    Additional columns of another version are dropped; a text or float column that the sender does
+    not have is empty or NaN, as in old rows of the store.
 
     Raises:
         WireError: not Arrow, not this table, compressed, or too many rows.
@@ -96,14 +96,14 @@ def read_rows(table: Table, data: bytes) -> pa.RecordBatch:
         ]
         if len(batches) == 1 and found is arrow_schema(table):
             return batches[0]
-        return _fitted(table, pa.Table.from_batches(batches, found))
+        return _select_columns(table, pa.Table.from_batches(batches, found))
 
 
 def check_values(table: Table, rows: pa.Table) -> None:
-    """Offsets, lengths and text of rows that have been read, of one stream or of many.
+    """Check offsets, lengths and text of rows that were read from one or several streams.
 
     Raises:
-        WireError: a row is not what it says, or has a null.
+        WireError: a value is invalid or null.
     """
     with arrow_errors(table):
         rows.validate(full=True)
@@ -114,7 +114,7 @@ def check_values(table: Table, rows: pa.Table) -> None:
 
 @contextlib.contextmanager
 def arrow_errors(table: Table) -> Iterator[None]:
-    """Whatever reading Arrow raises, as `WireError`."""
+    """Convert errors of reading Arrow into `WireError`."""
     import pyarrow as pa
 
     try:
@@ -124,8 +124,8 @@ def arrow_errors(table: Table) -> Iterator[None]:
         raise WireError(f"{table.name}: not a valid Arrow stream: {reason}") from error
 
 
-def _fitted(table: Table, rows: pa.Table) -> pa.RecordBatch:
-    """With the table's columns, in one part."""
+def _select_columns(table: Table, rows: pa.Table) -> pa.RecordBatch:
+    """The table's columns, in one batch."""
     import pyarrow as pa
 
     columns = [_column(column, rows) for column in table.columns]
@@ -142,8 +142,8 @@ def _column(column: Column, rows: pa.Table) -> Any:
 
 @functools.lru_cache(maxsize=64)
 def _schema(table: Table, metadata: bytes) -> pa.Schema:
-    """Of a stream's first message: the table's own where it is equal. Senders of one version all
-    send the same few."""
+    """The schema in a stream's first message; the table's own if it is equal. Cached, because all
+    senders of one version send the same."""
     import pyarrow as pa
 
     if len(metadata) > MAX_SCHEMA_BYTES:
@@ -159,7 +159,7 @@ def _schema(table: Table, metadata: bytes) -> pa.Schema:
 
 
 def _record_batches(table: Table, messages: Iterator[pa.ipc.Message]) -> Iterator[pa.ipc.Message]:
-    """Each is looked at before it is unpacked: half a megabyte of compressed columns can declare
+    """Check each message before it is unpacked: half a megabyte of compressed columns can declare
     gigabytes.
 
     Agents compress nothing, so bodies are no larger than the message that holds them.
@@ -178,8 +178,8 @@ def _record_batches(table: Table, messages: Iterator[pa.ipc.Message]) -> Iterato
 
 
 class MessageHeader:
-    """What the header of a message says, read from its FlatBuffer (Arrow's ``Message.fbs``):
-    pyarrow does not tell without unpacking."""
+    """The header of a message, read from its FlatBuffer (Arrow's ``Message.fbs``) without unpacking
+    the message, which pyarrow cannot do."""
 
     def __init__(self, metadata: bytes) -> None:
         self._data = metadata
@@ -189,42 +189,42 @@ class MessageHeader:
 
     @property
     def big_endian(self) -> bool:
-        """Of a schema."""
+        """Byte order of a schema."""
         field = self._field(self._header, 0)
         return bool(field and self._number("<h", field))
 
     @property
     def rows(self) -> int:
-        """Of a record batch."""
+        """Number of rows of a record batch."""
         return self._number("<q", self.rows_at) if self.rows_at else 0
 
     @property
     def rows_at(self) -> int:
-        """Where the number of rows of a record batch is …"""
+        """Offset of a record batch's number of rows."""
         return self._field(self._header, 0)
 
     @property
-    def body_at(self) -> int:
-        """… and of the bytes that follow."""
+    def body_size_at(self) -> int:
+        """Offset of the body's size in bytes."""
         return self._field(self._number("<I", 0), 3)
 
     @property
     def nodes(self) -> tuple[int, int]:
-        """Where the columns of a record batch are described, 16 bytes each, and how many …"""
+        """Offset of a record batch's column descriptions, 16 bytes each, and their number."""
         return self._vector(1)
 
     @property
     def buffers(self) -> tuple[int, int]:
-        """… and the same of their buffers."""
+        """The same for its buffers."""
         return self._vector(2)
 
     @property
     def compressed(self) -> bool:
-        """Of a record batch."""
+        """Whether a record batch is compressed."""
         return bool(self._field(self._header, 3))
 
     def _field(self, table: int, number: int) -> int:
-        """Where a table's field stands; 0 if it is absent."""
+        """Offset of a table's field; 0 if it is absent."""
         vtable = table - self._number("<i", table)
         place = 4 + 2 * number
         if place >= self._number("<H", vtable):
@@ -290,7 +290,7 @@ def _common_length(table: Table, columns: Mapping[str, Values]) -> int:
     return lengths.pop()
 
 
-def _fitting(column: Column, values: Values) -> NDArray[Any]:
+def _converted(column: Column, values: Values) -> NDArray[Any]:
     found = np.asarray(values)
     wanted = np.dtype(column.type)
     if found.dtype == wanted:
@@ -308,9 +308,9 @@ def _fitting(column: Column, values: Values) -> NDArray[Any]:
 
 
 def _buffers(column: Column, values: Values) -> list[Any]:
-    """No validity map, then what the type has."""
+    """The column's buffers: no validity map, then those of its type."""
     if column.type != "string":
-        return [None, _fitting(column, values)]
+        return [None, _converted(column, values)]
     parts = _encoded(values)
     offsets = np.zeros(len(parts) + 1, np.int32)
     np.fromiter(map(len, parts), np.int32, len(parts)).cumsum(out=offsets[1:])
@@ -318,7 +318,7 @@ def _buffers(column: Column, values: Values) -> list[Any]:
 
 
 def _encoded(values: Values) -> list[bytes]:
-    """Names are few and come again and again in one column."""
+    """Encode texts; each distinct text once, because few names occur many times."""
     known = dict.fromkeys(values)
     if any(not isinstance(value, str) for value in known):
         raise WireError("a text column holds something that is not text")

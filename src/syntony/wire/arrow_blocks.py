@@ -1,10 +1,10 @@
 """Reads Arrow IPC streams of many senders together.
 
-To read a stream costs far more than its bytes: an object for each column, and again wherever
-columns are put together. Agents all use the writer of `encode_columns`, whose headers differ from
-stream to stream in a few numbers only: how many rows there are, and where each column is. These
-numbers are checked here, for all streams at once, and the columns are joined as bytes. A stream
-with other headers is left to `read_rows`.
+Reading each stream alone is slow: it makes an object for each column, and again when columns are
+concatenated. All agents use the writer of `encode_columns`, whose headers differ only in a few
+numbers: the number of rows, and the offsets of columns. These numbers are checked here, for all
+streams at once, and the columns are joined as bytes. Streams with other headers are left to
+`read_rows`.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
 
 Ints = NDArray[np.int64]
 _PREFIX = 8
-"""Bytes in front of each message of a stream: a mark, and the length of its metadata."""
+"""Bytes before each message of a stream: a marker, and the length of its metadata."""
 _ALIGNED = 8
-"""Each column begins at a multiple of it."""
+"""Each column begins at a multiple of this."""
 _ENDS = (b"", b"\xff\xff\xff\xff\0\0\0\0")
-"""What follows a stream's last batch."""
+"""Bytes that may follow a stream's last batch."""
 
 
 class Block(NamedTuple):
-    """Rows of several streams, one after the other, unchecked inside: see `check_values`."""
+    """Rows of several streams, concatenated. Values are unchecked: see `check_values`."""
 
     rows: pa.RecordBatch
-    places: list[int]
-    """Of the streams, among those that were given."""
+    indices: list[int]
+    """Indices of the streams in the argument."""
     starts: list[int]
-    """The first row of each …"""
+    """First row of each stream."""
     counts: list[int]
-    """… and how many there are."""
+    """Number of rows of each stream."""
 
 
 def read_block(table: Table, streams: Sequence[bytes]) -> Block | None:
-    """The rows of those streams that our own writer can have written; None: of none.
+    """Read the rows of the streams that are in our own writer's format; None: none is.
 
-    A stream in the block has rows, no nulls, and columns within its bytes; its texts are as long as
-    they are said to be.
+    A stream in the block has rows, no nulls, columns within its bytes, and texts of the declared
+    length.
     """
     import pyarrow as pa
 
@@ -61,52 +61,52 @@ def read_block(table: Table, streams: Sequence[bytes]) -> Block | None:
     ]
     rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
     starts = (np.cumsum(columns.rows) - columns.rows).tolist()
-    return Block(rows, columns.places, starts, columns.rows.tolist())
+    return Block(rows, columns.indices, starts, columns.rows.tolist())
 
 
 class _Columns(NamedTuple):
-    """Where the columns of several streams are."""
+    """Positions of the columns of several streams."""
 
-    places: list[int]
+    indices: list[int]
     bodies: list[memoryview]
     rows: Ints
-    """Of each stream."""
+    """Number of rows of each stream."""
     begins: Ints
-    """(streams, buffers): the first byte of each in its body …"""
+    """(streams, buffers): offset of each buffer in its body."""
     lengths: Ints
-    """… and how many there are."""
+    """(streams, buffers): length of each buffer in bytes."""
 
-    def chosen(self, good: NDArray[np.bool_]) -> _Columns:
-        """Of some of the streams."""
-        if good.all():
+    def select(self, valid: NDArray[np.bool_]) -> _Columns:
+        """Select some of the streams."""
+        if valid.all():
             return self
-        kept = np.flatnonzero(good).tolist()
+        kept = np.flatnonzero(valid).tolist()
         return _Columns(
-            [self.places[each] for each in kept],
+            [self.indices[each] for each in kept],
             [self.bodies[each] for each in kept],
-            *(each[good] for each in self[2:]),
+            *(each[valid] for each in self[2:]),
         )
 
     def bytes_of(self, buffer: int, lengths: Ints) -> bytes:
-        """One buffer of all streams, `lengths` of each."""
+        """One buffer of all streams, concatenated; `lengths` bytes of each."""
         begins = self.begins[:, buffer]
         ends = (begins + lengths).tolist()
         spans = zip(self.bodies, begins.tolist(), ends, strict=True)
         return b"".join([body[begin:end] for body, begin, end in spans])
 
     def offsets(self, buffer: int) -> Ints:
-        """Where each text begins in its stream's, and the last one ends: one more than rows."""
+        """Offsets of the texts within each stream, and of its end: one more than rows."""
         return np.frombuffer(self.bytes_of(buffer, 4 * (self.rows + 1)), np.int32).astype(np.int64)
 
     def are_bounded(self, buffer: int) -> NDArray[np.bool_]:
-        """Streams whose first text begins with the text's bytes, and whose last one ends there."""
+        """Streams whose texts begin at the first and end at the last byte of their buffer."""
         offsets = self.offsets(buffer)
         ends = np.cumsum(self.rows + 1) - 1
         begin, end = offsets[ends - self.rows], offsets[ends]
         return np.asarray((begin == 0) & (end == self.lengths[:, buffer + 1]))
 
     def joined(self, table: Table) -> Iterator[list[Any]]:
-        """The buffers of each column, without the map of nulls."""
+        """The concatenated buffers of each column, without the validity map."""
         for column, buffer in _buffers(table):
             if column != "string":
                 yield [self.bytes_of(buffer, self.rows * np.dtype(column).itemsize)]
@@ -120,7 +120,7 @@ class _Columns(NamedTuple):
 
 
 class _Layout:
-    """The headers of the streams of one table, as our own writer writes them."""
+    """Our own writer's headers for streams of one table."""
 
     def __init__(self, table: Table) -> None:
         rows = {column.name: [""] if column.type == "string" else [0] for column in table.columns}
@@ -132,7 +132,7 @@ class _Layout:
         self._schema = example[: self._header]
         metadata = example[self._header : self._body]
         header = MessageHeader(metadata)
-        self._rows_at, self._body_at = header.rows_at, header.body_at
+        self._rows_at, self._body_at = header.rows_at, header.body_size_at
         self._nodes, self._buffers = header.nodes, header.buffers
         fixed = np.ones(len(metadata), np.bool_)
         for at in (self._rows_at, self._body_at):
@@ -144,53 +144,53 @@ class _Layout:
         self._table = table
 
     def columns(self, streams: Sequence[bytes]) -> _Columns | None:
-        """Of those streams that have these headers and are whole; None: of none."""
-        places = [
+        """The columns of complete streams with these headers; None: there is none."""
+        indices = [
             place
             for place, data in enumerate(streams)
             if len(data) > self._body and data.startswith(self._schema)
         ]
-        if not places:
+        if not indices:
             return None
-        headers = b"".join([streams[place][self._header : self._body] for place in places])
-        metadata = np.frombuffer(headers, np.uint8).reshape(len(places), -1)
+        headers = b"".join([streams[place][self._header : self._body] for place in indices])
+        metadata = np.frombuffer(headers, np.uint8).reshape(len(indices), -1)
         rows, body = (_int64(metadata, at, 1)[:, 0] for at in (self._rows_at, self._body_at))
         nodes, buffers = (
             _int64(metadata, at, 2 * count) for at, count in (self._nodes, self._buffers)
         )
         begins, lengths = buffers[:, ::2], buffers[:, 1::2]
         found = _Columns(
-            places,
-            [memoryview(streams[place])[self._body :] for place in places],
+            indices,
+            [memoryview(streams[place])[self._body :] for place in indices],
             rows,
             begins,
             lengths,
         )
-        good = (metadata[:, self._fixed] == self._same).all(axis=1)
-        good &= (rows > 0) & (rows <= MAX_ROWS)
-        good &= (nodes[:, ::2] == rows[:, None]).all(axis=1) & ~nodes[:, 1::2].any(axis=1)
-        good &= self._within(found, body)
-        found = found.chosen(good)
+        valid = (metadata[:, self._fixed] == self._same).all(axis=1)
+        valid &= (rows > 0) & (rows <= MAX_ROWS)
+        valid &= (nodes[:, ::2] == rows[:, None]).all(axis=1) & ~nodes[:, 1::2].any(axis=1)
+        valid &= self._within(found, body)
+        found = found.select(valid)
         for kind, buffer in _buffers(self._table):
-            if kind == "string" and found.places:
-                found = found.chosen(found.are_bounded(buffer))
-        return found if found.places else None
+            if kind == "string" and found.indices:
+                found = found.select(found.are_bounded(buffer))
+        return found if found.indices else None
 
     def _within(self, found: _Columns, body: Ints) -> NDArray[np.bool_]:
-        """Streams whose columns are within their bodies, and these all there is."""
+        """Streams whose columns are within their body, and without further messages."""
         sizes = zip(found.bodies, body.tolist(), strict=True)
-        whole = [0 <= size <= len(each) and each[size:] in _ENDS for each, size in sizes]
+        complete = [0 <= size <= len(each) and each[size:] in _ENDS for each, size in sizes]
         limit = body[:, None]
         begins, lengths = found.begins, found.lengths
         inside = (begins >= 0) & (begins <= limit) & (lengths >= 0) & (lengths <= limit - begins)
-        good = np.array(whole) & (inside & (begins % _ALIGNED == 0)).all(axis=1)
+        valid = np.array(complete) & (inside & (begins % _ALIGNED == 0)).all(axis=1)
         # One after the other, or a few bytes could be copied for each column.
-        good &= (begins[:, 1:] >= (begins + lengths)[:, :-1]).all(axis=1)
+        valid &= (begins[:, 1:] >= (begins + lengths)[:, :-1]).all(axis=1)
         for kind, buffer in _buffers(self._table):
             text = kind == "string"
-            least = 4 * (found.rows + 1) if text else found.rows * np.dtype(kind).itemsize
-            good &= lengths[:, buffer] >= least
-        return np.asarray(good)
+            minimum = 4 * (found.rows + 1) if text else found.rows * np.dtype(kind).itemsize
+            valid &= lengths[:, buffer] >= minimum
+        return np.asarray(valid)
 
 
 _layout = functools.cache(_Layout)
@@ -198,7 +198,7 @@ _layout = functools.cache(_Layout)
 
 @functools.cache
 def _buffers(table: Table) -> tuple[tuple[str, int], ...]:
-    """Of each column its type, and the place of its first buffer after the map of nulls."""
+    """Type of each column, and index of its first buffer after the validity map."""
     found, place = [], 1
     for column in table.columns:
         found.append((column.type, place))
@@ -207,5 +207,5 @@ def _buffers(table: Table) -> tuple[tuple[str, int], ...]:
 
 
 def _int64(metadata: NDArray[np.uint8], at: int, width: int) -> Ints:
-    """Numbers of each stream from byte `at` on."""
+    """Read `width` numbers of each stream from byte `at`."""
     return np.ascontiguousarray(metadata[:, at : at + 8 * width]).view(np.int64)

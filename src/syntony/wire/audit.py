@@ -23,28 +23,28 @@ class AuditOrder(msgspec.Struct, frozen=True, kw_only=True, tag="audit-order"):
     """Run checks and report. Checks go by name: no command line crosses the wire."""
 
     order: str
-    """Never used twice."""
+    """Unique id of the order."""
     host: str
     """The host to audit: no other agent obeys the order."""
     checks: tuple[str, ...]
-    """Ids or beginnings of them; empty for all."""
+    """Ids of checks, or prefixes of ids; empty: all."""
     limits: dict[str, dict[str, Any]]
     """Check → limits, as a spec sets them."""
     active: bool
     deadline_ns: int
-    """For the checks together."""
+    """Time limit of all checks together."""
     expires_ns: int
     """Fleet time after which the order is ignored."""
     by: str
     backend: tuple[str, ...] = ()
-    """Shell patterns of the ports that carry the job, as a spec's role says; none: found out."""
+    """Shell patterns of the back-end ports, as in a spec's role; empty: detected by the agent."""
 
 
 class AuditCommand(Query["AuditStarted"], frozen=True, kw_only=True, tag="audit-command"):
     """A command: agents audit their hosts."""
 
     hosts: tuple[str, ...] = ()
-    """Empty: all that are connected."""
+    """Hosts to audit; empty: all connected ones."""
     checks: tuple[str, ...] = ()
     limits: dict[str, dict[str, Any]] = {}  # noqa: RUF012 - msgspec copies it
     active: bool = False
@@ -52,8 +52,7 @@ class AuditCommand(Query["AuditStarted"], frozen=True, kw_only=True, tag="audit-
     by: str
     """The user, in addition to the name in the certificate."""
     backend: dict[str, tuple[str, ...]] = {}  # noqa: RUF012 - msgspec copies it
-    """Host → shell patterns of the ports that carry the job; of hosts that are not in it the agents
-    find out."""
+    """Host → shell patterns of the back-end ports; agents of other hosts detect theirs."""
 
 
 class AuditReportsQuery(Query["AuditReports"], frozen=True, kw_only=True, tag="audit-reports"):
@@ -68,9 +67,9 @@ class AuditStarted(msgspec.Struct, frozen=True, kw_only=True, tag="audit-started
 
     order: str
     hosts: tuple[str, ...]
-    """Agents that were reported."""
+    """Hosts to whose agents the order was sent."""
     absent: tuple[str, ...]
-    """Asked for, but not connected."""
+    """Requested hosts that are not connected."""
 
 
 class HostAudit(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +100,7 @@ class AuditViewQuery(Query["AuditView"], frozen=True, kw_only=True, tag="audit-v
 
 
 class AuditRunView(msgspec.Struct, frozen=True, kw_only=True):
-    """One audit that is kept."""
+    """One stored audit."""
 
     order: str
     by: str
@@ -117,11 +116,11 @@ class AuditSection(msgspec.Struct, frozen=True, kw_only=True):
     branch: str
     """``Configuration``."""
     section: str
-    """``Software``; empty where the branch has no sections."""
+    """``Software``; empty: the branch has no sections."""
     counts: dict[str, int]
     """Verdicts by status."""
     why: str
-    """A reason, where everything in it was skipped."""
+    """The reason, if everything in it was skipped."""
 
 
 class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +140,7 @@ class AuditVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditPort(msgspec.Struct, frozen=True, kw_only=True):
-    """One back-end port; a status is empty where no check said anything."""
+    """One back-end port; a status is empty if no check set it."""
 
     host: str
     nic: str
@@ -164,7 +163,7 @@ class AuditChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditView(msgspec.Struct, frozen=True, kw_only=True, tag="audit-view"):
-    """Empty where no audit is kept."""
+    """Empty if no audit is stored."""
 
     runs: tuple[AuditRunView, ...]
     """Oldest first."""

@@ -80,7 +80,7 @@ class ClockTruths(msgspec.Struct, frozen=True, kw_only=True, tag="clock-truths")
 
 
 class ClockSample(msgspec.Struct, frozen=True, kw_only=True):
-    """One clock's solutions within one step: the newest one's place and rate, and the worst sigmas,
+    """One clock's solutions within one step: offset and rate of the newest, and the worst sigmas,
     bound and state of all of them."""
 
     ts_ns: int

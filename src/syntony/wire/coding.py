@@ -1,4 +1,4 @@
-"""Messages to bytes and back: msgpack, bounded."""
+"""Encodes and decodes messages as msgpack, bounded in size."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """Any message to bytes."""
+    """Encode any message."""
     return _encode(message)
 
 
 def decode(decoder: msgspec.msgpack.Decoder[_T], data: bytes, limit: int = MAX_MESSAGE_BYTES) -> _T:
-    """What a peer sent. Raises `WireError` on anything that is not such a message."""
+    """Decode a peer's message. Raises `WireError`: it is invalid."""
     if len(data) > limit:
         raise WireError(f"message of {len(data)} bytes is over the limit of {limit}")
     try:

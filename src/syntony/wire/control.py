@@ -1,4 +1,4 @@
-"""Who gives orders, and the audit log of what they changed; part of `syntony.wire.messages`."""
+"""The controller in charge, and the audit log of changes; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True, tag="controlle
 
 
 class Issuer(NamedTuple):
-    """Who gave an order, as its receiver knows it."""
+    """The sender of an order, as its receiver knows it."""
 
     who: str
     """The name in the certificate, and the user that the command line gives."""

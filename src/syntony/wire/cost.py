@@ -1,4 +1,4 @@
-"""What failures of a fleet cost: assumptions and answer; part of `syntony.wire.messages`."""
+"""Cost of a fleet's failures: assumptions and answer; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
-    """What failures take of a job."""
+    """Loss of a job's time by failures."""
 
     gpu_hours_per_month: Interval
     share: Interval
@@ -83,7 +83,7 @@ class ObservedFailures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CostReport(msgspec.Struct, frozen=True, kw_only=True, tag="cost"):
-    """What failures cost a job."""
+    """Cost of failures for a job."""
 
     assumed: CostQuery
     restarts_per_year: Interval

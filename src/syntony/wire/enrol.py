@@ -61,7 +61,7 @@ class TokenMade(msgspec.Struct, frozen=True, kw_only=True, tag="token"):
 
 
 class IdentitiesQuery(Query["Identities"], frozen=True, kw_only=True, tag="identities"):
-    """Certificates that were issued or seen, and join tokens not used yet."""
+    """Certificates that were issued or used, and unused join tokens."""
 
 
 class CertificateView(msgspec.Struct, frozen=True, kw_only=True):

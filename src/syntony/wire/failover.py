@@ -1,4 +1,4 @@
-"""What is said about managed connections and their paths; part of `syntony.wire.messages`."""
+"""Messages about managed connections and their paths; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_PROCESS_FLOWS = 1_024
 
 
 class SubflowView(msgspec.Struct, frozen=True, kw_only=True):
-    """One way of a connection."""
+    """One subflow of a connection."""
 
     path: Text
     """``host/nic:port > host/nic:port``."""
@@ -43,7 +43,7 @@ class ConnectionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessFlowView(msgspec.Struct, frozen=True, kw_only=True):
-    """One flow, in the words of the process that has it."""
+    """One flow, as reported by its process."""
 
     mechanism: Word
     """``rdma``, ``tcp`` or ``mptcp``."""
@@ -110,7 +110,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
     """Of the controller that took the command; 0: of the version before, which did not say."""
 
     def outranks(self, other: Switch) -> bool:
-        """Whether it is the later command: of a later controller, whatever their clocks said, or
+        """Whether it is the later command: of a later controller, regardless of clocks, or
         later by the clock of the same one."""
         if self.epoch and other.epoch and self.epoch != other.epoch:
             return self.epoch > other.epoch
@@ -125,7 +125,7 @@ class ConnectionsQuery(Query["FleetConnections"], frozen=True, kw_only=True, tag
 
 
 class FailoverLogQuery(Query["FailoverLog"], frozen=True, kw_only=True, tag="failover-log"):
-    """What was done to paths over the last `window_ns`, newest last."""
+    """Actions on paths over the last `window_ns`, newest last."""
 
     window_ns: int = 3_600_000_000_000
     job: str = ""
@@ -151,7 +151,7 @@ class SwitchCommand(Query["FailoverStatus"], frozen=True, kw_only=True, tag="swi
 
 
 class HostPaths(msgspec.Struct, frozen=True, kw_only=True):
-    """What one agent last reported."""
+    """Newest report of one agent."""
 
     host: str
     age_ns: int

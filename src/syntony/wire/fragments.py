@@ -1,4 +1,4 @@
-"""Messages larger than one message may be: sent in fragments, used only when whole. Pure."""
+"""Divides messages over the size limit into fragments, and reassembles them. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from syntony.errors import WireError
 from syntony.wire.coding import encode
 
 FRAGMENT_BYTES = 4 << 20
-"""What is larger is sent in fragments of this size."""
+"""Larger messages are sent in fragments of this size."""
 MAX_ASSEMBLED_BYTES = 128 << 20
 
 
 class Fragment(msgspec.Struct, frozen=True, kw_only=True, tag="fragment"):
-    """A piece of one message; those of a message follow each other, from the first byte on, perhaps
-    with other messages between them."""
+    """A fragment of one message. Fragments of a message are sent in order, from its first byte;
+    other messages may come between them."""
 
     message: int
     """The message's number within its stream."""
     offset: int
     size: int
-    """Of the whole message."""
+    """Size of the whole message."""
     crc: int
     """CRC-32 of the whole message."""
     data: bytes
@@ -36,7 +36,7 @@ class Fragmenter:
         self._sent = 0
 
     def divide(self, message: bytes) -> Iterator[bytes]:
-        """What to send instead of an encoded message: itself if it is small."""
+        """The messages to send for an encoded message: itself if it is small."""
         if len(message) <= FRAGMENT_BYTES:
             yield message
             return
@@ -50,14 +50,14 @@ class Fragmenter:
 
 
 class Assembler:
-    """Puts the messages of one stream together again."""
+    """Reassembles the messages of one stream."""
 
     def __init__(self) -> None:
         self._first: Fragment | None = None
         self._data = bytearray()
 
     def take(self, fragment: Fragment) -> bytes | None:
-        """The message, once its last fragment is here.
+        """Take a fragment; returns the message once its last fragment has arrived.
 
         Raises:
             WireError: fragments are missing, repeated or out of order, or belong to no message

@@ -54,7 +54,7 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
     """Both directions."""
 
 
-class GpuLook(msgspec.Struct, frozen=True, kw_only=True):
+class GpuSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All GPUs of a host at one moment."""
 
     at_ns: int = 0
@@ -64,18 +64,18 @@ class GpuLook(msgspec.Struct, frozen=True, kw_only=True):
     """Why nothing can be read; the process ends."""
 
 
-def encode(look: GpuLook) -> bytes:
+def encode(snapshot: GpuSnapshot) -> bytes:
     """One line."""
-    return msgspec.json.encode(look) + b"\n"
+    return msgspec.json.encode(snapshot) + b"\n"
 
 
-def decode(line: bytes) -> GpuLook:
+def decode(line: bytes) -> GpuSnapshot:
     """One line.
 
     Raises:
         WireError: it is none.
     """
     try:
-        return msgspec.json.decode(line, type=GpuLook)
+        return msgspec.json.decode(line, type=GpuSnapshot)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise WireError(f"the GPU reader wrote an unreadable line: {error}") from error

@@ -1,4 +1,4 @@
-"""What the controller and the process that judges jobs for it say to each other."""
+"""Messages between the controller and its process that evaluates jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class JobRows(msgspec.Struct, frozen=True, kw_only=True):
-    """What the store has of one job. Instants are fleet time."""
+    """The store's rows of one job. Instants are fleet time."""
 
     job: str
     first_ns: int
@@ -25,7 +25,7 @@ class JobVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """Class of the taxonomy."""
     subjects: tuple[str, ...]
     hosts: tuple[str, ...]
-    """Where it is, or the ends of the flows that it touches."""
+    """Hosts of the fault, or of the ends of affected flows."""
     confidence: float
     onset_ns: int
     text: str
@@ -42,12 +42,12 @@ class JobFlow(msgspec.Struct, frozen=True, kw_only=True):
     hops: tuple[str, ...]
 
 
-class JudgedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules say of one job."""
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Verdicts of the rules on one job."""
 
     job: str
     verdicts: tuple[JobVerdict, ...]
     flows: tuple[JobFlow, ...]
-    """Of jobs of which a flow is slow: it, and the others, which are not."""
+    """Flows of the job, if one of them is slow; otherwise empty."""
     error: str = ""
-    """Why it could not be judged; empty: it was."""
+    """The reason why it could not be evaluated; empty: it was."""

@@ -1,4 +1,4 @@
-"""What is asked and said about jobs; part of `syntony.wire.messages`."""
+"""Requests and answers about jobs; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from syntony.wire.query import Query
 
 
 class JobsQuery(Query["Jobs"], frozen=True, kw_only=True, tag="jobs"):
-    """Jobs that had a process lately, newest first."""
+    """Jobs with a process in the window, newest first."""
 
     window_ns: int
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """One job, as the processes that belong to it tell."""
+    """One job, as reported by its processes."""
 
     job: str
     began_ns: int
@@ -47,7 +47,7 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True, tag="jobs"):
 
 
 class RecordingQuery(Query["Recording"], frozen=True, kw_only=True, tag="recording"):
-    """What was recorded of one job, as the tables of a bundle."""
+    """The recording of one job, as the tables of a bundle."""
 
     job: str
     window_ns: int
@@ -56,7 +56,7 @@ class RecordingQuery(Query["Recording"], frozen=True, kw_only=True, tag="recordi
 
 
 class RecordedRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Some rows of one table, in the order of the whole."""
+    """Consecutive rows of one table."""
 
     table: str
     """As docs/reference/bundle.md has it."""
@@ -73,7 +73,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, tag="recording"):
 
 
 class JobReportQuery(Query["JobReport"], frozen=True, kw_only=True, tag="job-report"):
-    """Why a job is slow, its flows and its course over time, judged by the controller."""
+    """Why a job is slow, its flows and its history, evaluated by the controller."""
 
     job: str
     window_ns: int = 120_000_000_000
@@ -91,7 +91,7 @@ class FlowDelays(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Takeover(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one lost rank; see the table ``job_takeovers``."""
+    """Outcome of one lost rank; see the table ``job_takeovers``."""
 
     ts_ns: int
     what: str
@@ -106,7 +106,7 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True, tag="job-report"):
-    """Of one job; durations in ns, instants in fleet time."""
+    """Report on one job; durations in ns, instants in fleet time."""
 
     job: str
     begin_ns: int

@@ -1,4 +1,4 @@
-"""How the parts of an agent are; part of `syntony.wire.messages`."""
+"""State of the parts of an agent; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class PartState(enum.StrEnum):
-    """What one part of an agent does."""
+    """State of one part of an agent."""
 
     RUNNING = "running"
     WAITING = "waiting"

@@ -13,7 +13,7 @@ class ProbeFlow(msgspec.Struct, frozen=True, kw_only=True):
     """One probed path: local NIC → remote NIC with one entropy."""
 
     flow_id: int
-    """Unique within its agent, and the same in every plan that holds the path."""
+    """Unique within its agent, and the same in every plan with this path."""
     src: str
     """Local NIC's name."""
     dst: str
@@ -40,7 +40,7 @@ class Plane(enum.StrEnum):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
-    """Whom to probe. Replaces the previous plan; flows with a known id keep their state."""
+    """The flows to probe. Replaces the previous plan; flows with a known id keep their state."""
 
     generation: int
     nic_ids: dict[str, int]
@@ -53,9 +53,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     others: dict[str, tuple[str, ...]] = {}
     """NIC (``host/nic``) in the flows → its addresses other than the probed one."""
     verbs: tuple[ProbeFlow, ...] = ()
-    """What is probed over verbs, between NICs of `clocks`."""
+    """Flows probed over verbs, between NICs of `clocks`."""
     verbs_clocks: dict[str, str] = {}
-    """NIC (``host/nic``) → clock node over verbs, where that is not its host's."""
+    """NIC (``host/nic``) → clock node over verbs, if it is not its host's."""
     device_stamps: bool = False
     """Whether probes over verbs may be stamped by RDMA devices' own clocks: all agents of hosts
     with RDMA can read such stamps."""
@@ -76,12 +76,12 @@ class ProbeKeys(msgspec.Struct, frozen=True, kw_only=True, tag="probe-keys"):
     listed keeps its keys as long as one of them is of the epoch to send with."""
 
     epochs: tuple[int, ...]
-    """Accepted: one, or two while keys are rotated; the number of each in packets."""
+    """Accepted epochs, as numbered in packets: one, or two while keys are rotated."""
     sending: int
     """Which of them to send with."""
     pairs: tuple[PairKeys, ...]
     number: int = 0
-    """Of this message, among those to this host; `KeysHeld` repeats it."""
+    """Number of this message to this host; `KeysHeld` repeats it."""
 
 
 class KeysHeld(msgspec.Struct, frozen=True, kw_only=True, tag="keys-held"):
@@ -90,7 +90,7 @@ class KeysHeld(msgspec.Struct, frozen=True, kw_only=True, tag="keys-held"):
     epochs: tuple[int, ...]
     sending: int
     number: int = 0
-    """Of the message; 0 from agents of the version before."""
+    """Number of the message; 0 from agents of the previous version."""
 
 
 class KeysQuery(Query["KeysStatus"], frozen=True, kw_only=True, tag="probe-keys-status"):
@@ -114,9 +114,9 @@ class KeysStatus(msgspec.Struct, frozen=True, kw_only=True, tag="probe-keys-stat
     age_ns: int
     """Since this phase began."""
     waiting: tuple[str, ...]
-    """Hosts whose agents have not said yet that they have carried it out."""
+    """Hosts whose agents have not confirmed this phase yet."""
     left_behind: tuple[str, ...] = ()
-    """Hosts that had not when their time was over: they get the new keys when they come back."""
+    """Hosts that did not confirm in time: they get the new keys when they reconnect."""
 
 
 class MatrixQuery(Query["Matrix"], frozen=True, kw_only=True, tag="matrix"):
@@ -197,7 +197,7 @@ class PlaneDisagreement(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the probes lost, or median delay in ns."""
     verbs: float
     usual_ns: float
-    """What verbs usually take beyond UDP: in this class, or in the least delayed one."""
+    """Usual additional delay of verbs over UDP: in this class, or in the least delayed one."""
 
 
 class Planes(msgspec.Struct, frozen=True, kw_only=True, tag="planes"):

@@ -1,4 +1,4 @@
-"""What is said about RDMA queue pairs of jobs; part of `syntony.wire.messages`."""
+"""Messages about RDMA queue pairs of jobs; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class OneWay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuePairView(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue pair as its host sees it, and what is known of its way to the peer."""
+    """One queue pair as seen by its host, and its delay to the peer."""
 
     host: str
     figures: QueuePairFigures

@@ -28,26 +28,26 @@ OIDC_LOGIN, OIDC_CALLBACK, OIDC_LOGOUT = (
 OIDC_DEVICE = f"{OIDC}/device"
 OIDC_DEVICE_TOKEN = f"{OIDC_DEVICE}/token"
 PAGE_SIZE, CURSOR = "page_size", "cursor"
-"""Parameters of every question whose answer has rows; see docs/reference/api.md."""
+"""Parameters of every request whose answer has rows; see docs/reference/api.md."""
 NEXT_CURSOR = "X-Syntony-Next-Cursor"
-"""Header of an answer of which there is more; it is the value of `CURSOR` for the next page."""
+"""Header of an answer with further pages: the value of `CURSOR` for the next page."""
 CSRF = "X-Syntony-CSRF"
 MAX_PAGE_ROWS = 100_000
 MAX_BODY_BYTES = 256 << 10
-"""Of an order: an audit that names ten thousand hosts takes 120 KB."""
+"""Maximum size of an order: an audit that names ten thousand hosts takes 120 KB."""
 WORDS = ("by", "why", "comment")
-"""Fields of orders that are for people: they go to the audit log, which is read whole."""
+"""Free text in orders: it goes into the audit log."""
 MAX_WORDS = 500
-"""Letters of each."""
+"""Maximum characters of each."""
 ISSUING: frozenset[type[Query[Any]]] = frozenset({RenewQuery})
-"""Questions whose answer is something new, a certificate: a POST over HTTP."""
+"""Requests that issue a certificate: POST over HTTP, although they change nothing else."""
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _INT64 = 1 << 63
 _Q = TypeVar("_Q", bound=Query[Any])
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """RFC 9457: why a request was not carried out."""
+    """The reason why a request was not carried out (RFC 9457)."""
 
     type: str = "about:blank"
     title: str
@@ -68,11 +68,11 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     name: str
     csrf: str
-    """For the header `CSRF` of every request that changes something; empty: none is needed."""
+    """Value of the header `CSRF` for requests that change something; empty: none is needed."""
     expires_ns: int
     """Civil time; 0: it does not expire."""
     by_provider: bool = False
-    """An identity provider vouched for the person, and knows a login of its own."""
+    """Whether the person logged in at an identity provider, where the login continues."""
 
 
 class OidcView(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,49 +80,49 @@ class OidcView(msgspec.Struct, frozen=True, kw_only=True):
 
     offered: bool
     label: str = ""
-    """What people call it."""
+    """Its name for people."""
 
 
 class DeviceLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """A login that a person finishes in a browser anywhere (RFC 8628)."""
+    """A login that a person completes in a browser on any device (RFC 8628)."""
 
     device_code: str
     """Secret of the client that began the login; for `DeviceTokenRequest`."""
     user_code: str
-    """What the person compares or types in."""
+    """Code that the person compares or enters."""
     verification_uri: str
-    """Where."""
+    """Address at which to enter it."""
     verification_uri_complete: str = ""
-    """Where nothing needs to be typed in; empty: there is no such address."""
+    """Address that contains the code; empty: there is none."""
     expires_in_s: int
     interval_s: int
-    """Between two questions for the token at least."""
+    """Minimum interval between requests for the token."""
 
 
 class DeviceTokenRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the person has finished the login."""
+    """Ask whether the person has completed the login."""
 
     device_code: str
 
 
 class DeviceToken(msgspec.Struct, frozen=True, kw_only=True):
-    """What has come of a login by device."""
+    """Result of a login by device."""
 
     token: str = ""
-    """For the API; empty: the person has not finished yet."""
+    """Token for the API; empty: not completed yet."""
     slow_down: bool = False
-    """Ask 5 s less often from now on."""
+    """Increase the interval of requests by 5 s."""
 
 
 @cache
 def route_name(kind: type[Query[Any]]) -> str:
-    """Of a kind of request: ``LinkHistoryQuery`` → ``link-history``."""
+    """Route of a kind of request: ``LinkHistoryQuery`` → ``link-history``."""
     name = kind.__name__.removesuffix("Query").removesuffix("Command")
     return _WORD.sub("-", name).lower()
 
 
 def is_question(kind: type[Query[Any]]) -> bool:
-    """Whether it changes nothing and is a GET: so its name says, but for those of `ISSUING`."""
+    """Whether it is a GET, which changes nothing: by its name, except for `ISSUING`."""
     return kind.__name__.endswith("Query") and kind not in ISSUING
 
 
@@ -132,7 +132,7 @@ def has_rows(kind: type[msgspec.Struct]) -> bool:
 
 
 def split_rows(answer: msgspec.Struct, size: int) -> list[msgspec.Struct]:
-    """An answer as pages of at most `size` rows of each of its lists; `join_pages` joins them."""
+    """Split an answer into pages with at most `size` rows of each list, for `join_pages`."""
     rows = {name: getattr(answer, name) for name in row_fields(type(answer))}
     longest = max(map(len, rows.values()), default=0)
     return [
@@ -144,7 +144,7 @@ def split_rows(answer: msgspec.Struct, size: int) -> list[msgspec.Struct]:
 
 
 def parameters(query: Query[Any]) -> list[tuple[str, str]]:
-    """A question as query parameters; what is as by default is left out."""
+    """Encode a request as query parameters, without default values."""
     found = []
     for field in msgspec.structs.fields(query):
         value = getattr(query, field.name)
@@ -158,13 +158,13 @@ def parameters(query: Query[Any]) -> list[tuple[str, str]]:
 
 
 def body(order: Query[Any]) -> bytes:
-    """An order as a JSON body."""
+    """Encode an order as a JSON body."""
     fields = {field.name: getattr(order, field.name) for field in msgspec.structs.fields(order)}
     return msgspec.json.encode(fields)
 
 
 def from_parameters(kind: type[_Q], given: Iterable[tuple[str, str]]) -> _Q:
-    """A question. Raises `UsageError`: unknown, repeated or missing parameters, wrong values."""
+    """Decode a request. Raises `UsageError`: unknown, repeated or missing parameters, bad value."""
     known = {field.name: field for field in msgspec.structs.fields(kind)}
     found: dict[str, Any] = {}
     for name, text in given:
@@ -179,7 +179,7 @@ def from_parameters(kind: type[_Q], given: Iterable[tuple[str, str]]) -> _Q:
 
 
 def from_body(kind: type[_Q], data: bytes) -> _Q:
-    """An order. ``by`` may be left out: the token's name is known.
+    """Decode an order. ``by`` may be missing: the token's name is known.
 
     Raises:
         UsageError: not JSON, unknown or missing fields, wrong values.

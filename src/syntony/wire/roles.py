@@ -13,36 +13,36 @@ _SCHEME = "syntony://"
 
 
 class Role(enum.StrEnum):
-    """What the holder of a certificate may be and do."""
+    """Role of the holder of a certificate."""
 
     AGENT = "agent"
     """Attaches as the host that the certificate names."""
     CONTROLLER = "controller"
-    """Serves; gives no orders to other controllers."""
+    """Serves agents and operators; gives no orders to other controllers."""
     GATEWAY = "gateway"
     """Accepts and authenticates agents on behalf of a controller."""
     OPERATOR = "operator"
-    """Reads and gives orders."""
+    """May read, and give orders."""
     VIEWER = "viewer"
-    """Reads."""
+    """May read."""
     SCRAPER = "scraper"
-    """Fetches ``/metrics``, nothing else."""
+    """May only fetch ``/metrics``."""
 
 
 class Identity(NamedTuple):
-    """Who a certificate says its holder is."""
+    """The identity in a certificate."""
 
     role: Role
     name: str
 
     @property
     def uri(self) -> str:
-        """As it stands in the certificate."""
+        """The URI in the certificate."""
         return f"{_SCHEME}{self.role}/{self.name}"
 
 
 def identity(common_name: str, uris: Iterable[str]) -> Identity:
-    """The identity in a certificate.
+    """Read the identity from a certificate's names.
 
     A certificate without a role, as versions before roles issued them, is an agent's: it can attach
     as the host it names and nothing else.

@@ -1,4 +1,4 @@
-"""What agents report of sampled TCP segments of jobs; part of `syntony.wire.messages`."""
+"""Reports of sampled TCP segments of jobs; part of `syntony.wire.messages`."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from syntony.wire.query import Query
 
 
 class SlaReportQuery(Query["SlaReport"], frozen=True, kw_only=True, tag="sla-report"):
-    """Latency against what it should be."""
+    """Latency compared with its objectives."""
 
     by: str = "pair"
     """``pair``, ``host``, ``rail`` or ``job``."""
@@ -18,7 +18,7 @@ class SlaReportQuery(Query["SlaReport"], frozen=True, kw_only=True, tag="sla-rep
 
 
 class SlaCheckQuery(Query["SlaChecked"], frozen=True, kw_only=True, tag="sla-check"):
-    """Is a host where the topology says, and as fast as its place?"""
+    """Check whether a replaced host is cabled as in the topology, and as fast as usual there."""
 
     host: str
     window_ns: int = 60_000_000_000

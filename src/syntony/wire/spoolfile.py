@@ -23,7 +23,7 @@ import numpy as np
 from syntony.wire.coding import MAX_MESSAGE_BYTES
 
 SEGMENT_BYTES = 16
-"""Of a segment's header."""
+"""Size of a segment's header."""
 _MAGIC = b"syntony2"
 STREAM_BYTES = SEGMENT_BYTES - len(_MAGIC)
 DRAWN_BYTES = STREAM_BYTES - 4
@@ -33,7 +33,7 @@ _LEDGER = struct.Struct("<QI")
 SLOT_BYTES = 64
 MAX_NAME_BYTES = 255
 _SEQ_AT = 8
-"""Where a frame's number stands in its header."""
+"""Offset of a frame's number in its header."""
 
 
 class Frame(NamedTuple):
@@ -46,20 +46,20 @@ class Frame(NamedTuple):
 
 
 class SpoolState(NamedTuple):
-    """What outlives the segments themselves."""
+    """State of a spool in addition to its segments."""
 
     generation: int
     acknowledged: int
     dropped_rows: int
     stream: bytes
-    """16 random bytes: the stream of segments that name none."""
+    """16 random bytes: the stream of segments without a stream in their header."""
     waiting_rows: int | None = None
-    """Appended, and neither acknowledged nor dropped: what the segments must hold. None: the
-    version before wrote this."""
+    """Rows that were appended and neither acknowledged nor dropped, and so must be in the segments.
+    None: written by an earlier version."""
 
 
 def pack_header(stream: str) -> bytes:
-    """A segment's header. Raises ValueError for a stream that is not 16 hexadecimal digits."""
+    """Encode a segment's header. Raises ValueError: the stream is not 16 hexadecimal digits."""
     identity = bytes.fromhex(stream)
     if len(identity) != STREAM_BYTES:
         raise ValueError(f"{stream[:80]!r} is not a stream of this version")
@@ -67,13 +67,13 @@ def pack_header(stream: str) -> bytes:
 
 
 def name_stream(drawn: bytes) -> str:
-    """The stream with these `DRAWN_BYTES` random bytes: their CRC follows, as nothing else tells a
-    damaged name from another one."""
+    """The name of a stream: `DRAWN_BYTES` random bytes and their CRC, which reveals a damaged
+    name."""
     return (drawn + struct.pack("<I", zlib.crc32(drawn))).hex()
 
 
 def read_stream(data: bytes) -> str | None:
-    """The stream that a segment's frames belong to; None: it names none, as those of version 1.
+    """Read the stream from a segment's header; None: it has none, as in version 1.
 
     One wrong bit is mended. A name that does not fit its CRC is taken as it is: the version before
     gave them none.
@@ -89,7 +89,7 @@ def read_stream(data: bytes) -> str | None:
 
 
 def pack_frame(frame: Frame) -> bytes:
-    """A frame as it stands in a segment. Raises ValueError if a field is out of range."""
+    """Encode a frame. Raises ValueError: a field is out of range."""
     name = frame.table.encode()
     if len(name) > MAX_NAME_BYTES or len(frame.payload) > MAX_MESSAGE_BYTES:
         raise ValueError(f"{frame.table[:80]}: {len(frame.payload)} bytes do not fit a frame")
@@ -99,7 +99,7 @@ def pack_frame(frame: Frame) -> bytes:
 
 
 def read_frame(data: bytes, offset: int = 0) -> tuple[Frame, int] | None:
-    """The frame at `offset` and the offset after it; None where no whole, intact frame stands."""
+    """Read the frame at `offset`, and the offset after it; None: there is no intact frame."""
     if offset + _HEADER.size > len(data):
         return None
     crc, length, seq, rows, name_length = _HEADER.unpack_from(data, offset)
@@ -118,18 +118,18 @@ def read_frame(data: bytes, offset: int = 0) -> tuple[Frame, int] | None:
 
 
 class Entry(NamedTuple):
-    """One number's place in a segment."""
+    """Position of one frame in a segment."""
 
     seq: int
     rows: int
-    """0 of a lost frame."""
+    """Number of rows; 0 for a lost frame."""
     start: int
     end: int
     intact: bool
 
 
 def index_segment(data: bytes, first_seq: int) -> Iterator[Entry]:
-    """Every number from `first_seq` to the segment's last frame.
+    """Index every frame number from `first_seq` to the segment's last frame.
 
     Frames are numbered one after the other, so damage in the middle is bridged: the next intact
     frame is found by its number, and the numbers between are reported as lost. Whatever follows
@@ -152,8 +152,8 @@ def index_segment(data: bytes, first_seq: int) -> Iterator[Entry]:
 
 
 def _next_intact(data: bytes, start: int, seq: int) -> tuple[int, int] | None:
-    """Offset and number of the first intact frame from `start` on, numbered `seq` or more: no more
-    than there is room for between."""
+    """Offset and number of the first intact frame at or after `start`. Its number is at least
+    `seq`, and not larger than the skipped bytes allow."""
     found: list[int] = []
     for shift in range(8):
         numbers = np.frombuffer(data, "<i8", (len(data) - shift) // 8, shift)
@@ -168,7 +168,7 @@ def _next_intact(data: bytes, start: int, seq: int) -> tuple[int, int] | None:
 
 
 def pack_state(state: SpoolState) -> bytes:
-    """One slot of the state file, `SLOT_BYTES` long."""
+    """Encode one slot of the state file, `SLOT_BYTES` long."""
     *fields, waiting_rows = state
     body = _SLOT.pack(0, *fields)[4:]
     slot = struct.pack("<I", zlib.crc32(body)) + body
@@ -179,7 +179,7 @@ def pack_state(state: SpoolState) -> bytes:
 
 
 def read_state(data: bytes) -> SpoolState | None:
-    """The newest intact slot of a state file, or None."""
+    """Read the newest intact slot of a state file, or None."""
     slots = (data[:SLOT_BYTES], data[SLOT_BYTES : 2 * SLOT_BYTES])
     states = [state for slot in slots if (state := _read_slot(slot)) is not None]
     return max(states, default=None, key=lambda state: state.generation)

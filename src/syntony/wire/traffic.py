@@ -259,7 +259,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, tag="traffic"):
 
 
 class MoveView(msgspec.Struct, frozen=True, kw_only=True):
-    """One move, ordered or only thought of."""
+    """One move, ordered or only proposed."""
 
     move_id: str
     ts_ns: int

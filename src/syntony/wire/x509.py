@@ -1,4 +1,4 @@
-"""What a PEM certificate says of its holder: identity, serial number, validity, addresses.
+"""Reads PEM certificates: identity of the holder, serial number, validity, addresses.
 
 Nothing here verifies a signature: TLS does, before any of this is asked.
 """
@@ -18,10 +18,10 @@ from syntony.wire.roles import Identity, identity
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 BACKDATE_NS = 300 * S
-"""Certificates begin this much before they are issued, for hosts whose clocks are a little behind.
+"""Certificates are valid from this long before they are issued, for hosts with slow clocks.
 """
 _REMEMBERED = 4096
-"""Parsed certificates kept: every peer of a large fleet asks again and again with the same one."""
+"""Number of parsed certificates cached: every peer presents the same one repeatedly."""
 
 
 class Validity(NamedTuple):
@@ -37,17 +37,17 @@ class Validity(NamedTuple):
 
     @property
     def lifetime_ns(self) -> int:
-        """As it was asked for: without the minutes that it was dated back by."""
+        """The requested lifetime, without the time by which it was backdated."""
         return self.expires_ns - civil_ns(self.not_before) - BACKDATE_NS
 
     @property
     def renewal_ns(self) -> int:
-        """Civil time at which its holder should ask for the next one: two thirds of its life."""
+        """Civil time at which its holder should renew it: after two thirds of its lifetime."""
         return self.expires_ns - self.lifetime_ns // 3
 
 
 class Certificate(NamedTuple):
-    """A certificate as authorisation needs it."""
+    """The parts of a certificate that authorisation needs."""
 
     serial: str
     """Hexadecimal, lower case."""
@@ -95,7 +95,7 @@ def read_validity(pem: bytes) -> Validity:
 
 
 def check_validity(pem: bytes, name: str, now: dt.datetime) -> None:
-    """Whether the certificate may be used at `now` (civil time: certificates live on it).
+    """Check that the certificate is valid at `now` (civil time, as certificates use).
 
     Raises:
         WireError: not a certificate, expired, or not valid yet; with `name` and what to do.

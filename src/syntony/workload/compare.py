@@ -73,7 +73,7 @@ class RunDifference(msgspec.Struct, frozen=True):
     """Number of values of each median."""
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class RunComparison(msgspec.Struct, frozen=True):
     """The result of a comparison."""
 
     comparable: bool
@@ -101,12 +101,12 @@ class _Measure(NamedTuple):
 _Measures = dict[str, _Measure]
 
 
-def compare(one: Bundle, other: Bundle) -> Comparison:
+def compare(one: Bundle, other: Bundle) -> RunComparison:
     """Changes from one run to the other."""
     setup, hard = _differences(one, other)
     if hard:
         text = f"The runs cannot be compared: {'; '.join(hard)}."
-        return Comparison(False, (*hard, *setup), (text,), (), (), ())
+        return RunComparison(False, (*hard, *setup), (text,), (), (), ())
     same_hosts = _hosts(one) == _hosts(other)
     one_clock = OWN_CLOCKS not in {one.manifest.timeline, other.manifest.timeline}
     before, after = ({each.name: each for each in _measures(bundle, same_hosts, one_clock)}
@@ -119,7 +119,7 @@ def compare(one: Bundle, other: Bundle) -> Comparison:
     sentences = [_overall(changes, before, after), _worst(changes), _why(appeared, gone)]
     if setup:
         sentences[2] += f" Set up or recorded differently: {'; '.join(setup)}."
-    return Comparison(True, tuple(setup), tuple(sentences), tuple(changes),
+    return RunComparison(True, tuple(setup), tuple(sentences), tuple(changes),
                       tuple(map(_named, appeared)), tuple(map(_named, gone)))  # fmt: skip
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
+from syntony.workload.device_tables import GpuTable, HostTable, LinkTable
 from syntony.workload.flows import Flows
 from syntony.workload.grid import Episode, N, median
-from syntony.workload.pairs import Pairs
-from syntony.workload.ports import Gpus, Hosts, Links
+from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.ranks import Ranks, step_length
 from syntony.workload.schema import NOT_KNOWN
 from syntony.workload.verdict import ECHO
@@ -51,11 +51,11 @@ class BundleFacts:
         self.steps = bundle.table("steps")
         tables = {name: bundle.tables.get(name) for name in ("flows", "links", "hosts", "probes")}
         self.flows = None if tables["flows"] is None else Flows(tables["flows"])
-        self.links = None if tables["links"] is None else Links(tables["links"])
-        self.probes = None if tables["probes"] is None else Pairs(tables["probes"])
+        self.links = None if tables["links"] is None else LinkTable(tables["links"])
+        self.probes = None if tables["probes"] is None else ProbeStreams(tables["probes"])
         self.hosts = self.gpus = None
         if tables["hosts"] is not None:
-            self.hosts, self.gpus = Hosts(tables["hosts"]), Gpus(tables["hosts"])
+            self.hosts, self.gpus = HostTable(tables["hosts"]), GpuTable(tables["hosts"])
         collectives = bundle.tables.get("collectives")
         self.step_ns = step_length(self.steps, bundle.table("collectives"))
         self.ranks = None if collectives is None else Ranks(collectives, self.step_ns)
@@ -66,8 +66,7 @@ class BundleFacts:
         self._distrust_clocks()
 
     def _distrust_clocks(self) -> None:
-        """Hosts whose clock says itself that it is not known: meanwhile their delays prove
-        nothing."""
+        """Discard delays of hosts while their clock is in state UNKNOWN."""
         table = self.bundle.tables.get("hosts")
         if table is None or "clk_state" not in table:
             return
@@ -103,8 +102,7 @@ class BundleFacts:
         return sorted(found)
 
     def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
-        """Take the delays of these NICs in these stretches of time, None: all, out of everything
-        that follows."""
+        """Discard the delays of these NICs in these intervals (None: all) for all later rules."""
         names = list(nics)
         if self.flows is not None:
             self.flows.distrust(names, spans)
@@ -132,7 +130,7 @@ class BundleFacts:
 
     @cached_property
     def early_ns(self) -> int:
-        """Until then permanent conditions are seen for the first time."""
+        """Permanent conditions are first observed before this instant."""
         return self.begin_ns + round(EARLY * (self.end_ns - self.begin_ns))
 
     def span(self, stretch: Episode) -> tuple[int, int]:
@@ -144,7 +142,7 @@ class BundleFacts:
     def joint(
         self, flows: Collection[int], among: dict[int, Episode], bad: Flags | None = None
     ) -> tuple[int, int, float]:
-        """Begin, end and share of windows of what several flows show: medians.
+        """Medians of begin, end and share of windows over several flows' episodes.
 
         With `bad`, (flows, windows), the share is that of windows in which half of the sending
         flows show it: each flow alone shows it only intermittently.

@@ -9,7 +9,7 @@ import numpy as np
 
 from syntony.workload.flows import Flows
 from syntony.workload.grid import median
-from syntony.workload.pairs import Pairs
+from syntony.workload.probe_streams import ProbeStreams
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Bundle, Floats
@@ -53,7 +53,7 @@ def flow_lines(bundle: Bundle) -> tuple[FlowLine, ...]:
     if table is None:
         return ()
     flows = Flows(table)
-    probes = Pairs(bundle.tables["probes"]) if "probes" in bundle.tables else None
+    probes = ProbeStreams(bundle.tables["probes"]) if "probes" in bundle.tables else None
     trips, one_way = flows.column("rtt_p50_ns"), flows.column("one_way_p50_ns")
     delay = np.where(np.isfinite(trips), trips / 2, flows.raw_delay)
     bound, why = flows.column("one_way_bound_ns", "max"), table.codes("one_way_why")
@@ -94,7 +94,7 @@ def _longest(line: FlowLine) -> float:
     return max(line.in_band_ns or 0.0, line.one_way_ns or 0.0)
 
 
-def _probed(probes: Pairs | None, ways: list[tuple[str, str]], flows: Flows) -> float | None:
+def _probed(probes: ProbeStreams | None, ways: list[tuple[str, str]], flows: Flows) -> float | None:
     if probes is None:
         return None
     grid = flows.grid

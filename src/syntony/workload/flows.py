@@ -20,7 +20,7 @@ from syntony.workload.grid import (
     Grid,
     at_start,
     median,
-    no_accidents,
+    significant_episodes,
     within,
 )
 
@@ -196,7 +196,7 @@ class Flows:
     @cached_property
     def late(self) -> dict[int, Episode]:
         """Flows whose packets wait, and when."""
-        return no_accidents(self.waiting, np.isfinite(self.delay), self.relative_excess)
+        return significant_episodes(self.waiting, np.isfinite(self.delay), self.relative_excess)
 
     @cached_property
     def blocked(self) -> Floats:

@@ -139,7 +139,7 @@ def _until_end(bad: Flags, valid: Flags) -> Episode | None:
     return Episode(int(place[first]), int(place[last]), float(bad[place[first : last + 1]].mean()))
 
 
-def no_accidents(
+def significant_episodes(
     bad: Flags,
     valid: Flags,
     size: Floats | None = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.workload.bundle import NULL
-from syntony.workload.grid import MAD_SIGMA, Flags, median, no_accidents
+from syntony.workload.grid import MAD_SIGMA, Flags, median, significant_episodes
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import BundleTable, Floats, Ints
@@ -22,7 +22,7 @@ MIN_STEPS = 3
 """… in this number of steps (taxonomy), of each of which one operation counts."""
 PART_OF_STEP = 0.5
 """Minimum time between operations of different steps, as a share of a step, as steps vary."""
-LASTS_NS = 1_000_000_000
+MIN_LATE_NS = 1_000_000_000
 """… and for this long: a process that other programs keep off its cores is late for some tenths of
 a second."""
 SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
@@ -58,7 +58,7 @@ class Comm(NamedTuple):
         return present
 
 
-class Slow(NamedTuple):
+class SlowRank(NamedTuple):
     """A rank that takes longer by itself than its peers."""
 
     rank: int
@@ -156,10 +156,10 @@ class Ranks:
         return np.where(comm.row >= 0, values[comm.row], np.nan)
 
     @cached_property
-    def slow(self) -> dict[int, Slow]:
+    def slow(self) -> dict[int, SlowRank]:
         """Ranks that take longer by themselves than their peers, from the end of one operation to
         the begin of the next, by more than noise and by a relevant share of a step."""
-        found: dict[int, Slow] = {}
+        found: dict[int, SlowRank] = {}
         groups = self._groups()
         tried = float(sum(np.isfinite(each.own).sum() for each in groups))
         spreads: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
@@ -226,7 +226,7 @@ class Ranks:
         first = members[0][0]
         return _Group((first.job, -len(first.ranks)), ranks, enqueue, own)
 
-    def _slow_of(self, group: _Group, spread_ns: float, tried: float) -> list[Slow]:
+    def _slow_of(self, group: _Group, spread_ns: float, tried: float) -> list[SlowRank]:
         """Late ranks of one group.
 
         Args:
@@ -247,7 +247,9 @@ class Ranks:
         mean, floor = _steady(excess), _steady(floor[None, :])
         found = []
         with np.errstate(invalid="ignore"):
-            stretches = no_accidents(mean > floor, np.isfinite(mean), tried=tried, lasting=True)
+            stretches = significant_episodes(
+                mean > floor, np.isfinite(mean), tried=tried, lasting=True
+            )
         for row, stretch in stretches.items():
             part = slice(stretch.first, stretch.last + 1)
             late = behind[row, part]
@@ -255,11 +257,11 @@ class Ranks:
             if _apart(begun, PART_OF_STEP * self.step_ns) < MIN_STEPS:
                 continue
             first_ns, last_ns = group.enqueue[row, stretch.first], group.enqueue[row, stretch.last]
-            if last_ns - first_ns < LASTS_NS:
+            if last_ns - first_ns < MIN_LATE_NS:
                 continue
             rank = int(group.ranks[row])
             found.append(
-                Slow(
+                SlowRank(
                     rank, int(first_ns), int(last_ns), stretch.share,
                     float(median(excess[row, part][late])), float(median(usual[part][late])),
                     len(begun), stretch.last - stretch.first + 1,

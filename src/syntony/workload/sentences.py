@@ -37,7 +37,7 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
     first = result.verdicts[0]
     state = "stands still" if first.fault == FaultClass.HANG else "is slow"
     return (
-        f"{job} {state} because of {_name(first)}{_besides(len(result.verdicts) - 1)}.",
+        f"{job} {state} because of {_name(first)}{_other_causes(len(result.verdicts) - 1)}.",
         f"{_capital(first.evidence[0].text)}{_cost(first)}.",
         f"To do: {first.action}.",
     )
@@ -51,7 +51,7 @@ def _name(verdict: Verdict) -> str:
     return f"{verdict.fault}: {subjects}"
 
 
-def _besides(others: int) -> str:
+def _other_causes(others: int) -> str:
     return f", and of {others} more cause{'s' if others > 1 else ''}" if others else ""
 
 

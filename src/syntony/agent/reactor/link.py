@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 _A = TypeVar("_A", bound=Answer)
 
-PATIENCE_NS = 1 * S
+TIMEOUT_NS = 1 * S
 """Timeout of one message. A reactor that is stopped is tried again when its part is restarted."""
 RETRY_NS = 2 * S
 """Maximum interval of attempts to reach it: it is restarted within this time."""
 BEGIN_NS, LOOK_NS = 2 * S, 20 * MS
 """How long to wait for a socket that is not there yet; interval of checks."""
-NOTHING_SEEN = ReactorUpdate(pending=0, probing=0, outcome="", has_flows=False)
+NO_UPDATE = ReactorUpdate(pending=0, probing=0, outcome="", has_flows=False)
 
 
 class ReactorLink:
@@ -79,7 +79,7 @@ class ReactorLink:
         self.held: KeysHeld | None = None
         """Its keys, to be reported to the controller; set when it accepts keys."""
         self._verbs: list[NDArray[np.void]] = []
-        self._standing: dict[type[Reported], Reported] = {}
+        self._orders: dict[type[Reported], Reported] = {}
         """Orders that a restarted reactor must receive again."""
         self._rows = 0
         """Rows before this number have been taken."""
@@ -95,16 +95,16 @@ class ReactorLink:
         """Connect, and send all standing orders. Raises `MissingError`: no answer."""
         self.close()
         try:
-            self._channel = Channel.connect(self._path, PATIENCE_NS)
+            self._channel = Channel.connect(self._path, TIMEOUT_NS)
         except MissingError as error:
             raise MissingError(f"{error}; does the reactor run on this host?") from error
         self.fault = None
-        began = self._ask(Begin(protocol=PROTOCOL, version=__version__), Began)
+        began = self._request(Begin(protocol=PROTOCOL, version=__version__), Began)
         if began is not None and began.record_bytes != RECORD.itemsize:
             self._lose("its probe records are of another version: restart both")
         self._rows = 0
-        for said in list(self._standing.values()):
-            self.obey(said, None)
+        for message in list(self._orders.values()):
+            self.obey(message, None)
         self.refresh()
         if self.fault is not None:
             raise self.fault
@@ -121,30 +121,32 @@ class ReactorLink:
             self._channel.close()
         self._channel, self.state = None, None
 
-    def obey(self, said: Reported | ProcessPaces, fleet_minus_monotonic_ns: int | None) -> str:
+    def obey(self, message: Reported | ProcessPaces, fleet_minus_monotonic_ns: int | None) -> str:
         """Forward the controller's order. A new reactor gets plans, keys and the switch again.
 
         Returns:
             Why the order is not in force; empty: it is.
         """
-        if isinstance(said, Plan | ProbeKeys | Switch):
-            self._standing[type(said)] = said
-        order = Obey(said=said, fleet_minus_monotonic_ns=fleet_minus_monotonic_ns)
+        if isinstance(message, Plan | ProbeKeys | Switch):
+            self._orders[type(message)] = message
+        order = Obey(said=message, fleet_minus_monotonic_ns=fleet_minus_monotonic_ns)
         try:
             self._exchange(order)
         except MissingError as error:
             return str(error)
-        if isinstance(said, ProbeKeys):
-            self.held = KeysHeld(epochs=said.epochs, sending=said.sending, number=said.number)
+        if isinstance(message, ProbeKeys):
+            self.held = KeysHeld(
+                epochs=message.epochs, sending=message.sending, number=message.number
+            )
         return ""
 
     def look(self, *, flows: bool) -> ReactorUpdate:
         """Ask for news."""
-        return self._ask(Look(flows=flows), ReactorUpdate) or NOTHING_SEEN
+        return self._request(Look(flows=flows), ReactorUpdate) or NO_UPDATE
 
     def drain(self) -> NDArray[np.void]:
         """Every probe record since the last call: shape (n,), dtype `RECORD`."""
-        found = self._ask(Drain(), Records)
+        found = self._request(Drain(), Records)
         if found is not None and found.verbs:
             self._verbs.append(np.frombuffer(found.verbs, RECORD))
         return np.frombuffer(found.records if found is not None else b"", RECORD)
@@ -164,11 +166,11 @@ class ReactorLink:
 
     def probing(self) -> Probing | None:
         """What is probed; None: it does not answer."""
-        return self._ask(ProbingQuery(), Probing)
+        return self._request(ProbingQuery(), Probing)
 
     def refresh(self) -> None:
         """Ask for its state."""
-        self.state = self._ask(StateQuery(rows=self._rows), ReactorState)
+        self.state = self._request(StateQuery(rows=self._rows), ReactorState)
         if self.state is not None:
             self.counters = msgspec.convert(self.state.engine, Counters)
             self.unsent = self.state.unsent
@@ -196,12 +198,12 @@ class ReactorLink:
         self._rows = self.state.first_row + len(self.state.rows)
         return fresh
 
-    def _ask(self, request: Request, wanted: type[_A]) -> _A | None:
+    def _request(self, request: Request, expected: type[_A]) -> _A | None:
         try:
             answer = self._exchange(request)
         except MissingError:
             return None
-        if not isinstance(answer, wanted):
+        if not isinstance(answer, expected):
             self._lose(f"it answers {type(answer).__name__} to {type(request).__name__}")
             return None
         return answer

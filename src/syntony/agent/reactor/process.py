@@ -22,7 +22,7 @@ from syntony.agent.keyring import Keyring
 from syntony.agent.nics import ProbedNics
 from syntony.agent.parts import Parts
 from syntony.agent.plans import start_flows, usable
-from syntony.agent.reactor import kept
+from syntony.agent.reactor import saved_orders
 from syntony.agent.reactor.messages import (
     PROTOCOL,
     Answer,
@@ -100,7 +100,7 @@ class Reactor:
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
-        self._directory = config.meeting_place()
+        self._directory = config.socket_dir()
         self._clock = host_clock(config)
         self.parts = Parts()
         self.nics = ProbedNics(config, self._clock)
@@ -110,7 +110,7 @@ class Reactor:
         self._server = Server(self._directory / REACTOR_SOCKET, self._answer)
         self._keyring = Keyring()
         self.verbs = VerbsPlane(config, self._clock, self.nics.engine)
-        self._kept = kept.KeptOrders()
+        self._saved = saved_orders.SavedOrders()
         self._cold = True
         """No plan has been accepted yet, or it had other numbers."""
         self._coming: tuple[int, Plan] | None = None
@@ -119,7 +119,7 @@ class Reactor:
         """With the flows that have started."""
         self._probing = 0
         """Number of changes of these so far."""
-        self._tell_from_ns = 0
+        self._report_from_ns = 0
         self._plan_faults = 0
         self._described: tuple[NicInfo, ...] = ()
         self._processes: tuple[ProcessView, ...] = ()
@@ -146,7 +146,7 @@ class Reactor:
             self.parts.add(name, start, now_ns)
         self._described = self.nics.describe()
         self.job_link.stop(stopped=self.steering.stopped)
-        before = kept.load(self._directory)
+        before = saved_orders.load(self._directory)
         if before.keys is not None:
             self._take_keys(before.keys)
         if before.plan is not None:
@@ -165,7 +165,7 @@ class Reactor:
                 self._check(now_ns)
             if now_ns >= self._next_jobs_ns:
                 self._next_jobs_ns = now_ns + JOBS_NS
-                self.parts.run("job-socket", self._hear_jobs, now_ns)
+                self.parts.run("job-socket", self._read_job_reports, now_ns)
             self._server.serve(TURN_NS)
 
     def close(self) -> None:
@@ -197,14 +197,14 @@ class Reactor:
     def _attach(self, name: str) -> None:
         self.nics.attach(name)
         self._described = self.nics.describe()
-        self.steering.nic_came(name)
+        self.steering.nic_appeared(name)
         self.parts.restart("probing", time.monotonic_ns())
 
     def _check_join_port(self) -> None:
         if self.steering.listen_fault is not None:
             raise self.steering.listen_fault
 
-    def _hear_jobs(self) -> None:
+    def _read_job_reports(self) -> None:
         self._processes = self.job_link.report()
         rails: tuple[ReportedFlow, ...] = ()
         if self._config.traffic.mode is not FailoverMode.OFF:
@@ -226,7 +226,7 @@ class Reactor:
                 return self._state(rows)
             case ProbingQuery():
                 return Probing(
-                    number=self._probing, plan=self._probed, tell_from_ns=self._tell_from_ns
+                    number=self._probing, plan=self._probed, tell_from_ns=self._report_from_ns
                 )
             case Obey():
                 return self._obey(request)
@@ -240,16 +240,16 @@ class Reactor:
 
     def _look(self, *, flows: bool) -> ReactorUpdate:
         its = self.steering
-        seen = ReactorUpdate(
+        update = ReactorUpdate(
             pending=self.nics.engine.pending() + self.verbs.pending(),
             probing=self._probing,
             outcome=its.newest_outcome(),
             has_flows=bool(its.flows() or its.rails()),
         )
         if not flows:
-            return seen
+            return update
         return msgspec.structs.replace(
-            seen, flows=(*its.flows(), *its.rails()), outcomes=its.outcomes()
+            update, flows=(*its.flows(), *its.rails()), outcomes=its.outcomes()
         )
 
     def _state(self, rows: int) -> ReactorState:
@@ -296,25 +296,25 @@ class Reactor:
         )
 
     def _obey(self, order: Obey) -> Answer:
-        said, offset_ns = order.said, order.fleet_minus_monotonic_ns
+        message, offset_ns = order.said, order.fleet_minus_monotonic_ns
         fault = ""
-        if isinstance(said, Plan):
-            fault = self._take_plan(said)
-        elif isinstance(said, ProbeKeys):
-            fault = self._take_keys(said)
-        elif isinstance(said, Switch):
-            self.steering.switch(said)
+        if isinstance(message, Plan):
+            fault = self._take_plan(message)
+        elif isinstance(message, ProbeKeys):
+            fault = self._take_keys(message)
+        elif isinstance(message, Switch):
+            self.steering.switch(message)
             self.job_link.stop(stopped=self.steering.stopped)
-        elif isinstance(said, ProcessPaces):
-            self.job_link.pace(dict(said.paces), said.expires_ns)
+        elif isinstance(message, ProcessPaces):
+            self.job_link.pace(dict(message.paces), message.expires_ns)
         else:
             fleet_ns = None if offset_ns is None else time.monotonic_ns() + offset_ns
-            self.steering.moves(said, fleet_ns)
+            self.steering.moves(message, fleet_ns)
         return Failed(reason=fault) if fault else Obeyed()
 
     def _take_plan(self, sent: Plan) -> str:
         """Accept a plan; returns why not, or an empty string."""
-        if sent == self._kept.plan:
+        if sent == self._saved.plan:
             return ""
         found = usable(sent, self.nics.numbers, self._config.family)
         if found is None:
@@ -327,27 +327,27 @@ class Reactor:
             self._cold = True
         cold, self._cold = self._cold, False
         if cold:
-            self._tell_from_ns = self._clock.now_ns() + PLAN_GRACE_NS
+            self._report_from_ns = self._clock.now_ns() + PLAN_GRACE_NS
         self._coming = (time.monotonic_ns() + (COLD_GRACE_NS if cold else PLAN_GRACE_NS), plan)
-        self._keep(msgspec.structs.replace(self._kept, plan=sent))
+        self._keep(msgspec.structs.replace(self._saved, plan=sent))
         return ""
 
     def _take_keys(self, sent: ProbeKeys) -> str:
         """Accept keys; returns why not, or an empty string."""
         sent = msgspec.structs.replace(sent, number=0)
-        if sent == self._kept.keys:
+        if sent == self._saved.keys:
             return ""
         peers = self._keyring.take(sent)
         if peers is None:
             return "probe keys refused, those before stay: they cannot be such"
         self.nics.engine.set_peers(peers)
         self.verbs.set_peers(peers)
-        self._keep(msgspec.structs.replace(self._kept, keys=sent))
+        self._keep(msgspec.structs.replace(self._saved, keys=sent))
         return ""
 
-    def _keep(self, now: kept.KeptOrders) -> None:
-        self._kept = now
-        kept.save(self._directory, now)
+    def _keep(self, now: saved_orders.SavedOrders) -> None:
+        self._saved = now
+        saved_orders.save(self._directory, now)
 
     def _tell_probing(self) -> None:
         """Report that the set of probed flows has changed, by the same plan or another."""

@@ -18,7 +18,7 @@ from syntony.io.probe_records import RECORD
 from syntony.model import MS
 
 _log = logging.getLogger(__name__)
-PATIENCE_NS = 500 * MS
+TIMEOUT_NS = 500 * MS
 """Timeout of one message; a peer that is stopped in the middle of it is disconnected."""
 
 
@@ -72,7 +72,7 @@ class Server:
             self._accept(self._listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        fresh = Channel.accept(listener, PATIENCE_NS)
+        fresh = Channel.accept(listener, TIMEOUT_NS)
         if fresh is None:
             return
         self._let_go()

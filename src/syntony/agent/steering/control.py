@@ -300,7 +300,7 @@ class PathControl:
         ready = self._selector.select((due_ns - requested_ns) / S)
         busy_ns, began_ns = requested_ns - self._began_ns, time.monotonic_ns()
         late_ns = began_ns - due_ns
-        self._corroboration.woke(late_ns, began_ns)
+        self._corroboration.note_wakeup(late_ns, began_ns)
         self._note_pause(max(late_ns, busy_ns if self._began_ns else 0), began_ns)
         self._began_ns = began_ns
         for key, _ in ready:
@@ -335,11 +335,11 @@ class PathControl:
             self._routine_ns = now_ns + ROUTINE_NS
             self._routine(now_ns)
 
-    def _note_pause(self, away_ns: int, now_ns: int) -> None:
-        """Record that this thread did not run for `away_ns`: it may have missed events."""
-        if away_ns >= PAUSE_NS:
-            self._corroboration.was_away(now_ns)
-            self._take(StallEvent(at_ns=now_ns, lasted_ns=away_ns))
+    def _note_pause(self, paused_ns: int, now_ns: int) -> None:
+        """Record that this thread did not run for `paused_ns`: it may have missed events."""
+        if paused_ns >= PAUSE_NS:
+            self._corroboration.note_pause(now_ns)
+            self._take(StallEvent(at_ns=now_ns, lasted_ns=paused_ns))
             self._began_ns = now_ns  # the pause is not counted again as a long turn
 
     def _timed(self) -> Sequence[ReadableSource]:
@@ -372,13 +372,13 @@ class PathControl:
         self._carry_out(self._failover.handle(event))
         if isinstance(event, events.ConnectionUp):
             self._flows.refresh()
-            self._jobs.ask(event.token)
+            self._jobs.request(event.token)
         elif isinstance(event, events.ConnectionDown):
             self._jobs.forget(event.token)
         elif isinstance(event, FlowSample) and len(self._failover.connections) > before:
-            self._jobs.ask(event.token)  # older than this process, or its event was lost
+            self._jobs.request(event.token)  # older than this process, or its event was lost
         elif fresh and isinstance(event, FlowSample):
-            self._jobs.ask_socket(event.inode)
+            self._jobs.request_socket(event.inode)
 
     def _carry_out(self, instructions: Iterable[Instruction]) -> None:
         waiting = deque(instructions)

@@ -63,13 +63,13 @@ class JobFinder:
         if self._thread.is_alive():
             self._thread.join()
 
-    def ask(self, token: int) -> None:
+    def request(self, token: int) -> None:
         """Request the job of a connection; answered through `found`."""
         with self._changed:
             self._wanted[token] = time.monotonic_ns()
             self._changed.notify_all()
 
-    def ask_socket(self, inode: int) -> None:
+    def request_socket(self, inode: int) -> None:
         """The same for a plain connection that a process holds already: answered at the first
         search, because there may be many and few are jobs'."""
         with self._changed:

@@ -98,12 +98,12 @@ class Mptcp:
     def _read(self) -> list[Event]:
         lost = self._events.lost
         try:
-            heard = self._events.read(time.monotonic_ns)
+            events = self._events.read(time.monotonic_ns)
         except WireError as error:
             _log.warning("MPTCP event not understood reason=%s", error)
             return []
         self._counters.events_lost += self._events.lost - lost
-        return list(heard)
+        return list(events)
 
 
 def _refuse(listener: socket.socket) -> list[Event]:

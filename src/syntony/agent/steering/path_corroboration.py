@@ -31,11 +31,11 @@ class PathCorroboration:
         self._flows = flows
         self._pair_timeouts = PairTimeouts()
 
-    def woke(self, late_ns: int, now_ns: int) -> None:
+    def note_wakeup(self, late_ns: int, now_ns: int) -> None:
         """This process woke up late by this much; not late if negative."""
         self._pair_timeouts.late(late_ns, now_ns)
 
-    def was_away(self, now_ns: int) -> None:
+    def note_pause(self, now_ns: int) -> None:
         """Until now it was paused for so long that silence meanwhile proves nothing."""
         self._pair_timeouts.paused(now_ns)
 

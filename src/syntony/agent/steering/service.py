@@ -100,7 +100,7 @@ class PathService:
         rails = self._used[1]
         return self._control.view.rails(rails) if self._control is not None else rails
 
-    def nic_came(self, name: str) -> None:
+    def nic_appeared(self, name: str) -> None:
         """A NIC that was missing is present."""
         nic = self._local_nic(name)
         if nic is not None and self._control is not None:

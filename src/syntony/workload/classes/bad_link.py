@@ -24,8 +24,8 @@ from syntony.workload.verdict import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from syntony.workload.device_tables import LinkTable
     from syntony.workload.facts import BundleFacts
-    from syntony.workload.ports import Links
 
 MIN_ERRORS = 5.0
 """Symbol errors in a window from which a link counts as corrupting; also above four times the
@@ -173,7 +173,7 @@ def _pooled(flows: Flows, link: str) -> Common | None:
     return Common((link,), frozenset(across), 0)
 
 
-def _dirty(links: Links) -> dict[str, float]:
+def _dirty(links: LinkTable) -> dict[str, float]:
     """Links that count errors, with their median per window."""
     usual = np.nan_to_num(median(links.errors, axis=0))
     with np.errstate(invalid="ignore"):

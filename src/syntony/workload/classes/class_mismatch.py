@@ -10,7 +10,7 @@ import numpy as np
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import median
-from syntony.workload.pairs import TrafficClass, class_of, differ
+from syntony.workload.probe_streams import TrafficClass, class_of, differ
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:

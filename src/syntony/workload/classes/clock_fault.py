@@ -12,7 +12,7 @@ from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import CLOCK_SIGMAS
 from syntony.workload.grid import Grid, episodes, median
-from syntony.workload.pairs import Pairs
+from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _sources(facts: BundleFacts) -> list[_Source]:
     for each in (facts.probes, facts.flows):
         if each is None:
             continue
-        delay = each.delay if isinstance(each, Pairs) else each.between_nics
+        delay = each.delay if isinstance(each, ProbeStreams) else each.between_nics
         members: dict[tuple[str, str], list[int]] = defaultdict(list)
         for index, key in enumerate(zip(each.src, each.dst, strict=True)):
             members[key].append(index)

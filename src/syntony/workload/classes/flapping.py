@@ -13,8 +13,8 @@ from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confiden
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
+    from syntony.workload.device_tables import LinkTable
     from syntony.workload.facts import BundleFacts
-    from syntony.workload.ports import Links
 
 SOON_NS, SOON = 60 * S, 2
 """This many losses of carrier within a minute (taxonomy)."""
@@ -39,7 +39,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     return found + [_finding(facts, links, group, slow, slower=True) for group in rest]
 
 
-def _flaps(links: Links, downs: Floats) -> tuple[int, int, float] | None:
+def _flaps(links: LinkTable, downs: Floats) -> tuple[int, int, float] | None:
     """Begin, end and number of losses of carrier, if they are too many."""
     at = np.flatnonzero(downs)
     instants = links.grid.begin_ns + at * links.grid.width_ns
@@ -51,7 +51,7 @@ def _flaps(links: Links, downs: Floats) -> tuple[int, int, float] | None:
     return None
 
 
-def _slower(links: Links) -> dict[int, tuple[int, int, float]]:
+def _slower(links: LinkTable) -> dict[int, tuple[int, int, float]]:
     speed, nominal = links.column("speed_bps"), links.column("nominal_bps")
     with np.errstate(invalid="ignore", divide="ignore"):
         bad: Flags = (speed < SLOWER * nominal) & ~links.planned
@@ -63,7 +63,7 @@ def _slower(links: Links) -> dict[int, tuple[int, int, float]]:
     }  # fmt: skip
 
 
-def _ports(facts: BundleFacts, links: Links, rows: list[int]) -> list[list[str]]:
+def _ports(facts: BundleFacts, links: LinkTable, rows: list[int]) -> list[list[str]]:
     """A NIC and its links in both directions count as one port."""
     groups: dict[str, list[str]] = {}
     for row in rows:
@@ -76,7 +76,7 @@ def _ports(facts: BundleFacts, links: Links, rows: list[int]) -> list[list[str]]
 
 def _finding(
     facts: BundleFacts,
-    links: Links,
+    links: LinkTable,
     group: list[str],
     reported: dict[int, tuple[int, int, float]],
     slower: bool = False,

@@ -11,9 +11,9 @@ from syntony.workload.classes.straggler import explained_by_work, lag
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
+    from syntony.workload.device_tables import GpuTable
     from syntony.workload.facts import BundleFacts
-    from syntony.workload.ports import Gpus
-    from syntony.workload.ranks import Slow
+    from syntony.workload.ranks import SlowRank
 
 LOWER = 0.93
 """Ratio of the SM clock to the other GPUs' below which it is held back: boost differs by a few per
@@ -42,7 +42,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     return found
 
 
-def _reported(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
+def _reported(gpus: GpuTable, gpu: str, slow: SlowRank) -> list[Evidence]:
     """What the device reports while its rank is behind and others' devices do not."""
     part, row = gpus.during(slow.begin_ns, slow.last_ns), gpus.index[gpu]
     evidence = []
@@ -66,7 +66,7 @@ def _reported(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
     return evidence
 
 
-def _reasons(gpus: Gpus, gpu: str, slow: Slow) -> list[Evidence]:
+def _reasons(gpus: GpuTable, gpu: str, slow: SlowRank) -> list[Evidence]:
     table, codes = gpus.table, gpus.table.codes("throttle")
     at_ns = table.ints("at_ns")
     mine = table.codes("gpu").codes == gpus.index[gpu]
@@ -93,7 +93,7 @@ def _shown(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
     return float((np.nan_to_num(values) > 0).mean()) if len(values) else 0.0
 
 
-def _finding(facts: BundleFacts, gpu: str, slow: Slow, evidence: list[Evidence]) -> RuleFinding:
+def _finding(facts: BundleFacts, gpu: str, slow: SlowRank, evidence: list[Evidence]) -> RuleFinding:
     assert facts.ranks is not None  # noqa: S101 - a slow rank
     work = explained_by_work(facts, slow)
     return RuleFinding(

@@ -42,7 +42,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     stuck = []
     for comm in ranks.comms:
         kind = _kinds(ranks, comm)
-        if not _stands(comm, facts.end_ns, _least_silence_ns(kind)):
+        if not _hangs(comm, facts.end_ns, _least_silence_ns(kind)):
             continue
         lost = _lost(ranks, comm)
         seq = _first_open(comm, lost)
@@ -91,7 +91,7 @@ def _least_silence_ns(kinds: Ints) -> int:
     return 0 if differs else MIN_SILENCE_NS
 
 
-def _stands(comm: Comm, end_ns: int, least_ns: int) -> bool:
+def _hangs(comm: Comm, end_ns: int, least_ns: int) -> bool:
     """Whether an operation was begun, never ended, and nothing came after for `least_ns` and for
     `LONGER` than usual."""
     open_here = comm.present & (comm.done == NULL)

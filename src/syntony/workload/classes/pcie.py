@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from syntony.workload.bundle import Floats
+    from syntony.workload.device_tables import DeviceTable
     from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
-    from syntony.workload.ports import Things
-    from syntony.workload.ranks import Slow
+    from syntony.workload.ranks import SlowRank
 
 LOW = 0.9
 """Share of the bandwidth that a slot could have."""
@@ -81,7 +81,7 @@ def _gpus(facts: BundleFacts) -> list[RuleFinding]:
     return found
 
 
-def _gpu_finding(gpu: str, slow: Slow, share: float, host: Mapping[int, str]) -> RuleFinding:
+def _gpu_finding(gpu: str, slow: SlowRank, share: float, host: Mapping[int, str]) -> RuleFinding:
     return RuleFinding(
         fault=FaultClass.PCIE, subjects=(gpu,), onset_ns=slow.begin_ns, last_ns=slow.last_ns,
         confidence=confidence(slow.share, True),
@@ -105,13 +105,13 @@ def _slot(share: float) -> Evidence:
                     share, 1.0)  # fmt: skip
 
 
-def _bandwidth(things: Things) -> tuple[Floats, Floats]:
+def _bandwidth(devices: DeviceTable) -> tuple[Floats, Floats]:
     """Lanes times GT/s, or one of them if only that was recorded: now, and the maximum of slot and
     card, as far as the same value is known. (things, windows)."""
-    now: Floats = np.full((len(things.names), max(1, things.grid.windows)), np.nan)
+    now: Floats = np.full((len(devices.names), max(1, devices.grid.windows)), np.nan)
     limit = now.copy()
     for name in ("gts", "width"):
-        own, most = things.column(f"pcie_{name}"), things.column(f"pcie_max_{name}")
+        own, most = devices.column(f"pcie_{name}"), devices.column(f"pcie_max_{name}")
         known, first = np.isfinite(own), np.isnan(now)
         limit = np.where(known, np.where(first, most, limit * most), limit)
         now = np.where(known, np.where(first, own, now * own), now)

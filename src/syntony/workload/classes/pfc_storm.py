@@ -14,9 +14,9 @@ from syntony.workload.grid import Episode, episodes, median
 from syntony.workload.verdict import ECHO, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
+    from syntony.workload.device_tables import LinkTable
     from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
-    from syntony.workload.ports import Links
 
 PAUSED = 0.05
 """Share of a window for which a link is paused from which it is held back, if others are paused
@@ -49,7 +49,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     return [_finding(facts, links, root, paused, trees[root] | rest) for root in roots]
 
 
-def _held(links: Links, root: str, stretch: Episode) -> float:
+def _held(links: LinkTable, root: str, stretch: Episode) -> float:
     """Share of the time for which a link is paused, over an episode."""
     return float(median(links.pause[links.index[root], stretch.first : stretch.last + 1]))
 
@@ -85,7 +85,7 @@ def _tree(root: str, above: dict[str, set[str]]) -> set[str]:
 
 
 def _finding(
-    facts: BundleFacts, links: Links, root: str, paused: dict[str, Episode], above: set[str]
+    facts: BundleFacts, links: LinkTable, root: str, paused: dict[str, Episode], above: set[str]
 ) -> RuleFinding:
     flows, stretch = facts.flows, paused[root]
     assert flows is not None  # noqa: S101 - asked before

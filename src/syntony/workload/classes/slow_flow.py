@@ -17,7 +17,7 @@ from syntony.workload.flows import (
     SLOW_RATIO,
     more_than_chance,
 )
-from syntony.workload.grid import MAD_SIGMA, Episode, episode, median, no_accidents
+from syntony.workload.grid import MAD_SIGMA, Episode, episode, median, significant_episodes
 from syntony.workload.verdict import (
     ALIKE,
     ECHO,
@@ -150,7 +150,7 @@ def _slow_rates(flows: Flows) -> dict[int, Episode]:
                 own = median(part, axis=1)[:, None]
                 noise = float(median(np.abs(part - own))) * MAD_SIGMA
                 low[members] = part < min(np.log(SLOW_RATE), -SIGMAS * noise)
-    return no_accidents(low, np.isfinite(flows.rate))
+    return significant_episodes(low, np.isfinite(flows.rate))
 
 
 def _judge(
@@ -177,7 +177,7 @@ def _judge(
         evidence.append(Evidence(
             "owd_p50_ns", f"{flows.delay_name(flow, stretch)} {format_ns(delay)}, its siblings"
             f" {format_ns(usual)}", delay, usual))  # fmt: skip
-        evidence += _beside(facts, flows, flow, stretch)
+        evidence += _probe_delay_ns(facts, flows, flow, stretch)
     if np.isfinite(rate) and np.isfinite(usual_rate):
         evidence.append(Evidence(
             "rate_bps", f"{format_bps(rate)}, its siblings {format_bps(usual_rate)}", rate,
@@ -239,7 +239,9 @@ def _worst_part(flows: Flows, flow: int) -> Episode:
     return worst
 
 
-def _beside(facts: BundleFacts, flows: Flows, flow: int, stretch: Episode) -> list[Evidence]:
+def _probe_delay_ns(
+    facts: BundleFacts, flows: Flows, flow: int, stretch: Episode
+) -> list[Evidence]:
     """Delay of probes between the same NICs in the same direction at the same time."""
     if facts.probes is None:
         return []

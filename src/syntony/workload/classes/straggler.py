@@ -14,7 +14,7 @@ from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confiden
 
 if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
-    from syntony.workload.ranks import Ranks, Slow
+    from syntony.workload.ranks import Ranks, SlowRank
 
 WAITS_LONG = 1.5
 """Ratio of its proxy's wait for the GPU to its peers', from which the GPU is late."""
@@ -41,7 +41,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     return found if "done_ns" in ranks.table or len(found) == 1 else []
 
 
-def explained_by_work(facts: BundleFacts, slow: Slow) -> bool:
+def explained_by_work(facts: BundleFacts, slow: SlowRank) -> bool:
     """Whether its additional work explains the additional time (ResiHP)."""
     steps = facts.steps
     work = steps.numbers("work")
@@ -53,7 +53,7 @@ def explained_by_work(facts: BundleFacts, slow: Slow) -> bool:
     return bool(np.isfinite(more)) and longer - more < EXPLAINED * longer
 
 
-def _waits_for_data(facts: BundleFacts, slow: Slow) -> bool:
+def _waits_for_data(facts: BundleFacts, slow: SlowRank) -> bool:
     """Whether the rank's lag comes from its own data loader."""
     data = facts.steps.numbers("data_ns")
     own, other = _during(facts, slow)
@@ -61,7 +61,7 @@ def _waits_for_data(facts: BundleFacts, slow: Slow) -> bool:
     return bool(np.isfinite(more)) and more > WAITS_FOR_DATA * slow.excess_ns
 
 
-def _computes_as_others(facts: BundleFacts, slow: Slow) -> bool:
+def _computes_as_others(facts: BundleFacts, slow: SlowRank) -> bool:
     """Whether its steps show that it computes no longer than its peers."""
     compute = facts.steps.numbers("compute_ns")
     own, other = _during(facts, slow)
@@ -70,7 +70,7 @@ def _computes_as_others(facts: BundleFacts, slow: Slow) -> bool:
 
 
 def _during(
-    facts: BundleFacts, slow: Slow
+    facts: BundleFacts, slow: SlowRank
 ) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.bool_]], ...]:
     """Rows of steps in the rank's episode: its own, and those of its peers."""
     steps = facts.steps
@@ -79,7 +79,7 @@ def _during(
     return inside & (rank == slow.rank), inside & np.isin(rank, [*slow.peers])
 
 
-def lag(slow: Slow) -> Evidence:
+def lag(slow: SlowRank) -> Evidence:
     """How far a rank is behind."""
     return Evidence(
         "enqueue_ns", f"in {slow.late} of {slow.operations} operations it comes"
@@ -88,7 +88,7 @@ def lag(slow: Slow) -> Evidence:
         slow.usual_ns)  # fmt: skip
 
 
-def _finding(facts: BundleFacts, ranks: Ranks, slow: Slow) -> RuleFinding:
+def _finding(facts: BundleFacts, ranks: Ranks, slow: SlowRank) -> RuleFinding:
     gpu = ranks.ratio_of_wait("gpu_wait_ns", slow.rank, slow.begin_ns, slow.last_ns)
     late = None if gpu is None else gpu > WAITS_LONG
     evidence = [lag(slow)]

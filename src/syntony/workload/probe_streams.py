@@ -34,7 +34,7 @@ def differ(one: TrafficClass, other: TrafficClass) -> tuple[str, ...]:
     )
 
 
-class Pairs:
+class ProbeStreams:
     """Streams of probes: `src[i]`, `dst[i]` and `kind[i]` identify stream i."""
 
     def __init__(self, table: BundleTable) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from syntony.workload.grid import Flags
 
 
-class Things:
+class DeviceTable:
     """Named objects of one table by windows."""
 
     def __init__(self, table: BundleTable, key: str) -> None:
@@ -42,7 +42,7 @@ class Things:
         return slice(first, min(max(last, first + 1), max(self.grid.windows, 1)))
 
 
-class Links(Things):
+class LinkTable(DeviceTable):
     """Ports and links."""
 
     def __init__(self, table: BundleTable) -> None:
@@ -79,14 +79,14 @@ class Links(Things):
         return float(np.median(part)) if len(part) else None
 
 
-class Hosts(Things):
+class HostTable(DeviceTable):
     """Hosts: rows without a GPU."""
 
     def __init__(self, table: BundleTable) -> None:
         super().__init__(table.where(table.codes("gpu").codes < 0), "host")
 
 
-class Gpus(Things):
+class GpuTable(DeviceTable):
     """GPUs: rows with one."""
 
     def __init__(self, table: BundleTable) -> None:

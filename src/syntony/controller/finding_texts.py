@@ -22,7 +22,7 @@ _SUFFERS = {
 }
 
 
-def what_suffers(found: Finding) -> str:
+def effect_text(found: Finding) -> str:
     """The probes' result, and the length of its window."""
     one, many = _SUFFERS[found.fault]
     paths = f"1 path {one}" if found.paths == 1 else f"{found.paths} paths {many}"
@@ -30,7 +30,7 @@ def what_suffers(found: Finding) -> str:
     return f"{paths}{share}, over {found.window}"
 
 
-def how_sure(found: Finding) -> str:
+def suspects_text(found: Finding) -> str:
     """Suspects with their probabilities, most likely first."""
     odds = found.odds()
     most = max(MAX_SUSPECTS, 1 + found.twins)
@@ -39,7 +39,7 @@ def how_sure(found: Finding) -> str:
     return ", ".join(odds[:most]) + more + ("" if found.alternatives else NO_OTHER)
 
 
-def which_part(found: Finding, names: Iterable[str]) -> Iterator[str]:
+def component_text(found: Finding, names: Iterable[str]) -> Iterator[str]:
     """Explanation of names that are not one component: one of parallel cables; for groups, the
     narrowest."""
     ends = link_ends(found.component)

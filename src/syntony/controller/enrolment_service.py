@@ -21,7 +21,7 @@ from syntony.io.credentials import civil_now, load_credentials
 from syntony.io.renewal import Renewal
 from syntony.model import S
 from syntony.state import ControlState
-from syntony.state.identities import Identities
+from syntony.state.identities import IdentityStore
 from syntony.wire.control import Issuer
 from syntony.wire.enrol import Issued, RenewQuery, RevokeCommand, Revoked
 from syntony.wire.x509 import read_certificate
@@ -32,7 +32,7 @@ ENFORCE_INTERVAL_NS = 5 * S
 those made here at once."""
 
 
-class Membership:
+class EnrolmentService:
     """One per controller.
 
     Args:
@@ -56,7 +56,7 @@ class Membership:
         self._config = config
         self._sessions = sessions
         self._fleet = fleet
-        self.enrolment = Enrolment(config.enrolment, Identities(state), civil_now)
+        self.enrolment = Enrolment(config.enrolment, IdentityStore(state), civil_now)
         self._reported = self.enrolment.revocations
         self._renewal: Renewal | None = None
         """Renewal of our own certificate; None: another CA issues it."""

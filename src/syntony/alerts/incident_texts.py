@@ -1,4 +1,4 @@
-"""Texts of an incident: its value, its severity, and evidence with alike lines folded into one."""
+"""Updates texts of an incident: summary, severity, and evidence with similar lines merged."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 MAX_EVIDENCE = 20
 MAX_JOBS = 8
-"""Of those that a line names."""
+"""Maximum number of jobs named in a line."""
 RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 def shown(value: float, unit: str) -> str:
-    """A value as its rule shows it."""
+    """A value as text, in its rule's unit."""
     match unit:
         case "ns":
             return format_ns(value)
@@ -35,7 +35,7 @@ def shown(value: float, unit: str) -> str:
 def update(
     incident: Incident, rule: Rule, observation: Observation, value: float, now_ns: int
 ) -> None:
-    """Take what was measured now into an incident."""
+    """Update an incident with a new measurement."""
     worse = max if rule.above is not None else min
     incident.value = value
     incident.worst = (
@@ -52,14 +52,14 @@ def update(
     incident.apart_from = tuple(sorted(observation.apart_from))
     calm = observation.mild and rule.severity is Severity.CRITICAL
     severity = Severity.WARNING if calm else rule.severity
-    # What was worth a page does not become less of one while somebody looks for it.
+    # Severity never decreases while the incident is live.
     incident.severity = max(incident.severity, severity, key=RANK.__getitem__)
-    incident.evidence = _folded(incident.evidence, observation.evidence)
+    incident.evidence = _merged_evidence(incident.evidence, observation.evidence)
     incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
 
 
-def hurt(cause: Incident, effect: Incident, rule: Rule) -> None:
-    """What an incident of a rule of jobs says is said of its cause as well."""
+def copy_effect(cause: Incident, effect: Incident, rule: Rule) -> None:
+    """Add the jobs that an incident names to its cause, if its rule is about jobs."""
     if rule.of_jobs:
         cause.jobs = tuple(sorted({*cause.jobs, *effect.jobs}))
         named = ", ".join(effect.jobs[:MAX_JOBS])
@@ -76,11 +76,11 @@ def hurt(cause: Incident, effect: Incident, rule: Rule) -> None:
 
 _TIMES = re.compile(r" \((\d+) times\)$")
 _NUMBER = re.compile(r"\b\d{4}-\d\d-\d\dT[\d:.]+Z|(?<![\w/:.-])[+-]?\d+(\.\d+)?")
-"""Alone, not within a name; or an instant."""
+"""A number that is not part of a name, or an instant."""
 
 
-def _folded(old: tuple[str, ...], new: Iterable[str]) -> tuple[str, ...]:
-    """Evidence, one line of each form."""
+def _merged_evidence(old: tuple[str, ...], new: Iterable[str]) -> tuple[str, ...]:
+    """Merge evidence: lines that differ only in numbers become one, the newest."""
     by_form: dict[str, tuple[str, int]] = {}
     for line in old:
         times = _TIMES.search(line)
@@ -89,7 +89,7 @@ def _folded(old: tuple[str, ...], new: Iterable[str]) -> tuple[str, ...]:
     for text in new:
         form = _NUMBER.sub("#", text)
         before, count = by_form.pop(form, ("", 0))
-        # The same again is no news: a value that stands for an hour was seen once.
+        # An unchanged line is not counted again.
         by_form[form] = text, count + (text != before)
     lines = [f"{text} ({count} times)" if count > 1 else text for text, count in by_form.values()]
     return tuple(lines[-MAX_EVIDENCE:])

@@ -11,13 +11,13 @@ from tests.link import hello
 from syntony.controller.access import LOCAL, Caller
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import SETTLE_NS, Fleet
-from syntony.controller.greeting import (
+from syntony.controller.hello_check import (
     MAX_AGE_NS,
     MAX_PARTS,
     MAX_TEXT,
     RefusedError,
-    believable,
-    greet,
+    check_hello,
+    plausible_parts,
     prefixes,
 )
 from syntony.errors import ConfigError
@@ -72,7 +72,7 @@ def with_nic(**changes: object) -> Hello:
 )
 def test_a_nic_that_makes_no_sense_costs_itself(changes: dict[str, object], reason: str) -> None:
     """One such NIC once went into the plan and made every agent of the fleet exit on it."""
-    taken, faults = greet(with_nic(**changes), H0)
+    taken, faults = check_hello(with_nic(**changes), H0)
     assert [nic.name for nic in taken.nics] == ["rail0"]
     (fault,) = faults
     assert fault.startswith("nic=rail1 reason=")
@@ -81,10 +81,10 @@ def test_a_nic_that_makes_no_sense_costs_itself(changes: dict[str, object], reas
 
 def test_addresses_are_of_the_fleets_networks() -> None:
     within = prefixes(["10.0.0.0/16", "fd00::/8"])
-    taken, faults = greet(with_nic(addresses=("fd00::1", "10.1.0.1")), H0, within)
+    taken, faults = check_hello(with_nic(addresses=("fd00::1", "10.1.0.1")), H0, within)
     assert [nic.name for nic in taken.nics] == ["rail0"]
     assert faults == ("nic=rail1 reason=10.1.0.1 is in none of nic_prefixes",)
-    assert greet(with_nic(addresses=("fd00::1",)), H0, within)[1] == ()
+    assert check_hello(with_nic(addresses=("fd00::1",)), H0, within)[1] == ()
     with pytest.raises(ConfigError, match=r"nic_prefixes: .* has host bits set"):
         prefixes(["10.0.0.1/8"])
 
@@ -95,7 +95,7 @@ def test_a_good_hello_is_taken_whole() -> None:
         usual,
         msgspec.structs.replace(usual, reads_device_stamps=True, reads_stored=True),
     ):
-        assert greet(each, H0) == (each, ())
+        assert check_hello(each, H0) == (each, ())
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_good_hello_is_taken_whole() -> None:
 )
 def test_only_the_hosts_own_agent_attaches(who: Caller, reason: str) -> None:
     with pytest.raises(RefusedError, match=reason):
-        greet(hello("h0", "s"), who)
+        check_hello(hello("h0", "s"), who)
 
 
 @given(
@@ -127,7 +127,7 @@ def test_only_the_hosts_own_agent_attaches(who: Caller, reason: str) -> None:
     ).map(tuple)
 )
 def test_whatever_is_taken_makes_a_plan(nics: tuple[NicInfo, ...]) -> None:
-    taken, faults = greet(msgspec.structs.replace(hello("h0", "s"), nics=nics), H0)
+    taken, faults = check_hello(msgspec.structs.replace(hello("h0", "s"), nics=nics), H0)
     assert len(taken.nics) + len(faults) == len(nics)
     fleet = Fleet(CONFIG, make_plan)
     fleet.join(taken, 0, faults)
@@ -139,18 +139,18 @@ def test_what_is_shown_to_people_is_harmless_to_a_terminal() -> None:
     """Versions, kinds of stamping and reasons are printed in tables and logs."""
     hostile = with_nic(stamping="kernel\x1b]0;title\x07", rdma="x" * 1_000_000)
     hostile = msgspec.structs.replace(hostile, version="1\nERROR a line\x1b[2J")
-    taken, faults = greet(hostile, H0)
+    taken, faults = check_hello(hostile, H0)
     assert faults == ()
     assert (taken.version, taken.nics[1].stamping) == ("1 ERROR a line", "kernel")
     assert taken.nics[1].rdma == ""
     part = PartStatus(name="mesh\x1b[2J", state=PartState.FAILED, reason="a\nb", age_ns=1 << 62)
-    (shown,) = believable(PartsReport(parts=(part,)))
+    (shown,) = plausible_parts(PartsReport(parts=(part,)))
     assert (shown.name, shown.reason, shown.age_ns) == ("mesh", "a b", MAX_AGE_NS)
 
 
 def test_parts_are_as_many_and_as_long_as_they_can_be() -> None:
     part = PartStatus(name="n" * 999, state=PartState.RUNNING, reason="r" * 999, age_ns=-5)
-    shown = believable(PartsReport(parts=(part,) * (MAX_PARTS + 1)))
+    shown = plausible_parts(PartsReport(parts=(part,) * (MAX_PARTS + 1)))
     assert len(shown) == MAX_PARTS
     assert (len(shown[0].name), len(shown[0].reason)) == (MAX_TEXT, 2 * MAX_TEXT)
     assert shown[0].age_ns == 0
@@ -161,7 +161,7 @@ def claim(host: str, *addresses: str) -> Hello:
     usual = hello(host, "s", rails=1)
     nic = msgspec.structs.replace(usual.nics[0], addresses=addresses)
     usual = msgspec.structs.replace(usual, nics=(nic,))
-    taken, faults = greet(usual, Caller(Identity(Role.AGENT, host), "ipv4:10.9.9.9:1"))
+    taken, faults = check_hello(usual, Caller(Identity(Role.AGENT, host), "ipv4:10.9.9.9:1"))
     assert faults == ()
     return taken
 
@@ -270,4 +270,4 @@ def test_nics_of_one_name_cost_the_stream() -> None:
     usual = hello("h0", "s")
     twice = msgspec.structs.replace(usual, nics=(usual.nics[0], usual.nics[0]))
     with pytest.raises(RefusedError, match="2 NICs, 1 different"):
-        greet(twice, H0)
+        check_hello(twice, H0)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from syntony.alerts.observations import Observation
-from syntony.controller.places import FLEET
+from syntony.controller.containment import FLEET
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import OR, hosts_at
 from syntony.model import S
@@ -31,7 +31,7 @@ WORTH_JOINING_ALIVE = 2
 """… and if this many have NICs that answer probes, the hosts themselves did not die."""
 BACK_NS = 30 * S
 """Time that agents may take to return once their connection to the controller is restored."""
-TOLD = 5
+MAX_LISTED = 5
 NAMED = 3
 
 
@@ -118,7 +118,7 @@ def gateway_subject(name: str) -> str:
 
 def of_gateways(
     absent_ns: Mapping[str, int],
-    seen: Container[str],
+    ever_connected: Container[str],
     behind: Mapping[str, str],
     silent_ns: Mapping[str, int],
     answering: Collection[str],
@@ -129,7 +129,7 @@ def of_gateways(
 
     Args:
         absent_ns: name → for how long it has sent nothing.
-        seen: those heard by this controller; the others are unknown while they are waited for.
+        ever_connected: connected to this controller since its start; others are not known yet.
         behind: host → the gateway that its agent was last attached to.
         silent_ns: host → for how long its agent has sent no report.
         answering: hosts whose NICs answer the probes of others; empty: nothing is probed.
@@ -143,7 +143,7 @@ def of_gateways(
         Observation(
             "gateway_absent_s",
             gateway_subject(name),
-            age_ns / S if age_ns / S > EARLY_S or name in seen else None,
+            age_ns / S if age_ns / S > EARLY_S or name in ever_connected else None,
             _without_gateway(cut_off[name]) if age_ns / S > EARLY_S - TOGETHER_S else (),
             members=tuple(cut_off[name]),
             span_ns=BACK_NS,
@@ -209,7 +209,7 @@ def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:
     if len(silent_ns) < WORTH_BLAMING:
         return [Observation("silent_agents_ratio", FLEET, None)]
     silent = sorted(host for host, age_ns in silent_ns.items() if age_ns / S > EARLY_S)
-    names = ", ".join(silent[:TOLD]) + (" …" if len(silent) > TOLD else "")
+    names = ", ".join(silent[:MAX_LISTED]) + (" …" if len(silent) > MAX_LISTED else "")
     evidence = (f"{len(silent)} of {len(silent_ns)} agents: {names}",) if silent else ()
     ratio = len(silent) / len(silent_ns)
     return [Observation("silent_agents_ratio", FLEET, ratio, evidence)]

@@ -17,28 +17,28 @@ _log = logging.getLogger(__name__)
 FILE = "reactor-kept"
 
 
-class KeptOrders(msgspec.Struct, frozen=True, kw_only=True):
+class SavedOrders(msgspec.Struct, frozen=True, kw_only=True):
     """As the controller sent them; None: not received."""
 
     plan: Plan | None = None
     keys: ProbeKeys | None = None
 
 
-def load(directory: Path) -> KeptOrders:
+def load(directory: Path) -> SavedOrders:
     """Load them; empty if there is no readable file."""
     file = directory / FILE
     try:
-        return msgspec.msgpack.decode(file.read_bytes(), type=KeptOrders)
+        return msgspec.msgpack.decode(file.read_bytes(), type=SavedOrders)
     except FileNotFoundError:
-        return KeptOrders()
+        return SavedOrders()
     except (OSError, msgspec.DecodeError) as error:
         _log.error("%s cannot be read, waiting for the controller: %s", file, error)
-        return KeptOrders()
+        return SavedOrders()
 
 
-def save(directory: Path, kept: KeptOrders) -> None:
+def save(directory: Path, orders: SavedOrders) -> None:
     """Save them, readable for the owner only: they contain keys."""
     try:
-        write_atomically(directory / FILE, msgspec.msgpack.encode(kept))
+        write_atomically(directory / FILE, msgspec.msgpack.encode(orders))
     except OSError as error:
         _log.error("plan and keys cannot be saved for a restart: %s", error)

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from syntony.controller.listening import (
-    AWAY_NS,
+from syntony.controller.last_reports import (
     BACK_NS,
-    MOST_NS,
+    MAX_TICK_NS,
+    PAUSE_NS,
     STARTING_NS,
     TICK_NS,
-    Listening,
+    LastReports,
 )
 from syntony.model import S
 
@@ -24,24 +24,24 @@ class Desk:
 
     def __init__(self, now_ns: int = 7 * S) -> None:
         self.now_ns = now_ns
-        self.listening = Listening(now_ns)
+        self.last_reports = LastReports(now_ns)
         self.dead: set[str] = set()
 
     def run(self, for_ns: int, step_ns: int = TICK_NS) -> int:
-        away_ns, end_ns = 0, self.now_ns + for_ns
+        paused_ns, end_ns = 0, self.now_ns + for_ns
         while self.now_ns < end_ns:
             self.now_ns += step_ns
-            away_ns += self.listening.tick(self.now_ns)
+            paused_ns += self.last_reports.tick(self.now_ns)
             for host in HOSTS:
                 if host not in self.dead:
-                    self.listening.heard(host)
-        return away_ns
+                    self.last_reports.received(host)
+        return paused_ns
 
     def settled(self) -> bool:
-        return self.listening.settled
+        return self.last_reports.settled
 
     def silent(self) -> dict[str, int]:
-        return self.listening.silent(HOSTS)
+        return self.last_reports.silent(HOSTS)
 
 
 def test_a_dead_agent_is_silent_for_as_long_as_it_is() -> None:
@@ -61,31 +61,33 @@ def test_nobody_is_missed_right_after_a_start_and_then_those_never_heard_are() -
     assert service.silent() == {"h0": 0, "h1": 11 * S}
 
 
-@pytest.mark.parametrize("away_ns", [AWAY_NS, 24 * S, 3600 * S])
-def test_a_pause_of_the_controller_is_nobodys_silence(away_ns: int) -> None:
+@pytest.mark.parametrize("paused_ns", [PAUSE_NS, 24 * S, 3600 * S])
+def test_a_pause_of_the_controller_is_nobodys_silence(paused_ns: int) -> None:
     service = Desk()
     service.run(60 * S)
     service.dead.add("h1")
     service.run(4 * S)
-    service.now_ns += away_ns - TICK_NS
-    assert service.listening.tick(service.now_ns + TICK_NS) == away_ns
+    service.now_ns += paused_ns - TICK_NS
+    assert service.last_reports.tick(service.now_ns + TICK_NS) == paused_ns
     service.now_ns += TICK_NS
-    assert service.listening.away_ns == away_ns
-    assert service.silent() == {"h0": MOST_NS, "h1": 4 * S + MOST_NS}
+    assert service.last_reports.paused_ns == paused_ns
+    assert service.silent() == {"h0": MAX_TICK_NS, "h1": 4 * S + MAX_TICK_NS}
     assert not service.settled(), "nothing is judged by what was known before"
     service.run(BACK_NS - TICK_NS)
     assert not service.settled()
     service.run(TICK_NS)
     assert service.settled()
-    assert service.silent() == {"h0": 0, "h1": 4 * S + MOST_NS + BACK_NS}, "the dead one is found"
+    assert service.silent() == {"h0": 0, "h1": 4 * S + MAX_TICK_NS + BACK_NS}, (
+        "the dead one is found"
+    )
 
 
 def test_a_short_gap_is_no_absence() -> None:
     service = Desk()
     service.run(60 * S)
-    assert service.listening.tick(service.now_ns + AWAY_NS - 1) == 0
+    assert service.last_reports.tick(service.now_ns + PAUSE_NS - 1) == 0
     assert service.settled()
-    assert service.listening.away_ns == 0
+    assert service.last_reports.paused_ns == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -98,8 +100,8 @@ def test_a_starved_controller_blames_nobody_that_speaks(seed: int) -> None:
     service.dead.add("h1")
     for _ in range(200):
         gap_ns = round(rng.expovariate(1 / 2) * S)
-        service.listening.tick(service.now_ns + gap_ns)
+        service.last_reports.tick(service.now_ns + gap_ns)
         service.now_ns += gap_ns
-        assert service.silent()["h0"] <= MOST_NS, f"seed {seed}"
-        service.listening.heard("h0")
+        assert service.silent()["h0"] <= MAX_TICK_NS, f"seed {seed}"
+        service.last_reports.received("h0")
     assert service.silent()["h1"] > 10 * S, f"seed {seed}"

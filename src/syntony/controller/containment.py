@@ -27,7 +27,7 @@ FLEET = "all agents"
 """A subject: no host can have this name."""
 
 
-class Names:
+class NameContainment:
     """Containment by names: hosts contain their NICs, devices the links at them, cables their two
     directions. Of a group's two directions the first by name represents both; the surroundings of a
     device (``leaf0..*``) contain the links at it."""
@@ -57,14 +57,16 @@ class Names:
     def same(name: str, subject: str) -> bool:
         """Whether a component may be one of those that a subject names, under another name."""
         return any(
-            name == each or Names.holds(name, each) or Names.holds(each, name)
+            name == each or NameContainment.holds(name, each) or NameContainment.holds(each, name)
             for each in suspects(subject)
         )
 
 
 def _cover(suspected: Iterable[str], names: Iterable[str]) -> bool:
     """Whether each of `names` is, in either direction, a suspect, or fails with one."""
-    return all(any(a in {b, _mirrored(b)} or Names.holds(a, b) for a in suspected) for b in names)
+    return all(
+        any(a in {b, _mirrored(b)} or NameContainment.holds(a, b) for a in suspected) for b in names
+    )
 
 
 def _mirrored(name: str) -> str:
@@ -73,7 +75,7 @@ def _mirrored(name: str) -> str:
     return f"{b}{GROUP}{a}" if group else ""
 
 
-class Places:
+class PathContainment:
     """Containment by names and learnt paths: a pair of NICs fails with all components of its paths,
     a connection (``a<->b``) with those of either direction, a NIC with its switch, a host with its
     only NIC and with the only switch that it is at, everything with the fleet.
@@ -104,7 +106,7 @@ class Places:
         one, both, other = narrower.partition(BOTH_WAYS)
         if both:
             return any(self.holds(wider, f"{a}->{b}") for a, b in ((one, other), (other, one)))
-        if Names.holds(wider, narrower) or self._homes.get(narrower) == wider:
+        if NameContainment.holds(wider, narrower) or self._homes.get(narrower) == wider:
             return True
         if {wider} in self._around.get(narrower, ()):
             return True

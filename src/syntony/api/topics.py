@@ -1,4 +1,4 @@
-"""What live views are told of a controller: looked at once a second for all of them."""
+"""State of a controller for live views, collected once a second for all of them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 from syntony.controller.services import Services
 
 MAX_NAMED = 200
-"""Changed things that one event names; of more it says only how many."""
+"""Maximum number of changed items named in one event; the others are only counted."""
 
 
-class Observed(NamedTuple):
-    """One topic at one instant."""
+class TopicState(NamedTuple):
+    """State of one topic at one instant."""
 
-    things: Mapping[str, object]
-    """Name to anything that differs when the thing has changed."""
+    items: Mapping[str, object]
+    """Name → a value that differs once the item has changed."""
     summary: Mapping[str, Any]
-    """Goes into the event as it is."""
+    """Copied into the event."""
 
 
-async def observe(services: Services) -> dict[str, Observed]:
-    """Every topic, on the controller's event loop."""
+async def observe(services: Services) -> dict[str, TopicState]:
+    """Collect the state of every topic, on the controller's event loop."""
     live = await asyncio.to_thread(services.alerts.live)
     switch = services.traffic.switch
     modes = {
@@ -31,9 +31,9 @@ async def observe(services: Services) -> dict[str, Observed]:
         "pacing": str(services.placement.pacing.mode),
     }
     members = services.fleet.members
-    judged = services.jobs.known(time.monotonic_ns()) or ()
+    results = services.jobs.known(time.monotonic_ns()) or ()
     return {
-        "incidents": Observed(
+        "incidents": TopicState(
             {
                 str(each.number): (
                     each.state,
@@ -47,14 +47,14 @@ async def observe(services: Services) -> dict[str, Observed]:
             },
             {"open": len(live), "critical": sum(each.severity == "critical" for each in live)},
         ),
-        "fleet": Observed(
+        "fleet": TopicState(
             {
                 host: (member.connected, member.hello.stream, member.faults, member.part_states)
                 for host, member in members.items()
             },
             {"hosts": len(members), "connected": sum(each.connected for each in members.values())},
         ),
-        "switch": Observed(
+        "switch": TopicState(
             {"switch": switch, **modes},
             {
                 "stopped": switch is not None and switch.stopped,
@@ -63,15 +63,15 @@ async def observe(services: Services) -> dict[str, Observed]:
                 **modes,
             },
         ),
-        "jobs": Observed(
+        "jobs": TopicState(
             dict.fromkeys(services.jobs.names, None)
-            | {each.job: (each.verdicts, each.error) for each in judged},
+            | {each.job: (each.verdicts, each.error) for each in results},
             {"running": services.jobs.running},
         ),
     }
 
 
 def changed(before: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
-    """Names of things that came, went or changed, sorted."""
-    gone_or_other = {name for name, thing in before.items() if now.get(name, before) != thing}
-    return sorted(gone_or_other | (now.keys() - before.keys()))
+    """Names of added, removed and changed items, sorted."""
+    removed_or_changed = {name for name, item in before.items() if now.get(name, before) != item}
+    return sorted(removed_or_changed | (now.keys() - before.keys()))

@@ -45,7 +45,7 @@ def prefixes(texts: Iterable[str]) -> tuple[IpNetwork, ...]:
         raise ConfigError(f"nic_prefixes: {error}; for example 10.0.0.0/8") from error
 
 
-def greet(
+def check_hello(
     message: AgentMessage | None, who: Caller, within: Sequence[IpNetwork] = ()
 ) -> tuple[Hello, tuple[str, ...]]:
     """The hello with the usable NICs, and why the others are not usable.
@@ -93,7 +93,7 @@ def greet(
     return hello, tuple(f"nic={name} reason={fault}" for name, fault in faults.items())
 
 
-def believable(report: PartsReport) -> tuple[PartStatus, ...]:
+def plausible_parts(report: PartsReport) -> tuple[PartStatus, ...]:
     """An agent's parts, limited to possible numbers and lengths."""
     return tuple(
         msgspec.structs.replace(

@@ -11,12 +11,12 @@ import logging
 from collections import defaultdict, deque
 from typing import NamedTuple
 
-from syntony.controller.greeting import RefusedError
+from syntony.controller.hello_check import RefusedError
 from syntony.wire.messages import Hello
 
 _log = logging.getLogger(__name__)
 
-KEPT = 8
+MAX_STREAMS = 8
 """Streams of one name that are remembered: an agent in a crash loop has as many within seconds."""
 
 
@@ -27,13 +27,13 @@ class _Streams(NamedTuple):
     refused: deque[str]
 
 
-class Namesakes:
+class DuplicateAgents:
     """Streams by name; names come from certificates, which limits their number."""
 
     def __init__(self) -> None:
         self._current: dict[str, str] = {}
         self._streams: defaultdict[str, _Streams] = defaultdict(
-            lambda: _Streams(deque(maxlen=KEPT), deque(maxlen=KEPT))
+            lambda: _Streams(deque(maxlen=MAX_STREAMS), deque(maxlen=MAX_STREAMS))
         )
 
     def check(self, hello: Hello, *, attached: bool) -> None:

@@ -7,7 +7,7 @@ from syntony.controller.own_rows import ORIGIN_HOST, OwnRows
 from syntony.wire.tables import PATH_EVENTS
 
 
-class PathLog:
+class PathEventRows:
     """One per writer: rows are numbered within a separate stream."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """What may hold what, found by roots: nothing that holds is overlooked.
 
-Names, learnt paths and homes are drawn, and the seed is printed; compared with are `Places.holds`
-and a book that compares all incidents with all.
+Names, learnt paths and homes are drawn, and the seed is printed; compared with are
+`PathContainment.holds` and a book that compares all incidents with all.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from syntony.alerts import causes
 from syntony.alerts.incidents import Book, Incident
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule
-from syntony.controller.places import FLEET, Names, Places
+from syntony.controller.containment import FLEET, NameContainment, PathContainment
 from syntony.fabric.names import hosts_at, replies_name
 from syntony.model import S
 
 T0 = 1_000 * S
 
 
-def fabric(rng: random.Random) -> Places:
+def fabric(rng: random.Random) -> PathContainment:
     hosts = [f"h{number}" for number in range(5)]
     nics = [f"{host}/rail{rail}" for host in hosts for rail in range(rng.randint(1, 2))]
     homes = {nic: f"leaf{rng.randrange(3)}" for nic in nics if rng.random() < 0.8}
@@ -36,7 +36,7 @@ def fabric(rng: random.Random) -> Places:
         for a, b in itertools.permutations(nics, 2)
         if rng.random() < 0.4
     }
-    return Places(crossing, homes)
+    return PathContainment(crossing, homes)
 
 
 def name(rng: random.Random) -> str:
@@ -130,18 +130,18 @@ def test_causes_are_those_that_comparing_all_with_all_finds(
 def test_few_are_compared_where_thousands_are_ill(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fleet whose every agent is an incident."""
     compared = 0
-    holds = Places.holds
+    holds = PathContainment.holds
 
-    def counting(self: Places, wider: str, narrower: str) -> bool:
+    def counting(self: PathContainment, wider: str, narrower: str) -> bool:
         nonlocal compared
         compared += 1
         return holds(self, wider, narrower)
 
-    monkeypatch.setattr(Places, "holds", counting)
+    monkeypatch.setattr(PathContainment, "holds", counting)
     book = Book(RULES)
     seen = [Observation("r0", f"h{number}", 1.0) for number in range(2_000)]
     seen += [Observation("r1", f"h{number}/rail0", 1.0) for number in range(2_000)]
-    book.evaluate(T0, measured(seen, ["r0", "r1"]), Places({}))
+    book.evaluate(T0, measured(seen, ["r0", "r1"]), PathContainment({}))
     assert sum(each.cause > 0 for each in book.incidents) == 2_000
     assert compared < 20_000
 
@@ -163,7 +163,7 @@ def test_few_are_compared_where_thousands_are_ill(monkeypatch: pytest.MonkeyPatc
     ],
 )  # fmt: skip
 def test_what_contains_what(wider: str, narrower: str, holds: bool) -> None:
-    assert Names.holds(wider, narrower) is holds
+    assert NameContainment.holds(wider, narrower) is holds
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_what_contains_what(wider: str, narrower: str, holds: bool) -> None:
 )  # fmt: skip
 def test_a_pair_suffers_with_what_its_paths_cross(wider: str, narrower: str, holds: bool) -> None:
     homes = {"h5/rail0": "leaf9", "h6/rail0": "leaf9", "h6/rail1": "leaf9"}
-    assert Places(CROSSING, homes).holds(wider, narrower) is holds
+    assert PathContainment(CROSSING, homes).holds(wider, narrower) is holds
 
 
 @pytest.mark.parametrize(
@@ -195,4 +195,4 @@ def test_the_hosts_of_a_switch_are_those_with_a_nic_at_it(
     wider: str, narrower: str, holds: bool
 ) -> None:
     homes = {"h5/rail0": "leaf8", "h6/rail0": "leaf9", "h6/rail1": "leaf8"}
-    assert Places({}, homes).holds(wider, narrower) is holds
+    assert PathContainment({}, homes).holds(wider, narrower) is holds

@@ -16,7 +16,7 @@ from syntony.io.transport import grpc
 STOP_GRACE_S = 1.0
 
 
-class Doors:
+class ControllerPorts:
     """One per controller, on its event loop.
 
     Args:

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from tests.link import hello
 
-from syntony.controller.greeting import RefusedError
-from syntony.controller.namesakes import KEPT, Namesakes
+from syntony.controller.duplicate_agents import MAX_STREAMS, DuplicateAgents
+from syntony.controller.hello_check import RefusedError
 
 
 def test_the_first_is_kept_and_the_other_refused() -> None:
-    names = Namesakes()
+    names = DuplicateAgents()
     names.check(hello("h0", "first"), attached=False)
     names.check(hello("h0", "copy"), attached=True)  # as a restart would look
     names.check(hello("h0", "first"), attached=True)  # both live
@@ -25,7 +25,7 @@ def test_the_first_is_kept_and_the_other_refused() -> None:
 
 
 def test_the_other_is_served_while_it_is_alone_and_the_first_restarts_as_ever() -> None:
-    names = Namesakes()
+    names = DuplicateAgents()
     for stream in ("first", "copy", "first"):
         names.check(hello("h0", stream), attached=True)
     names.check(hello("h0", "copy"), attached=False)
@@ -39,7 +39,7 @@ def test_one_agent_is_never_its_own_namesake() -> None:
     """Restarts, backlogs of earlier streams, lost and half-open connections, in any order."""
     seed = random.randrange(1 << 30)
     draw = random.Random(seed)
-    names, streams = Namesakes(), ["s0"]
+    names, streams = DuplicateAgents(), ["s0"]
     for step in range(500):
         if draw.random() < 0.3:
             streams.append(f"s{step}")
@@ -53,9 +53,9 @@ def test_one_agent_is_never_its_own_namesake() -> None:
 
 
 def test_a_copy_that_starts_again_and_again_is_told_each_time() -> None:
-    names = Namesakes()
+    names = DuplicateAgents()
     names.check(hello("h0", "first"), attached=False)
-    for number in range(2 * KEPT):
+    for number in range(2 * MAX_STREAMS):
         names.check(hello("h0", f"copy{number}"), attached=True)
         names.check(hello("h0", "first"), attached=True)
         with pytest.raises(RefusedError):
