@@ -23,7 +23,7 @@ from pathlib import Path
 from syntony.agent.links import Optics, PortTotals
 from syntony.agent.metrics import new_sheet, put_links, put_nics
 from syntony.links.counters import EVERY
-from syntony.links.ports import PortState, Rate
+from syntony.links.ports import LinkRate, PortState
 from syntony.links.roles import LinkRole
 from syntony.links.snapshot import PortSnapshot
 from syntony.mesh.totals import BOUNDS_NS, Totals
@@ -60,7 +60,7 @@ def sheet() -> Sheet:
 def _port(name: str, counters: dict[str, int]) -> PortTotals:
     snapshot = PortSnapshot(
         name, name, "mlx5_0:1", "Ethernet", "mlx5_core", LinkRole.COMPUTE, PortState.ACTIVE,
-        Rate(400.0, 4, "NDR"), "1", {},
+        LinkRate(400.0, 4, "NDR"), "1", {},
     )  # fmt: skip
     return PortTotals(snapshot, 0, counters, 0, Optics(51.0, -1.2, 7.5))
 

@@ -9,7 +9,7 @@ from syntony.audit.check import Check, HostCheck
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.registry import host_checks
 from syntony.audit.result import ComparedValue, Result
-from syntony.links.ports import PortState, Rate
+from syntony.links.ports import LinkRate, PortState
 from syntony.links.roles import LinkRole
 from syntony.links.snapshot import PortSnapshot
 
@@ -87,7 +87,7 @@ def port(
     *, netdev: str = "", lanes: int | None = 4, counters: Mapping[str, int | None] | None = None,
 ) -> PortSnapshot:  # fmt: skip
     """A back-end port at 400 Gb/s."""
-    rate = Rate(400.0, lanes, "NDR") if lanes != 0 else None
+    rate = LinkRate(400.0, lanes, "NDR") if lanes != 0 else None
     return PortSnapshot(netdev or rdma, netdev, rdma, layer, "mlx5_core", LinkRole.COMPUTE, state,
                         rate, "1", dict(counters or {}))  # fmt: skip
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from syntony.io.ethtool import NicStatistics, module_eeprom
 from syntony.io.frontend_nics import default_routes
 from syntony.io.link_files import LinkFiles, number
-from syntony.links.ports import PortState, Rate
+from syntony.links.ports import LinkRate, PortState
 from syntony.links.roles import LinkRole
 
 
@@ -43,7 +43,7 @@ def test_a_real_node(captures: Path, tmp_path: Path) -> None:
     with LinkFiles(tmp_path) as files:
         ports = {port.name: port for port in files.read()}
     assert len(ports) == 9
-    fast = [port for port in ports.values() if port.rate == Rate(400, 4, "NDR")]
+    fast = [port for port in ports.values() if port.rate == LinkRate(400, 4, "NDR")]
     assert len(fast) == 8
     assert all(port.state is PortState.ACTIVE for port in ports.values())
     assert ports["mlx5_1:1"].counters["ib/counters:link_downed"] == 255

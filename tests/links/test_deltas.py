@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.links.counters import EVERY, TABLE, Source, of_source
+from syntony.links.counters import EVERY, TABLE, CounterSource, of_source
 from syntony.links.deltas import CounterDeltas, CounterOutcome, Delta
 
 WIDE = "net:carrier_down_count"
@@ -60,7 +60,7 @@ def test_nothing_is_counted_twice_or_lost_over_resets(
 
 def test_the_table_is_complete_and_unambiguous() -> None:
     assert len(EVERY) == len({(row.source, row.name) for row in EVERY.values()})
-    assert "rx_prio3_pause" in of_source(Source.ETHTOOL)
+    assert "rx_prio3_pause" in of_source(CounterSource.ETHTOOL)
     assert all(row.meaning and not row.meaning.endswith(".") for row in TABLE)
 
 
@@ -79,14 +79,16 @@ def test_infiniband_counters_stop_at_their_width(key: str, bits: int) -> None:
 def test_priorities_are_written_out_and_only_where_they_are_counted() -> None:
     for way in ("rx", "tx"):
         for suffix in ("pause", "pause_duration"):
-            named = {name for name in of_source(Source.ETHTOOL) if name.endswith(f"_{suffix}")}
+            named = {
+                name for name in of_source(CounterSource.ETHTOOL) if name.endswith(f"_{suffix}")
+            }
             assert {f"{way}_prio{n}_{suffix}" for n in range(8)} <= named
             assert len([name for name in named if name.startswith(f"{way}_prio")]) == 8
     assert EVERY["ethtool:rx_prio5_pause"].meaning.startswith(
         "pause frames received for priority 5"
     )
     assert "ethtool:rx_prioN_pause" not in EVERY
-    quiet = {name for name, row in of_source(Source.NET).items() if row.quiet}
+    quiet = {name for name, row in of_source(CounterSource.NET).items() if row.quiet}
     assert quiet == {"carrier_changes", "carrier_up_count"}, "a loss of carrier is never quiet"
 
 

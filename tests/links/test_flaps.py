@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syntony.links.flaps import FlapHistory, Flaps
+from syntony.links.flaps import FlapCount, FlapHistory
 from syntony.model import S
 
 
 def test_before_any_reading_nothing_is_exact() -> None:
-    assert FlapHistory().count(0, 10) == Flaps(0, exact=False)
+    assert FlapHistory().count(0, 10) == FlapCount(0, exact=False)
 
 
 def test_a_quiet_link_is_known_to_be_quiet() -> None:
     history = FlapHistory()
     history.add(5, 0)
-    assert history.count(5, 100) == Flaps(0, exact=True)
-    assert history.count(4, 100) == Flaps(0, exact=False)
+    assert history.count(5, 100) == FlapCount(0, exact=True)
+    assert history.count(4, 100) == FlapCount(0, exact=False)
 
 
 @given(
@@ -70,7 +70,7 @@ def test_a_short_memory_says_from_when_on_it_is_exact(kept: int) -> None:
         assert history.last_ns == 10 * change
         known = [
             n for n in range(change + 1)
-            if history.count(10 * (change - n) + 1, 10 * change + 1) == Flaps(2 * n, exact=True)
+            if history.count(10 * (change - n) + 1, 10 * change + 1) == FlapCount(2 * n, exact=True)
         ]  # fmt: skip
         assert max(known) == len(known) - 1
         assert min(kept, change) <= max(known) < 2 * kept or change < 2 * kept

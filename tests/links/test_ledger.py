@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from syntony.links.deltas import CounterOutcome
 from syntony.links.kernel_log import classify
 from syntony.links.ledger import DOWN_COUNT, LinkLedger
-from syntony.links.ports import PortState, Rate
+from syntony.links.ports import LinkRate, PortState
 from syntony.links.roles import LinkRole
 from syntony.links.snapshot import PortSnapshot
 from syntony.model import S
@@ -22,7 +22,7 @@ UP = PortSnapshot(
     driver="mlx5_core",
     role=LinkRole.COMPUTE,
     state=PortState.ACTIVE,
-    rate=Rate(100.0, None, ""),
+    rate=LinkRate(100.0, None, ""),
     epoch="boot/1",
     counters={DOWN_COUNT: 3},
 )
@@ -152,7 +152,7 @@ def test_infiniband_without_an_interface_counts_by_its_own_counter() -> None:
 def test_a_degraded_link_is_told_with_its_speeds() -> None:
     ledger = LinkLedger()
     ledger.sweep(0, [UP])
-    (note,) = ledger.sweep(S, [UP._replace(rate=Rate(50.0, None, ""))]).notes
+    (note,) = ledger.sweep(S, [UP._replace(rate=LinkRate(50.0, None, ""))]).notes
     assert (note.kind, note.detail) == ("state", "100 Gb/s → 50 Gb/s")
 
 

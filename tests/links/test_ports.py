@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from syntony.links.machine import SETTLED_NS, PortMachine, PortReading
 from syntony.links.ports import (
     REMEDIES,
+    LinkRate,
     PortState,
-    Rate,
     ethernet_rate,
     ethernet_state,
     infiniband_rate,
@@ -20,7 +20,7 @@ from syntony.links.ports import (
 from syntony.links.roles import LinkRole, NicFacts, role_of
 from syntony.model import S
 
-UP = PortReading(PortState.ACTIVE, Rate(400, 4, "NDR"))
+UP = PortReading(PortState.ACTIVE, LinkRate(400, 4, "NDR"))
 
 
 @pytest.mark.parametrize(
@@ -65,16 +65,16 @@ def test_ethernet_states(admin_up: bool | None, carrier: bool | None, expected: 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("400 Gb/sec (4X NDR)", Rate(400, 4, "NDR")),
-        ("2.5 Gb/sec (1X)", Rate(2.5, 1, "")),
-        ("100 Gb/sec", Rate(100, None, "")),
-        ("200 Gb/sec (4x hdr)", Rate(200, 4, "HDR")),
+        ("400 Gb/sec (4X NDR)", LinkRate(400, 4, "NDR")),
+        ("2.5 Gb/sec (1X)", LinkRate(2.5, 1, "")),
+        ("100 Gb/sec", LinkRate(100, None, "")),
+        ("200 Gb/sec (4x hdr)", LinkRate(200, 4, "HDR")),
         ("", None),
         ("N/A", None),
         (None, None),
     ],
 )
-def test_infiniband_rates(text: str | None, expected: Rate | None) -> None:
+def test_infiniband_rates(text: str | None, expected: LinkRate | None) -> None:
     assert infiniband_rate(text) == expected
 
 
@@ -121,12 +121,12 @@ def test_a_port_stuck_in_training_is_told() -> None:
 def test_lost_lanes_are_told_as_degraded() -> None:
     machine = PortMachine()
     machine.take(0, UP)
-    change = machine.take(1, PortReading(PortState.ACTIVE, Rate(200, 2, "NDR")))
+    change = machine.take(1, PortReading(PortState.ACTIVE, LinkRate(200, 2, "NDR")))
     assert change is not None
     assert "cable" in change.remedy
     back = machine.take(2, UP)
     assert back is not None
-    assert (back.rate_before, back.rate_after) == (Rate(200, 2, "NDR"), UP.rate)
+    assert (back.rate_before, back.rate_after) == (LinkRate(200, 2, "NDR"), UP.rate)
     assert not back.remedy
 
 
@@ -146,7 +146,7 @@ def test_a_link_that_comes_back_with_an_unreadable_speed_is_told_without_one() -
     back = machine.take(2, PortReading(PortState.ACTIVE, None))
     assert back is not None
     assert (back.after, back.rate_after, back.remedy) == (PortState.ACTIVE, None, "")
-    slower = machine.take(3, PortReading(PortState.ACTIVE, Rate(200, 2, "NDR")))
+    slower = machine.take(3, PortReading(PortState.ACTIVE, LinkRate(200, 2, "NDR")))
     assert slower is not None, "the known speed is kept to compare with"
     assert slower.rate_before == UP.rate
     assert "lanes were lost" in slower.remedy

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from syntony.links.ledger import LinkNote
 from syntony.links.modules import BRIGHTER_DB, COOLER_C, FORESIGHT_H, REPEAT_NS, ModuleWatch
 from syntony.links.optics import Lane, Module, ModuleIdentity
-from syntony.links.trend import KEPT, LEAST, SPACING_NS, Slope, Trend, theil_sen
+from syntony.links.trend import LEAST, MAX_SAMPLES, SPACING_NS, Slope, Trend, theil_sen
 
 HOUR_NS = 3_600_000_000_000
 DAY_NS = 24 * HOUR_NS
@@ -102,8 +102,8 @@ def test_samples_are_spaced_counted_and_forgotten() -> None:
         assert (trend.slope() is None) == (at < 10 * (LEAST - 1))
     assert LEAST == 8, "two hours at one in 15 minutes"
     rising_then_falling = Trend()
-    for at in range(2 * KEPT):
-        value = float(at if at <= KEPT else 2 * KEPT - at)
+    for at in range(2 * MAX_SAMPLES):
+        value = float(at if at <= MAX_SAMPLES else 2 * MAX_SAMPLES - at)
         rising_then_falling.add(at * SPACING_NS, value)
     slope = rising_then_falling.slope()
     assert slope is not None

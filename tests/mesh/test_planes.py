@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from syntony.mesh.planes import MIN_PROBES, Place, What, disagreements
+from syntony.mesh.planes import MIN_PROBES, DisagreementKind, Place, disagreements
 from syntony.model import US
 from syntony.model.sla import Latency
 
@@ -49,13 +49,13 @@ def test_what_was_made_is_found_and_nothing_else(trial: int) -> None:
     seen = verbs[slow_at]
     verbs[slow_at] = of((seen.p50_ns or 0) + 500 * US, seen.sent, seen.lost)
     found = disagreements(udp, verbs)
-    assert {(each.src, each.dst, each.dscp) for each in found if each.what is What.LOSS} == {
-        lossy_at
-    }
-    assert {(each.src, each.dst, each.dscp) for each in found if each.what is What.DELAY} == {
-        slow_at
-    }
-    late = {each.dscp for each in found if each.what is What.CLASS}
+    assert {
+        (each.src, each.dst, each.dscp) for each in found if each.what is DisagreementKind.LOSS
+    } == {lossy_at}
+    assert {
+        (each.src, each.dst, each.dscp) for each in found if each.what is DisagreementKind.DELAY
+    } == {slow_at}
+    late = {each.dscp for each in found if each.what is DisagreementKind.CLASS}
     assert late == ({26} if offset[26] - offset[0] > 100 * US else set())
 
 
@@ -70,7 +70,7 @@ def test_a_dark_plane_is_told_either_way() -> None:
     whole, dark = of(10 * US, 200), of(0, 200, 200)
     for udp, verbs in ((whole, dark), (dark, whole)):
         (found,) = disagreements({place: udp}, {place: verbs})
-        assert (found.what, abs(found.udp - found.verbs)) == (What.LOSS, 1.0)
+        assert (found.what, abs(found.udp - found.verbs)) == (DisagreementKind.LOSS, 1.0)
     assert disagreements({place: dark}, {place: dark}) == ()
 
 

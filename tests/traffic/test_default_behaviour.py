@@ -36,7 +36,7 @@ def test_a_link_is_taken_up_from_50_us_and_60_per_cent(
 ) -> None:
     pacer = Pacer()
     paced(pacer, queue_ns, S, rate)
-    assert bool(pacer.crowded) is crowded
+    assert bool(pacer.congested) is crowded
 
 
 def test_it_is_taken_up_after_two_seconds_with_pauses_of_one() -> None:

@@ -63,7 +63,7 @@ def test_a_link_is_crowded_from_its_limits_on(
     pacer = Pacer(POLICY)
     step(pacer, flows, queue_ms, S)
     assert bool(pacer.links) is crowded
-    assert (pacer.crowded == {LINK}) is crowded
+    assert (pacer.congested == {LINK}) is crowded
 
 
 def test_a_queue_is_too_old_to_act_on_after_its_time() -> None:
@@ -77,7 +77,7 @@ def test_it_waits_for_placement_as_long_as_told() -> None:
     pacer = Pacer(PacePolicy(queue_ns=MS, after_ns=2 * S))
     flows = [flow(0, 0.5), flow(1, 0.5)]
     assert step(pacer, flows, 30.0, S) == {}
-    assert pacer.crowded == {LINK}
+    assert pacer.congested == {LINK}
     assert step(pacer, flows, 5.0, 3 * S - 1) == {}
     assert step(pacer, flows, 5.0, 3 * S)
     assert part(pacer) == pytest.approx(0.97 - 0.03), "the most that waited meanwhile"
@@ -213,7 +213,7 @@ def test_forgetting_frees_all_and_what_was_only_said_is_said_again() -> None:
     assert pacer.links
     pacer.forget()
     assert not pacer.links
-    assert pacer.crowded == frozenset()
+    assert pacer.congested == frozenset()
 
 
 @pytest.mark.parametrize("capacity", [None, 0])

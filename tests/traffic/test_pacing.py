@@ -219,9 +219,9 @@ def test_placement_has_its_chance_first() -> None:
         return bool(pacer.step(sendings(4, 1.0), {LINK: RATE}, queue, at_ns))
 
     assert not paced(S, 20 * MS)
-    assert pacer.crowded == {LINK}
+    assert pacer.congested == {LINK}
     assert not any(paced(at_ns, 0) for at_ns in range(2 * S, 5 * S, 250 * MS)), "moved away"
-    assert pacer.crowded == frozenset()
+    assert pacer.congested == frozenset()
     turns = [
         paced(at_ns, (at_ns // (500 * MS)) % 2 * 20 * MS) for at_ns in range(5 * S, 9 * S, S // 4)
     ]

@@ -26,7 +26,7 @@ from syntony.io.ethtool import NicStatistics, module_eeprom
 from syntony.io.kernel_log import KernelLog, KernelMessage
 from syntony.io.link_files import LinkFiles
 from syntony.io.process import name_thread
-from syntony.links.counters import Source, of_source
+from syntony.links.counters import CounterSource, of_source
 from syntony.links.kernel_log import classify
 from syntony.links.ledger import CounterRow, LinkLedger, LinkNote
 from syntony.links.modules import ModuleWatch
@@ -51,7 +51,7 @@ SETTLE_NS = 1 * S
 PORTS_NS = 60 * S
 """Interval of storing a port's row; also whenever a sweep finds its state changed."""
 MODULES_S = 60.0
-_ETHTOOL = of_source(Source.ETHTOOL)
+_ETHTOOL = of_source(CounterSource.ETHTOOL)
 _NEVER = frozenset({errno.EOPNOTSUPP, errno.EPERM})
 
 

@@ -21,7 +21,7 @@ from syntony.agent.takeovers import REASONS, SPARES, WHAT, TakeoverSocket
 from syntony.agent.uplink import Uplink
 from syntony.io.log_limit import lines_held_back
 from syntony.io.process import own_usage
-from syntony.links.counters import EVERY, Counter
+from syntony.links.counters import EVERY, LinkCounter
 from syntony.links.ports import PortState
 from syntony.mesh.totals import BOUNDS_NS, Totals
 from syntony.metrics.sheet import Histogram, Sheet
@@ -255,7 +255,7 @@ def put_links(sheet: Sheet, ports: Iterable[PortTotals]) -> None:
         sheet.put("module_bias_amperes", _known(port.optics.bias_ma / 1000), nic=nic)
 
 
-def _put_counter(sheet: Sheet, nic: str, counter: Counter, increase: int) -> None:
+def _put_counter(sheet: Sheet, nic: str, counter: LinkCounter, increase: int) -> None:
     sheet.put(
         "link_statistic_total", increase, nic=nic, counter=counter.key, kind=counter.kind,
         blame=counter.blame,

@@ -16,7 +16,7 @@ from syntony.audit.check import HostCheck
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.parse.text import fields, json_of
 from syntony.audit.pci import CLASS_NET, address_of
-from syntony.links.ports import PortState, Rate, infiniband_rate, infiniband_state
+from syntony.links.ports import LinkRate, PortState, infiniband_rate, infiniband_state
 from syntony.links.roles import LinkRole
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class RdmaPort(NamedTuple):
     state: PortState
     state_text: str
     """``4: ACTIVE, 5: LinkUp`` as the files say; evidence."""
-    rate: Rate | None
+    rate: LinkRate | None
     rate_text: str
     lid: str
     sm_lid: str
@@ -276,7 +276,7 @@ def parse_ibstat(output: str) -> Iterator[RdmaPort]:
             layer = {"IB": "InfiniBand"}.get(
                 reported.get("Link layer", ""), reported.get("Link layer", "")
             )
-            rate_text = f"{reported['Rate']} Gb/sec" if reported.get("Rate") else ""
+            rate_text = f"{reported['LinkRate']} Gb/sec" if reported.get("LinkRate") else ""
             yield RdmaPort(
                 device=device,
                 number=number,

@@ -12,7 +12,7 @@ import msgspec
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, plain_table, print_json
 from syntony.errors import InputError, UsageError
-from syntony.links.counters import EVERY, TABLE, Blame, Counter
+from syntony.links.counters import EVERY, TABLE, Blame, LinkCounter
 from syntony.links.deltas import CounterOutcome
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import LinkRole
@@ -304,7 +304,7 @@ def _read(key: str, value: int | None) -> str:
     return f"at least {value}" if ceiling is not None and value >= ceiling else str(value)
 
 
-def _counter_line(counter: Counter, value: int | None, names: Sequence[str]) -> lazy_rich.Text:
+def _counter_line(counter: LinkCounter, value: int | None, names: Sequence[str]) -> lazy_rich.Text:
     who = names[0] if len(names) == 1 else f"{len(names)} ports ({', '.join(names)})"
     if value is None:
         return lazy_rich.Text(f"{counter.name} cannot be read on {who}", style="yellow")

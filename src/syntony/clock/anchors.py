@@ -87,7 +87,7 @@ def votes(
     for anchor in anchors:
         line = lines.get(anchor.node)
         if line is None or line.state is not ClockState.SYNCHRONIZED:
-            silent[anchor.node] = "not synchronized" if line is not None else "not readings of"
+            silent[anchor.node] = "not synchronized" if line is not None else "not heard of"
             continue
         local_ns = line.to_local_ns(fleet_ns)
         utc_minus_ns, half_ns = 0.0, anchor.bound_ns + line.bound_ns(local_ns)

@@ -13,8 +13,8 @@ from syntony.mesh.plan import MeshNic
 from syntony.mesh.planes import (
     Absence,
     Disagreement,
+    DisagreementKind,
     Place,
-    What,
     absences,
     disagreements,
     without_rdma,
@@ -95,13 +95,13 @@ def observations(seen: PlaneComparison, silent: Collection[str] = frozenset()) -
     by_metric: dict[str, dict[Place, str]] = {VERBS_LOSS: {}, UDP_LOSS: {}, DELAY: {}, ABSENT: {}}
     found = []
     for each in seen.differ:
-        if each.what is What.CLASS:
+        if each.what is DisagreementKind.CLASS:
             text = f"{_delay(each)} in the least delayed class"
             found.append(Observation(DELAY, f"class {each.dscp}", 1.0, (text,), span_ns=WINDOW_NS))
             continue
         place = (each.src, each.dst, each.dscp)
         metric, text = DELAY, f"{_delay(each)} in this class"
-        if each.what is What.LOSS:
+        if each.what is DisagreementKind.LOSS:
             metric = VERBS_LOSS if each.verbs > each.udp else UDP_LOSS
             text = f"{each.verbs:.1%} lost over verbs, {each.udp:.1%} over UDP"
         by_metric[metric][place] = f"{_of(place, seen)}: {text}"

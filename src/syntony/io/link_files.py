@@ -14,10 +14,10 @@ from typing import NamedTuple
 from syntony.io.closing import Closing
 from syntony.io.frontend_nics import FrontendNics, frontend_nics
 from syntony.io.pci_slot import read_slot
-from syntony.links.counters import Counter, Source, of_source
+from syntony.links.counters import CounterSource, LinkCounter, of_source
 from syntony.links.ports import (
+    LinkRate,
     PortState,
-    Rate,
     ethernet_rate,
     ethernet_state,
     infiniband_rate,
@@ -30,12 +30,12 @@ _IFF_UP = 1 << 0  # linux/if.h
 _READ_BYTES = 128
 _LARGEST = 1 << 64
 _NET_TABLE = {
-    "": of_source(Source.NET),
-    "statistics": of_source(Source.STATISTICS),
+    "": of_source(CounterSource.NET),
+    "statistics": of_source(CounterSource.STATISTICS),
 }
 _IB_TABLE = {
-    "counters": of_source(Source.IB),
-    "hw_counters": of_source(Source.IB_HW),
+    "counters": of_source(CounterSource.IB),
+    "hw_counters": of_source(CounterSource.IB_HW),
 }
 
 
@@ -107,7 +107,7 @@ class LinkFiles(Closing):
         )
 
     def _counters(
-        self, base: Path | None, table: dict[str, dict[str, Counter]]
+        self, base: Path | None, table: dict[str, dict[str, LinkCounter]]
     ) -> dict[str, int | None]:
         if base is None:
             return {}
@@ -209,7 +209,7 @@ def _state(port: _Port, layer: str) -> PortState:
     )
 
 
-def _rate(port: _Port, layer: str) -> Rate | None:
+def _rate(port: _Port, layer: str) -> LinkRate | None:
     if port.ib is not None:
         rate = infiniband_rate(_text(port.ib / "rate"))
         if rate is not None or layer == "InfiniBand":
@@ -251,7 +251,7 @@ def _device(port: _Port) -> Path | None:
     return port.ib.parent.parent / "device" if port.ib else None
 
 
-def _facts(port: _Port, layer: str, rate: Rate | None, frontend: FrontendNics) -> NicFacts:
+def _facts(port: _Port, layer: str, rate: LinkRate | None, frontend: FrontendNics) -> NicFacts:
     device = _device(port)
     return NicFacts(
         name=port.name,

@@ -1,4 +1,4 @@
-"""Every link counter that is read: where it is, what it means, who is to blame, how far it counts.
+"""Table of all link counters: source, meaning, which side is at fault, ceiling.
 
 Sources: InfiniBand Architecture 1.4 §16.1.3.5 (PortCounters and their widths), the kernel's
 Documentation/ABI/stable/sysfs-class-infiniband and testing/sysfs-class-net, NVIDIA's "Understanding
@@ -11,7 +11,7 @@ import enum
 from typing import NamedTuple
 
 
-class Source(enum.StrEnum):
+class CounterSource(enum.StrEnum):
     """Where a counter is read; the value is the place below the device, or how it is asked for."""
 
     NET = "net"
@@ -43,7 +43,7 @@ class Kind(enum.StrEnum):
 
 
 class Blame(enum.StrEnum):
-    """Where to look when it increases."""
+    """Which side to examine when it increases."""
 
     CABLE = "cable"
     """Cable, optics or either port."""
@@ -57,20 +57,20 @@ class Blame(enum.StrEnum):
     """Ordinary traffic, or a cause that this counter alone does not tell."""
 
 
-class Counter(NamedTuple):
+class LinkCounter(NamedTuple):
     """One row of the table."""
 
     name: str
     """As the file or the driver's string names it. ``N`` stands for a priority 0–7."""
-    source: Source
+    source: CounterSource
     kind: Kind
     blame: Blame
     meaning: str
     unit: str = "events"
     ceiling: int | None = None
-    """Where it stops counting: a value there means "at least so many"."""
+    """Where it stops counting: this value means "at least"."""
     quiet: bool = False
-    """Increases in health too: recorded, never a reason for an alert by itself."""
+    """Increases on healthy links, too: recorded, never a reason for an alert by itself."""
 
     @property
     def key(self) -> str:
@@ -81,168 +81,168 @@ class Counter(NamedTuple):
 _4_BIT, _8_BIT, _16_BIT, _32_BIT = (1 << 4) - 1, (1 << 8) - 1, (1 << 16) - 1, (1 << 32) - 1
 
 _NET = (
-    Counter("carrier_changes", Source.NET, Kind.FLAP, Blame.CABLE,
+    LinkCounter("carrier_changes", CounterSource.NET, Kind.FLAP, Blame.CABLE,
             "carrier gained and lost since the interface was made; counts what events miss",
         quiet=True),
-    Counter("carrier_up_count", Source.NET, Kind.FLAP, Blame.CABLE,
+    LinkCounter("carrier_up_count", CounterSource.NET, Kind.FLAP, Blame.CABLE,
             "carrier gained since the interface was made",
         quiet=True),
-    Counter("carrier_down_count", Source.NET, Kind.FLAP, Blame.CABLE,
+    LinkCounter("carrier_down_count", CounterSource.NET, Kind.FLAP, Blame.CABLE,
             "carrier lost since the interface was made: the count of flaps"),
-    Counter("rx_crc_errors", Source.STATISTICS, Kind.CORRUPTION, Blame.CABLE,
+    LinkCounter("rx_crc_errors", CounterSource.STATISTICS, Kind.CORRUPTION, Blame.CABLE,
             "frames received with a wrong checksum", "packets"),
-    Counter("rx_frame_errors", Source.STATISTICS, Kind.CORRUPTION, Blame.CABLE,
+    LinkCounter("rx_frame_errors", CounterSource.STATISTICS, Kind.CORRUPTION, Blame.CABLE,
             "frames received misaligned", "packets"),
-    Counter("rx_errors", Source.STATISTICS, Kind.CORRUPTION, Blame.CABLE,
+    LinkCounter("rx_errors", CounterSource.STATISTICS, Kind.CORRUPTION, Blame.CABLE,
             "frames received bad, all causes", "packets"),
-    Counter("rx_missed_errors", Source.STATISTICS, Kind.HOST, Blame.HOST,
+    LinkCounter("rx_missed_errors", CounterSource.STATISTICS, Kind.HOST, Blame.HOST,
             "frames dropped by the NIC because the host gave it no buffers", "packets"),
-    Counter("rx_over_errors", Source.STATISTICS, Kind.HOST, Blame.HOST,
+    LinkCounter("rx_over_errors", CounterSource.STATISTICS, Kind.HOST, Blame.HOST,
             "frames that overran the NIC's receive buffer", "packets"),
-    Counter("rx_dropped", Source.STATISTICS, Kind.HOST, Blame.HOST,
+    LinkCounter("rx_dropped", CounterSource.STATISTICS, Kind.HOST, Blame.HOST,
             "frames received and dropped by this host's stack", "packets", quiet=True),
-    Counter("tx_errors", Source.STATISTICS, Kind.PHYSICAL, Blame.CABLE,
+    LinkCounter("tx_errors", CounterSource.STATISTICS, Kind.PHYSICAL, Blame.CABLE,
             "frames that could not be sent", "packets"),
-    Counter("tx_carrier_errors", Source.STATISTICS, Kind.FLAP, Blame.CABLE,
+    LinkCounter("tx_carrier_errors", CounterSource.STATISTICS, Kind.FLAP, Blame.CABLE,
             "frames not sent because the carrier was lost", "packets"),
-    Counter("tx_dropped", Source.STATISTICS, Kind.HOST, Blame.HOST,
+    LinkCounter("tx_dropped", CounterSource.STATISTICS, Kind.HOST, Blame.HOST,
             "frames dropped before they reached the wire", "packets"),
-    Counter("rx_bytes", Source.STATISTICS, Kind.TRAFFIC, Blame.NOBODY,
+    LinkCounter("rx_bytes", CounterSource.STATISTICS, Kind.TRAFFIC, Blame.NOBODY,
             "bytes received", "bytes", quiet=True),
-    Counter("tx_bytes", Source.STATISTICS, Kind.TRAFFIC, Blame.NOBODY,
+    LinkCounter("tx_bytes", CounterSource.STATISTICS, Kind.TRAFFIC, Blame.NOBODY,
             "bytes sent", "bytes", quiet=True),
-    Counter("rx_packets", Source.STATISTICS, Kind.TRAFFIC, Blame.NOBODY,
+    LinkCounter("rx_packets", CounterSource.STATISTICS, Kind.TRAFFIC, Blame.NOBODY,
             "frames received", "packets", quiet=True),
-    Counter("tx_packets", Source.STATISTICS, Kind.TRAFFIC, Blame.NOBODY,
+    LinkCounter("tx_packets", CounterSource.STATISTICS, Kind.TRAFFIC, Blame.NOBODY,
             "frames sent", "packets", quiet=True),
 )  # fmt: skip
 
 _INFINIBAND = (
-    Counter("link_downed", Source.IB, Kind.FLAP, Blame.CABLE,
+    LinkCounter("link_downed", CounterSource.IB, Kind.FLAP, Blame.CABLE,
             "the link failed to recover and went down", ceiling=_8_BIT),
-    Counter("link_error_recovery", Source.IB, Kind.TRAINING, Blame.CABLE,
+    LinkCounter("link_error_recovery", CounterSource.IB, Kind.TRAINING, Blame.CABLE,
             "the link retrained and recovered", ceiling=_8_BIT),
     # With PAM4 signalling symbol errors are ordinary: forward error correction repairs them.
-    Counter("symbol_error", Source.IB, Kind.PHYSICAL, Blame.CABLE,
+    LinkCounter("symbol_error", CounterSource.IB, Kind.PHYSICAL, Blame.CABLE,
             "symbols received in error on any lane; ordinary with PAM4 (HDR and faster)",
             ceiling=_16_BIT, quiet=True),
-    Counter("local_link_integrity_errors", Source.IB, Kind.PHYSICAL, Blame.CABLE,
+    LinkCounter("local_link_integrity_errors", CounterSource.IB, Kind.PHYSICAL, Blame.CABLE,
             "local physical errors went over the threshold", ceiling=_4_BIT),
-    Counter("port_rcv_errors", Source.IB, Kind.CORRUPTION, Blame.CABLE,
+    LinkCounter("port_rcv_errors", CounterSource.IB, Kind.CORRUPTION, Blame.CABLE,
             "packets received damaged: checksum, length or virtual lane", "packets", _16_BIT),
-    Counter("port_rcv_remote_physical_errors", Source.IB, Kind.CORRUPTION, Blame.NETWORK,
+    LinkCounter("port_rcv_remote_physical_errors", CounterSource.IB, Kind.CORRUPTION, Blame.NETWORK,
             "packets received that a switch had marked bad: the fault is upstream", "packets",
             _16_BIT),
-    Counter("port_rcv_switch_relay_errors", Source.IB, Kind.LOSS, Blame.NETWORK,
+    LinkCounter("port_rcv_switch_relay_errors", CounterSource.IB, Kind.LOSS, Blame.NETWORK,
             "packets a switch could not forward", "packets", _16_BIT, quiet=True),
-    Counter("port_rcv_constraint_errors", Source.IB, Kind.MISCONFIGURED, Blame.NETWORK,
+    LinkCounter("port_rcv_constraint_errors", CounterSource.IB, Kind.MISCONFIGURED, Blame.NETWORK,
             "packets refused on reception by partition rules", "packets", _8_BIT),
-    Counter("port_xmit_constraint_errors", Source.IB, Kind.MISCONFIGURED, Blame.HOST,
+    LinkCounter("port_xmit_constraint_errors", CounterSource.IB, Kind.MISCONFIGURED, Blame.HOST,
             "packets refused on sending by partition rules", "packets", _8_BIT),
-    Counter("port_xmit_discards", Source.IB, Kind.CONGESTION, Blame.NETWORK,
+    LinkCounter("port_xmit_discards", CounterSource.IB, Kind.CONGESTION, Blame.NETWORK,
             "packets discarded because the port was down or congested", "packets", _16_BIT),
-    Counter("port_xmit_wait", Source.IB, Kind.CONGESTION, Blame.NETWORK,
+    LinkCounter("port_xmit_wait", CounterSource.IB, Kind.CONGESTION, Blame.NETWORK,
             "ticks with data to send and no credit: the network pushes back", "ticks", _32_BIT,
             quiet=True),
-    Counter("excessive_buffer_overrun_errors", Source.IB, Kind.LOSS, Blame.PEER,
+    LinkCounter("excessive_buffer_overrun_errors", CounterSource.IB, Kind.LOSS, Blame.PEER,
             "the peer sent beyond its credits: lossless operation is broken", ceiling=_4_BIT),
-    Counter("VL15_dropped", Source.IB, Kind.LOSS, Blame.NETWORK,
+    LinkCounter("VL15_dropped", CounterSource.IB, Kind.LOSS, Blame.NETWORK,
             "subnet management packets dropped", "packets", _16_BIT, quiet=True),
-    Counter("port_rcv_data", Source.IB, Kind.TRAFFIC, Blame.NOBODY,
+    LinkCounter("port_rcv_data", CounterSource.IB, Kind.TRAFFIC, Blame.NOBODY,
             "data received, in words of 4 bytes", "words", quiet=True),
-    Counter("port_xmit_data", Source.IB, Kind.TRAFFIC, Blame.NOBODY,
+    LinkCounter("port_xmit_data", CounterSource.IB, Kind.TRAFFIC, Blame.NOBODY,
             "data sent, in words of 4 bytes", "words", quiet=True),
 )  # fmt: skip
 
 _ROCE = (
-    Counter("out_of_sequence", Source.IB_HW, Kind.LOSS, Blame.NETWORK,
+    LinkCounter("out_of_sequence", CounterSource.IB_HW, Kind.LOSS, Blame.NETWORK,
             "packets received out of order: loss, or reordering on the way", "packets"),
-    Counter("packet_seq_err", Source.IB_HW, Kind.LOSS, Blame.NETWORK,
+    LinkCounter("packet_seq_err", CounterSource.IB_HW, Kind.LOSS, Blame.NETWORK,
             "sequence errors reported by the receiver (NAK)", "packets"),
     # The remote process may simply have died: an acknowledgement also fails to come then.
-    Counter("local_ack_timeout_err", Source.IB_HW, Kind.LOSS, Blame.NOBODY,
+    LinkCounter("local_ack_timeout_err", CounterSource.IB_HW, Kind.LOSS, Blame.NOBODY,
             "acknowledgements that never came: a lossy path, or a remote rank that died"),
-    Counter("implied_nak_seq_err", Source.IB_HW, Kind.LOSS, Blame.NETWORK,
+    LinkCounter("implied_nak_seq_err", CounterSource.IB_HW, Kind.LOSS, Blame.NETWORK,
             "acknowledgements that skipped an expected one"),
-    Counter("roce_adp_retrans", Source.IB_HW, Kind.LOSS, Blame.NETWORK,
+    LinkCounter("roce_adp_retrans", CounterSource.IB_HW, Kind.LOSS, Blame.NETWORK,
             "adaptive retransmissions"),
-    Counter("roce_adp_retrans_to", Source.IB_HW, Kind.LOSS, Blame.NETWORK,
+    LinkCounter("roce_adp_retrans_to", CounterSource.IB_HW, Kind.LOSS, Blame.NETWORK,
             "adaptive retransmissions that ran into the timeout"),
-    Counter("roce_slow_restart", Source.IB_HW, Kind.LOSS, Blame.NETWORK,
+    LinkCounter("roce_slow_restart", CounterSource.IB_HW, Kind.LOSS, Blame.NETWORK,
             "times slow restart was used after a loss"),
-    Counter("roce_slow_restart_trans", Source.IB_HW, Kind.LOSS, Blame.NETWORK,
+    LinkCounter("roce_slow_restart_trans", CounterSource.IB_HW, Kind.LOSS, Blame.NETWORK,
             "times the state went to slow restart"),
-    Counter("roce_slow_restart_cnps", Source.IB_HW, Kind.CONGESTION, Blame.NETWORK,
+    LinkCounter("roce_slow_restart_cnps", CounterSource.IB_HW, Kind.CONGESTION, Blame.NETWORK,
             "congestion notifications made by slow restart", quiet=True),
-    Counter("np_ecn_marked_roce_packets", Source.IB_HW, Kind.CONGESTION, Blame.NETWORK,
+    LinkCounter("np_ecn_marked_roce_packets", CounterSource.IB_HW, Kind.CONGESTION, Blame.NETWORK,
             "packets received with a congestion mark", "packets", quiet=True),
-    Counter("np_cnp_sent", Source.IB_HW, Kind.CONGESTION, Blame.NETWORK,
+    LinkCounter("np_cnp_sent", CounterSource.IB_HW, Kind.CONGESTION, Blame.NETWORK,
             "congestion notifications sent to senders", "packets", quiet=True),
-    Counter("rp_cnp_handled", Source.IB_HW, Kind.CONGESTION, Blame.NETWORK,
+    LinkCounter("rp_cnp_handled", CounterSource.IB_HW, Kind.CONGESTION, Blame.NETWORK,
             "congestion notifications received and obeyed", "packets", quiet=True),
-    Counter("rp_cnp_ignored", Source.IB_HW, Kind.MISCONFIGURED, Blame.HOST,
+    LinkCounter("rp_cnp_ignored", CounterSource.IB_HW, Kind.MISCONFIGURED, Blame.HOST,
             "congestion notifications received and ignored: congestion control is off here",
             "packets"),
-    Counter("out_of_buffer", Source.IB_HW, Kind.HOST, Blame.HOST,
+    LinkCounter("out_of_buffer", CounterSource.IB_HW, Kind.HOST, Blame.HOST,
             "packets dropped because no receive request was posted", "packets"),
-    Counter("rnr_nak_retry_err", Source.IB_HW, Kind.HOST, Blame.PEER,
+    LinkCounter("rnr_nak_retry_err", CounterSource.IB_HW, Kind.HOST, Blame.PEER,
             "the peer was not ready to receive until retries ran out"),
-    Counter("req_cqe_error", Source.IB_HW, Kind.LOSS, Blame.NOBODY,
+    LinkCounter("req_cqe_error", CounterSource.IB_HW, Kind.LOSS, Blame.NOBODY,
             "requests that completed with an error: a queue pair broke"),
-    Counter("resp_cqe_error", Source.IB_HW, Kind.LOSS, Blame.NOBODY,
+    LinkCounter("resp_cqe_error", CounterSource.IB_HW, Kind.LOSS, Blame.NOBODY,
             "responses that completed with an error: a queue pair broke"),
-    Counter("rx_icrc_encapsulated", Source.IB_HW, Kind.CORRUPTION, Blame.NETWORK,
+    LinkCounter("rx_icrc_encapsulated", CounterSource.IB_HW, Kind.CORRUPTION, Blame.NETWORK,
             "RoCE packets whose invariant checksum is wrong: corrupted between the hosts",
             "packets"),
 )  # fmt: skip
 
 _ETHTOOL = (
-    Counter("link_down_events_phy", Source.ETHTOOL, Kind.FLAP, Blame.CABLE,
+    LinkCounter("link_down_events_phy", CounterSource.ETHTOOL, Kind.FLAP, Blame.CABLE,
             "times the physical link went down"),
-    Counter("rx_pcs_symbol_err_phy", Source.ETHTOOL, Kind.PHYSICAL, Blame.CABLE,
+    LinkCounter("rx_pcs_symbol_err_phy", CounterSource.ETHTOOL, Kind.PHYSICAL, Blame.CABLE,
             "symbols beyond repair by forward error correction"),
-    Counter("rx_corrected_bits_phy", Source.ETHTOOL, Kind.PHYSICAL, Blame.CABLE,
+    LinkCounter("rx_corrected_bits_phy", CounterSource.ETHTOOL, Kind.PHYSICAL, Blame.CABLE,
             "bits repaired by forward error correction", "bits", quiet=True),
-    Counter("rx_crc_errors_phy", Source.ETHTOOL, Kind.CORRUPTION, Blame.CABLE,
+    LinkCounter("rx_crc_errors_phy", CounterSource.ETHTOOL, Kind.CORRUPTION, Blame.CABLE,
             "frames received with a wrong checksum", "packets"),
-    Counter("rx_discards_phy", Source.ETHTOOL, Kind.HOST, Blame.HOST,
+    LinkCounter("rx_discards_phy", CounterSource.ETHTOOL, Kind.HOST, Blame.HOST,
             "frames dropped by the port because its buffer was full: the host is slow", "packets"),
-    Counter("tx_discards_phy", Source.ETHTOOL, Kind.CONGESTION, Blame.NETWORK,
+    LinkCounter("tx_discards_phy", CounterSource.ETHTOOL, Kind.CONGESTION, Blame.NETWORK,
             "frames dropped on sending, head-of-line or lifetime", "packets"),
-    Counter("outbound_pci_stalled_rd", Source.ETHTOOL, Kind.HOST, Blame.HOST,
+    LinkCounter("outbound_pci_stalled_rd", CounterSource.ETHTOOL, Kind.HOST, Blame.HOST,
             "share of time with NIC reads stalled on PCIe", "percent", quiet=True),
-    Counter("outbound_pci_stalled_wr", Source.ETHTOOL, Kind.HOST, Blame.HOST,
+    LinkCounter("outbound_pci_stalled_wr", CounterSource.ETHTOOL, Kind.HOST, Blame.HOST,
             "share of time with NIC writes stalled on PCIe", "percent", quiet=True),
     # Received pause frames: the switch stopped us. Sent ones: we stopped the switch.
-    Counter("rx_prioN_pause", Source.ETHTOOL, Kind.PAUSE, Blame.NETWORK,
+    LinkCounter("rx_prioN_pause", CounterSource.ETHTOOL, Kind.PAUSE, Blame.NETWORK,
             "pause frames received for priority N: the network asks us to stop", "packets"),
-    Counter("rx_prioN_pause_duration", Source.ETHTOOL, Kind.PAUSE, Blame.NETWORK,
+    LinkCounter("rx_prioN_pause_duration", CounterSource.ETHTOOL, Kind.PAUSE, Blame.NETWORK,
             "time this port was paused by the network", "microseconds"),
-    Counter("tx_prioN_pause", Source.ETHTOOL, Kind.PAUSE, Blame.HOST,
+    LinkCounter("tx_prioN_pause", CounterSource.ETHTOOL, Kind.PAUSE, Blame.HOST,
             "pause frames sent for priority N: this host is slow", "packets"),
-    Counter("tx_prioN_pause_duration", Source.ETHTOOL, Kind.PAUSE, Blame.HOST,
+    LinkCounter("tx_prioN_pause_duration", CounterSource.ETHTOOL, Kind.PAUSE, Blame.HOST,
             "time this port had the network paused", "microseconds"),
-    Counter("tx_pause_storm_warning_events", Source.ETHTOOL, Kind.PAUSE, Blame.HOST,
+    LinkCounter("tx_pause_storm_warning_events", CounterSource.ETHTOOL, Kind.PAUSE, Blame.HOST,
             "times this port paused the network for long"),
-    Counter("tx_pause_storm_error_events", Source.ETHTOOL, Kind.PAUSE, Blame.HOST,
+    LinkCounter("tx_pause_storm_error_events", CounterSource.ETHTOOL, Kind.PAUSE, Blame.HOST,
             "times this port paused the network for so long that pausing was switched off"),
-    Counter("module_unplug", Source.ETHTOOL, Kind.MODULE, Blame.CABLE,
+    LinkCounter("module_unplug", CounterSource.ETHTOOL, Kind.MODULE, Blame.CABLE,
             "times the module was pulled out"),
-    Counter("module_bus_stuck", Source.ETHTOOL, Kind.MODULE, Blame.CABLE,
+    LinkCounter("module_bus_stuck", CounterSource.ETHTOOL, Kind.MODULE, Blame.CABLE,
             "the module's management bus was stuck: reseat it"),
-    Counter("module_high_temp", Source.ETHTOOL, Kind.MODULE, Blame.CABLE,
+    LinkCounter("module_high_temp", CounterSource.ETHTOOL, Kind.MODULE, Blame.CABLE,
             "times the module was too hot"),
-    Counter("module_bad_shorted", Source.ETHTOOL, Kind.MODULE, Blame.CABLE,
+    LinkCounter("module_bad_shorted", CounterSource.ETHTOOL, Kind.MODULE, Blame.CABLE,
             "the module or its cable is shorted: replace it"),
 )  # fmt: skip
 
-TABLE: tuple[Counter, ...] = (*_NET, *_INFINIBAND, *_ROCE, *_ETHTOOL)
+TABLE: tuple[LinkCounter, ...] = (*_NET, *_INFINIBAND, *_ROCE, *_ETHTOOL)
 """All of them."""
 
 _PRIORITIES = range(8)
 
 
-def expand(counter: Counter) -> tuple[Counter, ...]:
+def expand(counter: LinkCounter) -> tuple[LinkCounter, ...]:
     """One row per priority where the name holds ``N``; else the row itself."""
     if "prioN" not in counter.name:
         return (counter,)
@@ -255,10 +255,10 @@ def expand(counter: Counter) -> tuple[Counter, ...]:
     )
 
 
-EVERY: dict[str, Counter] = {row.key: row for counter in TABLE for row in expand(counter)}
+EVERY: dict[str, LinkCounter] = {row.key: row for counter in TABLE for row in expand(counter)}
 """By `key`, priorities written out."""
 
 
-def of_source(source: Source) -> dict[str, Counter]:
+def of_source(source: CounterSource) -> dict[str, LinkCounter]:
     """Name → counter of one source."""
     return {row.name: row for row in EVERY.values() if row.source is source}

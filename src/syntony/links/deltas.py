@@ -1,32 +1,32 @@
-"""How much a counter went up, and when that cannot be said."""
+"""The increase of a counter between two readings, or why it is unknown."""
 
 from __future__ import annotations
 
 import enum
 from typing import NamedTuple
 
-from syntony.links.counters import Counter
+from syntony.links.counters import LinkCounter
 
 
 class CounterOutcome(enum.StrEnum):
-    """What became of one reading."""
+    """How one reading compares with the previous one."""
 
     FIRST = "first"
-    """Nothing to compare with: whatever happened before is not ours to count."""
+    """The first reading: there is nothing to compare with."""
     COUNTED = "counted"
     RESET = "reset"
-    """It began anew (boot, driver reload, cleared): the increase is what it counted since."""
+    """It was reset (boot, driver reload, cleared): the increase is its value since."""
     SATURATED = "saturated"
-    """It stands at its ceiling: the increase is a lower bound, and the next one unknown."""
+    """It is at its ceiling: the increase is a lower bound, and the next one unknown."""
     UNKNOWN = "unknown"
-    """It could not be read, or stands at its ceiling: not zero."""
+    """It could not be read, or is at its ceiling; not zero."""
 
 
 class Delta(NamedTuple):
     """One counter since its previous reading."""
 
     increase: int | None
-    """None where it is not known."""
+    """None if unknown."""
     reading: CounterOutcome
 
 
@@ -42,7 +42,7 @@ class CounterDeltas:
         self._epoch = ""
 
     def take(
-        self, epoch: str, values: dict[str, int | None], table: dict[str, Counter]
+        self, epoch: str, values: dict[str, int | None], table: dict[str, LinkCounter]
     ) -> dict[str, Delta]:
         """One delta per value.
 

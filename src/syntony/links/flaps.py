@@ -1,4 +1,4 @@
-"""How often a link flapped: exact over any window, whatever the events missed."""
+"""Count losses of carrier of a link in any window, exactly, even if events were missed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 MAX_CHANGES = 4096
 """Changes remembered per link: a week at 24 flaps an hour. Windows that begin before them are
-counted from there, and `Flaps.exact` says so."""
+counted from there, and `FlapCount.exact` says so."""
 
 
-class Flaps(NamedTuple):
+class FlapCount(NamedTuple):
     """Losses of carrier within a window."""
 
     losses: int
     exact: bool
-    """False where the window begins before what is remembered: then at least `losses`."""
+    """False if the window begins before the remembered changes: then there were at least
+    `losses`."""
 
 
 class FlapHistory:
@@ -58,10 +59,10 @@ class FlapHistory:
         if len(self._at_ns) >= 2 * self._max_changes:
             self._forget(len(self._at_ns) - self._max_changes)
 
-    def count(self, first_ns: int, last_ns: int) -> Flaps:
+    def count(self, first_ns: int, last_ns: int) -> FlapCount:
         """Losses in ``[first_ns, last_ns)``."""
         exact = self._known_since_ns is not None and first_ns >= self._known_since_ns
-        return Flaps(self._before(last_ns) - self._before(first_ns), exact)
+        return FlapCount(self._before(last_ns) - self._before(first_ns), exact)
 
     def _before(self, at_ns: int) -> int:
         index = bisect.bisect_left(self._at_ns, at_ns)

@@ -1,4 +1,4 @@
-"""What NIC drivers say in the kernel log, classified.
+"""Classify messages of NIC drivers in the kernel log.
 
 Patterns are of messages in the kernel's own sources (drivers/net/ethernet/mellanox/mlx5,
 net/sched/sch_generic.c, drivers/pci) and in published captures.
@@ -13,11 +13,11 @@ from syntony.links.counters import Kind
 
 
 class LogFinding(NamedTuple):
-    """One line that means something to an operator."""
+    """One line of the kernel log about a NIC or link."""
 
     kind: Kind
     device: str
-    """PCI address or interface the line names; empty where it names none."""
+    """PCI address or interface that the line names; empty if none."""
     meaning: str
     remedy: str
     text: str
@@ -76,7 +76,7 @@ MAX_LINE = 1024
 
 
 def classify(line: str) -> LogFinding | None:
-    """What one line of the kernel log says of NICs and links; None for all others."""
+    """Classify one line of the kernel log; None if it is not about NICs and links."""
     text = line[:MAX_LINE].strip()
     if not _DRIVERS.search(text):
         return None

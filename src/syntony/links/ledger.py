@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from syntony.links.counters import EVERY, Kind
 from syntony.links.deltas import CounterDeltas, CounterOutcome, Delta
-from syntony.links.flaps import FlapHistory, Flaps
+from syntony.links.flaps import FlapCount, FlapHistory
 from syntony.links.kernel_log import LogFinding
 from syntony.links.machine import PortChange, PortMachine, PortReading
 from syntony.links.snapshot import PortSnapshot
 
 DOWN_COUNT = "net:carrier_down_count"
 _SATURATING_DOWN_COUNT = "ib/counters:link_downed"
-"""What counts an InfiniBand port's losses where no interface does."""
+"""Counter of an InfiniBand port's losses of carrier if it has no interface."""
 RATED = frozenset({CounterOutcome.COUNTED, CounterOutcome.RESET, CounterOutcome.SATURATED})
 
 
@@ -49,7 +49,7 @@ class CounterRow(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """What one look at all ports gave."""
+    """Results of one reading of all ports."""
 
     notes: list[LinkNote]
     counters: list[CounterRow]
@@ -62,16 +62,16 @@ class _Port:
         self.flaps = FlapHistory()
         self.down_count: int | None = None
         self.reported = False
-        """An event came since the last sweep: `down_count` may be of a new epoch already."""
+        """An event arrived since the last sweep: `down_count` may already be of a new epoch."""
         self.epoch = ""
         self.snapshot: PortSnapshot | None = None
         self.unreadable: set[str] = set()
         self.totals: dict[str, int] = {}
-        """Increase of every counter that could be read, since this began to watch."""
+        """Increase of every readable counter since the ledger was created."""
 
 
 class LinkLedger:
-    """Everything this host knows of its links."""
+    """State and history of all links of one host."""
 
     def __init__(self) -> None:
         self._ports: dict[str, _Port] = {}
@@ -89,7 +89,7 @@ class LinkLedger:
         return [_flap_note(at_ns, port, losses, after)]
 
     def sweep(self, at_ns: int, snapshots: Iterable[PortSnapshot]) -> Sweep:
-        """One look at every port. A port that was there and is not any more is absent."""
+        """Take a reading of every port. A port that is missing from it is reported as absent."""
         found = Sweep([], [])
         present = set()
         for snapshot in snapshots:
@@ -112,27 +112,27 @@ class LinkLedger:
             at_ns, port, "kernel", 0, finding.kind, finding.meaning, detail, finding.remedy
         )
 
-    def flaps(self, port: str, first_ns: int, last_ns: int) -> Flaps:
+    def flaps(self, port: str, first_ns: int, last_ns: int) -> FlapCount:
         """Losses of carrier of one port in ``[first_ns, last_ns)``."""
         known = self._ports.get(port)
-        return known.flaps.count(first_ns, last_ns) if known else Flaps(0, exact=False)
+        return known.flaps.count(first_ns, last_ns) if known else FlapCount(0, exact=False)
 
     def snapshots(self) -> tuple[PortSnapshot, ...]:
-        """Every port as last seen."""
+        """The last reading of every port."""
         return tuple(port.snapshot for port in self._ports.values() if port.snapshot is not None)
 
     def total_flaps(self, port: str) -> int:
-        """Losses of carrier since this began to watch."""
+        """Losses of carrier since the ledger was created."""
         known = self._ports.get(port)
         return known.flaps.total if known else 0
 
     def totals(self, port: str) -> dict[str, int]:
-        """Counter key → its increase since this began to watch; only what can be read."""
+        """Counter key → its increase since the ledger was created, for readable counters."""
         known = self._ports.get(port)
         return known.totals if known else {}
 
     def unreadable(self, port: str) -> int:
-        """Counters that are there and cannot be read, or stand at their ceiling."""
+        """Counters that exist but cannot be read, or are at their ceiling."""
         known = self._ports.get(port)
         return len(known.unreadable) if known else 0
 
@@ -159,7 +159,7 @@ def _losses(port: _Port, at_ns: int, down_count: int) -> int:
     if before is None:
         port.flaps.add(at_ns, 0)
         return 0
-    # A counter that went down began anew: what it shows happened since.
+    # A counter that went down was reset: its value counts since then.
     losses = down_count - before if down_count >= before else down_count
     port.flaps.add(at_ns, losses)
     return losses
@@ -195,7 +195,7 @@ def _state_note(port: str, change: PortChange) -> LinkNote:
 def _counter_rows(
     port: _Port, at_ns: int, name: str, deltas: dict[str, Delta]
 ) -> Iterable[CounterRow]:
-    """Increases of what is worth keeping, and every counter that stops being readable, once."""
+    """Increases of recorded counters, and every counter that stops being readable, once."""
     for key, delta in deltas.items():
         if delta.reading is CounterOutcome.UNKNOWN:
             if key not in port.unreadable:

@@ -1,37 +1,37 @@
-"""A port over time: which changes of state an operator hears of."""
+"""The state machine of a port: which changes of state are reported to operators."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from syntony.links.ports import REMEDIES, PortState, Rate
+from syntony.links.ports import REMEDIES, LinkRate, PortState
 
 SETTLED_NS = 3_000_000_000
-"""A state is reported once it has held so long, or at once where it is better or worse news than a
-step on the way up: training takes a second or two on every healthy boot."""
+"""A state is reported once it has lasted this long. Only states on the way up wait: training takes
+a second or two on every healthy boot."""
 _ON_THE_WAY = frozenset({PortState.TRAINING, PortState.NO_SUBNET_MANAGER, PortState.RECOVERING})
 
 
 class PortReading(NamedTuple):
-    """What one look at a port showed."""
+    """One reading of a port."""
 
     state: PortState
-    rate: Rate | None
+    rate: LinkRate | None
 
 
 class PortChange(NamedTuple):
-    """A port went from one state, or speed, to another."""
+    """A change of a port's state or speed."""
 
     at_ns: int
     before: PortState
     after: PortState
-    rate_before: Rate | None
-    rate_after: Rate | None
+    rate_before: LinkRate | None
+    rate_after: LinkRate | None
     remedy: str
 
 
 class PortMachine:
-    """One port. Feed it every reading; it returns the changes worth telling."""
+    """One port. Takes every reading, and returns the changes to report."""
 
     def __init__(self) -> None:
         self._reported: PortReading | None = None
@@ -40,11 +40,11 @@ class PortMachine:
 
     @property
     def state(self) -> PortState:
-        """As last reported."""
+        """The last reported state."""
         return self._reported.state if self._reported else PortState.UNKNOWN
 
     def take(self, at_ns: int, reading: PortReading) -> PortChange | None:
-        """One look at the port at `at_ns`, in ascending order. The first is reported to nobody."""
+        """Take a reading at `at_ns`, in ascending order. The first is not reported."""
         if reading != self._seen:
             self._seen, self._since_ns = reading, at_ns
         if self._reported is None:

@@ -1,4 +1,4 @@
-"""Modules over time: too hot, too dark, going that way, or another one than before."""
+"""Watch modules over time: too hot, too little light, a trend to either, or replaced."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from syntony.links.optics import Module
 from syntony.links.trend import Slope, Trend
 
 FORESIGHT_H = 7 * 24.0
-"""A limit that a trend reaches within so long is worth a visit in the next maintenance window."""
+"""A trend that reaches a limit within this time is reported: the module should be replaced in the
+next maintenance window."""
 REPEAT_NS = 24 * 3_600_000_000_000
 """A trend is reported once a day while it lasts."""
 COOLER_C = 5.0
 BRIGHTER_DB = 1.0
-"""Hysteresis: so far back inside its limit, a module is well again."""
+"""Hysteresis: how far inside its limit a value must return."""
 
 
 class _Limit(NamedTuple):
@@ -48,7 +49,7 @@ class _Limit(NamedTuple):
 
 
 class ModuleWatch:
-    """All modules of one host. Feed it every reading."""
+    """All modules of one host. Takes every reading."""
 
     def __init__(self) -> None:
         self._identities: dict[str, tuple[str, ...]] = {}
@@ -57,7 +58,7 @@ class ModuleWatch:
         self._reported_ns: dict[tuple[str, str], int] = {}
 
     def take(self, at_ns: int, port: str, module: Module) -> list[LinkNote]:
-        """One reading of one port's module; returns what is worth telling."""
+        """Take one reading of one port's module; returns what to report."""
         notes = self._replaced(at_ns, port, module)
         for limit in _limits(module):
             key = (port, limit.name)

@@ -1,4 +1,4 @@
-"""A module's own account of itself: temperature, voltage, optical power, bias, from its EEPROM.
+"""Parse a module's EEPROM: temperature, voltage, optical power, bias, thresholds.
 
 Sources: SFF-8472 rev 12.4 (SFP, page A2h), SFF-8636 rev 2.11 (QSFP28/56), CMIS 5.2 (QSFP-DD, OSFP).
 """
@@ -46,7 +46,7 @@ class ModuleIdentity(NamedTuple):
 
 
 class Module(NamedTuple):
-    """What a module measures of itself; None for what it does not. Copper measures nothing."""
+    """Measurements of a module; None for what it does not measure. Copper measures nothing."""
 
     identity: ModuleIdentity
     temperature_c: float | None
@@ -58,7 +58,7 @@ class Module(NamedTuple):
 
 
 class Eeprom(NamedTuple):
-    """What was read of a module."""
+    """Contents of a module's EEPROM."""
 
     base: bytes
     """The first 256 bytes: lower memory and upper page 00h; for SFP, all of A0h."""

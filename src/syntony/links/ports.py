@@ -1,4 +1,4 @@
-"""One port's state as sysfs words it, and what that means for an operator."""
+"""Parse the state and rate of a port from sysfs, with remedies for operators."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class PortState(enum.StrEnum):
-    """Where a port is on its way to carrying traffic, InfiniBand and Ethernet alike."""
+    """State of a port, for InfiniBand and Ethernet alike."""
 
     UNKNOWN = "unknown"
     """It could not be read: neither up nor down."""
@@ -58,7 +58,7 @@ _PHYSICAL = {
 }
 
 
-class Rate(NamedTuple):
+class LinkRate(NamedTuple):
     """A port's speed; lanes and generation where the file names them."""
 
     gbps: float
@@ -98,18 +98,18 @@ def ethernet_state(*, admin_up: bool | None, carrier: bool | None) -> PortState:
     return PortState.ACTIVE if carrier else PortState.NO_PEER
 
 
-def infiniband_rate(text: str | None) -> Rate | None:
-    """``"400 Gb/sec (4X NDR)"`` → Rate; None where it says nothing."""
+def infiniband_rate(text: str | None) -> LinkRate | None:
+    """``"400 Gb/sec (4X NDR)"`` → LinkRate; None if it has none."""
     match = _RATE.fullmatch(text or "")
     if not match:
         return None
-    return Rate(float(match[1]), int(match[2]) if match[2] else None, (match[3] or "").upper())
+    return LinkRate(float(match[1]), int(match[2]) if match[2] else None, (match[3] or "").upper())
 
 
-def ethernet_rate(text: str | None) -> Rate | None:
+def ethernet_rate(text: str | None) -> LinkRate | None:
     """An interface's ``speed`` file, Mb/s; -1 and unreadable mean not known."""
     try:
         mbps = int(text or "")
     except ValueError:
         return None
-    return Rate(mbps / 1000, None, "") if mbps > 0 else None
+    return LinkRate(mbps / 1000, None, "") if mbps > 0 else None

@@ -1,4 +1,4 @@
-"""What a NIC is for. A management NIC must never drain a node."""
+"""Determine the role of a NIC. A management NIC must never drain a node."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LinkRole(enum.StrEnum):
 
 
 class NicFacts(NamedTuple):
-    """What is known of one NIC; None where it could not be found out."""
+    """Facts about one NIC; None if unknown."""
 
     name: str
     physical: bool
@@ -45,7 +45,7 @@ MANAGEMENT_DRIVERS = frozenset(
 )
 """USB Ethernet of a BMC, the host channel and the out-of-band port of a DPU, 1 GbE on boards."""
 SLOW_GBPS = 10.0
-"""Nothing slower carries collectives: boards' own ports are 1 Gb/s, at most 10."""
+"""Slower NICs do not carry collectives: ports on boards have 1 Gb/s, at most 10."""
 
 
 def role_of(nic: NicFacts, *, configured: bool = False) -> LinkRole:

@@ -1,10 +1,10 @@
-"""One look at one port: what readers deliver and everything else is made from."""
+"""One reading of one port, as the readers deliver it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from syntony.links.ports import PortState, Rate
+from syntony.links.ports import LinkRate, PortState
 from syntony.links.roles import LinkRole
 
 
@@ -34,9 +34,10 @@ class PortSnapshot(NamedTuple):
     driver: str
     role: LinkRole
     state: PortState
-    rate: Rate | None
+    rate: LinkRate | None
     epoch: str
-    """The present life of its counters: another boot, or another probe of the driver, is new."""
+    """Identifies the present life of its counters; changes with a boot or a reload of the
+    driver."""
     counters: dict[str, int | None]
     """Counter key → value; None for one that is there and cannot be read."""
     slot: Slot | None = None

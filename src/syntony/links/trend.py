@@ -1,4 +1,4 @@
-"""Where a slow quantity is going: a module's temperature, the light it receives."""
+"""Robust trend of a slow quantity: a module's temperature, the light that it receives."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-KEPT = 64
-"""Samples a trend is made of; with one in 15 minutes, 16 hours."""
+MAX_SAMPLES = 64
+"""Number of samples of a trend; with one in 15 minutes, 16 hours."""
 SPACING_NS = 900_000_000_000
 LEAST = 8
-"""Fewer samples tell no trend: two hours."""
+"""Minimum samples of a trend: two hours."""
 _HOUR_NS = 3_600_000_000_000
 _MAD_TO_SIGMA = 1.4826
 
@@ -26,7 +26,7 @@ class Slope(NamedTuple):
     scatter: float
     """1-sigma of the samples about the line."""
     hours: float
-    """How long a time it is drawn from."""
+    """Time span of the samples."""
 
     @property
     def significant(self) -> bool:
@@ -46,12 +46,12 @@ class Slope(NamedTuple):
 class Trend:
     """Samples of one quantity, thinned to one in `SPACING_NS`."""
 
-    def __init__(self, spacing_ns: int = SPACING_NS, kept: int = KEPT) -> None:
+    def __init__(self, spacing_ns: int = SPACING_NS, max_samples: int = MAX_SAMPLES) -> None:
         self._spacing_ns = spacing_ns
-        self._samples: deque[tuple[int, float]] = deque(maxlen=kept)
+        self._samples: deque[tuple[int, float]] = deque(maxlen=max_samples)
 
     def add(self, at_ns: int, value: float) -> None:
-        """A measurement; those that come sooner than the spacing are left out."""
+        """Add a measurement; those closer than the spacing are dropped."""
         if not self._samples or at_ns - self._samples[-1][0] >= self._spacing_ns:
             self._samples.append((at_ns, value))
 

@@ -1,2 +1,2 @@
-"""The probe plan: who probes whom, how often, on which source ports; and rolling statistics of the
-probed paths. Also the rotation of probe keys. Pure."""
+"""The probe plan: which NICs probe which, how often, on which source ports; rolling statistics of
+the probed paths; the rotation of probe keys. Pure."""

@@ -23,18 +23,18 @@ from syntony.model import S
 KEY_BYTES = 16
 MASTER_BYTES = 32
 PATIENCE_NS = 3600 * S
-"""A phase waits this long for a host that is away; then it is left behind."""
+"""A phase waits this long for a host that is not connected; then it is left behind."""
 DRAIN_NS = 3 * S
 """Beyond the time after which a probe counts as lost (1 s), and an agent's pause."""
 RETURN_NS = 30 * S
-"""A controller that has just started moves no rotation on before its agents can be back."""
+"""A restarted controller continues no rotation until its agents had time to reconnect."""
 RESEND_NS = 5 * S
-"""A host that has not confirmed is sent its keys again so often."""
+"""Interval at which a host that has not confirmed is sent its keys again."""
 _PERSON = b"syntony probes 2"
 
 
 class RotationPhase(enum.StrEnum):
-    """Where a rotation is."""
+    """Phase of a rotation."""
 
     STEADY = "steady"
     SPREADING = "spreading"
@@ -51,21 +51,22 @@ class Master(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyRing(msgspec.Struct, frozen=True, kw_only=True):
-    """What must survive a restart of the controller; it is kept before anyone is reported."""
+    """State that must survive a restart of the controller; it is stored before hosts are
+    informed."""
 
     masters: tuple[Master, ...]
     """Oldest first: one, or two while a rotation is under way."""
     phase: RotationPhase = RotationPhase.STEADY
     since_ns: int = 0
-    """When the phase began, on the clock of anyone who calls."""
+    """When the phase began, on the caller's clock."""
     hosts: tuple[str, ...] = ()
-    """Whose agents have keys; each phase waits for all of them."""
+    """Hosts whose agents have keys; each phase waits for all of them."""
     left_behind: tuple[str, ...] = ()
     """Hosts that the last phases did not wait for any longer."""
 
     @property
     def epochs(self) -> tuple[int, ...]:
-        """Accepted by everyone, once carried out."""
+        """Epochs that every host accepts once the phase is carried out."""
         return tuple(master.epoch for master in self.masters)
 
     @property
@@ -76,8 +77,8 @@ class KeyRing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pair_key(master: Master, one: str, other: str) -> bytes:
-    """What two hosts share: BLAKE2b keyed by the master over both names and the epoch (RFC 7693).
-    Who knows keys of some pairs learns nothing of another's."""
+    """The key of two hosts: BLAKE2b keyed by the master over both names and the epoch (RFC 7693).
+    Keys of some pairs reveal nothing about those of others."""
     reported = "\n".join((str(master.epoch), *sorted((one, other)))).encode()
     return hashlib.blake2b(
         reported, digest_size=KEY_BYTES, key=master.secret, person=_PERSON
@@ -85,7 +86,7 @@ def pair_key(master: Master, one: str, other: str) -> bytes:
 
 
 class KeyRotation:
-    """Whom a rotation still waits for, and when it moves on.
+    """Decides which hosts a rotation waits for, and when its next phase begins.
 
     Args:
         ring: as it was kept; hosts must say again what they hold.
@@ -100,7 +101,7 @@ class KeyRotation:
         self._sent_ns: dict[str, int] = {}
 
     def begin(self, master: Master, now_ns: int) -> KeyRing | None:
-        """The ring with a rotation begun; None while one is under way."""
+        """The ring with a new rotation; None while one is under way."""
         ring = self.ring
         if ring.phase is not RotationPhase.STEADY:
             return None
@@ -110,8 +111,8 @@ class KeyRotation:
         )  # fmt: skip
 
     def attached(self, host: str) -> bool:
-        """A host's agent is there and is sent its keys: what it holds is not known. Whether the
-        host is new: the ring is to be kept soon, but need not be before it is reported."""
+        """A host's agent has connected and is sent its keys; which it holds is unknown. Returns
+        whether the host is new: then the ring must be stored soon."""
         self._held.pop(host, None)
         if host in self.ring.hosts:
             return False
@@ -123,8 +124,8 @@ class KeyRotation:
         return True
 
     def forget(self, removed: Container[str]) -> bool:
-        """Hosts that belong to the fleet no longer, which nobody waits for. Whether the ring has
-        changed: it is to be kept soon."""
+        """Hosts have left the fleet; no phase waits for them. Returns whether the ring has changed
+        and must be stored soon."""
         hosts = tuple(host for host in self.ring.hosts if host not in removed)
         left_behind = tuple(host for host in self.ring.left_behind if host not in removed)
         if (hosts, left_behind) == (self.ring.hosts, self.ring.left_behind):
@@ -133,16 +134,16 @@ class KeyRotation:
         return True
 
     def sent(self, host: str, now_ns: int) -> None:
-        """Its keys are on their way to a host."""
+        """A host was sent its keys."""
         self._sent_ns[host] = now_ns
 
     def replanned(self, hosts: Iterable[str]) -> None:
-        """These hosts, attached or not, have other peers than those whose keys they hold."""
+        """These hosts, connected or not, have new peers and need other keys."""
         for host in hosts:
             self._held.pop(host, None)
 
     def held(self, host: str, epochs: tuple[int, ...], sending: int) -> None:
-        """A host's agent has carried out what it was sent."""
+        """A host's agent has confirmed its keys."""
         self._held[host] = (epochs, sending)
 
     def waiting(self) -> tuple[str, ...]:
@@ -151,7 +152,7 @@ class KeyRotation:
         return tuple(host for host in self.ring.hosts if self._held.get(host) != wanted)
 
     def unconfirmed(self, hosts: Iterable[str], now_ns: int) -> tuple[str, ...]:
-        """Of these, who should be sent its keys again."""
+        """Those of these hosts that should be sent their keys again."""
         waiting = set(self.waiting())
         return tuple(
             host
@@ -160,7 +161,7 @@ class KeyRotation:
         )
 
     def next(self, now_ns: int) -> KeyRing | None:
-        """The ring of the next phase, if this one is over: to be kept, and then adopted."""
+        """The ring of the next phase if this one is over; store it, then `adopt` it."""
         ring = self.ring
         waited_ns = now_ns - ring.since_ns
         if ring.phase is RotationPhase.STEADY or now_ns < self._ready_ns:
@@ -187,7 +188,7 @@ class KeyRotation:
         )
 
     def adopt(self, ring: KeyRing) -> bool:
-        """Go by a ring that has been kept; whether hosts must be reported."""
+        """Use a stored ring; returns whether hosts must be informed."""
         reported = (self.ring.epochs, self.ring.sending) != (ring.epochs, ring.sending)
         self.ring = ring
         return reported

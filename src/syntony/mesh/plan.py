@@ -1,4 +1,4 @@
-"""Who probes whom: a sparse random-regular mesh over the fleet's NICs.
+"""Plan which NICs probe each other: a sparse random-regular mesh over the fleet's NICs.
 
 The graph is a union of rings. Each ring orders all NICs by a keyed hash of their name, so a NIC
 that joins or leaves only touches its neighbours on each ring; every other pair keeps its history.
@@ -25,7 +25,7 @@ FIRST_SOURCE_PORT = 61_000
 """Above Linux's default ephemeral range (32768–60999), so probes never take a job's port."""
 MAX_SOURCE_PORTS = 512
 PATH_COVERAGE = 0.99
-"""Wanted probability that a pair's source ports reach every equal-cost path."""
+"""Required probability that a pair's source ports reach every equal-cost path."""
 _REDRAWS = 64
 
 
@@ -43,7 +43,7 @@ class MeshNic(NamedTuple):
     rdma: str = ""
     """Link layer of its RDMA port, ``roce`` or ``infiniband``; empty: it has none."""
     verbs_clock: str = ""
-    """Of its stamps over verbs; empty: its host's."""
+    """Clock of its stamps over verbs; empty: its host's."""
 
 
 class VerbsClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Where probing over UDP and over verbs disagree, class by class. Pure.
+"""Find disagreements between probes over UDP and over verbs, by class. Pure.
 
 NICs have another pipeline, other queues and other priorities for RDMA than for UDP: what UDP shows
 need not be what a job sees. Delays of the two are not compared as they are, since stamps are taken
@@ -19,25 +19,25 @@ from syntony.model.sla import Latency
 from syntony.wire.probes import Plane
 
 MIN_PROBES = 100
-"""Over each plane, of a direction in a class; with fewer nothing is said."""
+"""Minimum probes of a direction in a class over each plane."""
 MIN_LOSS = 0.01
-"""Difference of the shares lost."""
+"""Minimum difference of the shares lost."""
 CHANCE = 1e-5
-"""… which two samples of one share show less often than this."""
+"""… if two samples of one share differ as much less often than this."""
 MIN_PAIRS = 4
-"""Whose median is what is usual."""
+"""Minimum pairs of a class, whose median is the usual difference of delays."""
 MIN_DELAY_NS = 50 * US
 """Beyond what is usual."""
 MIN_ALIKE = 3
-"""NICs of a rail with an RDMA port; fewer do not say that another one should have it, too."""
+"""Minimum NICs of a rail with an RDMA port from which another one should have it, too."""
 FAR = 6.0
-"""… in median absolute deviations of the class."""
+"""… and in median absolute deviations of the class."""
 
 Place = tuple[str, str, int]
 """Source and target (``host/nic``), DSCP."""
 
 
-class What(enum.StrEnum):
+class DisagreementKind(enum.StrEnum):
     """How the planes disagree."""
 
     LOSS = "loss"
@@ -60,21 +60,21 @@ class Absence(NamedTuple):
 class Disagreement(NamedTuple):
     """One finding; `udp` and `verbs` are shares lost, or medians in ns."""
 
-    what: What
+    what: DisagreementKind
     src: str
-    """Empty: everywhere."""
+    """Empty: all."""
     dst: str
     dscp: int
     udp: float
     verbs: float
     usual_ns: float = 0.0
-    """Verbs less UDP, where that is as usual."""
+    """Usual difference of verbs less UDP."""
 
 
 def disagreements(
     udp: Mapping[Place, Latency], verbs: Mapping[Place, Latency]
 ) -> tuple[Disagreement, ...]:
-    """All of them, worst first.
+    """All disagreements, worst first.
 
     Args:
         udp: what UDP shows; a class that it does not probe is compared with its class 0.
@@ -93,7 +93,7 @@ def disagreements(
 def absences(
     planned: Iterable[Place], udp: Mapping[Place, Latency], verbs: Mapping[Place, Latency]
 ) -> tuple[Absence, ...]:
-    """Where one plane shows that the pair is probed, and the other shows nothing at all.
+    """Pairs that are probed over one plane, while the other has no probes at all.
 
     Args:
         planned: what was to be probed over both for as long as is looked at.
@@ -141,7 +141,7 @@ def _loss(place: Place, udp: Latency, verbs: Latency) -> Disagreement | None:
     ours, theirs = udp.lost / udp.sent, verbs.lost / verbs.sent
     if abs(theirs - ours) < MIN_LOSS or not _unlike(udp, verbs):
         return None
-    return Disagreement(What.LOSS, *place, ours, theirs)
+    return Disagreement(DisagreementKind.LOSS, *place, ours, theirs)
 
 
 def _unlike(one: Latency, other: Latency) -> bool:
@@ -184,7 +184,7 @@ def _delays(both: Mapping[Place, tuple[Latency, Latency]]) -> list[Disagreement]
         if excess[dscp] - least >= MIN_DELAY_NS:
             ours = median(pair[0] for pair in pairs.values())
             theirs = median(pair[1] for pair in pairs.values())
-            found.append(Disagreement(What.CLASS, "", "", dscp, ours, theirs, least))
+            found.append(Disagreement(DisagreementKind.CLASS, "", "", dscp, ours, theirs, least))
         found += _odd_pairs(pairs, excess[dscp])
     return sorted(found, key=lambda each: -abs(each.verbs - each.udp - each.usual_ns))
 
@@ -192,7 +192,7 @@ def _delays(both: Mapping[Place, tuple[Latency, Latency]]) -> list[Disagreement]
 def _odd_pairs(pairs: Mapping[Place, tuple[int, int]], usual_ns: float) -> list[Disagreement]:
     spread = median(abs(theirs - ours - usual_ns) for ours, theirs in pairs.values())
     return [
-        Disagreement(What.DELAY, *place, ours, theirs, usual_ns)
+        Disagreement(DisagreementKind.DELAY, *place, ours, theirs, usual_ns)
         for place, (ours, theirs) in pairs.items()
         if abs(theirs - ours - usual_ns) >= max(MIN_DELAY_NS, FAR * spread)
     ]

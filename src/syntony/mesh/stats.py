@@ -22,7 +22,7 @@ HOLD_NS = 1_200_000_000
 what is overdue, and what a busy host adds."""
 _TIMEOUT_NS = 1 * S
 RECENT_NS = 1_000_000_000
-"""`PathSeconds.recent` looks at probes sent in the last so much."""
+"""`PathSeconds.recent` uses probes sent within this time."""
 
 
 def hold_ns(interval_ns: int) -> int:
@@ -42,7 +42,7 @@ class FlowInfo(NamedTuple):
 
 
 class PathSeconds:
-    """Collects records and hands out the rows of every second that is over.
+    """Collects records, and returns the rows of every second that is over.
 
     Not thread-safe. Fleet time appears as soon as the prober's own timeline is known; until then
     records wait, at most `max_waiting` of them (older ones are dropped and counted).
@@ -58,12 +58,13 @@ class PathSeconds:
         self._max_waiting = max_waiting
         self._hold_ns = HOLD_NS
         self.dropped = 0
-        """Records shed: of flows no longer planned, or waiting for a clock for too long."""
+        """Number of dropped records: of flows no longer planned, or that waited for a clock too
+        long."""
         self.totals = NicTotals()
         """Totals since the start, by NIC."""
 
     def plan(self, flows: Sequence[FlowInfo]) -> None:
-        """Tell the flows; waiting records of flows that stay are kept."""
+        """Set the planned flows; waiting records of flows that stay are kept."""
         self._flows = sorted(flows, key=lambda info: info.flow.flow_id)
         self._hold_ns = hold_ns(max((info.flow.interval_ns for info in flows), default=0))
         self._ids = np.array([info.flow.flow_id for info in self._flows], dtype=np.uint32)

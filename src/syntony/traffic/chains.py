@@ -1,4 +1,4 @@
-"""The board on which flows are placed, and the chains of moves that relieve a crowded link. Pure.
+"""Assign flows to paths, and relieve congested links by chains of moves. Pure.
 
 See `syntony.traffic.place` for what it is for.
 """
@@ -14,20 +14,20 @@ from syntony.traffic.fair import Floats
 from syntony.traffic.problem import DEAD, PlacementProblem, link_groups
 
 FULL = 1.0 + 1e-6
-"""Part of a link's capacity that may be asked for before it counts as crowded (rounding)."""
+"""Demand, as a share of a link's capacity, above which it counts as congested (rounding)."""
 ROUNDING = 1e-9
 LEAST_LEFT = 0.05
-"""Part of a link's capacity that a lower class counts on where higher ones ask for all of it: as
-much worse than an empty link as twenty flows are than one, and still better than a dead one."""
+"""Share of a link's capacity assumed for a lower class where higher ones demand all of it: twenty
+times worse than an empty link, and still better than a dead one."""
 MAX_CHAIN = 65_536
-"""Links looked at for one chain. With 512 one placement in twenty of 2,048 flows on a full fabric
+"""Links examined for one chain. With 512 one placement in twenty of 2,048 flows on a full fabric
 left two flows on one link; most links that cannot be relieved are known before (`_room_beside`)."""
 Step = tuple[int, int]
 """A flow and the row it goes to."""
 
 
 class Board:
-    """Flows on paths, and how much each link is asked for."""
+    """An assignment of flows to paths, with the demand of each link."""
 
     def __init__(self, problem: PlacementProblem) -> None:
         self._problem = problem
@@ -41,7 +41,7 @@ class Board:
         sizes = problem.ideal_bps[problem.ideal_bps > 0]
         alike = len(sizes) > 0 and float(np.ptp(sizes)) <= ROUNDING * float(sizes.max())
         self._least = float(sizes.min()) * (1 - ROUNDING) if alike else ROUNDING
-        """The least by which the load of a link can grow: flows of unlike sizes can change places
+        """Minimum growth of a link's load: flows of different sizes could otherwise change places
         for ever smaller gains."""
         self._alive = problem.alive
         self._load = np.zeros(len(problem.capacity) + 1)
@@ -69,8 +69,8 @@ class Board:
                 self._on[link].append(flow)
 
     def emptiest(self, flow: int) -> int:
-        """The open candidate with the least crowded worst link, then with the emptiest links;
-        `DEAD` if there is none."""
+        """The open candidate whose worst link is least loaded, then the one with the emptiest
+        links; `DEAD` if there is none."""
         first, last = self._problem.first[flow], self._problem.first[flow + 1]
         ways = self._problem.ways[first:last]
         if not len(ways):
@@ -82,8 +82,8 @@ class Board:
         return DEAD if np.isinf(worst[best]) else int(first) + best
 
     def settle(self) -> None:
-        """Relieve every crowded link as far as chains go; then take what these flows ask for off
-        the capacities: the next class has what is left, and never makes them move."""
+        """Relieve every congested link as far as chains can; then subtract the demand of these
+        flows from the capacities: the next class gets the rest, and never moves these flows."""
         self._relieve_all()
         self._lower_the_worst()
         left = self._capacity[:-1] - self._load[:-1]
@@ -98,29 +98,29 @@ class Board:
         return np.asarray(self._load[:-1] / self._capacity[:-1])
 
     def _relieve_all(self) -> None:
-        """No link above its capacity, where chains can do it."""
+        """Bring every link below its capacity, where chains can."""
         for link in np.flatnonzero(self._use() > FULL).tolist():
             while self._load[link] > FULL * self._capacity[link] and self._relieve(link, FULL):
                 pass
 
     def _lower_the_worst(self) -> None:
-        """The most crowded links, by chains that leave every other link less crowded than them."""
+        """Relieve the most loaded links by chains that leave every other link less loaded."""
         stuck: set[int] = set()
-        while True:  # every round empties or sticks a link
+        while True:  # every round relieves a link, or marks it as stuck
             use = self._use()
             movable = [k for k in np.flatnonzero(use > FULL).tolist() if self._on[k]]
-            crowded = [k for k in movable if k not in stuck]
-            if not crowded:
+            congested = [k for k in movable if k not in stuck]
+            if not congested:
                 return
-            link = max(crowded, key=lambda each: use[each])
+            link = max(congested, key=lambda each: use[each])
             least = min(self._problem.ideal_bps[f] for f in self._on[link])
-            # A link of the chain may not become as crowded as this one is.
+            # A link of the chain may not become as congested as this one is.
             limit = max(FULL, float(use[link]) - 0.5 * least / self._capacity[link])
             if not self._relieve(link, limit):
                 stuck.add(link)
 
     def _relieve(self, link: int, limit: float) -> bool:
-        """One chain that takes a flow off a link and leaves no other above `limit` that was not."""
+        """Do one chain that takes a flow off a link and brings no other above `limit`."""
         if not self._room_beside(link, limit):
             return False
         parents: dict[int, tuple[int, Step]] = {}
@@ -134,12 +134,12 @@ class Board:
             for flow in tuple(self._on[here]):
                 if comer != DEAD and not self._frees(here, flow, comer, limit):
                     continue
-                crowds, rows = self._options(flow, here, limit, load)
-                for row in rows[crowds == 0].tolist():
+                over_limit, rows = self._options(flow, here, limit, load)
+                for row in rows[over_limit == 0].tolist():
                     if self._carry_out(link, self._chain(link, here, parents, (flow, row)), limit):
                         return True
-                for row in rows[crowds == 1].tolist():
-                    there = self._crowded(flow, row, limit, load)
+                for row in rows[over_limit == 1].tolist():
+                    there = self._over_limit(flow, row, limit, load)
                     if there != link and there not in parents and self._on[there]:
                         parents[there] = (here, (flow, row))
                         queue.append(there)
@@ -164,7 +164,8 @@ class Board:
     def _options(
         self, flow: int, link: int, limit: float, load: Floats
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Open candidates that avoid a link, and how many links each would crowd."""
+        """Open candidates that avoid a link, and how many links each would bring above the
+        limit."""
         first, last = self._problem.first[flow], self._problem.first[flow + 1]
         ways = self._problem.ways[first:last]
         usable = ~(ways == link).any(axis=1) & self._open[first:last]
@@ -172,12 +173,12 @@ class Board:
         rows = first + np.flatnonzero(usable)
         staying = np.isin(ways, self._problem.ways[self.chosen[flow]])
         after = (load[ways] + self._problem.ideal_bps[flow]) / self._capacity[ways]
-        crowds = ((after > limit) & ~staying).sum(axis=1)
+        over_limit = ((after > limit) & ~staying).sum(axis=1)
         order = np.argsort(after.max(axis=1), kind="stable")
-        return crowds[order], rows[order]
+        return over_limit[order], rows[order]
 
-    def _crowded(self, flow: int, row: int, limit: float, load: Floats) -> int:
-        """The one link that a move would crowd."""
+    def _over_limit(self, flow: int, row: int, limit: float, load: Floats) -> int:
+        """The one link that a move would bring above the limit."""
         staying = set(self._links(int(self.chosen[flow])))
         ideal_bps = self._problem.ideal_bps[flow]
         return next(
@@ -187,7 +188,7 @@ class Board:
         )
 
     def _frees(self, link: int, flow: int, comer: int, limit: float) -> bool:
-        """Whether a link has room for one flow when another has left."""
+        """Whether a link has room for one flow after another has left."""
         ideal_bps = self._problem.ideal_bps
         after = self._load[link] + ideal_bps[comer] - ideal_bps[flow]
         return flow != comer and bool(after <= limit * self._capacity[link])
@@ -203,7 +204,7 @@ class Board:
         return steps
 
     def _carry_out(self, link: int, steps: list[Step], limit: float) -> bool:
-        """Do a chain, last step first; take it back if its steps were in each other's way."""
+        """Do a chain, last step first; undo it if its steps conflict."""
         if len({flow for flow, _ in steps}) < len(steps):
             return False
         before = [(flow, int(self.chosen[flow])) for flow, _ in steps]

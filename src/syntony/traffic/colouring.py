@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 NONE = -1
 PAIRS = 16
-"""Pairs of colours tried for one flow. Without dead ways the first does it, if not the shortest."""
+"""Pairs of colours tried for one flow. Without dead links the first works, if not the shortest."""
 FAR = 2**31 - 1
 LONGEST = (8, 32, 128, 512, FAR)
-"""Chains are looked for that move so many others at most, before longer ones are."""
+"""Successive limits of the number of other flows that a chain moves."""
 Numbers = NDArray[np.int32]
 
 
@@ -31,14 +31,14 @@ class Colouring(Protocol):
         """A way of a leaf is dead: side 0 up, side 1 down. Before any flow is added."""
 
     def add(self, flow: Numbers, up: Numbers, down: Numbers, reach: int = ...) -> int:
-        """Flows from leaf to leaf; how many others were moved to make room, at most `reach` for
-        each. Those for which there is no room have no colour."""
+        """Add flows from leaf to leaf; returns how many others were moved to make room, at most
+        `reach` for each. Flows without room get no colour."""
 
     def remove(self, flow: Numbers) -> None:
         """Flows have ended."""
 
     def colours(self) -> Numbers:
-        """Of all flows, (flows,); `NONE` where there is none."""
+        """Colours of all flows, (flows,); `NONE` for flows without one."""
 
 
 MakeColouring = Callable[[int, int, int], Colouring]

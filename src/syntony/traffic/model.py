@@ -125,7 +125,7 @@ class Model:
     ) -> dict[str, tuple[MoveCause, str]]:
         """Flows that should or may be moved, with the evidence. Also updates demands: an
         unrestricted flow that sends little has little demand."""
-        crowded = self._crowded_links(fresh, policy, self.use(choice, background))
+        congested = self._congested_links(fresh, policy, self.use(choice, background))
         found: dict[str, tuple[MoveCause, str]] = {}
         for number, flow in enumerate(self.flows):
             row = int(choice[number])
@@ -134,22 +134,22 @@ class Model:
             elif not self.alive(row):
                 found[flow.flow_id] = (MoveCause.DEAD, "a link of its path is dead")
             else:
-                held = bool(crowded[self.links(row)].any())
+                held = bool(congested[self.links(row)].any())
                 why = self._why(number, self.path(number, row), fresh, policy, held)
                 if why:
                     found[flow.flow_id] = (MoveCause.CROWDED, why)
         return found
 
-    def _crowded_links(
+    def _congested_links(
         self, fresh: FreshMeasurements, policy: MovePolicy, use: Floats
     ) -> NDArray[np.bool_]:
         """Links whose demand exceeds their capacity, or that are measured full."""
-        crowded = np.asarray(use > FULL)
+        congested = np.asarray(use > FULL)
         for place, name in enumerate(self.names):
             load = fresh.load(name)
             if load is not None and load >= policy.full * self._problem.capacity[place]:
-                crowded[place] = True
-        return crowded
+                congested[place] = True
+        return congested
 
     def _why(
         self, number: int, path_id: str, fresh: FreshMeasurements, policy: MovePolicy, held: bool

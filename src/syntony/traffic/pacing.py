@@ -1,4 +1,4 @@
-"""Pacing: how fast each flow may send, so that queues stay short and links full.
+"""Compute pacing rates of flows, so that queues stay short and links full.
 
 Sans IO. Where several flows that may be paced cross one link, the link is busy and packets wait on
 it (one-way delay), its flows are given rates that together are a little less than the link carries:
@@ -33,139 +33,143 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """When to pace and how hard. Rates are those of frames on the wire."""
 
     queue_ns: int = 50 * US
-    """Queueing delay from which a link counts as crowded (`MovePolicy.queue_ns`)."""
+    """Queueing delay from which a link counts as congested (`MovePolicy.queue_ns`)."""
     full: float = 0.6
-    """… if its known flows fill at least this part of it: else the queue is another link's. Senders
-    that wait for each other fill less of one link when they are held back on another."""
+    """… if its known flows fill at least this share of it: otherwise the queue is on another link.
+    Senders that wait for each other fill less of one link when another holds them back."""
     after_ns: int = 2 * S
-    """… and has done so for this long: placement goes first, and may find another way."""
+    """… and has done so for this long: placement acts first, and may find another path."""
     lapse_ns: int = 1 * S
-    """Not crowded for no longer than this is crowded all the same: jobs pause between steps."""
+    """A shorter time without congestion does not end it: jobs pause between steps."""
     min_flows: int = 2
-    """A flow that is alone on a link is slowed down by nobody but itself."""
+    """Minimum flows on a link: a flow that is alone on it is not paced."""
     target: float = 0.97
-    """Of a link's rate, to all its flows together: a queue then drains by 3 % of line rate."""
+    """Share of a link's rate given to all its flows: a queue then drains by 3 % of line rate."""
     cut: float = 0.95
-    """Times this, while packets still wait: somebody whom we do not see sends too."""
+    """Factor of this share while packets still wait: unknown flows send, too."""
     climb: float = 0.01
-    """Of the link's rate, at each look that finds no queue: to just below where there was one…"""
+    """Share of the link's rate added at each step without a queue, up to just below the share at
+    which there was one…"""
     retry_ns: int = 30 * S
-    """… in the last while this long."""
+    """… within this time."""
     drain_ns: int = 1 * S
-    """What waits when a link is taken up is to be gone by then."""
+    """The queue present when a link is first paced must have drained by then."""
     most: float = 4.0
-    """Of a link's rate, may be promised to its flows together, while they leave some of it: jobs
-    that pause in turns."""
+    """Maximum share of a link's rate given to its flows together while they leave some unused: jobs
+    pause in turns."""
     spare: float = 0.33
-    """Of the link's rate: left over that much, more is promised…"""
+    """If more than this share of the link's rate is unused, more is given…"""
     spare_least: float = 0.04
-    """… until no more than this is left. From here on packets may wait…"""
+    """… until no more than this is unused. From then on packets may wait…"""
     bear: float = 0.5
-    """… for this part of the time that they waited when the link was taken up: what comes in bursts
-    waits now and then, and a link that is not full drains it."""
+    """… for this share of the delay when pacing began: bursts wait now and then, and a link that is
+    not full drains them."""
     bear_more: float = 0.25
-    """… and this part where more is promised than there is: else the queue is back."""
+    """… or this share where more than the link's rate is given: otherwise the queue returns."""
     load_ns: int = 3 * S
-    """What is left over is judged by the load of about so long: a report sees part of a step."""
+    """Time constant of the load used for this: one report covers only part of a step."""
     floor: float = 0.5
-    """Of a link's rate: below it our flows make room for nobody."""
+    """Minimum share of a link's rate: below it known flows yield no more to unknown ones."""
     settle_ns: int = 1_200 * MS
-    """A delay must be reported an instant so long after the last change of rates: the second that
-    it sums up, and what a rate needs to be in force."""
+    """A delay counts only if reported this long after the last change of rates: the second that it
+    summarizes, and the time until a rate takes effect."""
     stale_ns: int = 5 * S
-    """Older delays decide nothing."""
+    """Older delays are ignored."""
     headroom: float = 2.0
-    """A flow that uses less than it may is left so many times what it uses: senders that wait for
-    each other at every step must not lose to those that they wait for…"""
+    """A flow below its rate keeps this many times its use: senders that wait for each other at
+    every step must not lose to those that they wait for…"""
     headroom_above: float = 1.2
-    """… but this much where there are flows of a lower class, which get the rest."""
+    """… but this many times where there are flows of a lower class, which get the rest."""
     binding: float = 0.9
-    """A flow that sends this part of its rate or more would send more if it might."""
+    """A flow that sends this share of its rate or more would send more without it."""
     forget: float = 0.8
-    """Per second: what a flow wanted once counts for less and less."""
+    """Decay per second of a flow's earlier demand."""
     step: float = 0.01
-    """Rates are raised by this part at least; they are lowered at once."""
+    """Minimum relative increase of a rate; decreases take effect at once."""
     release: float = 0.4
-    """A link whose flows send less than this part of its budget…"""
+    """If a link's flows send less than this share of its budget…"""
     hold_down_ns: int = 5 * S
-    """… for so long is let go; twice as long each time it has to be taken up again."""
+    """… for this long, pacing on it ends; twice as long each time it has to begin again."""
     hold_down_max_ns: int = 120 * S
     decay_ns: int = 120 * S
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What one host sends in one flow."""
+    """One flow that a host sends."""
 
     flow_id: str
     links: tuple[str, ...]
-    """That it crosses, as far as they are known."""
+    """The links that it crosses, as far as is known."""
     rate_bps: float
-    """Now, as frames on the wire."""
+    """Present rate, as frames on the wire."""
     paceable: bool
-    """Its host would do as it is reported."""
+    """Whether its host can pace it."""
     priority: Priority = Priority.STANDARD
     weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class LinkQueue:
-    """How long packets wait on one link at most, at the end of the second `at_ns`."""
+    """Largest queueing delay on one link in the second that ended at `at_ns`."""
 
     at_ns: int
     queue_ns: int
 
 
 @dataclass(slots=True)
-class _Crowd:
-    """One link that is shared out."""
+class _PacedLink:
+    """One link whose flows are paced."""
 
     capacity_bps: float
     part: float
-    """Of the capacity, to all flows that we know together."""
+    """Share of the capacity given to all known flows together."""
     changed_ns: int
     ceiling: float = math.inf
-    """The part at which packets waited, recently."""
+    """The share at which packets recently waited."""
     ceiling_ns: int = 0
     """When that was."""
     queue_ns: int = 0
-    """That was found when `part` was set."""
+    """Queueing delay when `part` was set."""
     unpaced_ns: int = 0
-    """How long packets waited when it was taken up."""
+    """Queueing delay when pacing began."""
     load: float = 0.0
-    """Part that its flows use, recently."""
+    """Share that its flows recently used."""
     looked_ns: int = 0
 
 
 class Pacer:
-    """Rates for the flows of all crowded links. One at a time decides for a fabric."""
+    """Rates for the flows of all congested links. At most one decides for a fabric at a time."""
 
     def __init__(self, policy: PacePolicy | None = None) -> None:
         self.policy = policy or PacePolicy()
-        self._crowds: dict[str, _Crowd] = {}
+        self._paced: dict[str, _PacedLink] = {}
         self._timeout: defaultdict[str, HoldDown] = defaultdict(HoldDown)
         self._demand: dict[str, float] = {}
         self._rates: dict[str, int] = {}
-        self._crowded_ns: dict[str, tuple[int, int, int]] = {}
-        """Links crowded and not taken up: since when, when last, and how long packets waited."""
+        self._congested_ns: dict[str, tuple[int, int, int]] = {}
+        """Congested links not paced yet: since when, when last, and the largest queueing delay."""
         self._last_ns: int | None = None
 
     @property
-    def crowded(self) -> frozenset[str]:
-        """Links that are shared out, or will be unless things get better."""
-        return frozenset(self._crowds) | frozenset(self._crowded_ns)
+    def congested(self) -> frozenset[str]:
+        """Links that are paced, or will be unless the congestion ends."""
+        return frozenset(self._paced) | frozenset(self._congested_ns)
 
     @property
     def links(self) -> Mapping[str, float]:
-        """Links that are shared out, and bits per second to all flows that we know."""
-        return {name: crowd.capacity_bps * crowd.part for name, crowd in self._crowds.items()}
+        """Paced links, and bits per second given to all known flows."""
+        return {
+            name: paced_link.capacity_bps * paced_link.part
+            for name, paced_link in self._paced.items()
+        }
 
     def forget(self) -> None:
-        """From now on nobody is paced."""
-        self._crowds, self._demand, self._rates, self._crowded_ns = {}, {}, {}, {}
+        """End all pacing."""
+        self._paced, self._demand, self._rates, self._congested_ns = {}, {}, {}, {}
 
     def forget_rates(self) -> None:
-        """What was said last is not in force: anyone who asks only observes."""
+        """The last rates were not put into force: the caller only observes."""
         self._rates = {}
 
     def step(
@@ -175,7 +179,7 @@ class Pacer:
         queues: Mapping[str, LinkQueue],
         now_ns: int,
     ) -> Mapping[str, int]:
-        """Rates in force from now on, bits per second by flow; a flow that is not there is free.
+        """Rates in force from now on, bits per second by flow; a flow without one is not paced.
 
         Args:
             sendings: all flows that are known, paceable or not.
@@ -189,27 +193,27 @@ class Pacer:
                 by_link[link].append(each)
         self._learn_demands(sendings, self._waiting(queues, now_ns), now_ns)
         for link, some in by_link.items():
-            if link in self._crowds:
-                self._crowded_ns.pop(link, None)
-            elif self._is_crowded(some, capacities.get(link), queues.get(link), now_ns):
-                since_ns, _, most_ns = self._crowded_ns.get(link, (now_ns, now_ns, 0))
+            if link in self._paced:
+                self._congested_ns.pop(link, None)
+            elif self._is_congested(some, capacities.get(link), queues.get(link), now_ns):
+                since_ns, _, most_ns = self._congested_ns.get(link, (now_ns, now_ns, 0))
                 most_ns = max(most_ns, queues[link].queue_ns)
-                self._crowded_ns[link] = (since_ns, now_ns, most_ns)
+                self._congested_ns[link] = (since_ns, now_ns, most_ns)
                 if now_ns - since_ns >= self.policy.after_ns:
                     self._take_up(link, float(capacities[link] or 0), most_ns, now_ns)
-        self._crowded_ns = {
+        self._congested_ns = {
             link: spell
-            for link, spell in self._crowded_ns.items()
+            for link, spell in self._congested_ns.items()
             if now_ns - spell[1] <= self.policy.lapse_ns
         }
-        for link in list(self._crowds):
+        for link in list(self._paced):
             self._look_after(link, by_link.get(link, []), capacities, queues.get(link), now_ns)
         self._rates = self._shared_out(sendings, by_link)
         return dict(self._rates)
 
     # --- links ---
 
-    def _is_crowded(
+    def _is_congested(
         self,
         some: Iterable[Sending],
         capacity: int | None,
@@ -230,7 +234,7 @@ class Pacer:
         policy = self.policy
         drain = min(1 - policy.cut, queue_ns / policy.drain_ns)
         part = policy.target - drain
-        self._crowds[link] = _Crowd(
+        self._paced[link] = _PacedLink(
             capacity_bps, part, now_ns,
             queue_ns=queue_ns, unpaced_ns=queue_ns, load=part, looked_ns=now_ns,
         )  # fmt: skip
@@ -244,65 +248,70 @@ class Pacer:
         queue: LinkQueue | None,
         now_ns: int,
     ) -> None:
-        policy, crowd = self.policy, self._crowds[link]
+        policy, paced_link = self.policy, self._paced[link]
         capacity = capacities.get(link)
         if not capacity or sum(each.paceable for each in some) < policy.min_flows:
-            del self._crowds[link]
+            del self._paced[link]
             return
-        crowd.capacity_bps = float(capacity)
+        paced_link.capacity_bps = float(capacity)
         load = sum(each.rate_bps for each in some) / capacity
-        if load >= policy.release * min(crowd.part, policy.target):
+        if load >= policy.release * min(paced_link.part, policy.target):
             self._timeout[link].returned(now_ns, policy)
         elif now_ns >= self._timeout[link].until_ns:
-            del self._crowds[link]
+            del self._paced[link]
             return
-        fresh = 1 - math.exp((crowd.looked_ns - now_ns) / policy.load_ns)
-        crowd.load += (load - crowd.load) * fresh
-        crowd.looked_ns = now_ns
-        if queue is not None and queue.at_ns >= crowd.changed_ns + policy.settle_ns:
-            self._correct(crowd, queue, now_ns)
+        fresh = 1 - math.exp((paced_link.looked_ns - now_ns) / policy.load_ns)
+        paced_link.load += (load - paced_link.load) * fresh
+        paced_link.looked_ns = now_ns
+        if queue is not None and queue.at_ns >= paced_link.changed_ns + policy.settle_ns:
+            self._correct(paced_link, queue, now_ns)
 
-    def _correct(self, crowd: _Crowd, queue: LinkQueue, now_ns: int) -> None:
-        """Less while packets wait; more when they do not, but not soon to where they did.
+    def _correct(self, paced_link: _PacedLink, queue: LinkQueue, now_ns: int) -> None:
+        """Lower a link's share while packets wait; raise it otherwise, but not soon to where they
+        did.
 
         Args:
-            crowd: the link.
+            paced_link: the link.
             queue: how long packets wait there.
             now_ns: fleet time.
         """
         policy = self.policy
-        part = crowd.part
-        spare = min(part, policy.target) - crowd.load
+        part = paced_link.part
+        spare = min(part, policy.target) - paced_link.load
         idle = spare > policy.spare_least
         bear = policy.bear if part <= policy.target else policy.bear_more
-        bears_ns = bear * crowd.unpaced_ns if idle else 0
+        bears_ns = bear * paced_link.unpaced_ns if idle else 0
         if queue.queue_ns >= max(policy.queue_ns, bears_ns):
-            drained_ns = max(0.0, 1 - part) * (queue.at_ns - crowd.changed_ns)
-            if queue.queue_ns >= crowd.queue_ns - drained_ns / DRAINING:
+            drained_ns = max(0.0, 1 - part) * (queue.at_ns - paced_link.changed_ns)
+            if queue.queue_ns >= paced_link.queue_ns - drained_ns / DRAINING:
                 if not idle or part > policy.target:
-                    crowd.ceiling, crowd.ceiling_ns = part, now_ns
+                    paced_link.ceiling, paced_link.ceiling_ns = part, now_ns
                 least = policy.target if part > policy.target else policy.floor
                 part = max(least, part * policy.cut)
-            crowd.queue_ns, crowd.changed_ns = queue.queue_ns, now_ns
+            paced_link.queue_ns, paced_link.changed_ns = queue.queue_ns, now_ns
         elif queue.queue_ns < max(policy.queue_ns, bears_ns) // 2:
-            if now_ns - crowd.ceiling_ns > policy.retry_ns:
-                crowd.ceiling = math.inf
+            if now_ns - paced_link.ceiling_ns > policy.retry_ns:
+                paced_link.ceiling = math.inf
             more = idle and (part > policy.target or spare > policy.spare)
             limit = policy.most if more else policy.target
             climb = spare / 2 if more else policy.climb
-            wanted = max(part + climb, 0 if crowd.ceiling_ns else policy.target)
-            part = max(part, min(limit, crowd.ceiling - policy.climb, wanted))
-        if part != crowd.part:
-            crowd.part, crowd.changed_ns, crowd.queue_ns = part, now_ns, queue.queue_ns
+            wanted = max(part + climb, 0 if paced_link.ceiling_ns else policy.target)
+            part = max(part, min(limit, paced_link.ceiling - policy.climb, wanted))
+        if part != paced_link.part:
+            paced_link.part, paced_link.changed_ns, paced_link.queue_ns = (
+                part,
+                now_ns,
+                queue.queue_ns,
+            )
 
     # --- flows ---
 
     def _waiting(self, queues: Mapping[str, LinkQueue], now_ns: int) -> frozenset[str]:
-        """Shared links on which packets wait."""
+        """Paced links on which packets wait."""
         policy = self.policy
         return frozenset(
             link
-            for link in self._crowds
+            for link in self._paced
             if (queue := queues.get(link)) is not None
             and queue.queue_ns >= policy.queue_ns
             and now_ns - queue.at_ns <= policy.stale_ns
@@ -311,10 +320,10 @@ class Pacer:
     def _learn_demands(
         self, sendings: Sequence[Sending], waiting: frozenset[str], now_ns: int
     ) -> None:
-        """A flow held back by its rate wants more; another one what it sends, and a little more;
-        and for a while what it wanted before: jobs pause between two steps. One with lower classes
-        below it wants that as long as packets wait on its way: they may be theirs, and keep it from
-        sending what it would, the less the more they are given for it."""
+        """Update the demands of flows. A flow held back by its rate demands more; any other what it
+        sends, and a little more. Earlier demands decay, since jobs pause between two steps. With
+        flows of lower classes below it a flow keeps its demand while packets wait on its path: the
+        queue may be theirs and hold it back."""
         passed_s = 0.0 if self._last_ns is None else max(0, now_ns - self._last_ns) / S
         self._last_ns = now_ns
         policy, fade = self.policy, self.policy.forget**passed_s
@@ -336,10 +345,10 @@ class Pacer:
         self, sendings: Sequence[Sending], by_link: Mapping[str, Sequence[Sending]]
     ) -> dict[str, int]:
         budgets = {}
-        for link, crowd in self._crowds.items():
+        for link, paced_link in self._paced.items():
             others = sum(each.rate_bps for each in by_link[link] if not each.paceable)
-            least = self.policy.floor * crowd.capacity_bps
-            budgets[link] = max(least, crowd.capacity_bps * crowd.part - others)
+            least = self.policy.floor * paced_link.capacity_bps
+            budgets[link] = max(least, paced_link.capacity_bps * paced_link.part - others)
         claimants = [
             each for each in sendings if each.paceable and not budgets.keys().isdisjoint(each.links)
         ]
@@ -359,7 +368,7 @@ class Pacer:
         }
 
     def _steady(self, flow_id: str, rate: int) -> int:
-        """Lower at once, raised only if that is worth telling."""
+        """Lower a rate at once; raise it only by at least `step`."""
         before = self._rates.get(flow_id)
         if before is not None and before <= rate < before * (1 + self.policy.step):
             return before
