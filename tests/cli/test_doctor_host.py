@@ -130,5 +130,5 @@ def test_one_controller_of_several_is_enough() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         up = f"127.0.0.1:{server.getsockname()[1]}"
         assert doctor_host._reached(("127.0.0.1:1", up)) == up
-        with pytest.raises(doctor_host.LackingError, match=r"127.0.0.1:1: .*; nonsense: "):
+        with pytest.raises(doctor_host.StepNotDoneError, match=r"127.0.0.1:1: .*; nonsense: "):
             doctor_host._reached(("127.0.0.1:1", "nonsense"))

@@ -17,7 +17,7 @@ FILE = Path("secret")
 
 
 @pytest.mark.parametrize(
-    ("wish", "line"),
+    ("protection", "line"),
     [
         (NONE._replace(min_ranks=2), "--min-ranks needs --resume"),
         (NONE._replace(replace_hung=20.0), "--replace-hung needs --spares"),
@@ -32,13 +32,13 @@ FILE = Path("secret")
         (NONE._replace(listen=":5", secret=FILE), "is not ADDRESS:PORT"),
     ],
 )
-def test_what_does_not_go_together(wish: Protection, line: str) -> None:
+def test_what_does_not_go_together(protection: Protection, line: str) -> None:
     with pytest.raises(UsageError, match=line):
-        wish.check()
+        protection.check()
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "protection",
     [
         NONE,
         NONE._replace(spares=1, events=FILE, replace_hung=20.0, replace_slow=60.0),
@@ -48,8 +48,8 @@ def test_what_does_not_go_together(wish: Protection, line: str) -> None:
         NONE._replace(join="[::1]:1", secret=FILE, spares=1),
     ],
 )
-def test_what_does(wish: Protection) -> None:
-    wish.check()
+def test_what_does(protection: Protection) -> None:
+    protection.check()
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_a_secret_that_is_none(tmp_path: Path, text: str | None, mode: int, line
 
 def test_a_secret_is_made_for_this_user_alone_and_shared(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
-    wish = NONE._replace(listen="127.0.0.1:7", secret=secret, spares=1).wish("night")
+    made = NONE._replace(listen="127.0.0.1:7", secret=secret, spares=1).job_options("night")
     assert secret.stat().st_mode & 0o777 == 0o600
-    assert (wish.address, wish.port, len(wish.token)) == ("127.0.0.1", 7, 32)
+    assert (made.address, made.port, len(made.token)) == ("127.0.0.1", 7, 32)
     joined = NONE._replace(join="127.0.0.1:7", secret=secret).joining()
-    assert list(joined.values()) == [f"127.0.0.1:7:{wish.token}"]
+    assert list(joined.values()) == [f"127.0.0.1:7:{made.token}"]
 
 
 def test_a_checkpoint_that_is_none_is_refused_before_the_launcher_starts(tmp_path: Path) -> None:
@@ -101,13 +101,13 @@ def test_what_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
     below, made = blocked / "below", tmp_path / "made"
-    for wish, option in (
+    for protection, option in (
         (NONE._replace(spares=1, events=below), "--events"),
         (NONE._replace(spares=1, checkpoint=below), "--checkpoint"),
     ):
         with pytest.raises(UsageError, match=f"{option} .*below: cannot be written: Not a dir"):
-            wish.wish("job")
-    assert NONE._replace(spares=1, events=tmp_path / "new").wish("job").job == "job"
-    assert NONE._replace(spares=1, checkpoint=made).wish("job").job == "job"
+            protection.job_options("job")
+    assert NONE._replace(spares=1, events=tmp_path / "new").job_options("job").job == "job"
+    assert NONE._replace(spares=1, checkpoint=made).job_options("job").job == "job"
     assert made.is_dir()
     assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["file"]

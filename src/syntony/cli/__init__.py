@@ -56,9 +56,9 @@ GROUPS = {
     "version": "Print the version.",
 }
 """Command to its one-line help. Each is the attribute `command` of ``syntony.cli.NAME``, imported
-when used: `--help` stays fast, and a missing extra is noticed only by the command that needs it."""
+on use, so that `--help` is fast and a missing extra concerns only the command that needs it."""
 _MODULES = {"run": "run_job"}
-"""Where the module cannot be called like its command: `syntony.cli.run` is a function."""
+"""Modules whose name differs from the command: `syntony.cli.run` is a function."""
 
 
 class _Root(click.Group):
@@ -123,18 +123,18 @@ def run(args: Sequence[str]) -> int:
         result: Any = root.main(list(args), prog_name="syntony", standalone_mode=False)
     except SyntonyError as error:
         _trace(debug)
-        return _say(f"error: {error}", error.exit_code)
+        return _print_error(f"error: {error}", error.exit_code)
     except click.ClickException as error:
-        return _say(f"error: {error.format_message()} {_help_hint(error)}", 2)
+        return _print_error(f"error: {error.format_message()} {_help_hint(error)}", 2)
     except (click.Abort, KeyboardInterrupt):
-        return _say("interrupted", 130)
-    except BrokenPipeError:  # `| head`: the reader has seen enough
+        return _print_error("interrupted", 130)
+    except BrokenPipeError:  # `| head`: the reader has closed the pipe
         sys.stderr.close()
         return 141
     except Exception as error:  # noqa: BLE001 - the outermost boundary
         _trace(debug)
         hint = "" if debug else " (a bug; see it with: syntony --debug …)"
-        return _say(f"error: {type(error).__name__}: {error}{hint}", 1)
+        return _print_error(f"error: {type(error).__name__}: {error}{hint}", 1)
     return result if isinstance(result, int) else 0
 
 
@@ -148,7 +148,7 @@ def _trace(debug: bool) -> None:
         traceback.print_exc()
 
 
-def _say(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     from syntony.audit.text import printable
 
     click.echo(f"syntony: {printable(' '.join(text.split()))}", err=True)

@@ -1,4 +1,4 @@
-"""Rich's console, as wide as what is printed where there is no terminal."""
+"""Rich's console; outside a terminal it is as wide as its output."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ UNLIMITED = 100_000
 
 
 class OutputConsole(Console):
-    """As wide as the terminal; in a pipe or a file as wide as what is printed."""
+    """As wide as the terminal; in a pipe or a file as wide as the output."""
 
     @property  # type: ignore[misc] # nobody sets it
     def size(self) -> ConsoleDimensions:

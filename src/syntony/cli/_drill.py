@@ -1,4 +1,4 @@
-"""What the commands of `syntony lab drill` have in common."""
+"""Shared code of the commands of `syntony lab drill`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAB_HELP = "A running lab; else each run has one of its own, gone afterwards."
 
 
 def positive(option: str, text: str) -> int:
-    """An option's time in ns. Raises `UsageError`: it is none, 0, or over an hour."""
+    """Parse an option's duration to ns. Raises `UsageError`: not a duration, 0, or over an hour."""
     value_ns = parse_duration_ns(text)
     if not 0 < value_ns <= 3600 * S:
         raise UsageError(f"{option} {text}: give a time up to an hour")
@@ -32,7 +32,8 @@ def positive(option: str, text: str) -> int:
 def chosen_job(
     name: str | None, with_torch: str = "ddp", without: str = "builtin"
 ) -> tuple[str, str, str]:
-    """(framework, kind, interpreter); none asked for: PyTorch's if it is there."""
+    """(framework, kind, interpreter) of the job by its name; by default PyTorch's if it is
+    installed."""
     from syntony.lab.jobs.torch_build import torch_or_plain_sockets
 
     if name is None:
@@ -42,7 +43,7 @@ def chosen_job(
 
 
 def python_of(framework: str) -> str:
-    """The interpreter for a job's programs. Raises `MissingError`: none has PyTorch."""
+    """The interpreter to run a job with. Raises `MissingError`: none has PyTorch."""
     if framework == "builtin":
         return sys.executable
     from syntony.lab.jobs.torch_build import find_torch
@@ -51,7 +52,7 @@ def python_of(framework: str) -> str:
 
 
 def say(text: str) -> None:
-    """What a drill does now, on stderr."""
+    """Print a drill's progress on stderr."""
     messages.print(f"[dim]▸[/] {text}")
 
 
@@ -64,7 +65,7 @@ def conclude(
     save: Callable[[R, T, Path], R],
     show: Callable[[R], None],
 ) -> None:
-    """Saves what a drill found, if it has a place, and prints it: as JSON, or for a person."""
+    """Save a drill's report if `out` is given, and print it, as JSON or as a table."""
     if out is not None:
         report = save(report, ran, out)
     if as_json:

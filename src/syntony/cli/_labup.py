@@ -1,4 +1,4 @@
-"""Bringing a lab up, for every command that does."""
+"""Brings a lab up, for all commands that do."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def bring_up(
     as_json: bool,
     booted: Callable[[Lab, LabStatus], None] | None = None,
 ) -> None:
-    """Until it is ready if detached, else until it ends or Ctrl-C, telling what happens in it.
+    """Bring a lab up; return when it is ready if detached, else print its events until it ends or
+    Ctrl-C.
 
     Args:
-        booted: waits for what takes longer than the lab itself.
+        booted: waits for whatever takes longer than the lab itself.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)

@@ -1,4 +1,4 @@
-"""A lab's state for people."""
+"""Prints a lab's state for people."""
 
 from __future__ import annotations
 

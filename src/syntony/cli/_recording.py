@@ -1,4 +1,4 @@
-"""What a fleet has recorded of a job, for the commands that judge it or keep it."""
+"""Fetches a fleet's recording of a job, for the commands that judge or store it."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import Bundle
 
 PATIENCE_NS = 60 * S
-"""The store reads for so long at most."""
+"""Time limit for the store's reads."""
 KEPT_NS = 90 * 86_400 * S
-"""What a fleet has of jobs goes no further back."""
+"""The longest time that a fleet's recordings go back."""
 
 
 class JobRecording(NamedTuple):
-    """Tables of a bundle, not checked yet, and its manifest."""
+    """The tables of a bundle, not yet validated, and its manifest."""
 
     manifest: dict[str, Any]
     tables: dict[str, pa.Table]
 
     def bundle(self) -> Bundle:
-        """Checked. Raises `InputError`: no table can be used."""
+        """The validated bundle. Raises `InputError`: no table can be used."""
         from syntony.io.bundle_files import bundle_from_tables
 
         return bundle_from_tables(self.tables, self.manifest)
@@ -54,11 +54,11 @@ def window_option(default: str = "2m") -> Callable[[Callable[..., Any]], Callabl
 def fetch(
     target: FleetTarget, job: str, window_ns: int, *, end_ns: int = 0, quiet: bool = False
 ) -> JobRecording:
-    """A job's recording up to `end_ns` of fleet time, 0: now; what the fleet left out of it is said
-    on stderr, if not `quiet`.
+    """Fetch a job's recording up to `end_ns` of fleet time (0: now). What the fleet left out is
+    printed on stderr, unless `quiet`.
 
     Raises:
-        RemoteError: no answer, or one that says why not.
+        RemoteError: no answer, or a refusal.
     """
     import msgspec
 
@@ -73,7 +73,8 @@ def fetch(
 
 
 def last_of(target: FleetTarget, job: str, window_ns: int) -> JobRecording:
-    """The end of a job that may have ended days ago. Raises `UsageError`: it is not known."""
+    """Fetch the last part of a job that may have ended days ago. Raises `UsageError`: unknown
+    job."""
     from syntony.wire.jobs import JobsQuery
 
     answer = ask(target, JobsQuery(window_ns=KEPT_NS), timeout_ns=PATIENCE_NS)

@@ -1,4 +1,4 @@
-"""`syntony agent`: a host's two daemons, and what this host allows them to do."""
+"""`syntony agent`: a host's two daemons, and a check of what this host supports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
-from syntony.cli.known import unknown_host
+from syntony.cli.name_checks import unknown_host
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import format_ns
@@ -84,7 +84,8 @@ def _run(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    serve_promptly()  # every thread: the one that waits for Python's lock waits for its holder
+    # For every thread: a real-time thread that needs Python's lock waits for its holder.
+    serve_promptly()
     with bugs_logged():
         run(config, stop)
 

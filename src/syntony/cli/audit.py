@@ -1,4 +1,4 @@
-"""`syntony audit`: is the fleet right before the week-long job starts?"""
+"""`syntony audit`: checks the fleet before a long job starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Audits through agents: the order is given to the controller, reports are fetched as they come."""
+"""Audits through agents: the request goes to the controller, and reports are fetched as they
+arrive."""
 
 from __future__ import annotations
 
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
 _POLL_NS = 200 * MS
 _GRACE_NS = 15 * S
-"""Beyond the deadline: for orders to travel and processes to start."""
+"""Time beyond the deadline, for requests to arrive and processes to start."""
 
 
 def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
-    """A report of every agent's host, as they come; of one that does not answer, that it did not.
+    """Yield a report of every agent's host as it arrives; hosts that do not answer are reported as
+    such.
 
     Raises:
         RemoteError: the controller does not answer, or refuses.
@@ -61,10 +63,10 @@ def _hosts(target: FleetTarget) -> tuple[str, ...]:
 
         expected = set(open_lab(target.lab).status().hosts)
 
-    def all_there(fleet: Fleet) -> bool:
+    def all_attached(fleet: Fleet) -> bool:
         return expected <= {agent.host for agent in fleet.agents if agent.connected}
 
-    fleet = ask(target, FleetQuery(), until=all_there)
+    fleet = ask(target, FleetQuery(), until=all_attached)
     return tuple(sorted(expected | {agent.host for agent in fleet.agents}))
 
 

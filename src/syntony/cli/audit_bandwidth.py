@@ -1,4 +1,4 @@
-"""`syntony audit bandwidth`: what pairs of hosts reach, and the host that is to blame."""
+"""`syntony audit bandwidth`: tests the bandwidth of pairs of hosts and names the slow host."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 MAX_AT_ONCE = 512
 _TCP, _QUEUE_PAIRS = "fe.bw", "be.conn.qp"
 _TCP_SHARE, _RDMA_SHARE = 0.90, 0.96
-"""Of the line rate: what TCP leaves for headers and a busy processor; OCI's floors for RDMA."""
+"""Required share of the line rate: TCP loses some to headers and a busy processor; OCI's floors for
+RDMA."""
 
 
 class _Plan(NamedTuple):
-    """What is measured for a pair, and how good it must be."""
+    """What to measure for a pair, and the required result."""
 
     things: tuple[str, ...]
     share: float

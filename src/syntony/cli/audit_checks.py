@@ -1,4 +1,4 @@
-"""`syntony audit checks`: the table of checks, from their own code."""
+"""`syntony audit checks`: prints the table of checks."""
 
 from __future__ import annotations
 

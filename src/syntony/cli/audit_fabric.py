@@ -1,4 +1,4 @@
-"""`syntony audit fabric`: is everything cabled as it should be, with or without a plan?"""
+"""`syntony audit fabric`: checks the cabling, with or without a plan."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def fabric(
 
 
 def read_cabling(file: Path | None, subnet: bool = False) -> Cabling:
-    """A fabric from a file of any form, or from `ibnetdiscover` for certain.
+    """Read a fabric from a file of any supported form, or of `ibnetdiscover`.
 
     Raises:
-        InputError: it cannot be read, is of no such form, holds no NIC, or is cut off.
+        InputError: it cannot be read, has another form, has no NIC, or is truncated.
     """
     from syntony.audit.cabling import Cabling
     from syntony.fabric.files import guess_form, parse_topology
@@ -102,7 +102,7 @@ def read_text(file: Path | None) -> str:
 
 
 def _of_subnet(reported: Subnet, name: str) -> Cabling:
-    """Raises `InputError`: more is missing than the skipped lines can have said."""
+    """Raises `InputError`: more is missing than the skipped lines can explain."""
     from syntony.audit.cabling import Cabling
     from syntony.fabric.lldp import LldpProblem
 
@@ -130,10 +130,10 @@ def read_lldp(files: Sequence[Path]) -> Cabling:
 
 
 def lldp_cabling(reported: Mapping[str, str]) -> Cabling:
-    """Many hosts' neighbours as one fabric; what makes no sense is reported and costs only itself.
+    """Combine many hosts' neighbours into one fabric; invalid entries are reported and skipped.
 
     Args:
-        reported: host to what `lldpctl -f json` prints there.
+        reported: host to the output of `lldpctl -f json` there.
 
     Raises:
         InputError: no host has a neighbour.

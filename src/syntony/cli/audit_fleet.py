@@ -1,6 +1,5 @@
-"""What an audit asks of the fleet as a whole: who reaches whom, how all is cabled and routed, NCCL.
-
-Options that `audit run` and `audit network` share, and the verdicts they lead to.
+"""Checks of the fleet as a whole: connectivity, cabling, routing, NCCL. Holds the options that
+`audit run` and `audit network` share, and computes their verdicts.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _FILE = click.Path(path_type=Path)
 
 
 class NetworkOptions(NamedTuple):
-    """What the options say of the network side."""
+    """Options of the network checks."""
 
     nics: str
     ports: int
@@ -47,14 +46,14 @@ class NetworkOptions(NamedTuple):
     deadline_ns: int
 
     def requested(self) -> SurveyOptions:
-        """How far the survey goes."""
+        """The survey options that follow."""
         from syntony.io.audit.survey import SurveyOptions
 
         return SurveyOptions(self.ports, self.rounds, self.load, self.deadline_ns)
 
 
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of a network survey to a command, which gets them as `network`."""
+    """Add the options of a network survey to a command, which gets them as `network`."""
 
     @click.option("--nics", default="", help="Back-end NICs: patterns with * and ?, separated by "
                   "commas. [default: with an RDMA device; in a lab rail*]")  # fmt: skip
@@ -87,13 +86,13 @@ def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class FleetAccess(NamedTuple):
-    """How hosts are reached, and who knows their clocks."""
+    """How to reach hosts, and where to get one-way delays."""
 
     hosts: tuple[str, ...]
     argv: Argv
-    """Runs the survey's program."""
+    """Command line that runs the survey's program on a host."""
     command: Callable[[str, Sequence[str]], Sequence[str]]
-    """Runs a command on a host or a switch."""
+    """Command line that runs a command on a host or a switch."""
     switches: tuple[str, ...]
     topology: Topology | None
     delays: FleetTarget | None
@@ -102,7 +101,7 @@ class FleetAccess(NamedTuple):
 
 
 def of_lab(name: str | None, options: NetworkOptions) -> FleetAccess:
-    """The hosts and switches of a lab, its own plan for a topology."""
+    """The hosts and switches of a lab, with its plan as the topology."""
     from syntony.cli.fleet import FleetTarget
     from syntony.io.audit.survey import boot_argv
     from syntony.lab.client import open_lab
@@ -125,10 +124,10 @@ def of_lab(name: str | None, options: NetworkOptions) -> FleetAccess:
 def over_ssh(
     hosts: Sequence[str], words: Sequence[str], options: NetworkOptions, delays: FleetTarget | None
 ) -> FleetAccess:
-    """Hosts, and switches that run Linux, over the system's ssh.
+    """Hosts, and switches with Linux, over the system's ssh.
 
     Args:
-        hosts: as ssh knows them; ``user@`` is no part of the name.
+        hosts: names for ssh; ``user@`` is not part of the name.
         words: ssh and its options.
         options: names of NICs and switches, a topology.
         delays: a controller.
@@ -168,7 +167,7 @@ def _lab_topology(lab: Lab) -> Topology:
 def network_verdicts(
     reached: FleetAccess, options: NetworkOptions, spec: Spec, step: Step
 ) -> tuple[list[Result], Survey]:
-    """Connectivity, latency and routing; and what was seen, for anyone who wants more of it."""
+    """Verdicts on connectivity, latency and routing, and the raw results for other checks."""
     from syntony.audit.checks.network import CrossRails
     from syntony.audit.reach_judge import judge
     from syntony.audit.routing import judge_routes
@@ -205,7 +204,7 @@ def _tables(
 
 
 def _delays(target: FleetTarget) -> Mapping[tuple[str, str], DirectionDelay]:
-    """Of every direction that the fleet probes, by the fleet's clocks."""
+    """One-way delays of every direction that the fleet probes."""
     from syntony.audit.reach_latency import DirectionDelay
     from syntony.cli.fleet import ask
     from syntony.wire.probes import MatrixQuery
@@ -226,7 +225,7 @@ def _delays(target: FleetTarget) -> Mapping[tuple[str, str], DirectionDelay]:
 
 
 class CablingOptions(NamedTuple):
-    """Files that say how all is cabled."""
+    """Files that describe the cabling."""
 
     subnet: Path | None
     lldp: tuple[Path, ...]
@@ -235,7 +234,7 @@ class CablingOptions(NamedTuple):
 
 
 def cabling_verdicts(options: CablingOptions, reported: Mapping[str, str]) -> list[Result]:
-    """From files, else from what the hosts' `lldpctl` reported; skipped where there is neither.
+    """Verdicts on cabling from files, else from the hosts' `lldpctl`; skipped if there is neither.
 
     Args:
         options: files.
@@ -263,7 +262,7 @@ def cabling_verdicts(options: CablingOptions, reported: Mapping[str, str]) -> li
 
 
 def skipped(sections: Sequence[object], why: str, *, but: Sequence[str] = ()) -> list[Result]:
-    """A verdict for each check of the fleet as a whole in these sections: not run, and why."""
+    """A "skipped" verdict, with the reason, for each fleet-wide check in these sections."""
     from syntony.audit.registry import fleet_checks
     from syntony.audit.result import FLEET, Status
 

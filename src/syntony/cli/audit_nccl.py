@@ -1,4 +1,4 @@
-"""`syntony audit nccl`: collectives over all hosts, in eight cases, and what they come down to."""
+"""`syntony audit nccl`: runs collectives over all hosts in eight cases, and judges them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from syntony.io.audit.collective import RankStarter
 
 _LAB_SIZES, _SIZES = (1 << 20, 1 << 22), (1 << 26, 1 << 28)
-"""PyTorch's smallest and largest message: what a lab's 200 Mb/s and real links take seconds for."""
+"""PyTorch's smallest and largest message: they take seconds at a lab's 200 Mb/s and on real
+links."""
 _GPUS = 8
 """GPUs of a host under nccl-tests, by default."""
 _TORCH = "PyTorch has one connection per pair of ranks: queue pairs cannot be chosen"
@@ -253,7 +254,8 @@ def _nccl_starter(requested: _Requested) -> Callable[[Case, Sequence[str]], Nccl
 
 
 def _extras(requested: _Requested, hosts: Sequence[str]) -> Iterator[Result]:
-    """What is asked for beyond the eight cases, with the most queue pairs, in the given order."""
+    """The requested runs beyond the eight cases, with the most queue pairs, in the given order of
+    hosts."""
     from syntony.audit.nccl import extras
     from syntony.io.audit.collective import run_nccl
 
@@ -328,7 +330,7 @@ def _hunt(
     runs: Sequence[NcclRun], hosts: Sequence[str], start: Callable[[Case, Sequence[str]], NcclRun],
     floor: float | None,
 ) -> list[Result]:  # fmt: skip
-    """Halves of the fleet until one host is left, if the worst run was low."""
+    """If the worst run was low, test halves of the fleet until one host is left."""
     from syntony.audit.hunt import GroupHunt
     from syntony.audit.nccl.diagnosis import LOW_SHARE, floor_of
     from syntony.audit.nccl.hunted import least_hosts, verdicts

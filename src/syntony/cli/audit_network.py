@@ -1,4 +1,4 @@
-"""`syntony audit network`: who reaches whom, on every path, at full size, how fast."""
+"""`syntony audit network`: tests connectivity on every path, path MTU and latency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from syntony.cli.audit_fleet import (
 )
 from syntony.cli.audit_nccl import host_names
 from syntony.cli.audit_run import form_options, print_results
-from syntony.cli.audit_sources import Stepper, ssh_options
+from syntony.cli.audit_sources import StepDisplay, ssh_options
 from syntony.cli.fleet import certificate_options, fleet_target
 from syntony.errors import UsageError
 
@@ -56,7 +56,7 @@ def network(
         raise UsageError("a lab has a controller of its own: leave --controller out")
     delays = fleet_target(None, controller, (ca, cert, key)) if controller else None
     reached = of_lab(lab, network) if lab else over_ssh(host_names(hosts), ssh, network, delays)
-    with Stepper("network") as step:
+    with StepDisplay("network") as step:
         results, _ = network_verdicts(reached, network, EMPTY, step)
     print_results(results, form, everything=everything)
     context.exit(exit_code(result.status for result in results))

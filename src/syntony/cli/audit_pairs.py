@@ -1,4 +1,4 @@
-"""`syntony audit pairs`: any two-host test over the whole fleet, and the host that is to blame."""
+"""`syntony audit pairs`: runs a two-host test over the whole fleet and names the failing host."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def pairs(
 def _test(
     words: Sequence[str], pair: Pair, deadline_s: float, at_least: float | None
 ) -> tuple[bool | None, str]:
-    """Whether it passed (None: it could not be started), and why not."""
+    """Run the test; return whether it passed (None: it could not be started), and why not."""
     from syntony.io.audit.collective import RankCommand, finish
 
     argv = tuple(word.replace("{a}", pair[0]).replace("{b}", pair[1]) for word in words)

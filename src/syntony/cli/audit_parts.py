@@ -31,7 +31,7 @@ from syntony.cli.audit_fleet import (
     over_ssh,
     skipped,
 )
-from syntony.cli.audit_sources import Sources, Stepper, chosen_checks, collect, now_ns
+from syntony.cli.audit_sources import Sources, StepDisplay, chosen_checks, collect, now_ns
 from syntony.errors import RemoteError, SyntonyError, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ Step = Callable[[str], None]
 
 
 class PartOptions(NamedTuple):
-    """What the options say beyond the hosts."""
+    """Options of the checks beyond single hosts."""
 
     network: NetworkOptions
     cabling: CablingOptions
@@ -63,7 +63,7 @@ class PartOptions(NamedTuple):
 
 
 def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command what concerns the fleet as a whole. It gets `parts`."""
+    """Add the options of fleet-wide checks to a command, which gets them as `parts`."""
 
     @click.option("--only", multiple=True, metavar="SECTION", help="Only configuration, node, "
                   "frontend, backend, nccl (1 to 5), or a part: latency, 4.5.")  # fmt: skip
@@ -92,49 +92,49 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
         if subnet is not None and lldp:
             raise UsageError("give --ibnetdiscover or --lldp, not both")
         for path in filter(None, (subnet, expected, network.topology, network.routes, *lldp)):
-            if not path.exists():  # said before a fleet is asked for minutes
+            if not path.exists():  # checked before an audit that takes minutes
                 raise UsageError(f"{path}: no such file")
         cabling = CablingOptions(subnet, lldp, network.topology, expected)
         parts = PartOptions(
-            network, cabling, only, skip, _words(nccl, nccl_words), nccl_deadline,
-            _words(bandwidth, bandwidth_words),
+            network, cabling, only, skip, _option_words(nccl, nccl_words), nccl_deadline,
+            _option_words(bandwidth, bandwidth_words),
         )  # fmt: skip
         return command(*args, parts=parts, **kwargs)
 
     return wrapper
 
 
-def _words(requested: bool, words: str | None) -> str | None:
-    """None where neither says that it is wanted."""
+def _option_words(requested: bool, words: str | None) -> str | None:
+    """The words; empty if only the flag is set, None if neither is."""
     return "" if requested and words is None else words
 
 
-class Wanted(NamedTuple):
-    """What of the tree is to be run."""
+class ChosenChecks(NamedTuple):
+    """The checks to run."""
 
     sources: Sources
-    """With exactly the hosts' checks that are wanted."""
+    """With exactly the chosen host checks."""
     hosts: bool
-    """Any of them is."""
+    """Whether any host check was chosen."""
     fleet: frozenset[str]
-    """Checks of the fleet as a whole."""
+    """The chosen checks of the fleet as a whole."""
 
 
-def wanted(sources: Sources, options: PartOptions) -> Wanted:
-    """What --check, --only and --skip leave. Raises `UsageError`."""
+def choose_checks(sources: Sources, options: PartOptions) -> ChosenChecks:
+    """Apply --check, --only and --skip. Raises `UsageError`."""
     named = {check.id for check in named_checks(sources.checks)}
     fleet = {check.id: check.section for check in fleet_checks() if check.id in named}
     if not options.only and not options.skip:
         hosts = bool(host_checks(sources.checks, active=sources.active))
-        return Wanted(sources, hosts, frozenset(fleet))
+        return ChosenChecks(sources, hosts, frozenset(fleet))
     sections = chosen_sections(options.only, options.skip)
     chosen = tuple(check.id for check in chosen_checks(sources) if check.section in sections)
     left = frozenset(check for check, section in fleet.items() if section in sections)
-    return Wanted(sources._replace(checks=chosen), bool(chosen), left)
+    return ChosenChecks(sources._replace(checks=chosen), bool(chosen), left)
 
 
-class _Part(NamedTuple):
-    """One thing to do for the fleet as a whole, on a thread of its own."""
+class _FleetTask(NamedTuple):
+    """One fleet-wide task, run on a thread of its own."""
 
     name: str
     requested: str
@@ -142,19 +142,19 @@ class _Part(NamedTuple):
 
 
 def fleet_reports(
-    todo: Wanted, options: PartOptions, done: frozenset[str], kept: Mapping[str, str]
+    todo: ChosenChecks, options: PartOptions, done: frozenset[str], kept: Mapping[str, str]
 ) -> Iterator[HostReport]:
     """Yield reports of hosts and of the fleet as a whole, each as soon as it is complete.
 
     Args:
-        todo: what is wanted.
-        options: of the fleet's part.
-        done: hosts that a resumed run has already.
-        kept: its finished parts, and what was asked then.
+        todo: the chosen checks.
+        options: of the fleet-wide checks.
+        done: hosts that a resumed run has already. kept: its finished tasks, and what they had been
+        requested to do.
     """
     from syntony.cli.output import messages
 
-    parts = [each for each in _parts(todo, options) if kept.get(each.name) != each.requested]
+    parts = [each for each in _fleet_tasks(todo, options) if kept.get(each.name) != each.requested]
     bar: Progress | None = None
     if messages.is_terminal:
         from rich.progress import Progress as Shown
@@ -172,13 +172,13 @@ def fleet_reports(
             bar.stop()
 
 
-def _start(parts: Sequence[_Part], bar: Progress | None) -> queue.SimpleQueue[HostReport]:
+def _start(parts: Sequence[_FleetTask], bar: Progress | None) -> queue.SimpleQueue[HostReport]:
     """Run one part at a time (NCCL would disturb delays), while hosts run their own checks."""
     ended: queue.SimpleQueue[HostReport] = queue.SimpleQueue()
 
     def work() -> None:
         for part in parts:
-            with Stepper(part.name, bar) as step:
+            with StepDisplay(part.name, bar) as step:
                 results = _guarded(part, step)
             ended.put(
                 HostReport(host=FLEET, taken_ns=now_ns(), results=tuple(results),
@@ -189,8 +189,8 @@ def _start(parts: Sequence[_Part], bar: Progress | None) -> queue.SimpleQueue[Ho
     return ended
 
 
-def _guarded(part: _Part, step: Step) -> list[Result]:
-    """What goes wrong in a part is its verdict; the rest of the audit goes on."""
+def _guarded(part: _FleetTask, step: Step) -> list[Result]:
+    """Run a task; an error becomes its verdict, and the audit continues."""
     sections = [Section.NCCL] if part.name == "nccl" else [*NETWORK]
     try:
         return part.run(step)
@@ -204,7 +204,7 @@ def _guarded(part: _Part, step: Step) -> list[Result]:
     return [msgspec.structs.replace(each, status=Status.UNKNOWN) for each in found]
 
 
-def _parts(todo: Wanted, options: PartOptions) -> Iterator[_Part]:
+def _fleet_tasks(todo: ChosenChecks, options: PartOptions) -> Iterator[_FleetTask]:
     sections = {c.id: c.section for c in fleet_checks()}
     requested_for = {sections[check] for check in todo.fleet}
 
@@ -216,22 +216,28 @@ def _parts(todo: Wanted, options: PartOptions) -> Iterator[_Part]:
 
     digest = _digest(todo.sources, options)
     if requested_for & NETWORK:
-        yield _Part("network", digest, lambda step: only(_network(todo, options, step), NETWORK))
+        yield _FleetTask(
+            "network", digest, lambda step: only(_network(todo, options, step), NETWORK)
+        )
     mine = _BANDWIDTH & todo.fleet
     if mine:
-        yield _Part("bandwidth", digest, lambda step: _bandwidth(todo.sources, options, step, mine))
+        yield _FleetTask(
+            "bandwidth", digest, lambda step: _bandwidth(todo.sources, options, step, mine)
+        )
     if Section.NCCL in requested_for:
-        yield _Part("nccl", digest, lambda step: only(_nccl(todo.sources, options, step), _NCCL))
+        yield _FleetTask(
+            "nccl", digest, lambda step: only(_nccl(todo.sources, options, step), _NCCL)
+        )
 
 
 def _digest(sources: Sources, options: PartOptions) -> str:
-    """Whom and how: a resumed run asks a part again if it would be asked otherwise."""
+    """A digest of the hosts and options: a resumed run repeats a task whose digest has changed."""
     text = repr((sorted(sources.hosts), sources.lab, sources.controller, options))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _network(todo: Wanted, options: PartOptions, step: Step) -> list[Result]:
-    """Connectivity, latency and routes where hosts can be reached; cabling from what is known."""
+def _network(todo: ChosenChecks, options: PartOptions, step: Step) -> list[Result]:
+    """Verdicts on connectivity, latency and routes if hosts can be reached, and on cabling."""
     sources = todo.sources
     found: list[Result]
     reported: Mapping[str, str] = {}
@@ -256,7 +262,7 @@ def _is_cabling(check: str) -> bool:
 
 
 def _unreached(sources: Sources) -> str:
-    """Why no survey can be made; empty where one can."""
+    """Why no survey is possible; empty if one is."""
     if sources.hosts or sources.lab is not None:
         return ""
     if sources.controller is not None:
@@ -277,7 +283,7 @@ def _reached(sources: Sources, options: NetworkOptions) -> FleetAccess:
 
 
 def _nccl(sources: Sources, options: PartOptions, step: Step) -> list[Result]:
-    """`syntony audit nccl` in a process of its own: nothing of it stays in this one."""
+    """Run `syntony audit nccl` in a separate process, so that it leaves nothing in this one."""
     if options.nccl is None:
         return skipped([Section.NCCL], "it takes all GPUs for minutes: ask with --nccl")
     where = _where(sources)
@@ -292,7 +298,7 @@ def _nccl(sources: Sources, options: PartOptions, step: Step) -> list[Result]:
 def _bandwidth(
     sources: Sources, options: PartOptions, step: Step, mine: frozenset[str]
 ) -> list[Result]:  # fmt: skip
-    """`syntony audit bandwidth` likewise; where it is not asked for, that it is not."""
+    """Run `syntony audit bandwidth` likewise; a "skipped" verdict if it was not requested."""
     where = _where(sources)
     why = _unreached(sources) or "it takes the whole network: ask with --bandwidth"
     reported: list[Result] = []
@@ -329,7 +335,7 @@ def _command(name: str, words: Sequence[str], limit_s: float) -> list[Result]:
 
 
 def _where(sources: Sources) -> list[str]:
-    """How `syntony audit NAME` is reported the same hosts; empty where they cannot be reached."""
+    """Options that give `syntony audit NAME` the same hosts; empty if they cannot be reached."""
     from syntony.lab.client import open_lab
 
     if sources.lab is not None:

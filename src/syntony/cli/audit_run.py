@@ -1,4 +1,4 @@
-"""`syntony audit run` and `learn`: ask the hosts, judge what they say."""
+"""`syntony audit run` and `learn`: collect reports from the hosts and judge them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ from syntony.audit.report.documents import junit, markdown, page
 from syntony.audit.report.summary import ExitStyle, exit_code
 from syntony.audit.result import HostReport, Result, Status
 from syntony.audit.runfile import Head
-from syntony.cli.audit_parts import PartOptions, Wanted, fleet_reports, part_options, wanted
+from syntony.cli.audit_parts import (
+    ChosenChecks,
+    PartOptions,
+    choose_checks,
+    fleet_reports,
+    part_options,
+)
 from syntony.cli.audit_sources import Sources, collect, now_ns, source_options
 from syntony.cli.audit_view import one_line, show
 from syntony.cli.output import console, messages
@@ -97,12 +103,12 @@ def run(
         for each in collect(sources):
             click.echo(msgspec.json.encode(each))
         return
-    todo = wanted(sources, parts)
+    todo = choose_checks(sources, parts)
     head = Head(taken_ns=now_ns(), checks=sources.checks, spec=sources.spec_data,
                 golden=golden or "")  # fmt: skip
     seen: set[Status] = set()
     collected = _collected(todo, parts, head, save, resume=resume)
-    results = noted(verdicts(collected, sources.spec), seen)
+    results = collect_statuses(verdicts(collected, sources.spec), seen)
     style = ExitStyle(exit_style)
     if form is None and style is not ExitStyle.NAGIOS:
         click.echo(one_line(results, width=_NPD_WIDTH if style is ExitStyle.NPD else 200))
@@ -112,7 +118,7 @@ def run(
 
 
 class Collected(NamedTuple):
-    """Reports that can be gone through several times, and who is right."""
+    """Reports that can be read several times, and the golden host."""
 
     reports: Iterable[HostReport]
     hosts: tuple[str, ...]
@@ -120,9 +126,9 @@ class Collected(NamedTuple):
 
 
 def _collected(
-    todo: Wanted, parts: PartOptions, head: Head, save: Path | None, *, resume: bool
+    todo: ChosenChecks, parts: PartOptions, head: Head, save: Path | None, *, resume: bool
 ) -> Collected:
-    """Everything that was said, on disk as it came: a fleet may be larger than memory."""
+    """Write all reports to disk as they arrive: a fleet's may exceed memory."""
     kept = save or state_dir() / f"run-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}.jsonl"
     try:
         with RunWriter(kept, head, resume=resume) as writer:
@@ -142,12 +148,12 @@ def _collected(
 
 
 def verdicts(collected: Collected, spec: Spec) -> Iterator[Result]:
-    """Of all of them, the golden host taken into account."""
+    """Verdicts on all reports, compared with the golden host if there is one."""
     return reported.verdicts(collected.reports, spec, _golden(collected))
 
 
-def noted(results: Iterable[Result], seen: set[Status]) -> Iterator[Result]:
-    """The same, their statuses noted on the way."""
+def collect_statuses(results: Iterable[Result], seen: set[Status]) -> Iterator[Result]:
+    """Yield the results unchanged, and add their statuses to `seen`."""
     for result in results:
         seen.add(result.status)
         yield result
@@ -173,7 +179,7 @@ def _golden(collected: Collected) -> Golden | None:
 
 
 def print_results(results: Iterable[Result], form: str | None, *, everything: bool) -> None:
-    """As a document, or on the terminal; JSON and the terminal go through them once."""
+    """Print results as a document or on the terminal; JSON and the terminal read them once."""
     if form == "json":
         _print_json(results)
     elif form == "junit":

@@ -1,4 +1,4 @@
-"""`syntony audit show` and `diff`: earlier runs, judged again as they were."""
+"""`syntony audit show` and `diff`: judge earlier runs again from their stored reports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from syntony.audit.result import Result, Status
 from syntony.audit.spec import parse_spec
 from syntony.cli.audit_run import (
     Collected,
+    collect_statuses,
     form_options,
-    noted,
     print_results,
     verdicts,
 )
@@ -25,7 +25,7 @@ from syntony.io.audit.runs import KeptRun, kept_runs, state_dir
 from syntony.view import lazy_rich
 
 _WHOLE = frozenset({"change", "subject", "check"})
-"""Columns that are not broken: names are looked for."""
+"""Columns that are not wrapped, so that names can be searched."""
 _RUN = click.Path(path_type=Path)
 
 
@@ -46,13 +46,13 @@ def show_run(
     Example:
       syntony audit run --lab; syntony audit show --host h3 --all
     """
-    kept = KeptRun(run or _kept(1)[0])
+    kept = KeptRun(run or _newest_runs(1)[0])
     missing = set(hosts) - set(kept.hosts)
     if missing:
         raise UsageError(f"the run has no host {', '.join(sorted(missing))}")
     seen: set[Status] = set()
     results = (each for each in _verdicts(kept) if not hosts or host_of(each) in hosts)
-    print_results(noted(results, seen), form, everything=everything)
+    print_results(collect_statuses(results, seen), form, everything=everything)
     context.exit(exit_code(seen))
 
 
@@ -72,9 +72,9 @@ def diff(context: click.Context, *, before: Path | None, after: Path | None, as_
       syntony audit diff
     """
     if before is None:
-        before, after = _kept(2)
+        before, after = _newest_runs(2)
     elif after is None:
-        (after,) = _kept(1)
+        (after,) = _newest_runs(1)
     changes = compare(*(_verdicts(KeptRun(path)) for path in (before, after)))
     if as_json:
         print_json([msgspec.to_builtins(change) for change in changes])
@@ -84,12 +84,12 @@ def diff(context: click.Context, *, before: Path | None, after: Path | None, as_
 
 
 def _verdicts(run: KeptRun) -> Iterator[Result]:
-    """A run's verdicts under the spec and the golden host it had."""
+    """A run's verdicts with its own spec and golden host."""
     spec = parse_spec(run.head.spec, "the run's spec")
     return verdicts(Collected(run, run.hosts, run.head.golden), spec)
 
 
-def _kept(count: int) -> list[Path]:
+def _newest_runs(count: int) -> list[Path]:
     runs = kept_runs(state_dir())
     if len(runs) < count:
         raise UsageError(

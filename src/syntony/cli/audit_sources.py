@@ -1,4 +1,4 @@
-"""Whom an audit asks: options that `run` and `learn` share, and the reports they lead to."""
+"""The sources of an audit: options that `run` and `learn` share, and how to collect the reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PATH = click.Path(path_type=Path)
 
 
 class Sources(NamedTuple):
-    """What the options say."""
+    """Options on hosts and how to reach them."""
 
     roots: tuple[Path, ...]
     replays: tuple[Path, ...]
@@ -52,14 +52,14 @@ class Sources(NamedTuple):
     checks: tuple[str, ...]
     active: bool
     passive: bool
-    """Not even by name."""
+    """Left out, even if named."""
     deadline_ns: int
     name: str | None
-    """Of this host, if it is not what it calls itself."""
+    """Name of this host, if it differs from its host name."""
 
     @property
     def agents(self) -> bool:
-        """Agents are asked."""
+        """Whether reports come from agents."""
         return self.lab is not None or self.controller is not None
 
 
@@ -81,12 +81,11 @@ def ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-class Stepper:
-    """A line on a terminal that says what is being done; nothing elsewhere.
+class StepDisplay:
+    """Shows the current step as a line on a terminal; nothing elsewhere.
 
     Args:
-        title: what it stands before each step.
-        bar: one that is shown already, to stand in.
+        title: shown before each step. bar: a bar that is already shown, to be used.
     """
 
     def __init__(self, title: str, bar: Progress | None = None) -> None:
@@ -118,7 +117,7 @@ class Stepper:
 
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command whom to ask, what to check and the spec. It gets `sources`."""
+    """Add options on hosts, checks and the spec to a command, which gets them as `sources`."""
 
     @click.option(
         "--root",
@@ -208,12 +207,12 @@ def _sources(given: dict[str, Any]) -> Sources:
         raise UsageError("give --lab or --controller, not both")
     if sources.deadline_ns < S:
         raise UsageError("the deadline must be 1 s or more")
-    chosen_checks(sources)  # what is misspelt is said before anything is asked
+    chosen_checks(sources)  # misspelt names are reported before hosts are contacted
     return sources
 
 
 def chosen_checks(sources: Sources) -> list[HostCheck]:
-    """The checks that are asked for, with the spec's limits. Raises `UsageError`, `ConfigError`."""
+    """The requested checks, with the spec's limits. Raises `UsageError`, `ConfigError`."""
     chosen = host_checks(sources.checks, active=sources.active)
     if sources.passive:
         chosen = tuple(check for check in chosen if not check.active)
@@ -224,11 +223,11 @@ def chosen_checks(sources: Sources) -> list[HostCheck]:
 def collect(
     sources: Sources, done: frozenset[str] = frozenset(), bar: Progress | None = None
 ) -> Iterator[HostReport]:  # fmt: skip
-    """A report of every host that the options name, as they come, with a progress bar.
+    """Yield a report of every host that the options name, as it arrives, with a progress bar.
 
     Args:
         done: hosts that a resumed run has already.
-        bar: one that is shown already, to stand in.
+        bar: a bar that is already shown, to be used.
     """
     from rich.progress import Progress
 
@@ -270,7 +269,7 @@ def _reports(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
 
         yield from ask_agents(sources, done)
     if sources.local or not (sources.replays or sources.roots or sources.hosts or sources.agents):
-        yield _here(checks, sources)
+        yield _audit_this_host(checks, sources)
 
 
 def _replayed(path: Path, done: frozenset[str]) -> Iterator[HostReport]:
@@ -301,14 +300,14 @@ def _tree(
             yield examine_tree(host, checks, now_ns())
 
 
-def _here(checks: Sequence[HostCheck], sources: Sources) -> HostReport:
+def _audit_this_host(checks: Sequence[HostCheck], sources: Sources) -> HostReport:
     from syntony.io.audit.examine import DEADLINE_NS, examine_host
     from syntony.io.audit.host import COMMAND_TIMEOUT_NS, this_host
 
-    # Checks that load the host take their time; the others answer at once or never.
+    # Only checks that load the host take long.
     slow = any(check.active for check in checks)
     limit_ns = sources.deadline_ns if slow else min(sources.deadline_ns, DEADLINE_NS)
-    # A command that hangs is ended early enough for its check to say so.
+    # A command that hangs is ended early enough for its check to report it.
     timeout_ns = limit_ns - S // 2 if slow else min(COMMAND_TIMEOUT_NS, limit_ns * 3 // 4)
     host = this_host(timeout_ns, sources.name or "", sources.spec.backend)
     return examine_host(host, checks, now_ns(), deadline_ns=limit_ns)

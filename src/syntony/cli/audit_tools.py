@@ -1,4 +1,4 @@
-"""`syntony audit record`, `reach`, `triad`, `gemm`, `clocks`: what an audit measures, by hand."""
+"""`syntony audit record`, `reach`, `triad`, `gemm`, `clocks`: single measurements of an audit."""
 
 from __future__ import annotations
 

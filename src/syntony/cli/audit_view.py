@@ -1,4 +1,4 @@
-"""Verdicts on a terminal: the tree with counts, what is wrong, the table of ports."""
+"""Shows verdicts on a terminal: the tree with counts, failures, the table of ports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FEW = 8
 
 
 class _Reported:
-    """What is shown of verdicts, gathered in one pass: those that are well are only counted."""
+    """The verdicts to show, gathered in one pass; passed ones are only counted."""
 
     def __init__(self, results: Iterable[Result], *, everything: bool) -> None:
         sections = {check.id: check.section for check in every_check()}
@@ -55,17 +55,16 @@ class _Reported:
                 self.idle.setdefault(section, result.evidence)
             if result.status is Status.FAIL:
                 self.failures.append(result)
-            if everything or _worth_telling(result):
+            if everything or _is_notable(result):
                 self.shown[section][host].append(result)
             yield result
 
 
 def show(results: Iterable[Result], *, everything: bool = False) -> None:
-    """The whole of it.
+    """Show all verdicts.
 
     Args:
-        results: gone through once.
-        everything: each verdict, also what passes and what had nothing to be compared with.
+        results: read once. everything: show also verdicts that pass or had nothing to compare with.
     """
     reported = _Reported(results, everything=everything)
     several = f"{len(reported.hosts)} hosts  " if len(reported.hosts) > 1 else ""
@@ -107,7 +106,7 @@ def one_line(results: Iterable[Result], *, width: int) -> str:
 
 
 def _worst(failures: list[Result]) -> lazy_rich.Text:
-    """All that failed in a few lines: the last thing on the screen, below a tree of many hosts."""
+    """All failures in a few lines, at the end of the screen below a tree of many hosts."""
     text = lazy_rich.Text(f"{len(failures)} failures\n", style="bold")
     by_kind: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for each in failures:
@@ -123,10 +122,10 @@ def _worst(failures: list[Result]) -> lazy_rich.Text:
 
 
 def _alike(by_host: dict[str, list[Result]]) -> list[tuple[list[str], list[Result]]]:
-    """Hosts of which the same is said are shown once, fewest first: what is odd stands on top."""
+    """Group hosts with equal verdicts, smallest group first: outliers come on top."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for host, said in sorted(by_host.items()):
-        # A host's own name in what is said of it makes it no different from others.
+        # A host's own name in its verdicts does not count as a difference.
         alike = tuple(_line(each).plain.replace(host, "*") for each in worst_first(said))
         groups.setdefault(alike, []).append(host)
     return [(hosts, by_host[hosts[0]]) for hosts in sorted(groups.values(), key=len)]
@@ -188,5 +187,5 @@ def _cell(text: str) -> lazy_rich.Text:
     return lazy_rich.Text(text, style=_STYLES[known[0]] if known else "")
 
 
-def _worth_telling(result: Result) -> bool:
+def _is_notable(result: Result) -> bool:
     return result.status not in {Status.PASS, Status.NOT_COMPARED, Status.SKIP}

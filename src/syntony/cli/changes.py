@@ -1,4 +1,4 @@
-"""`syntony changes`: the audit log of every order."""
+"""`syntony changes`: the log of operators' changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`syntony clock`: what the fleet's clocks are worth."""
+"""`syntony clock`: state, offset and error bound of the fleet's clocks."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from syntony.view.clocks import ClockReading
 
 HISTORY_LINES = 30
-"""Of one clock on a terminal; JSON is as fine as it is stored."""
+"""Lines for one clock on a terminal; JSON has the stored resolution."""
 SUMMARY_SAMPLES = 240
-"""Per clock, behind one line of `history --all`."""
+"""Samples per clock for one line of `history --all`."""
 
 
 _ELSEWHERE = {
@@ -168,8 +168,8 @@ def history(
     rows = SUMMARY_SAMPLES if every else HISTORY_LINES
     step_ns = parse_duration_ns(step) if step else 0 if as_json else window_ns // rows
     query = ClockHistoryQuery(node=node or "", window_ns=window_ns, step_ns=step_ns)
-    known = _known(target)
-    # A clock that nobody has now may have a past; for one that never was, nobody waits.
+    known = _clock_names(target)
+    # A clock that is gone may have a history; for one that never existed, do not wait.
     waiting = every or node in known
     answer = ask(target, query, until=lambda got: bool(got.samples) or not waiting)
     if node is not None and not answer.samples:
@@ -221,7 +221,7 @@ def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) 
 
 
 def unknown_clock(node: str, known: Iterable[str]) -> UsageError:
-    """The error for a clock that does not exist, with the nearest one that does."""
+    """The error for an unknown clock, with the nearest name."""
     names = sorted(known)
     if not names:
         return UsageError(f"no clock {node!r}: no clock is known yet")
@@ -238,7 +238,7 @@ def _clocks(target: FleetTarget) -> tuple[tuple[Timeline, ...], frozenset[str]]:
     return lines, clocks
 
 
-def _known(target: FleetTarget) -> frozenset[str]:
+def _clock_names(target: FleetTarget) -> frozenset[str]:
     lines, expected = _clocks(target)
     return expected | {line.node for line in lines}
 
@@ -273,7 +273,7 @@ def _status_json(
 
 @contextmanager
 def _screen(live: bool) -> Iterator[Callable[[RenderableType], None]]:
-    """Where looks are drawn in place; nowhere when not `live`."""
+    """A live display that is redrawn in place; none if not `live`."""
     if not live:
         yield lambda _: None
         return

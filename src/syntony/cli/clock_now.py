@@ -33,7 +33,7 @@ def now(context: click.Context, as_json: bool) -> None:
     else:
         known = reading.status is not ClockState.UNKNOWN
         when = _when(reading.fleet_ns) if known else "no fleet time"
-        console.print(f"{when}  {_worth(reading.bound_ns)}  {reading.status}")
+        console.print(f"{when}  {_bound_text(reading.bound_ns)}  {reading.status}")
     context.exit(_EXIT.get(reading.status, 3))
 
 
@@ -42,5 +42,5 @@ def _when(fleet_ns: int) -> str:
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{fleet_ns % S:09d}"
 
 
-def _worth(bound_ns: int | None) -> str:
+def _bound_text(bound_ns: int | None) -> str:
     return "no bound" if bound_ns is None else f"± {format_ns(bound_ns)}"

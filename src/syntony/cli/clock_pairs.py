@@ -1,4 +1,4 @@
-"""`syntony clock pairs`: what each pair of clocks says by itself."""
+"""`syntony clock pairs`: the measured offset of each pair of clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`syntony clock report`: the clocks of the last minutes as pictures, a page and data."""
+"""`syntony clock report`: plots, a page and data on the clocks of the last minutes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from syntony.view.clock_summary import ClockReport
 
 PATIENCE_NS = 60 * S
-"""A report asks for a lot, perhaps of a busy controller."""
+"""Timeout of its queries, which are large."""
 MAX_DELAY_NS = 7 * 24 * 3600 * S
-"""As long as delays are kept; older clocks are shown without."""
+"""How long the controller keeps delays; older samples are shown without them."""
 
 
 @click.command()
@@ -62,7 +62,7 @@ def report(
 
 
 def write(report: ClockReport, directory: Path, command: str) -> Path:
-    """Everything into a directory; the page's path.
+    """Write all files into a directory; return the page's path.
 
     Raises:
         MissingError: the drawing library is not installed.
@@ -137,7 +137,7 @@ def _anything(_: object) -> bool:
 
 
 def _truth(target: FleetTarget) -> tuple[str, dict[str, Callable[[int], int]] | None]:
-    """The fleet's name, and in a lab what each clock's readings truly were."""
+    """The fleet's name, and in a lab the true time of each clock's readings."""
     if target.lab is None:
         return target.address, None
     from syntony.io.clocks import SyntheticClock

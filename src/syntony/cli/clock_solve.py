@@ -1,4 +1,4 @@
-"""`syntony clock solve`: clocks from a file of probes, by the code the daemons run."""
+"""`syntony clock solve`: computes clocks from a file of probes with the daemons' code."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def solve(  # noqa: PLR0917 - click passes its parameters by name
     else:
         for result in shown:
             console.print(_table(result))
-        _tell(results[-1], probes.duplicates)
+        _print_notes(results[-1], probes.duplicates)
     context.exit(_exit_code(results[-1]))
 
 
-def _tell(result: WindowResult, duplicates: int) -> None:
-    """What the table does not say."""
+def _print_notes(result: WindowResult, duplicates: int) -> None:
+    """Print what the table does not show."""
     if duplicates:
         messages.print(f"{duplicates:,} repeated rows were dropped", style="dim")
     islands = _islands(result)

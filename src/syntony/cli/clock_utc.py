@@ -1,4 +1,4 @@
-"""`syntony clock utc`: where UTC is on the fleet timeline, and whose word that is."""
+"""`syntony clock utc`: compares fleet time with UTC, and lists the anchors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def utc(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     Example:
       syntony lab up --utc h0 --utc h1 --utc h2 --detach && syntony clock utc
     """
-    answer = ask(target, ClockQuery(), until=_known)
+    answer = ask(target, ClockQuery(), until=_is_known)
     if answer.utc is None:
         raise MissingError(
             "this fleet has no anchors: name [[anchors]] in controller.toml"
@@ -49,7 +49,7 @@ def utc(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     context.exit(_EXIT.get(answer.utc.state, 3))
 
 
-def _known(answer: Clocks) -> bool:
+def _is_known(answer: Clocks) -> bool:
     if not answer.timelines:
         return False
     return answer.utc is None or answer.utc.state is not ClockState.UNKNOWN

@@ -1,4 +1,4 @@
-"""`syntony config`: look at configuration files without starting anything."""
+"""`syntony config`: checks configuration files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check(path: str) -> None:
         check_terms(load_config(path, Terms), path)
         click.echo(f"{path}: a valid file of objectives")
         return
-    # A controller listens; an agent says which host it is.
+    # Only a controller has `listen`; only an agent has `host`.
     if "listen" in keys or "host" not in keys:
         from syntony.controller.config import ControllerConfig
 

@@ -1,4 +1,4 @@
-"""`syntony context`: which fleet commands speak to by default."""
+"""`syntony context`: selects the fleet that commands use by default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fleets this user knows, and which one commands speak to by default."""
+"""Stores the fleets that this user has logged in to, and the default one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """One fleet and our identity in it."""
+    """One fleet and the user's identity in it."""
 
     url: str
     token: str = ""
@@ -26,7 +26,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def access(self) -> Access:
-        """What to authenticate with."""
+        """The credentials for it."""
         from syntony.client import Access
 
         return Access(self.token, self.ca, self.cert, self.key)
@@ -40,15 +40,15 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True):
     contexts: dict[str, Context] = {}
 
     def used(self) -> Context | None:
-        """The one in use."""
+        """The context in use."""
         return self.contexts.get(self.current)
 
     def of_url(self, url: str) -> Context | None:
-        """The one of a controller."""
+        """The context of a controller."""
         return next((each for each in self.contexts.values() if each.url == url), None)
 
     def with_current(self, name: str) -> Contexts:
-        """Another one in use. Raises `UsageError`: there is none of that name."""
+        """A copy with another context in use. Raises `UsageError`: there is none of that name."""
         if name and name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none; make one: syntony login URL"
             raise UsageError(f"there is no context {name!r}; known: {known}")
@@ -62,7 +62,7 @@ def place() -> Path:
 
 
 def load() -> Contexts:
-    """What is known; nothing if there is no file. Raises `ConfigError`: it is damaged."""
+    """Load the contexts; none if there is no file. Raises `ConfigError`: it is damaged."""
     path = place()
     try:
         return msgspec.json.decode(path.read_bytes(), type=Contexts)

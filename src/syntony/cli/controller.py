@@ -29,10 +29,10 @@ NEEDS = ("jwt", "pyarrow", "scipy", "starlette", "uvicorn")
 ENVIRONMENT = {
     # With a thread a core OpenBLAS spins after each product, until the next one.
     "OPENBLAS_NUM_THREADS": "1",
-    # gRPC reads a connection in the thread that looks for events, not in a further one.
+    # gRPC reads a connection in the polling thread, not in a further one.
     "GRPC_EXPERIMENTS": "-event_engine_listener",
 }
-"""Of the controller's process, where nothing else is set; read as the libraries are loaded
+"""Defaults for the controller's process; libraries read them when they are loaded
 (docs/decisions/0377)."""
 
 
@@ -162,7 +162,7 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
 
 
 def _api(config: ControllerConfig) -> OpenApi | None:
-    """Its packages are loaded where there is to be an API."""
+    """Start the API, whose packages are loaded only if it is configured."""
     if not config.api.listen:
         return None
     from syntony.api.serve import leader_api

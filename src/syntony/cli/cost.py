@@ -1,4 +1,4 @@
-"""`syntony cost`: what failures take of a job, and what is left of that with Syntony."""
+"""`syntony cost`: estimates what failures cost a job, without and with Syntony."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _assumption(flag: str, name: str, kind: Any, meaning: str) -> Callable[[Any]
 
 
 def _humane(value_ns: float) -> str:
-    """A duration as people say it: from seconds to years."""
+    """A duration in a readable unit, from seconds to years."""
     for unit, scale_ns in (("years", YEAR_NS), ("d", _DAY_NS), ("h", HOUR_NS), ("min", 60 * S)):
         if value_ns >= 2 * scale_ns:
             return f"{value_ns / scale_ns:.3g} {unit}"
@@ -169,7 +169,7 @@ def _rows(first: CostReport) -> list[tuple[str, Callable[[CostReport], str]]]:
 
 
 def _assumed(reports: list[CostReport]) -> str:
-    """The assumptions that decide, in words."""
+    """The main assumptions, in words."""
     assumed = reports[0].assumed
     survived = []
     if assumed.failover_ns and assumed.nics_per_host > 1:
@@ -220,7 +220,7 @@ def _share(value: float) -> str:
 
 
 def _time(value_ns: float) -> str:
-    """Hours, or minutes where it is less than three hours."""
+    """In hours, or in minutes below three hours."""
     if value_ns < 3 * HOUR_NS:
         return f"{value_ns / (60 * S):,.4g} min"
     return f"{value_ns / HOUR_NS:,.3g} h"

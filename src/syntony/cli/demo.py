@@ -1,4 +1,4 @@
-"""`syntony demo`: the whole story on one machine."""
+"""`syntony demo`: demonstrates Syntony on one machine."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def exit_status(reports: Sequence[ActReport]) -> int:
 
 
 def _offer_torch(fetch: bool | None) -> None:
-    """Fetch PyTorch if the user wants it; nothing is fetched where nobody can be asked."""
+    """Install PyTorch if the user agrees; nothing is installed without a terminal."""
     from syntony.lab.jobs.torch_build import SIZE, fetch_torch, find_torch
 
     if fetch is None and sys.stdin.isatty() and console.is_terminal:

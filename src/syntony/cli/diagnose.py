@@ -1,4 +1,4 @@
-"""`syntony diagnose`: why a job is slow, from a bundle of what was recorded."""
+"""`syntony diagnose`: names why a job is slow, from a recorded bundle."""
 
 from __future__ import annotations
 
@@ -63,10 +63,8 @@ def exit_status(result: Diagnosis) -> int:
 
 
 def open_bundle(folder: Path) -> Bundle:
-    """A directory of tables, or of flight-recorder dumps where it has no manifest.
-
-    Raises:
-        InputError: it is neither.
+    """Read a directory of tables, or of flight-recorder dumps if it has no manifest. Raises:
+    InputError: it is neither.
     """
     from syntony.io.bundle_files import read_bundle
     from syntony.io.flight_recorder_files import is_dumps, read_dumps
@@ -75,13 +73,13 @@ def open_bundle(folder: Path) -> Bundle:
 
 
 def gap_line(gap: Gap) -> str:
-    """What is missing, and what that costs."""
+    """One line on what is missing and what cannot be concluded without it."""
     text = clean(f"{gap.table}: {gap.reason}" if gap.table else gap.reason)
     return f"{text}; cannot be concluded: {clean(gap.limits)}" if gap.limits else text
 
 
 def print_gaps(gaps: Iterable[Gap], of: str = "") -> None:
-    """What could not be looked at, on stderr; `of` names the bundle where there are two."""
+    """Print on stderr what could not be judged; `of` names the bundle if there are two."""
     for gap in gaps:
         messages.print(
             f"[yellow]note:[/] {lazy_rich.escape(clean(of + gap_line(gap)))}", soft_wrap=True
@@ -89,7 +87,8 @@ def print_gaps(gaps: Iterable[Gap], of: str = "") -> None:
 
 
 def show_verdict(verdict: Verdict) -> None:
-    """Print what, since when, who suffers, how sure, what to do, what was ruled out."""
+    """Print the fault, its start, what is affected, the confidence, the remedy and what was ruled
+    out."""
     names = " or ".join(clean(each) for each in verdict.subjects)
     console.print(f"[bold]{lazy_rich.escape(f'{verdict.fault}: {names}')}[/]")
     _line("since", _times(verdict))
@@ -111,7 +110,7 @@ def _line(head: str, text: str) -> None:
 
 
 def clean(text: Any) -> str:
-    """Names come from files: nothing of them may steer a terminal."""
+    """Remove control characters: names come from files and must not control the terminal."""
     from syntony.audit.text import printable
 
     return printable(" ".join(str(text).split()))
@@ -125,7 +124,7 @@ def _times(verdict: Verdict) -> str:
 
 
 def _utc(instant_ns: int) -> str:
-    """Fleet time as a date where it can be one; a timeline may count from anywhere."""
+    """Fleet time as a date if it can be one: a timeline may have any origin."""
     try:
         return f"{datetime.fromtimestamp(instant_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
     except (ValueError, OverflowError, OSError):

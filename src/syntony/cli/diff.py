@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SAME, CHANGED, UNLIKE = 0, 1, 3
 MOST = 15
-"""Changes that are printed; `--json` has all."""
+"""Maximum number of changes printed; `--json` has all."""
 
 
 @click.command()
@@ -76,7 +76,7 @@ def command(  # noqa: PLR0917 - click calls it by name
 
 
 def _run(name: str, target: Callable[[], FleetTarget], window_ns: int) -> Bundle:
-    """A directory if there is one of that name, else the end of a job."""
+    """Read a directory if there is one of that name, else the last part of a job."""
     if Path(name).is_dir():
         return open_bundle(Path(name))
     if "/" in name:

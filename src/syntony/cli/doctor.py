@@ -1,4 +1,4 @@
-"""`syntony doctor`: what this machine lacks, for a lab or as a host of a fleet."""
+"""`syntony doctor`: shows what this machine lacks for a lab or as a host of a fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The steps of docs/how-to/deploy.md on this host: which are done, and the next command."""
+"""Checks which steps of docs/how-to/deploy.md are done on this host, and prints the next
+command."""
 
 from __future__ import annotations
 
@@ -33,15 +34,16 @@ _NET = Path("/sys/class/net")
 
 
 class DoctorStep(NamedTuple):
-    """One step: `look` says what is there, or raises with what is not; `remedy` is a command."""
+    """One step: `look` describes what is there, or raises `StepNotDoneError`; `remedy` is a
+    command."""
 
     name: str
     look: Callable[[], str]
     remedy: str
 
 
-class LackingError(Exception):
-    """What a step lacks; a remedy more exact than the step's may come with it."""
+class StepNotDoneError(Exception):
+    """A step is not done; `remedy` may be more exact than the step's."""
 
     def __init__(self, text: str, remedy: str = "") -> None:
         super().__init__(text)
@@ -61,7 +63,7 @@ def examine(role: str, path: str | None = None) -> Iterator[LabRequirement]:
         for step in steps:
             try:
                 yield LabRequirement(name=step.name, level=RequirementLevel.OK, detail=step.look())
-            except LackingError as lack:
+            except StepNotDoneError as lack:
                 remedy = lack.remedy or step.remedy
                 yield LabRequirement(
                     name=step.name, level=RequirementLevel.MISSING, detail=str(lack), remedy=remedy
@@ -138,7 +140,7 @@ def _nics(names: list[str]) -> str:
     missing = [name for name in names if not (_NET / name).exists()]
     if missing:
         have = " ".join(sorted(each.name for each in _NET.iterdir()))
-        raise LackingError(f"no {' '.join(missing)} here; this host has {have}")
+        raise StepNotDoneError(f"no {' '.join(missing)} here; this host has {have}")
     return " ".join(names)
 
 
@@ -151,7 +153,7 @@ def _user_exists() -> str:
     try:
         return f"{USER}: uid {pwd.getpwnam(USER).pw_uid}"
     except KeyError:
-        raise LackingError(f"there is no user {USER}") from None
+        raise StepNotDoneError(f"there is no user {USER}") from None
 
 
 def _directory_remedy() -> str:
@@ -162,11 +164,11 @@ def _directory(path: Path) -> str:
     try:
         owner = path.owner()
     except (OSError, KeyError) as error:
-        raise LackingError(
+        raise StepNotDoneError(
             f"{path}: {getattr(error, 'strerror', 'its owner has no name')}"
         ) from None
     if owner != USER:
-        raise LackingError(f"{path} belongs to {owner}")
+        raise StepNotDoneError(f"{path} belongs to {owner}")
     return str(path)
 
 
@@ -174,23 +176,23 @@ def _authority(home: Path) -> str:
     try:
         lacking = [name for name in ("ca.crt", "ca.key") if not (home / name).exists()]
     except PermissionError:
-        raise LackingError(f"{home} cannot be read", "run this as root") from None
+        raise StepNotDoneError(f"{home} cannot be read", "run this as root") from None
     if lacking:
-        raise LackingError(f"{home} has no {' and no '.join(lacking)}")
+        raise StepNotDoneError(f"{home} has no {' and no '.join(lacking)}")
     return f"{home}; keep a copy of ca.key offline"
 
 
 def _certificate(files: TlsFiles) -> str:
-    """In force now, and for how long."""
+    """The certificate in force, and how long it is valid."""
     certificate = x509.load_pem_x509_certificate(load_credentials(files).certificate)
     left = certificate.not_valid_after_utc - dt.datetime.now(dt.UTC)
     if left <= dt.timedelta(0):
-        raise LackingError(f"{files.cert} expired at {certificate.not_valid_after_utc}")
+        raise StepNotDoneError(f"{files.cert} expired at {certificate.not_valid_after_utc}")
     return f"{files.cert}: good for {left.total_seconds() / 3600:.1f} h, then renewed by the daemon"
 
 
 def _reached(addresses: Sequence[str]) -> str:
-    """One that accepts connections: a standby does not."""
+    """The first address that accepts connections: a standby does not."""
     failures = []
     for address in addresses:
         host, _, port = address.rpartition(":")
@@ -199,7 +201,7 @@ def _reached(addresses: Sequence[str]) -> str:
                 return address
         except (OSError, ValueError) as error:
             failures.append(f"{address}: {error}")
-    raise LackingError("; ".join(failures))
+    raise StepNotDoneError("; ".join(failures))
 
 
 def _unit(name: str) -> DoctorStep:
@@ -208,7 +210,7 @@ def _unit(name: str) -> DoctorStep:
 
 def _active(name: str) -> str:
     if shutil.which("systemctl") is None:
-        raise LackingError(
+        raise StepNotDoneError(
             "this host has no systemd", f"run what ExecStart= of {name}.service says"
         )
     done = subprocess.run(
@@ -216,16 +218,18 @@ def _active(name: str) -> str:
     )
     state = done.stdout.strip() or done.stderr.strip() or "unknown"
     if state == "failed":
-        raise LackingError("failed", f"journalctl -u {name} -n 50")
+        raise StepNotDoneError("failed", f"journalctl -u {name} -n 50")
     if state != "active":
-        raise LackingError(state)
+        raise StepNotDoneError(state)
     return "active"
 
 
 def _clock(page: Path) -> str:
     reading = PageReader(page).now()
     if reading.bound_ns is None:
-        raise LackingError(f"{reading.status}: a fleet of two hosts and some seconds are needed")
+        raise StepNotDoneError(
+            f"{reading.status}: a fleet of two hosts and some seconds are needed"
+        )
     return f"{reading.status}, within {reading.bound_ns} ns"
 
 
@@ -244,7 +248,7 @@ def _answers(at: str) -> str:
 def _agents(at: str) -> str:
     hosts = _ask(at)
     if not hosts:
-        raise LackingError("no agent is attached")
+        raise StepNotDoneError("no agent is attached")
     return f"{len(hosts)} attached: {' '.join(hosts[:8])}{' …' if len(hosts) > 8 else ''}"
 
 

@@ -1,4 +1,4 @@
-"""`syntony lab drill`: a real job, a fault on schedule, with and without Syntony."""
+"""`syntony lab drill`: runs real jobs under scheduled faults, with and without Syntony."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
 
 
 def show(report: NicFlapReport) -> None:
-    """The table, and where the files are."""
+    """Print the table, and where the files are."""
     console.print(
         f"[bold]{report.job}[/], {report.ranks} hosts: {report.meaning}, {report.outage_s:.1f} s"
     )
@@ -348,7 +348,7 @@ def _sized(spec: FabricSpec, hosts: int | None, spines: int | None) -> FabricSpe
 
 
 def _lasting(times: T, before: str | None, after: str | None) -> T:
-    """The times of a drill, with what was asked for instead."""
+    """The times of a drill, with those given replaced."""
     asked = {"before": before, "after": after}
     given = {f"{k}_ns": positive(f"--{k}", text) for k, text in asked.items() if text is not None}
     return msgspec.structs.replace(times, **given)

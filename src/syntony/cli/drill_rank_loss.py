@@ -1,4 +1,4 @@
-"""`syntony lab drill rank-loss`: a rank of a training job is killed, and what comes of it."""
+"""`syntony lab drill rank-loss`: kills a rank of a training job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`syntony lab drill slow-job`: one flow of a job made slow, found and named while it runs."""
+"""`syntony lab drill slow-job`: slows down one flow of a job, which must be named while it runs."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def join(
     )
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(Path(files.ca), known, 0o644)  # found out before the token is used up
+        write_atomically(Path(files.ca), known, 0o644)  # checked before the token is used up
     except OSError as error:
         raise MissingError(f"{error.filename}: cannot be written: {error.strerror}") from error
     issued = client.join(controller, joining, known)
@@ -289,7 +289,7 @@ def authority(directory: str, name: str, addresses: tuple[str, ...], lifetime: s
 
 
 def _fetch_ca(controller: str, fingerprint: str) -> bytes:
-    """The CA's certificate from the enrolment port, believed for its fingerprint alone."""
+    """Fetch the CA's certificate from the enrolment port, verified by its fingerprint alone."""
     import ssl
 
     from cryptography import x509
@@ -299,8 +299,8 @@ def _fetch_ca(controller: str, fingerprint: str) -> bytes:
 
     host, _, port = controller.rpartition(":")
     try:
-        # The port's own certificate is trusted for this one question only, to which the answer is
-        # either the CA that we know by its fingerprint, or nothing.
+        # The port's own certificate is not verified for this one request: the answer is
+        # checked against the fingerprint.
         shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=10)
     except (OSError, ValueError) as error:
         raise MissingError(f"no controller answers at {controller}: {error}") from error

@@ -1,4 +1,4 @@
-"""`syntony fabric`: the fabric's parts, the paths through it, and which part is to blame."""
+"""`syntony fabric`: the fabric's parts, the paths through it, and the faulty parts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
-from syntony.cli.known import must_know_nics
 from syntony.cli.lazy import LazyGroup
+from syntony.cli.name_checks import check_nics
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError
 from syntony.model import parse_duration_ns
@@ -90,7 +90,7 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
     answer = ask(target, PathsQuery(), until=lambda answer: bool(answer.paths))
     chosen = [path for path in answer.paths if src in {"", path.src} and dst in {"", path.dst}]
     if not chosen:
-        must_know_nics(target, src, dst)
+        check_nics(target, src, dst)
     if parquet is not None:
         _write_paths(chosen, parquet)
     elif as_json:
@@ -208,7 +208,7 @@ def diff(context: click.Context, before: Path, after: Path, form: str, as_json: 
 
 
 def read_topology(file: Path, form: str = "") -> Topology:
-    """A topology file; its errors with the file's name. Raises `InputError`."""
+    """Read a topology file; errors contain its name. Raises `InputError`."""
     from syntony.fabric.files import parse_topology
 
     try:

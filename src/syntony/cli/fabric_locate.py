@@ -1,4 +1,4 @@
-"""`syntony fabric locate`: who is to blame, from files, by the code the controller runs."""
+"""`syntony fabric locate`: locates faulty components from files, with the controller's code."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: boo
 
 
 def show_findings(findings: tuple[Finding, ...]) -> None:
-    """Findings for people."""
+    """Print findings for people."""
     if not findings:
         console.print("nothing is wrong")
         return
@@ -79,13 +79,13 @@ def show_findings(findings: tuple[Finding, ...]) -> None:
 
 
 def _loss(found: Finding) -> str:
-    """What those that suffer lose, and how many that are if not all; empty for a delay."""
+    """The loss of affected flows, and their share if not all are; empty for a delay."""
     flows = f" of {found.flows:.0%} of the paths" if found.flows < 1 else ""
     return f"{100 * found.loss:.3g} %{flows}" if found.loss else ""
 
 
 def _others(found: Finding) -> str:
-    """Twins, all of them, then the best rivals, each with its probability."""
+    """All twins, then the best rivals, each with its probability."""
     reported = ", ".join(found.odds()[1 : 1 + max(found.twins, 3)])
     return f"{reported} (cannot be distinguished)" if found.twins else reported
 

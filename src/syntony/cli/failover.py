@@ -1,4 +1,4 @@
-"""`syntony failover`: what was done to paths, and the fleet's stop switch."""
+"""`syntony failover`: the log of failover actions, and the fleet's stop switch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
-from syntony.cli.known import must_know_hosts, warn_of_job
+from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
@@ -18,7 +18,7 @@ from syntony.wire.failover import (
 )
 
 _OF_NEW = ("request", "create", "join-failed")
-"""Actions that are about the new path."""
+"""Actions that concern the new path."""
 
 
 @click.group()
@@ -46,8 +46,8 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
     query = FailoverLogQuery(window_ns=parse_duration_ns(window), job=job, host=host)
     events = ask(target, query, until=lambda _: True).events
     if not events:
-        must_know_hosts(target, host)
-        warn_of_job(target, job)
+        check_hosts(target, host)
+        warn_if_job_unknown(target, job)
     if as_json:
         print_json(msgspec.to_builtins(events))
         return

@@ -1,4 +1,5 @@
-"""Which fleet a command speaks to: a lab on this machine, or a controller by address."""
+"""Finds the fleet that a command uses, a lab on this machine or a controller by address, and
+queries it."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from syntony.client import Access
 
 STARTING_NS = 45 * S
-"""A lab younger than this may not have measured anything yet: on a slow machine, agents start in
-ten seconds and clocks are found in ten more."""
+"""A lab younger than this may not have measurements yet: on a slow machine, agents start within ten
+seconds and clocks converge within ten more."""
 _RETRY_NS = 250 * MS
 _CONTROLLER_HELP = (
     "A controller: https://HOST:PORT of its API, HOST:PORT with a certificate, or unix:PATH."
@@ -34,14 +35,15 @@ _API = ("https://", "http://")
 
 
 class FleetTarget(NamedTuple):
-    """Where to ask: a gRPC target and, for remote ones, our certificate; or a URL of an API."""
+    """The address of a controller: a gRPC target and, for remote ones, our certificate; or an API's
+    URL."""
 
     address: str
     tls: TlsFiles | None
-    patience_ns: int = 0
+    startup_timeout_ns: int = 0
     """How long the fleet may still be starting."""
     lab: str | None = None
-    """The lab's name, where it is one: only there the truth is known."""
+    """The lab's name, if it is a lab: only labs have known true clocks."""
     access: Access | None = None
     """What to authenticate with at the URL `address`; None: `address` is a gRPC target."""
 
@@ -95,7 +97,7 @@ def fleet_options_if_needed(command: Callable[..., Any]) -> Callable[..., Any]:
 def fleet_target(
     lab: str | None, controller: str | None, tls: tuple[str | None, str | None, str | None]
 ) -> FleetTarget:
-    """Whom the options name.
+    """The controller that the options name.
 
     Args:
         lab: a lab's name; the only one if None and no controller is named.
@@ -105,8 +107,8 @@ def fleet_target(
     Raises:
         UsageError: both, or a controller without a certificate.
 
-    Without either, the environment says which controller (`CONTROLLER_VARIABLE`), then the context
-    in use (`syntony context use`), then there is one lab.
+    Without either, the controller comes from the environment (`CONTROLLER_VARIABLE`), then from the
+    context in use (`syntony context use`), then it is the only lab.
     """
     controller = controller or _named_first()
     if lab is not None:
@@ -138,7 +140,7 @@ def fleet_target(
 
 
 def _named_first() -> str | None:
-    """The controller that was named before the command."""
+    """The controller given before the command."""
     context = click.get_current_context(silent=True)
     found = context.find_root().params.get("controller") if context else None
     return found if isinstance(found, str) else None
@@ -151,7 +153,7 @@ def _api(context: contexts.Context) -> FleetTarget:
 
 
 def user() -> str:
-    """Who gives an order, for the audit log."""
+    """The user's name, for the audit log."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -165,15 +167,13 @@ def ask(
     until: Callable[[A], bool] = bool,
     timeout_ns: int = 10 * S,
 ) -> A:
-    """The controller's answer.
-
-    A lab that has just come up is given its time: while it is young, no answer, and an answer that
-    is not yet what `until` waits for, are asked again.
+    """Send a query to the controller and return its answer. While a lab is young, the query is
+    repeated if there is no answer or `until` is not yet true for it.
 
     Raises:
-        RemoteError: no answer, or one that says why not.
+        RemoteError: no answer, or a refusal.
     """
-    deadline_ns = time.monotonic_ns() + target.patience_ns
+    deadline_ns = time.monotonic_ns() + target.startup_timeout_ns
     reported = False
     while True:
         late = time.monotonic_ns() >= deadline_ns
@@ -213,5 +213,5 @@ def _lab(name: str | None) -> FleetTarget:
     lab = open_lab(name)
     if not lab.file().agents:
         raise UsageError(f"lab {lab.name} was started with --no-agents and measures nothing")
-    patience_ns = max(0, STARTING_NS - lab.status().age_ns)
-    return FleetTarget(f"unix:{lab.controller_socket}", None, patience_ns, lab.name)
+    startup_timeout_ns = max(0, STARTING_NS - lab.status().age_ns)
+    return FleetTarget(f"unix:{lab.controller_socket}", None, startup_timeout_ns, lab.name)

@@ -1,4 +1,4 @@
-"""One incident, on one screen. Pure."""
+"""Formats one incident for one screen. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MORE = "`--json` has all"
 
 
 def lines(incident: dict[str, Any], children: Sequence[dict[str, Any]]) -> list[Line]:
-    """All that is to be read of it, at most 20 lines: what is broken, since when, what it hurts,
-    how sure that is, what to do, and what it explains.
+    """At most 20 lines: what is broken, since when, what it affects, the confidence, what to do,
+    and what it explains.
 
     Args:
         incident: as the controller reports it.
@@ -41,7 +41,7 @@ def _facts(incident: dict[str, Any]) -> list[Line]:
     if incident["resolved"]:
         lasted_ns = incident["resolved_ns"] - incident["opened_ns"]
         facts.append(("until", f"{incident['resolved']}, {format_ns(lasted_ns)} later"))
-    if incident["unit"] or incident["worst"] != 1:  # else it is so, and there is no more of it
+    if incident["unit"] or incident["worst"] != 1:  # otherwise it is certain and needs no line
         facts.append(("worst", shown(incident["worst"], incident["unit"])))
     facts.append(("do", incident["remedy"]))
     if incident["repeats"]:
@@ -56,7 +56,7 @@ def _facts(incident: dict[str, Any]) -> list[Line]:
 
 
 def _evidence(evidence: Sequence[str]) -> Iterable[Line]:
-    """The newest: it comes last."""
+    """The newest evidence, which comes last."""
     older = len(evidence) - MAX_EVIDENCE
     if older > 0:
         yield "evidence", f"{older + 1} older lines: {MORE}"
@@ -65,7 +65,7 @@ def _evidence(evidence: Sequence[str]) -> Iterable[Line]:
 
 
 def _explained(children: Sequence[dict[str, Any]]) -> Iterable[Line]:
-    """One line for each rule; a single incident in its own words."""
+    """One line per rule; a single incident with its own text."""
     by_rule: dict[str, list[dict[str, Any]]] = {}
     for child in children:
         by_rule.setdefault(child["rule"], []).append(child)

@@ -1,4 +1,4 @@
-"""`syntony incidents`: what is wrong, one line a cause."""
+"""`syntony incidents`: what is wrong, one line per cause."""
 
 from __future__ import annotations
 
@@ -93,7 +93,11 @@ def ack(target: FleetTarget, number: int, comment: str, by: str | None, as_json:
     Example:
       syntony incidents ack 1 --comment "cable ordered"
     """
-    _act(target, IncidentAction(number=number, what="ack", by=_me(by), comment=comment), as_json)
+    _act(
+        target,
+        IncidentAction(number=number, what="ack", by=_operator(by), comment=comment),
+        as_json,
+    )
 
 
 @command.command()
@@ -107,7 +111,7 @@ def resolve(target: FleetTarget, number: int, by: str | None, as_json: bool) -> 
     Example:
       syntony incidents resolve 1
     """
-    _act(target, IncidentAction(number=number, what="resolve", by=_me(by)), as_json)
+    _act(target, IncidentAction(number=number, what="resolve", by=_operator(by)), as_json)
 
 
 @command.command()
@@ -152,7 +156,7 @@ def silence(
             subject=subject,
             in_ns=parse_duration_ns(begins),
             for_ns=parse_duration_ns(lasts) if lasts else 0,
-            by=_me(by),
+            by=_operator(by),
             comment=comment,
             end=end,
         )
@@ -231,5 +235,5 @@ def _print_list(reply: IncidentsReply) -> None:
         console.print(f"{reply.waiting} messages to receivers are waiting", style="yellow")
 
 
-def _me(by: str | None) -> str:
+def _operator(by: str | None) -> str:
     return by or user()

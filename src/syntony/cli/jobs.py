@@ -1,4 +1,4 @@
-"""`syntony jobs`: jobs that ran lately, and what is known of one."""
+"""`syntony jobs`: recent jobs, and details of one."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from syntony.workload.top import JobLine
 
 ENDED_NS = 10 * S
-"""A job of which nobody has spoken for so long is over, or its hosts are gone."""
+"""A job without reports for this long is over, or its hosts are gone."""
 MIN_EVERY_NS = 500 * MS
-"""Between two looks of `top`: each reads all running jobs."""
+"""Interval of `top`: each refresh reads all running jobs."""
 _MOST = 8
 
 
@@ -219,7 +219,7 @@ def _gpus(bundle: Bundle) -> dict[str, list[str]]:
 
 
 def _comms(bundle: Bundle) -> dict[str, list[str]]:
-    """Communicator to its ranks that were heard of."""
+    """Communicator to its ranks that reported."""
     table = bundle.table("collectives")
     names, ranks = table.codes("comm"), table.ints("rank")
     found: defaultdict[str, set[int]] = defaultdict(set)

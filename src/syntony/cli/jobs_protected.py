@@ -1,4 +1,4 @@
-"""What `syntony jobs` knows of jobs under `syntony run --spares`: asked of their coordinator."""
+"""`syntony jobs` for jobs under `syntony run --spares`: queries their coordinator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST = 5
 
 
 def with_protection(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Show first what protects a job of this host; that is enough where no fleet is known.
+    """Show first how a job of this host is protected; without a fleet, that is all that is shown.
 
     The command gets `protection` (None: it is not protected), to be put into its JSON.
     """
@@ -103,11 +103,11 @@ def drain(job: str, rank: int | None, host: str | None, or_checkpoint: bool, as_
         raise UsageError("name a rank or a --host, for example: syntony jobs drain train-7 3")
     if or_checkpoint and host is None:
         raise UsageError("--or-checkpoint goes with --host")
-    wish = {"do": "drain", "rank": rank}
+    request = {"do": "drain", "rank": rank}
     if host is not None:
-        wish = {"do": "drain", "host": host, "keep": or_checkpoint}
+        request = {"do": "drain", "host": host, "keep": or_checkpoint}
     try:
-        answer = control.ask(job, wish)
+        answer = control.ask(job, request)
     except control.ControlError as error:
         raise RemoteError(str(error)) from error
     if as_json:

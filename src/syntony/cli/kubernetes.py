@@ -1,4 +1,4 @@
-"""`syntony kubernetes`: what Syntony's pods tell the Kubernetes API server."""
+"""`syntony kubernetes`: reports to the Kubernetes API server from Syntony's pods."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from syntony.io.kubernetes import MERGE, STRATEGIC, ConflictError, KubernetesApi
 from syntony.model import S, parse_duration_ns
 
 _TRIES = 5
-"""At a node that others change at the same time."""
+"""Tries to update a node that others change at the same time."""
 _LEADER_LABEL = "syntony/leads"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -85,20 +85,20 @@ def node(
             else _audited(spec, parse_duration_ns(deadline))
         )
         try:
-            tainted = _tell(server, node, found, taint, taint_at_most)
+            tainted = _report(server, node, found, taint, taint_at_most)
         except RemoteError as error:
             if not every_ns:
                 raise
             messages.print(str(error), style="red")
         else:
-            _say(node, found, tainted=tainted, as_json=as_json)
+            _print(node, found, tainted=tainted, as_json=as_json)
         if not every_ns:
             return
         time.sleep(every_ns / S)
 
 
 def _audited(spec: str | None, deadline_ns: int) -> Condition:
-    """Audit in a process of its own, so that its memory is freed and its failures stay there."""
+    """Audit in a separate process, so that its memory is freed and its failures are isolated."""
     words = ["audit", "run", "--local", "--json", "--deadline", f"{deadline_ns // 10**6}ms"]
     words += ["--spec", spec] if spec else []
     try:
@@ -122,7 +122,7 @@ def _decoded(data: bytes) -> list[Result]:
         ) from error
 
 
-def _tell(
+def _report(
     server: KubernetesApi, node: str, found: Condition, effect: str | None, at_most: int
 ) -> bool:
     """Set condition and taint. Returns whether the node has the taint."""
@@ -141,7 +141,8 @@ def _tell(
 
 
 def _taint(server: KubernetesApi, path: str, effect: str, at_most: int) -> bool:
-    """Taint the node unless too many are; of those who did so at once, the last by name give up."""
+    """Taint the node unless too many are tainted; of several that did so at once, the last by name
+    revert it."""
     current = server.get(path)
     others = _tainted(server) - {current["metadata"]["name"]}
     if not is_tainted(current) and len(others) >= at_most:
@@ -164,7 +165,7 @@ def _tainted(server: KubernetesApi) -> set[str]:
 
 
 def _retaint(server: KubernetesApi, path: str, effect: str | None) -> bool:
-    """Set or take away our taint; whether anything was changed."""
+    """Set or remove our taint; return whether anything changed."""
     for attempt in range(_TRIES):
         patch = taint_patch(server.get(path), effect)
         if patch is None:
@@ -179,7 +180,7 @@ def _retaint(server: KubernetesApi, path: str, effect: str | None) -> bool:
     return True
 
 
-def _say(node: str, found: Condition, *, tainted: bool, as_json: bool) -> None:
+def _print(node: str, found: Condition, *, tainted: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"node": node, **found._asdict(), "tainted": tainted}))
     else:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from syntony.lab.messages import LabFile
 
 CONTROLLER_S = 30.0
-"""For the controller of a lab that has just started to answer."""
+"""How long to wait for the controller of a lab that has just started."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -33,7 +33,7 @@ def _which(function: _F) -> _F:
 
 
 def open_lab(name: str | None) -> Lab:
-    """The lab that runs, or that one; `--help` loads nothing of it."""
+    """The running lab, or the one named; imported late to keep `--help` fast."""
     from syntony.lab import client
 
     return client.open_lab(name)
@@ -230,7 +230,7 @@ def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
 
         parse_url(options["store"])
         chosen["store"] = options["store"]
-    # The controller runs elsewhere: a path of its own.
+    # The controller runs in another directory: make the path absolute.
     for name in ("rules", "sla"):
         if options[name]:
             chosen[name] = str(Path(options[name]).resolve())

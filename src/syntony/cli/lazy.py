@@ -1,4 +1,4 @@
-"""Groups whose commands live in modules that are imported when used: `--help` stays fast."""
+"""Command groups that import their commands on use, to keep `--help` fast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands elsewhere by ``MODULE:ATTRIBUTE`` below `syntony.cli`.
+    """A group whose commands are given as ``MODULE:ATTRIBUTE`` below `syntony.cli`.
 
     Args:
         lazy: command to where it is, and its line in the help of this group, which is the first

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from syntony.links.snapshot import PortSnapshot
 
 STALE_NS = 180 * S
-"""Three looks missed: what is shown is the past."""
+"""Three reports missed: the state shown is old."""
 _WATCH_S = 1.0
 _CARRIER_LOSSES = ("net:carrier_down_count", "ib/counters:link_downed")
-"""The first that a port has counts its flaps."""
+"""Counters of flaps; the first that a port has is used."""
 _GOOD, _WARNING, _CRITICAL, _UNKNOWN = 0, 1, 2, 3
 _STYLES = {PortState.ACTIVE: "green", PortState.UNKNOWN: "yellow", PortState.DISABLED: "dim"}
 
@@ -98,7 +98,7 @@ def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
     query = LinkHistoryQuery(nic=nic, window_ns=parse_duration_ns(window))
     answer = ask(target, query, until=lambda _: True)
     if nic and not (answer.events or answer.counters):
-        _must_be_known(target, nic, query.window_ns)
+        _check_port(target, nic, query.window_ns)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -111,7 +111,7 @@ def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
         console.print(_counter_table(answer.counters, answer.now_ns))
 
 
-def _must_be_known(target: FleetTarget, nic: str, window_ns: int) -> None:
+def _check_port(target: FleetTarget, nic: str, window_ns: int) -> None:
     """Raises `UsageError` for a port that no agent has reported in the window."""
     query = LinksQuery(window_ns=window_ns)
     ports = ask(target, query, until=lambda answer: bool(answer.ports)).ports
@@ -282,7 +282,7 @@ def _local_table(ports: Iterable[PortSnapshot]) -> lazy_rich.Table:
 
 
 def _notable(ports: Sequence[PortSnapshot]) -> Iterable[lazy_rich.Text]:
-    """What is not as it should be: states with their remedy, counters that are not zero."""
+    """Problems: bad states with their remedy, and counters that are not zero."""
     for port in ports:
         state = PortState(port.state)
         if REMEDIES[state] and port.role is LinkRole.COMPUTE:
@@ -297,7 +297,7 @@ def _notable(ports: Sequence[PortSnapshot]) -> Iterable[lazy_rich.Text]:
 
 
 def _read(key: str, value: int | None) -> str:
-    """A count as it was read: one at its ceiling is no more than a lower bound."""
+    """A count for display: one at its maximum is only a lower bound."""
     if value is None:
         return "unknown"
     ceiling = EVERY[key].ceiling
@@ -376,7 +376,7 @@ def _module(port: LinkStatus) -> str:
 
 
 def _ago(age_ns: int) -> str:
-    """A person's measure: seconds, minutes, hours, days."""
+    """An age in seconds, minutes, hours or days."""
     for name, unit_ns in (("d", 86_400 * S), ("h", 3600 * S), ("min", 60 * S)):
         if age_ns >= 2 * unit_ns:
             return f"{age_ns // unit_ns} {name}"

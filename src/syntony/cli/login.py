@@ -1,4 +1,4 @@
-"""`syntony login`: keep the address of a controller and a token for it."""
+"""`syntony login`: stores the address of a controller and a token for it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def command(url: str, name: str, ca: str, cert: str, key: str, *, sso: bool) -> 
 
 
 def _by_device(client: Client) -> str:
-    """A token, once the person has finished the login in a browser."""
+    """Wait until the user has logged in in a browser; return the token."""
     begun = client.begin_device_login()
     messages.print(
         f"open {begun.verification_uri_complete or begun.verification_uri} in a browser and enter "

@@ -1,4 +1,4 @@
-"""`syntony paths`: connections of managed jobs and the ways they go."""
+"""`syntony paths`: connections of managed jobs and their paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
-from syntony.cli.known import must_know_hosts, warn_of_job
+from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns
 from syntony.view import lazy_rich
@@ -22,7 +22,7 @@ from syntony.wire.failover import (
 
 _STALE_NS = 10 * S
 _MAX_FLOWS = 8
-"""Of one process, in the table; ``--json`` has more."""
+"""Flows of one process shown in the table; ``--json`` has more."""
 _NUMBERS = {"done", "outstanding", "idle"}
 _STATE_STYLE = {"up": "green", "coming": "yellow", "stalled": "bold red"}
 
@@ -42,8 +42,8 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
     """
     answer = ask(target, ConnectionsQuery(job=job, host=host), until=_reported)
     if not any(each.report.connections or each.report.processes for each in answer.hosts):
-        must_know_hosts(target, host)
-        warn_of_job(target, job)
+        check_hosts(target, host)
+        warn_if_job_unknown(target, job)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -79,7 +79,7 @@ def _add(table: lazy_rich.Table, host: HostPaths) -> None:
 
 
 def _print_processes(hosts: Sequence[HostPaths]) -> None:
-    """Processes that are connected to their agent, and their flows that wait longest."""
+    """Print processes that are connected to their agent, and their longest-waiting flows."""
     table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("host", "job", "process", "flow", "path", "done", "outstanding", "idle"):
         table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
@@ -103,7 +103,8 @@ def _print_processes(hosts: Sequence[HostPaths]) -> None:
 
 
 def _name(process: ProcessView) -> lazy_rich.Text:
-    """Not as markup: a process may have any name, and IPv6 addresses have brackets."""
+    """A process and its address, escaped: a name may contain markup, and IPv6 addresses have
+    brackets."""
     return lazy_rich.Text(f"{process.program}[{process.pid}]")
 
 
@@ -114,7 +115,7 @@ def _idle(flow: ProcessFlowView) -> lazy_rich.Text:
 
 
 def _remark(host: HostPaths) -> None:
-    """What a reader of the table must know."""
+    """A note on a host, for the table."""
     if host.report.left_out:
         messages.print(f"{host.host}: {host.report.left_out} more connections are not shown")
     if host.age_ns > _STALE_NS:

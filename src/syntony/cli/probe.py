@@ -1,4 +1,4 @@
-"""`syntony probe`: what the probe mesh sees."""
+"""`syntony probe`: measurements and plan of the probe mesh."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
-from syntony.cli.known import must_know_nics
+from syntony.cli.name_checks import check_nics
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
@@ -73,7 +73,7 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
 
 def _cells(target: FleetTarget, plane: Plane, window_ns: int) -> tuple[MatrixCell, ...]:
     query = MatrixQuery(window_ns=window_ns, over=plane)
-    # No NIC need have verbs.
+    # There may be no NIC with verbs.
     return ask(target, query, until=lambda answer: bool(answer.cells) or plane is Plane.VERBS).cells
 
 
@@ -105,7 +105,7 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
     query = SeriesQuery(src=src, dst=dst, window_ns=parse_duration_ns(window))
     points = ask(target, query).points
     if not points:
-        must_know_nics(target, src, dst)
+        check_nics(target, src, dst)
         raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
     if as_json:
         print_json(msgspec.to_builtins(points))

@@ -1,4 +1,4 @@
-"""Options of `syntony run` by which lost ranks of a PyTorch job are replaced."""
+"""Options of `syntony run` for replacing lost ranks of a PyTorch job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEAST_SECRET, MOST_PORT = 32, 65_535
 
 
 class Protection(NamedTuple):
-    """What was asked for."""
+    """The options given."""
 
     spares: int
     events: Path | None
@@ -37,18 +37,18 @@ class Protection(NamedTuple):
     min_ranks: int
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         """Whether a coordinator runs with the job."""
         return bool(self.spares or self.listen or self.checkpoint or self.resume)
 
     def check(self) -> None:
-        """Raises `UsageError`: options that do not go together."""
+        """Raises `UsageError`: options that exclude each other."""
         if self.min_ranks and self.resume is None:
             raise UsageError("--min-ranks needs --resume")
         for option, given in (("hung", self.replace_hung), ("slow", self.replace_slow)):
             if given and not (self.spares or self.listen):
                 raise UsageError(f"--replace-{option} needs --spares")
-        if self.events is not None and (not self.wanted or self.join):
+        if self.events is not None and (not self.enabled or self.join):
             raise UsageError("--events needs --spares, --listen, --checkpoint or --resume")
         if bool(self.listen or self.join) != (self.secret is not None):
             raise UsageError("--secret needs --listen or --join, and they need --secret")
@@ -81,18 +81,18 @@ class Protection(NamedTuple):
         return token
 
     def joining(self) -> dict[str, str]:
-        """Variables of a launcher whose ranks take part in the job of another host."""
+        """Environment of a launcher whose ranks join the job of another host."""
         from syntony.torch.messages import VARIABLE
 
         return {VARIABLE: f"{self.join}:{self._token()}"}
 
     def lend(self) -> int:
-        """Have spares here for the job of another host, until it ends; the exit code."""
+        """Run spares here for the job of another host until it ends; return the exit code."""
         from syntony.torch.spare_host import serve
 
-        return serve(f"{self.join}:{self._token()}", self.spares, say)
+        return serve(f"{self.join}:{self._token()}", self.spares, print_line)
 
-    def wish(self, job: str) -> JobOptions:
+    def job_options(self, job: str) -> JobOptions:
         """The options passed to the coordinator of a job. Raises `UsageError`."""
         from syntony.torch.orders import Settings
         from syntony.torch.supervisor import JobOptions
@@ -108,22 +108,23 @@ class Protection(NamedTuple):
             slow_ns=int((self.replace_slow or 0) * S),
             min_ranks=self.min_ranks,
         )
-        wish = JobOptions(settings, job, self.events)
+        made = JobOptions(settings, job, self.events)
         if self.resume is not None:
-            wish = wish._replace(origin=_origin(self.resume))
+            made = made._replace(origin=_origin(self.resume))
         if self.listen is not None:
             address, port = _endpoint(self.listen)
-            wish = wish._replace(address=address, port=port, token=self._token())
-        return wish
+            made = made._replace(address=address, port=port, token=self._token())
+        return made
 
 
-def say(text: str) -> None:
-    """A line for the operator."""
+def print_line(text: str) -> None:
+    """Print a line for the operator."""
     click.echo(f"syntony: {text}", err=True)
 
 
 def _must_be_writable(directory: Path, option: str, given: Path) -> None:
-    """Told before hours of training, not when a rank is lost. Makes the directory of `option`."""
+    """Check, before the job starts, that the directory of `option` can be written; create it if
+    needed."""
     try:
         if directory == given:
             directory.mkdir(parents=True, exist_ok=True)

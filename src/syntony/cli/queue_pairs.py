@@ -1,4 +1,4 @@
-"""`syntony traffic queue-pairs`: what RDMA queue pairs of jobs carry, and how long it takes."""
+"""`syntony traffic queue-pairs`: traffic and delays of jobs' RDMA queue pairs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
-from syntony.cli.known import must_know_hosts, warn_of_job
+from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
 from syntony.view import lazy_rich
@@ -32,8 +32,8 @@ def queue_pairs(target: FleetTarget, job: str, host: str, as_json: bool) -> None
     """
     answer = ask(target, QueuePairsQuery(job=job, host=host), until=lambda it: bool(it.queue_pairs))
     if not answer.queue_pairs:
-        must_know_hosts(target, host)
-        warn_of_job(target, job)
+        check_hosts(target, host)
+        warn_if_job_unknown(target, job)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return

@@ -1,4 +1,4 @@
-"""`syntony record`: what was recorded of a job, as a bundle."""
+"""`syntony record`: writes a job's recording as a bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`syntony replay`: a recorded stretch of a fleet through the leader's own code."""
+"""`syntony replay`: runs the leader's code on recorded rows."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def command(
 
 @contextlib.contextmanager
 def _errors_only() -> Iterator[None]:
-    """What the loops say of themselves was said when the stretch was recorded."""
+    """Log errors only: other messages of the loops were logged when the rows were recorded."""
     logger = logging.getLogger("syntony")
     before = logger.level
     logger.setLevel(logging.ERROR)

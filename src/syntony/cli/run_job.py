@@ -1,4 +1,4 @@
-"""`syntony run`: a program whose TCP connections are multi-path."""
+"""`syntony run`: runs a program whose TCP connections can take several paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syntony.cli.protection import protection_options, say
+from syntony.cli.protection import print_line, protection_options
 from syntony.errors import UsageError
 from syntony.io.interposer import (
     EXCLUDE_VARIABLE,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
-"""What shells exit with for a command that is not there, or that cannot be executed."""
+"""Exit codes of shells for a command that is not found, or cannot be executed."""
 _NO_RDMA = "none here: NCCL uses its own transport"
 
 
@@ -123,7 +123,7 @@ def command(
         click.echo(f"syntony: RDMA ports: {_NO_RDMA}", err=True)
     if protection.join:
         added |= protection.joining()
-    elif protection.wanted:
+    elif protection.enabled:
         context.exit(_protect(words, os.environ | added, protection))
     context.exit(_become(words, os.environ | added))
 
@@ -155,12 +155,12 @@ def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[s
 
 
 def _protect(words: Sequence[str], environ: dict[str, str], protection: Protection) -> int:
-    """Run the command as a child, and replace its lost ranks; its exit code."""
+    """Run the command as a child and replace its lost ranks; return its exit code."""
     from syntony.torch.supervisor import ListenError, run_job
 
-    wish = protection.wish(environ[JOB_VARIABLE])
+    options = protection.job_options(environ[JOB_VARIABLE])
     try:
-        return run_job(words, environ, wish, say)
+        return run_job(words, environ, options, print_line)
     except ListenError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
@@ -168,7 +168,7 @@ def _protect(words: Sequence[str], environ: dict[str, str], protection: Protecti
 
 
 def _become(words: Sequence[str], environ: dict[str, str]) -> int:
-    """Does not return if the command can be executed; else the exit code that says why not."""
+    """Replace this process by the command; return an exit code only if that fails."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them; the command must not
         signal.signal(number, signal.SIG_DFL)
     try:
@@ -178,11 +178,11 @@ def _become(words: Sequence[str], environ: dict[str, str]) -> int:
 
 
 def _cannot_run(word: str, error: OSError) -> int:
-    """Says why; the exit code for it, as shells have it."""
+    """Print why, and return the exit code that shells use for it."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        say(f"error: {word}: no such command")
+        print_line(f"error: {word}: no such command")
         return NOT_FOUND
-    say(f"error: {word}: {error.strerror}")
+    print_line(f"error: {word}: {error.strerror}")
     return NOT_EXECUTABLE
 
 

@@ -1,4 +1,4 @@
-"""Options by which a simulated fabric and its traffic are reported."""
+"""Options that describe a simulated fabric and its traffic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SimulatedScene(NamedTuple):
 
 
 def scene_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of `make_scene`."""
+    """Add the options of `make_scene` to a command."""
     for option in reversed(
         (
             click.option("--leaves", type=int, help="Leaf switches of a plane or pod."),
@@ -61,11 +61,11 @@ def scene_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def make_scene(options: dict[str, Any]) -> SimulatedScene:
-    """The fabric and the traffic that options tell; takes its own out of `options`.
+    """Make the fabric and traffic that the options describe; removes its own from `options`.
 
     Raises:
-        UsageError: options that do not go together.
-        InputError: a file that is not what it must be, or traffic that does not fit the fabric.
+        UsageError: options that exclude each other. InputError: an invalid file, or traffic that
+        does not fit the fabric.
     """
     reported = {name: options.pop(name) for name in _SHAPE}
     reported = {name: value for name, value in reported.items() if value is not None}

@@ -1,4 +1,4 @@
-"""`syntony sim run`: what a traffic gets on a fabric under a policy."""
+"""`syntony sim run`: simulates traffic on a fabric under a policy."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _settings(options: dict[str, Any]) -> RunSettings:
 
 
 def _tools(*, known: bool) -> Tools:
-    """Native code where it is built: the answers are the same."""
+    """Use native code if it is built: the results are the same."""
     try:
         from syntony.io.fluid import NativeColouring, max_min
     except MissingError:

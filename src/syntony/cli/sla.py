@@ -1,4 +1,4 @@
-"""`syntony sla`: latency against what it should be."""
+"""`syntony sla`: compares latency with objectives, its past and similar pairs."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def report(
     """
     query = SlaReportQuery(by=by, window_ns=parse_duration_ns(window))
     found = ask(target, query, until=lambda answer: bool(answer.rows) or by == "job")
-    _tell(context, found, everything=everything, as_json=as_json)
+    _print_and_exit(context, found, everything=everything, as_json=as_json)
 
 
 @command.command()
@@ -152,10 +152,12 @@ def recorded(
 
     window_ns = parse_duration_ns(window)
     found = recorded_report(rows, by=by, window_ns=window_ns, terms=terms, paths=paths)
-    _tell(context, found, everything=everything, as_json=as_json)
+    _print_and_exit(context, found, everything=everything, as_json=as_json)
 
 
-def _tell(context: click.Context, found: SlaReport, *, everything: bool, as_json: bool) -> None:
+def _print_and_exit(
+    context: click.Context, found: SlaReport, *, everything: bool, as_json: bool
+) -> None:
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:

@@ -1,4 +1,4 @@
-"""`syntony sla recorded`: the same verdicts on recorded rows, without a fleet."""
+"""`syntony sla recorded`: SLA verdicts on recorded rows, without a fleet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NEEDED = ("ts_ns", "src", "dst", "prober", "sent", "lost", "count")
-"""Without these rows say nothing; other columns are taken as 0 where the file lacks them."""
+"""Required columns; other columns count as 0 if the file lacks them."""
 _NOT_SWITCHES = frozenset({Kind.NIC, Kind.HOST, Kind.LINK, Kind.CABLE})
 
 
@@ -37,7 +37,7 @@ def recorded_report(
         rows: Parquet with the columns of `probe_1s`.
         by: ``pair``, ``host`` or ``rail``.
         window_ns: how far back from the newest row.
-        terms: an operator's file of objectives; empty for none.
+        terms: a file of objectives; empty for none.
         paths: PATHS, as `fabric paths --parquet` writes them, for the classes of pairs.
 
     Raises:
@@ -69,7 +69,7 @@ def _report(
 
 
 def _rows(file: Path) -> pa.Table:
-    """Rows as the store takes them."""
+    """Read rows in the form of the store."""
     import pyarrow as pa
 
     columns = stored_columns(PROBE)

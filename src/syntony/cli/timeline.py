@@ -1,4 +1,4 @@
-"""`syntony timeline`: a bundle as a trace that ui.perfetto.dev opens."""
+"""`syntony timeline`: converts a bundle to a trace for ui.perfetto.dev."""
 
 from __future__ import annotations
 

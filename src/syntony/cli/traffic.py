@@ -1,4 +1,4 @@
-"""`syntony traffic`: jobs' flows, the links they fill, and moves between paths that work."""
+"""`syntony traffic`: jobs' flows, busy links, and moves between working paths."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
-from syntony.cli.known import warn_of_job
 from syntony.cli.lazy import LazyGroup
+from syntony.cli.name_checks import warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_bps, format_ns
 from syntony.view import lazy_rich
 from syntony.wire.traffic import MovesQuery, PlacementCommand, Traffic, TrafficQuery
 
 _LINKS = 12
-"""The fullest links that a table shows; --json has all."""
+"""Number of busiest links in the table; --json has all."""
 _FULL = 0.9
 _HEADINGS = (
     "job", "class", "from", "to", "port", "path", "of", "sends", "gets", "delay", "p99", "",
@@ -56,7 +56,7 @@ def status(target: FleetTarget, job: str, as_json: bool) -> None:
     """
     answer = ask(target, TrafficQuery(job=job), until=lambda it: it.now_ns > 0)
     if not answer.flows:
-        warn_of_job(target, job)
+        warn_if_job_unknown(target, job)
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
@@ -124,7 +124,7 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
     """
     answer = ask(target, MovesQuery(job=job, limit=limit), until=lambda _: True)
     if not answer.moves:
-        warn_of_job(target, job)
+        warn_if_job_unknown(target, job)
     if as_json:
         print_json(msgspec.to_builtins(answer.moves))
         return

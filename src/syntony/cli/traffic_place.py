@@ -1,4 +1,4 @@
-"""`syntony traffic place`: paths for the flows of a file, by the code the controller runs."""
+"""`syntony traffic place`: chooses paths for the flows of a file, with the controller's code."""
 
 from __future__ import annotations
 

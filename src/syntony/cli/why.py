@@ -1,4 +1,4 @@
-"""`syntony why`: why a job is slow, in three sentences, then the evidence."""
+"""`syntony why`: explains why a job is slow, in three sentences, then the evidence."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ JOBS_NS = 86_400 * S
 """Jobs that ran within this time are known."""
 
 
-def must_know_hosts(target: FleetTarget, *hosts: str) -> None:
+def check_hosts(target: FleetTarget, *hosts: str) -> None:
     """Raise `UsageError` if one of these is no host of the fleet; empty names are ignored."""
     wanted = [host for host in hosts if host]
     known = {agent.host for agent in _agents(target)} if wanted else set()
@@ -34,7 +34,7 @@ def unknown_host(host: str, known: set[str]) -> UsageError:
     )
 
 
-def must_know_nics(target: FleetTarget, *nics: str) -> None:
+def check_nics(target: FleetTarget, *nics: str) -> None:
     """Likewise for NICs (``h0/rail0``)."""
     wanted = [nic for nic in nics if nic]
     known = {f"{each.host}/{nic.name}" for each in _agents(target) for nic in each.nics}
@@ -43,8 +43,9 @@ def must_know_nics(target: FleetTarget, *nics: str) -> None:
             raise UsageError(f"no NIC {nic!r} is known{did_you_mean(nic, known)}")
 
 
-def warn_of_job(target: FleetTarget, job: str) -> None:
-    """Warn if no job of this name is known; called when an answer is empty. Empty: no job asked."""
+def warn_if_job_unknown(target: FleetTarget, job: str) -> None:
+    """Warn if no job of this name is known; called when an answer is empty. No warning without a
+    name."""
     if not job:
         return
     try:
