@@ -23,7 +23,7 @@ class Delivery:
         self.stream, self._last_seq = spool.oldest_stream()
         self._sent = 0
         """Number up to which the spool was searched."""
-        self._sent = 0
+        self._last_seq_sent = 0
         """The newest number that was sent."""
         self._ended = False
         self._unread = -1
@@ -42,7 +42,7 @@ class Delivery:
         if self._last_seq is None:
             return self.stream != self._spool.stream
         acknowledged = self._spool.acknowledged
-        return acknowledged >= (self._sent if self._ended else self._last_seq)
+        return acknowledged >= (self._last_seq_sent if self._ended else self._last_seq)
 
     @property
     def window_full(self) -> bool:
@@ -65,7 +65,7 @@ class Delivery:
             self._ended = self.backlog  # the rest is unreadable, or was dropped
             self._unread = self._spool.last_seq
             return None
-        self._sent = frame.seq
+        self._last_seq_sent = frame.seq
         return Batch(
             seq=frame.seq,
             table=frame.table,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CHUNK_S = 60
 """Interval of rows that is read at once: 13 million rows of a fleet of 10,000 NICs."""
 SETTLED_S = 2
-"""A leader evaluates a second this long after its end (`controller.settled`)."""
+"""A leader evaluates a second this long after its end (`controller.complete_seconds`)."""
 EVALUATION_S = 2
 """Interval of evaluations without news, as `server.JUDGE_INTERVAL_NS`."""
 PATHS_BACK_S = 600

@@ -25,7 +25,7 @@ from syntony.wire.sla import (
 )
 
 SETTLED_NS = 2_500 * MS
-"""Rows of a second are in the store this long after its end (see `controller.settled`)."""
+"""Rows of a second are in the store this long after its end (see `controller.complete_seconds`)."""
 WINDOW_NS = 60 * S
 """Window of the controller's own periodic evaluation."""
 USUAL_AGE_NS = 300 * S

@@ -13,11 +13,11 @@ class AccessTokenCommand(Query["AccessTokenMade"], frozen=True, kw_only=True, ta
     role: str
     """``viewer`` or ``operator``."""
     name: str
-    """Of the person or program that will use it; it stands in the audit log."""
+    """Name of its user, a person or program, for the audit log."""
     valid_ns: int
-    """From now; afterwards the token is refused."""
+    """Validity from now."""
     once: bool = False
-    """Good for one browser's session and for nothing else."""
+    """Whether it is only for one browser's session."""
     by: str
     comment: str = ""
 
@@ -27,7 +27,7 @@ class AccessTokenMade(msgspec.Struct, frozen=True, kw_only=True, tag="access-tok
 
     token: str
     number: int
-    """Of the token, for the list and for its revocation."""
+    """Number of the token, for the list and for its revocation."""
     expires_ns: int
     """Civil time."""
 
@@ -45,11 +45,11 @@ class AccessTokenView(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     name: str
     issuer: str
-    """Who made it; of a session, from where."""
+    """Who made it; for a session, the client's address."""
     made_ns: int
     expires_ns: int
     used_ns: int
-    """Of a ``login``: when its session began."""
+    """For a ``login``: start of its session."""
     revoked_ns: int
 
 
@@ -69,4 +69,4 @@ class RevokeAccessCommand(Query["AccessRevoked"], frozen=True, kw_only=True, tag
 
 class AccessRevoked(msgspec.Struct, frozen=True, kw_only=True, tag="access-revoked"):
     numbers: tuple[int, ...]
-    """The token, and its sessions that were still good."""
+    """The token, and its sessions that were still valid."""

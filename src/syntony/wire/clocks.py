@@ -24,10 +24,10 @@ class Timelines(msgspec.Struct, frozen=True, kw_only=True, tag="timelines"):
 
     timelines: tuple[Timeline, ...]
     utc: Utc | None = None
-    """Where UTC is on the fleet timeline; None where the fleet has no anchors."""
+    """Offset of UTC from fleet time; None: the fleet has no anchors."""
     step: int = 0
-    """Another one than before: fleet time was stepped, and what is served steps with it. 0: not
-    since this controller started."""
+    """Number of the last step of fleet time; if it changes, served time steps too. 0: no step since
+    this controller started."""
 
 
 class ClockQuery(Query["Clocks"], frozen=True, kw_only=True, tag="clock"):
@@ -59,10 +59,10 @@ class ClockTruth(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     at_ns: int
     offset_ns: int
-    """Against the machine's clock."""
+    """Offset from the machine's clock."""
     drift_ppb: float
     est_offset_ns: int | None = None
-    """Against fleet time, whose own offset to the machine's clock is arbitrary."""
+    """Offset from fleet time, whose offset from the machine's clock is arbitrary."""
     est_drift_ppb: float | None = None
     error_ns: int | None = None
     """Estimate minus truth, minus that difference's median over the host's component."""
@@ -74,7 +74,7 @@ class ClockTruth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockTruths(msgspec.Struct, frozen=True, kw_only=True, tag="clock-truths"):
-    """Empty where the truth is not known."""
+    """Empty: the truth is unknown."""
 
     clocks: tuple[ClockTruth, ...]
 
@@ -91,7 +91,7 @@ class ClockSample(msgspec.Struct, frozen=True, kw_only=True):
     sigma_ns: float
     drift_sigma_ppb: float | None
     bound_ns: float | None
-    """None: unbounded, or not stored by the version of then."""
+    """None: unbounded, or stored by an earlier version without it."""
     state: ClockState
     reason: str = ""
 
@@ -99,7 +99,7 @@ class ClockSample(msgspec.Struct, frozen=True, kw_only=True):
 class Clocks(msgspec.Struct, frozen=True, kw_only=True, tag="clock"):
     timelines: tuple[Timeline, ...]
     utc: Utc | None = None
-    """Where UTC is on the fleet timeline; None where the fleet has no anchors."""
+    """Offset of UTC from fleet time; None: the fleet has no anchors."""
 
 
 class Pairs(msgspec.Struct, frozen=True, kw_only=True, tag="clock-pairs"):

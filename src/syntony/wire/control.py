@@ -9,9 +9,9 @@ import msgspec
 from syntony.wire.query import Query
 
 CHANGES_LIMIT = 1_000
-"""Changes of one answer."""
+"""Maximum number of changes in one answer."""
 MAX_EPOCH = (1 << 62) - 1
-"""Of a controller; epochs count starts."""
+"""Maximum epoch of a controller; epochs count its starts."""
 
 
 class TakeoverCommand(Query["EpochRaised"], frozen=True, kw_only=True, tag="takeover"):
@@ -40,7 +40,7 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     connected: bool
     silent_ns: int
-    """Since its last message."""
+    """Time since its last message."""
     agents: int
     """Attached to it."""
     lag_ns: int
@@ -48,9 +48,9 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     queued_bytes: int
     store_up: bool
     rows: int
-    """Stored since it started."""
+    """Rows stored since it started."""
     left: bool = False
-    """It is disconnected because it was stopped on purpose."""
+    """Whether it is disconnected because it was stopped on purpose."""
 
 
 class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True, tag="controller"):
@@ -60,17 +60,17 @@ class ControllerStatus(msgspec.Struct, frozen=True, kw_only=True, tag="controlle
     """In its certificate."""
     version: str
     epoch: int
-    """Of its start; agents obey the highest they have seen."""
+    """Epoch of its start; agents obey the highest that they have received."""
     seen_epoch: int
     """The highest that an agent has reported: beyond `epoch`, another controller took over."""
     durable: bool
     """Whether its control state survives its process."""
     up_ns: int
-    """How long it has been leading."""
+    """Time since it began to lead."""
     agents: int
-    """Attached, to it or to its gateways."""
+    """Number of agents attached to it or to its gateways."""
     gateways: tuple[GatewayStatus, ...] = ()
-    """That are expected, or have been connected since it took charge."""
+    """Gateways that are expected, or were connected since it took charge."""
 
 
 class Issuer(NamedTuple):
@@ -79,7 +79,7 @@ class Issuer(NamedTuple):
     who: str
     """The name in the certificate, and the user that the command line gives."""
     origin: str
-    """The peer's address as gRPC words it, or ``local`` for the local socket."""
+    """The peer's address in gRPC's format, or ``local`` for the local socket."""
 
 
 class ChangesQuery(Query["Changes"], frozen=True, kw_only=True, tag="changes"):

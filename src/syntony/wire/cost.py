@@ -12,45 +12,45 @@ YEAR_NS = 8760 * HOUR_NS
 
 
 class CostQuery(Query["CostReport"], frozen=True, kw_only=True, tag="cost"):
-    """A job on so many GPUs and what is assumed of its failures.
+    """A job on a number of GPUs, and assumptions about its failures.
 
     Defaults cite their sources in docs/reference/cost.md. Every duration is in ns.
     """
 
     gpus: int = 1024
     restarts_low: float = 100.0
-    """Failures that stop a job, a year and 1,000 GPUs: at the best …"""
+    """Failures that stop a job, per year and 1,000 GPUs: best case …"""
     restarts_high: float = 250.0
-    """… and at the worst."""
+    """… and worst case."""
     links: int = 0
     """Links between NICs and leaves; 0: one for each GPU."""
     link_mtbf_ns: int = 5 * YEAR_NS
     checkpoint_ns: int = 2 * HOUR_NS
     """Time between checkpoints."""
     lost_share: float = 1.0
-    """Part of that which a failure loses: 1 as published, 0.5 on average."""
+    """Share of this time lost by a failure: 1 as published, 0.5 on average."""
     recovery_ns: int = HOUR_NS // 2
     """From the failure to the first new step."""
     engineer_hours_low: float = 8.0
     engineer_hours_high: float = 24.0
-    """People's time for one failure."""
+    """Working time for one failure."""
     price: float = 0.0
-    """Of a GPU-hour, in any currency; 0: not known."""
+    """Price of a GPU-hour, in any currency; 0: unknown."""
     network_share: float = 42 / 419
-    """Part of the failures that is a NIC, cable or switch."""
+    """Share of failures of NICs, cables or switches."""
     rank_share: float = 246 / 419
-    """Part of the failures that is a GPU, and costs a rank."""
+    """Share of failures of GPUs, which cost a rank."""
     nics_per_host: int = 8
     failover_ns: int = 83 * MS
-    """For how long a job stands still when a NIC or path is left; 0: it is not left."""
+    """Time without progress during a failover of a NIC or path; 0: there is no failover."""
     repair_ns: int = 4 * HOUR_NS
     """Until a failed NIC or cable works again; the job runs with one NIC less."""
     network_time_share: float = 0.3
-    """Part of a step that waits for the network."""
+    """Share of a step spent waiting for the network."""
     takeover_ns: int = 0
-    """For how long a job stands still when a spare takes a rank's place; 0: none does."""
+    """Time without progress while a spare replaces a rank; 0: there are no spares."""
     history_ns: int = 0
-    """Count the fleet's own incidents of so long, too; 0: do not."""
+    """Length of the period of the fleet's own incidents to count; 0: none."""
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu_hours_per_month: Interval
     share: Interval
-    """Of all its GPU time; 1: it makes no progress."""
+    """Share of all its GPU time; 1: it makes no progress."""
     price_per_month: Interval | None
     """None: the price of a GPU-hour is not known."""
 
@@ -74,12 +74,12 @@ class ObservedFailures(msgspec.Struct, frozen=True, kw_only=True):
     """Critical incidents of a fleet that are not symptoms of others."""
 
     period_ns: int
-    """Over which they were counted."""
+    """Period in which they were counted."""
     network: int
     hosts: int
     other: int
     per_year: float
-    """Of the first two kinds together."""
+    """Rate of the first two kinds together."""
 
 
 class CostReport(msgspec.Struct, frozen=True, kw_only=True, tag="cost"):

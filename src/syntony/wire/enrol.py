@@ -35,17 +35,17 @@ class Issued(msgspec.Struct, frozen=True, kw_only=True, tag="issued"):
 
 
 class TokenCommand(Query["TokenMade"], frozen=True, kw_only=True, tag="token"):
-    """Make a join token, good for one certificate."""
+    """Make a join token for one certificate."""
 
     role: str
     names: tuple[str, ...]
     """Names it may be used for; ``*`` and ``?`` stand for other characters."""
     addresses: tuple[str, ...] = ()
-    """IP addresses and DNS names that the certificate serves at."""
+    """IP addresses and DNS names of the certificate."""
     valid_ns: int
-    """From now; afterwards the token is refused."""
+    """Validity of the token from now."""
     lifetime_ns: int = 0
-    """Of certificates, renewed ones included; 0: as the controller's configuration says."""
+    """Lifetime of certificates, also of renewed ones; 0: as configured at the controller."""
     by: str
     comment: str = ""
 
@@ -73,12 +73,12 @@ class CertificateView(msgspec.Struct, frozen=True, kw_only=True):
     issued_ns: int
     expires_ns: int
     revoked_ns: int
-    """0: it is not."""
+    """0: it is not revoked."""
     seen_ns: int
     """The controller's time where its agent is attached; else the last use that it noted, at most
     a minute late."""
     origin: str
-    """``join``, ``renewal``, or ``elsewhere``: not issued here, seen in use."""
+    """``join``, ``renewal``, or ``elsewhere``: issued elsewhere, and used here."""
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,12 +105,12 @@ class RevokeCommand(Query["Revoked"], frozen=True, kw_only=True, tag="revoke"):
     by: str
     comment: str = ""
     unseen: bool = False
-    """Also where no such certificate is known: one that was issued elsewhere and never used."""
+    """Also revoke an unknown certificate: issued elsewhere, and never used here."""
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):
     serials: tuple[str, ...]
-    """Of certificates now revoked, as far as they are known by number."""
+    """Known serial numbers of the revoked certificates."""
 
 
 class Revocations(msgspec.Struct, frozen=True, kw_only=True, tag="revocations"):

@@ -57,7 +57,7 @@ class LearntPath(msgspec.Struct, frozen=True, kw_only=True):
     sport: int
     dport: int
     components: tuple[str, ...]
-    """In order; ``a..b`` stands for what is not known."""
+    """In order; ``a..b``: an unknown part."""
 
 
 class LearntPaths(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):

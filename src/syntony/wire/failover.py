@@ -11,7 +11,7 @@ from syntony.wire.bounds import MAX_REASONS, MAX_VIEWS, Count, Text, Unsigned, W
 from syntony.wire.query import Query
 
 MAX_SUBFLOWS = 256
-"""Of one connection; the kernel allows fewer."""
+"""Maximum of one connection; the kernel allows fewer."""
 MAX_PROCESSES = 256
 """In one report."""
 MAX_PROCESS_FLOWS = 1_024
@@ -28,7 +28,7 @@ class SubflowView(msgspec.Struct, frozen=True, kw_only=True):
     ``stalled``; of plain connections ``plain``, ``redrawn`` (the same NICs,
     another port), ``detour``, ``stalled``."""
     rate_bps: Count
-    """Acknowledged by the peer, over the last second or so."""
+    """Rate acknowledged by the peer, over about the last second."""
 
 
 class ConnectionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class ConnectionView(msgspec.Struct, frozen=True, kw_only=True):
     """MPTCP token on that host, or the inode of a plain connection's socket; hexadecimal."""
     subflows: Annotated[tuple[SubflowView, ...], Meta(max_length=MAX_SUBFLOWS)]
     degraded: Text = ""
-    """Why it has had fewer living paths than rails for 5 s or more; empty: it has not."""
+    """The reason, if it has had fewer live paths than rails for 5 s or more; else empty."""
 
 
 class ProcessFlowView(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class ProcessFlowView(msgspec.Struct, frozen=True, kw_only=True):
     outstanding: Unsigned
     """Operations."""
     idle_ns: int
-    """Since something was last done; -1: nothing was yet."""
+    """Time since its last operation; -1: there was none yet."""
     errors: Unsigned
     last_error: int
     """An errno, or an ``ibv_wc_status``."""
@@ -76,9 +76,9 @@ class ProcessView(msgspec.Struct, frozen=True, kw_only=True):
     """Since it connected."""
     flows: Annotated[tuple[ProcessFlowView, ...], Meta(max_length=MAX_PROCESS_FLOWS)]
     left_out: Unsigned = 0
-    """Flows beyond these, or for which the process had no place."""
+    """Number of further flows that did not fit."""
     malformed: Unsigned = 0
-    """Flows with impossible values, or that could not be read."""
+    """Number of flows with impossible values, or that could not be read."""
 
 
 class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
@@ -87,16 +87,16 @@ class PathsReport(msgspec.Struct, frozen=True, kw_only=True, tag="paths"):
     mode: Text
     """``off``, ``observe``, ``act``; or why paths cannot be managed here."""
     stopped: bool
-    """By the stop switch."""
+    """Whether the stop switch is on."""
     connections: Annotated[tuple[ConnectionView, ...], Meta(max_length=MAX_VIEWS)]
     left_out: Count = 0
-    """Connections beyond `MAX_VIEWS`."""
+    """Number of connections beyond `MAX_VIEWS`."""
     degraded: Count = 0
-    """Connections with fewer living paths than rails for 5 s or more, all of them."""
+    """Number of all connections with fewer live paths than rails for 5 s or more."""
     processes: Annotated[tuple[ProcessView, ...], Meta(max_length=MAX_PROCESSES)] = ()
-    """Connected to the agent's socket, at most 256, with 1,024 flows in all."""
+    """Processes connected to the agent's socket: at most 256, with 1,024 flows in all."""
     refused: Annotated[dict[Word, Count], Meta(max_length=MAX_REASONS)] = {}
-    """Processes that were not let in since the agent began, by reason."""
+    """Number of processes refused since the agent started, by reason."""
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
@@ -107,7 +107,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
     """Fleet time of the command."""
     by: str
     epoch: int = 0
-    """Of the controller that took the command; 0: of the version before, which did not say."""
+    """Epoch of the controller that took the command; 0: an earlier version, without epochs."""
 
     def outranks(self, other: Switch) -> bool:
         """Whether it is the later command: of a later controller, regardless of clocks, or
@@ -184,7 +184,7 @@ class FailoverLog(msgspec.Struct, frozen=True, kw_only=True, tag="failover-log")
 
 
 class FailoverStatus(msgspec.Struct, frozen=True, kw_only=True, tag="failover-status"):
-    """The stop switch (None: never thrown), and hosts by mode; ``stopped`` is what agents say."""
+    """The stop switch (None: never thrown), and hosts by mode; ``stopped`` as agents report it."""
 
     switch: Switch | None
     hosts: tuple[HostPaths, ...]

@@ -9,7 +9,7 @@ import msgspec
 from syntony.errors import WireError
 
 MAX_LINE = 1 << 20
-"""Bytes of one look."""
+"""Maximum size of one line."""
 MAX_GPUS, MAX_PROCESSES = 64, 1_024
 _Text = Annotated[str, msgspec.Meta(max_length=128)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -17,7 +17,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
 class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU at one moment. None: the driver does not say. Counters count from the driver's start
+    """One GPU at one instant. None: not reported. Counters count from the driver's start
     or the last reset."""
 
     gpu: _Text
@@ -26,26 +26,26 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
     """PCI address."""
     model: _Text = ""
     error: _Text = ""
-    """Why the device could not be read: fallen off the bus, waits for a reset."""
+    """Why the device could not be read, for example: fallen off the bus."""
     pids: Annotated[tuple[_Number, ...], msgspec.Meta(max_length=MAX_PROCESSES)] = ()
     """Processes that compute on it."""
     sm_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
     throttle: Annotated[tuple[_Text, ...], msgspec.Meta(max_length=64)] | None = None
-    """Reasons why the clock is not higher, in NVML's words."""
+    """NVML's reasons why the clock is not higher."""
     temperature_c: float | None = None
     power_w: float | None = None
     ecc_errors: _Count | None = None
     """Counter, corrected and uncorrected."""
     xid: _Number = 0
-    """Newest Xid since the look before; 0: none."""
+    """Newest Xid since the previous reading; 0: none."""
     nvlink_errors: _Count | None = None
     """Counter: replays, recoveries, CRC errors of all links."""
     nvlink_bytes: _Count | None = None
     """Counter, both directions of all links."""
     pcie_gts: float | None = None
     pcie_max_gts: float | None = None
-    """GT/s that card and slot can."""
+    """Maximum GT/s of card and slot."""
     pcie_width: float | None = None
     pcie_max_width: float | None = None
     pcie_replays: _Count | None = None
@@ -55,7 +55,7 @@ class GpuReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """All GPUs of a host at one moment."""
+    """All GPUs of a host at one instant."""
 
     at_ns: int = 0
     """CLOCK_MONOTONIC."""
@@ -65,15 +65,15 @@ class GpuSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(snapshot: GpuSnapshot) -> bytes:
-    """One line."""
+    """Encode one line."""
     return msgspec.json.encode(snapshot) + b"\n"
 
 
 def decode(line: bytes) -> GpuSnapshot:
-    """One line.
+    """Decode one line.
 
     Raises:
-        WireError: it is none.
+        WireError: it is invalid.
     """
     try:
         return msgspec.json.decode(line, type=GpuSnapshot)

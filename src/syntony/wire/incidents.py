@@ -14,7 +14,7 @@ class IncidentsQuery(Query["IncidentsReply"], frozen=True, kw_only=True, tag="in
 
     number: int = 0
     resolved: bool = False
-    """Also those that are over."""
+    """Include resolved incidents."""
     since_ns: int = 0
     """Incidents that changed within this time, read from the store."""
 
@@ -50,13 +50,13 @@ class SilenceAction(Query["IncidentsReply"], frozen=True, kw_only=True, tag="sil
 
 class IncidentsReply(msgspec.Struct, frozen=True, kw_only=True, tag="incidents"):
     incidents: tuple[dict[str, Any], ...]
-    """As docs/reference/incidents.md describes them; newest first, or the one asked for and then
-    those it explains."""
+    """As in docs/reference/incidents.md; newest first, or the requested one and then those that it
+    explains."""
     silences: tuple[dict[str, Any], ...]
     waiting: int
-    """Messages to receivers that have not been taken yet."""
+    """Number of messages not yet accepted by receivers."""
     warning: str = ""
-    """Why the silence that was just made may be a mistake; it is in force all the same."""
+    """Why the new silence may be a mistake; it is in force nevertheless."""
 
 
 class RulesReply(msgspec.Struct, frozen=True, kw_only=True, tag="rules"):

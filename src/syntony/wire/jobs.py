@@ -20,24 +20,24 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     began_ns: int
-    """When its oldest process began, fleet time."""
+    """Start of its oldest process, fleet time."""
     seen_ns: int
-    """When a process of it was last seen."""
+    """Last report of one of its processes, fleet time."""
     hosts: tuple[str, ...]
     processes: int
     running: int
-    """Of them, those that had not ended."""
+    """Number of processes that had not ended."""
     ranks: int
-    """By their own word; 0: they do not say."""
+    """As its processes report; 0: they report none."""
     programs: tuple[str, ...]
-    """Names, eight at most."""
+    """At most eight names."""
     generation: int | None = None
-    """Of connections, where the job's ranks are replaced when they are lost; None: they are not, or
-    nobody tells."""
+    """Generation of connections of a protected job; None: it is not protected, or that is not
+    reported."""
     spares: int | None = None
-    """That waited when it was told last; None as for `generation`."""
+    """Number of waiting spares at the last report; None as for `generation`."""
     replaced: int = 0
-    """Ranks that were lost and replaced since it began, drained ones left out."""
+    """Number of lost ranks that were replaced, without drained ones."""
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True, tag="jobs"):
@@ -59,7 +59,7 @@ class RecordedRows(msgspec.Struct, frozen=True, kw_only=True):
     """Consecutive rows of one table."""
 
     table: str
-    """As docs/reference/bundle.md has it."""
+    """A table of docs/reference/bundle.md."""
     arrow: bytes
     """An Arrow IPC stream with the table's columns."""
 
@@ -68,7 +68,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True, tag="recording"):
     manifest: bytes
     """`manifest.json` of the bundle."""
     notes: tuple[str, ...]
-    """What was left out, and why."""
+    """What is missing, and why."""
     rows: tuple[RecordedRows, ...]
 
 
@@ -82,7 +82,7 @@ class JobReportQuery(Query["JobReport"], frozen=True, kw_only=True, tag="job-rep
 
 
 class FlowDelays(msgspec.Struct, frozen=True, kw_only=True):
-    """One flow's median delay by window, the job's own packets beside probes; ns, None: not
+    """One flow's median delays by window, of the job's own packets and of probes; ns, None: not
     measured."""
 
     flow: str
@@ -112,25 +112,25 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True, tag="job-report"):
     begin_ns: int
     end_ns: int
     sentences: tuple[str, ...]
-    """What, by which evidence, what to do."""
+    """Cause, evidence and remedy."""
     verdicts: tuple[dict[str, Any], ...]
     """As `syntony why --json` prints them."""
     flows: tuple[dict[str, Any], ...]
     """As `syntony job flows --json` prints them, worst first."""
     flows_left_out: int
     notes: tuple[str, ...]
-    """What was not recorded, and what cannot be concluded without it."""
+    """Data that was not recorded, and the consequences."""
     at_ns: tuple[int, ...]
     """Begin of each window of `rate_bps` and `delays`."""
     rate_bps: tuple[float | None, ...]
-    """All flows together."""
+    """Sum over all flows."""
     delays: tuple[FlowDelays, ...]
-    """Of the flows with the longest delays."""
+    """Delays of the flows with the longest delays."""
     steps_at_ns: tuple[int, ...]
-    """End of each step, of the rank that was last."""
+    """End of each step of the slowest rank."""
     steps_ns: tuple[float, ...]
-    """How long it took, the slowest rank."""
+    """Duration of each step of the slowest rank."""
     resent: tuple[float | None, ...] = ()
-    """Segments that were sent again in each window, all flows together."""
+    """Retransmitted segments in each window, of all flows."""
     takeovers: tuple[Takeover, ...] = ()
     """The newest of the window, oldest first."""

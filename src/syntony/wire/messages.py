@@ -160,7 +160,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
-    """The controller will not serve this agent; the reason is for a person."""
+    """The controller does not serve this agent; the reason is for operators."""
 
     reason: str
 
@@ -173,7 +173,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, tag="decision"):
     issuer: str
     """The controller's name in its certificate."""
     epoch: int
-    """Of the controller: raised at each start."""
+    """Epoch of the controller, which rises with each start."""
     message: bytes
     """The encoded message."""
     stored: int = 0

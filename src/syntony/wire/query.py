@@ -17,17 +17,17 @@ from syntony.errors import WireError
 from syntony.wire.coding import decode, encode
 
 PAGE_BYTES = 4 << 20
-"""Most bytes of one message of an answer, unless a single row is larger."""
+"""Maximum size of one message of an answer, unless a single row is larger."""
 MAX_ANSWER_BYTES = 512 << 20
 A = TypeVar("A", bound=msgspec.Struct)
 
 
 class Query(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
-    """A question or an order; the type argument is its answer's."""
+    """A request or an order; the type argument is the type of its answer."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
-    """The request was not carried out; the reason is one line for a person."""
+    """The request was not carried out; the reason is one line for operators."""
 
     reason: str
 
@@ -54,7 +54,7 @@ def decode_answer(data: bytes, kind: type[A]) -> A | Failure:
 
 
 def pages(answer: msgspec.Struct) -> Iterator[bytes]:
-    """An answer as messages of about `PAGE_BYTES` at most.
+    """Divide an answer into messages of at most about `PAGE_BYTES`.
 
     Raises:
         WireError: it is larger than `MAX_ANSWER_BYTES`.
@@ -84,7 +84,7 @@ def _split(answer: msgspec.Struct, data: bytes) -> Iterator[bytes]:
 
 
 def join_pages(answers: Iterable[A]) -> A:
-    """Join the pages of an answer, in order; at least one."""
+    """Join the pages of an answer, in order; there is at least one."""
     found = list(answers)
     if len(found) == 1:
         return found[0]

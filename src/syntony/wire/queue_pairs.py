@@ -31,7 +31,7 @@ class QueuePairFigures(msgspec.Struct, frozen=True, kw_only=True):
     pid: Number
     uid: Number
     key: Word
-    """Tells generations of one host apart."""
+    """Identifies the generation within its host."""
     device: Word
     """Its RDMA device."""
     type: Word
@@ -48,13 +48,13 @@ class QueuePairFigures(msgspec.Struct, frozen=True, kw_only=True):
     flags: Unsigned
     """``enum syn_qp_flag`` of native/verbs/syn_qp_page.h."""
     began_ns: int
-    """When it became ready to receive."""
+    """Instant at which it became ready to receive."""
     first_sent_ns: int
-    """When its first message that takes a receive was posted; 0: none was."""
+    """Post of its first message that uses a receive at the peer; 0: there was none."""
     sent: Unsigned
-    """Messages that take a receive at the peer: sends, writes with immediate data."""
+    """Messages that use a receive at the peer: sends, writes with immediate data."""
     unannounced: Unsigned
-    """Writes, reads, atomics: the peer's process does not see them end."""
+    """Writes, reads, atomics, whose end the peer's process cannot observe."""
     bytes_posted: Unsigned
     signaled: Unsigned
     """Work requests that have, or will have, a completion."""
@@ -62,7 +62,7 @@ class QueuePairFigures(msgspec.Struct, frozen=True, kw_only=True):
     received: Unsigned
     bytes_received: Unsigned
     receives_posted: Unsigned
-    """Less `received`: the peer's credit. Void with a shared receive queue."""
+    """Posted receives; minus `received`: the peer's credit. Meaningless with a shared queue."""
     errors: Number
     first_error: int
     """An ``ibv_wc_status``."""
@@ -81,13 +81,13 @@ class QueuePairsReport(msgspec.Struct, frozen=True, kw_only=True, tag="queue-pai
     """Fleet time of the reading."""
     queue_pairs: tuple[QueuePairFigures, ...]
     left_out: Count = 0
-    """Queue pairs beyond these, or for which a process had no place."""
+    """Number of further queue pairs that did not fit."""
     malformed: Count = 0
-    """Records that could not be used, ever."""
+    """Number of invalid records so far."""
     refused: Annotated[dict[Word, Count], Meta(max_length=MAX_REASONS)] = {}
-    """Processes that were not let in since the agent began, by reason."""
+    """Number of processes refused since the agent started, by reason."""
     bound_ns: Signed = 500_000
-    """How far the instants may be from fleet time; as here where an agent does not say."""
+    """Maximum error of the instants; the default is for agents that do not report it."""
 
 
 class QueuePairsQuery(Query["QueuePairs"], frozen=True, kw_only=True, tag="queue-pairs"):

@@ -29,33 +29,33 @@ class SegmentFlow(msgspec.Struct, frozen=True, kw_only=True):
     remote: Word
     remote_port: Port
     sent: bytes
-    """Stamps of what left, after any queue of the host, before the driver; in order."""
+    """Stamps of outgoing bytes, after all queues of the host, before the driver; in order."""
     received: bytes
-    """Stamps of what came, before anything of the host looked at it."""
+    """Stamps of incoming bytes, before the host's network stack."""
     shift: Count
-    """Of what left, every byte whose number is a multiple of 2 to this power was sampled, in the
-    whole interval."""
+    """Outgoing bytes whose number is a multiple of 2 to this power were sampled, in the whole
+    interval."""
     sampled: Count
-    """Bytes sampled of what left, those included that have no stamp here."""
+    """Number of sampled outgoing bytes, including those without a stamp here."""
 
 
 class SegmentsReport(msgspec.Struct, frozen=True, kw_only=True, tag="segments"):
-    """What one host sampled in an interval; the newest only, never spooled."""
+    """Samples of one host in an interval; the newest only, never spooled."""
 
     from_ns: Signed
-    """Fleet time: the interval is from here…"""
+    """Begin of the interval, fleet time."""
     at_ns: Signed
-    """… to here: everything that passed before was looked for."""
+    """End of the interval, fleet time: all earlier segments were read."""
     bound_ns: Signed
-    """How far the instants may be from fleet time."""
+    """Maximum error of the instants."""
     sigma_ns: float
     """1-sigma of the clock."""
     step: Signed
-    """Names the last step of the fleet timeline: instants with different ones do not compare."""
+    """Last step of the fleet timeline: instants of different steps are not comparable."""
     flows: tuple[SegmentFlow, ...]
     left_out: Count = 0
-    """Flows beyond these."""
+    """Number of further flows."""
     lost: Count = 0
-    """Samples that the kernel had no room for since the agent began."""
+    """Number of samples that the kernel dropped since the agent started."""
     clock: Text = ""
-    """Why there is no fleet time here, and thus no stamp; empty: there is. Instants are 0 then."""
+    """Why there is no fleet time here, and so no stamps and instants; empty: there is."""
