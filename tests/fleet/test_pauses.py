@@ -71,10 +71,18 @@ def test_a_path_that_dies_during_a_pause_is_left_and_no_other(
         assert daemons == [daemon(fleet, f"{half}-{host}") for half in ("agent", "reactor")
                            for host in ("h0", "h2")], "nothing has ended"  # fmt: skip
         # Both rails died for one end only if it took its own pause for their fault.
-        left = {row.old_path.partition(":")[0].partition("/")[2] for row in fleet.log(name)
-                if row.action == "destroy" and row.cause not in {"join", "surplus"}}  # fmt: skip
-        assert left == {"rail0"}
+        await_true(lambda: bool(rails_left(fleet, name)), "the log says what was left")
+        assert rails_left(fleet, name) == {"rail0"}
         assert job.steps()["longest_s"] < STALL_S
+
+
+def rails_left(fleet: Fleet, job: str) -> set[str]:
+    """Local rails of the connections' subflows that agents ended, by the log so far."""
+    return {
+        row.old_path.partition(":")[0].partition("/")[2]
+        for row in fleet.log(job)
+        if row.action == "destroy" and row.cause not in {"join", "surplus"}
+    }
 
 
 @pytest.mark.parametrize("kind", ["reactor-stop", "agent-stop"])
