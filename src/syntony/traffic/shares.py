@@ -1,4 +1,4 @@
-"""How the flows of crowded links share them: by class, then by weight, then by what they use. Pure.
+"""Share congested links among their flows: by class, then weight, then demand. Pure.
 
 A class has what those above it leave. Within a class rates are weighted max-min fair, and what
 nobody asks for is handed out once more by weight: a flow that wants more than it did a moment ago

@@ -65,8 +65,8 @@ class PlacingPolicy(ABC):
     def ended(self, flows: Numbers) -> None:  # noqa: B027 - most do not care
         """Flows have ended."""
 
-    def step(self, seen: Telemetry, now_ns: float) -> PolicyMoves:  # noqa: ARG002 - for those that move
-        """Moves, once an epoch. `seen` may be of some epochs ago."""
+    def step(self, telemetry: Telemetry, now_ns: float) -> PolicyMoves:  # noqa: ARG002 - for those that move
+        """Moves, once an epoch. `telemetry` may be some epochs old."""
         return NO_MOVES
 
 

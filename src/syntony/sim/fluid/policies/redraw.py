@@ -25,8 +25,8 @@ class Redraw(PlacingPolicy):
     def start(self, flows: Numbers) -> Numbers:
         return draw(self.field, flows, self.rng)
 
-    def step(self, seen: Telemetry, now_ns: float) -> PolicyMoves:  # noqa: ARG002 - no memory
-        flows = np.flatnonzero(seen.active & self.field.active)
-        waits = seen.delay_ns(self.field.path(flows, seen.pick[flows])) > PATIENCE_NS
+    def step(self, telemetry: Telemetry, now_ns: float) -> PolicyMoves:  # noqa: ARG002 - no memory
+        flows = np.flatnonzero(telemetry.active & self.field.active)
+        waits = telemetry.delay_ns(self.field.path(flows, telemetry.pick[flows])) > PATIENCE_NS
         chosen = flows[waits & (self.rng.random(len(flows)) < PART)]
         return PolicyMoves(chosen, draw(self.field, chosen, self.rng))
