@@ -84,11 +84,11 @@ class Mover:
         """Take the actuator's result of a move.
 
         Args:
-            flow_id: whose.
+            flow_id: the moved flow.
             now_ns: the time.
-            ok: it is where it should be.
-            tried: False: nothing was done, so nothing is known of the path, and the flow need not
-                rest (an order that came too late, an agent that was busy, nobody to ask).
+            ok: it is on its new path.
+            tried: False: nothing was done, so the path is not to blame and the flow needs no
+                hold-down (a late order, a busy agent, no agent).
         """
         for trial in self._trials:
             if flow_id in trial.waiting:

@@ -1,7 +1,7 @@
-"""Paths that jobs' processes use by means that no agent can move (queue pairs, say). Pure.
+"""Notify jobs' processes about paths whose flows no agent can move (queue pairs, say). Pure.
 
 The process gets a notice when one of its paths is dead and when it may be used again; it moves its
-own flows. A path is a pair of addresses, whatever goes over it.
+own flows. A path is a pair of addresses, for all flows between them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ProcessPath = tuple[str, str]
 
 
 class PathNotices:
-    """What processes have to be reported.
+    """Notices that processes need.
 
     Args:
         health: what is known of this host's paths.

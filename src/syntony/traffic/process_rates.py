@@ -1,4 +1,4 @@
-"""How fast jobs' processes send by queue pairs, path by path, from what they tell. Pure."""
+"""Rates at which jobs' processes send by queue pairs, by path, from their own reports. Pure."""
 
 from __future__ import annotations
 
