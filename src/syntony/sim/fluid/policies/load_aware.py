@@ -1,4 +1,4 @@
-"""Load-aware proportional moves: so many leave a link as are too many for it."""
+"""Load-aware proportional moves: as many flows leave a link as exceed its capacity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delay-triggered redraw: who waits in a queue draws again, blindly."""
+"""Delay-triggered redraw: a queued flow draws another path at random."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syntony.sim.fluid.policies.base import PlacingPolicy, PolicyMoves, draw
 PATIENCE_NS = 5_000.0
 """Queueing delay from which a flow draws again: a few packets."""
 PART = 0.1
-"""Of those who wait, how many draw in one epoch: the best of 1, 0.5 and 0.1 at full load."""
+"""Share of queued flows that draw in one epoch: the best of 1, 0.5 and 0.1 at full load."""
 
 
 class Redraw(PlacingPolicy):

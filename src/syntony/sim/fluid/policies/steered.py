@@ -1,4 +1,5 @@
-"""Ours: placement where flows are known, D-mod-K where not, then the mover on telemetry."""
+"""Syntony's policy: placement where flows are known, D-mod-K where not, then the mover on
+telemetry."""
 
 from __future__ import annotations
 
