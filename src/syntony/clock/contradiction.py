@@ -1,8 +1,8 @@
-"""Bounds the error of a mesh's potentials if its edges contradict each other.
+"""Bound the error of a mesh's potentials if its edges contradict each other. Pure.
 
-A node whose peers mostly agree within what they claim is right, and the others are wrong. Where no
-such majority exists, or where what is left of the mesh has no cycle to be checked by, each of the
-contradicting edges may be the wrong one, and all their nodes are in doubt by that contradiction.
+If most peers of a node agree within their claimed errors, they are right and the others wrong.
+Without such a majority, or if the rest of the mesh has no cycle that checks it, each of the
+contradicting edges may be wrong, and all their nodes may be off by that contradiction.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def _largest(mesh: Laplacian, values: Floats) -> Floats:
 
 
 def _deviations(mesh: Laplacian, claims: EdgeClaims) -> tuple[Floats, Mask, Mask]:
-    """Each edge's distance from what all others say, whether it is more than both claim, and
-    whether nothing but its doubt explains it."""
+    """Each edge's deviation from all others, whether it exceeds both claimed errors, and whether
+    only its systematic error explains it."""
     away = np.abs(claims.residual)
     bad = np.zeros(len(away), dtype=np.bool_)
     some = np.flatnonzero((away > claims.sigma) & ~claims.excluded)
@@ -118,7 +118,7 @@ def redundancy(mesh: Laplacian, weights: Floats, spans: Floats) -> Floats:
 
 def _clear(mesh: Laplacian, claims: EdgeClaims, bad: Mask, confirmed: Mask, vague: Mask) -> Mask:
     """Nodes that a majority of their peers confirms, shape (count,)."""
-    # An edge that is far off but doubtful enough contradicts nobody, and confirms nobody.
+    # An edge that is far off, but within its systematic error, neither contradicts nor confirms.
     votes = np.where(claims.excluded | vague, 0.0, mesh.share)
     agreeing = np.where(bad | ~confirmed, 0.0, votes)
     # What contradicts most of its peers contradicts them wrongly: counted out first.

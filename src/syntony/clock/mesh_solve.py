@@ -1,4 +1,4 @@
-"""One connected part: offsets and rates of all its clocks, wrong edges and lying clocks cut out.
+"""Solve one connected part: offsets and rates of all its clocks, without wrong edges and clocks.
 
 With ``fleet = local + offset``, an edge from a to b says ``offset_a - offset_b = theta`` at one
 instant, and ``log rate_b - log rate_a = log(1 + drift)``. Both are graph-Laplacian systems over the
@@ -175,7 +175,7 @@ def _without_liars(frame: _Frame, found: Potentials) -> tuple[Potentials, NDArra
         if cut.all():
             break
         honest = frame.solve(excluded=cut)
-        # A liar keeps a place, by the middle of what its edges say, that pulls at nobody.
+        # A wrong clock keeps an offset, from the median of its edges, that affects no other.
         found = honest._replace(
             x=_placed(edges, honest, liars), sigma=_spread(edges, honest, liars)
         )
@@ -253,7 +253,7 @@ def _sigmas(
         mesh, EdgeClaims(found.residual, sigmas, doubts, found.weights, left, excluded)
     )
     doubts = np.hypot(doubts, disputes.edge / BOUND_SIGMAS)
-    # An edge that no other confirms places its far end and pulls at nobody.
+    # An edge that no other confirms affects only the clock at its far end.
     doubt = node_doubts(mesh, np.where(excluded, np.inf, doubts), found.weights * left)
     disputed = disputes.node / BOUND_SIGMAS
     return np.where(liars, found.sigma, np.hypot(random, np.maximum(doubt, disputed)))

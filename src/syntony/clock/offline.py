@@ -252,7 +252,7 @@ def _result(
 
 
 def _node(line: Timeline, anchor: Timeline | None, ref_ns: int) -> NodeResult:
-    """The line told at `ref_ns` of its own clock and, given an anchor, in the anchor's time."""
+    """The line at `ref_ns` of its own clock and, given an anchor, in the anchor's time."""
     offset_ns = line.shift_ns(ref_ns)
     drift = line.drift_ppb * 1e-9
     sigma_ns = math.hypot(line.sigma_ns, line.drift_sigma_ppb * 1e-9 * (ref_ns - line.ref_ns))

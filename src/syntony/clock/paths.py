@@ -1,10 +1,10 @@
-"""Paths of one pair that disagree: seen by rotating source ports, and corrected by the majority.
+"""Detect paths of one pair that disagree, by rotating source ports; correct them by majority.
 
 All paths of a pair of NICs share one pair of clocks, so they must give one offset. Where one path
 is shorter in one direction only, the lowest forward and the lowest reverse probe come from
-different paths, and half the difference is taken for an offset. Each path by itself says what the
-offset would be; a path of unequal halves says something else than the others, and the median of at
-least three is right as long as most of them are alike in both directions.
+different paths, and half the difference is taken for an offset. Each path by itself gives an
+offset; an asymmetric path gives another one than the others, and the median of at least three is
+right as long as most of them are symmetric.
 """
 
 from __future__ import annotations

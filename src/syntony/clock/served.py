@@ -201,7 +201,7 @@ class ServedTimeline:
             return None
         line = last.line
         drift_ppb = line.drift_ppb - rate_ppb
-        # The same at from_ns, told around the same instant, so that the bound goes on from there.
+        # The same at from_ns, with the same reference instant, so that the bound is continuous.
         offset_ns = line.offset_ns + rate_ppb * 1e-9 * (from_ns - line.ref_ns)
         line = structs.replace(line, offset_ns=offset_ns, drift_ppb=drift_ppb)
         bare = last._replace(from_ns=from_ns, line=line, residual_ns=0.0)

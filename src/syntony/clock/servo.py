@@ -1,9 +1,9 @@
-"""Steers a clock to fleet time: by frequency, within limits; by a step only if configured.
+"""Steer a clock to fleet time: by frequency, within limits; by a step only if configured.
 
-The estimators believe that a quartz's frequency walks by some ppb per √s. Changes as small as that
-(*fine*) may be made at any time. A larger one (*coarse*) is a disruption: whoever makes it has no
-fleet time until windows have passed that know only the new frequency. So coarse ones are few: four
-for a clock that starts far off, a minute apart.
+The estimators assume that a quartz's frequency walks by some ppb per √s. Changes as small as that
+(*fine*) may be made at any time. A larger one (*coarse*) is a disruption: the clock has no
+fleet time until windows have passed that contain only the new frequency. So coarse changes are few:
+four for a clock that starts far off, a minute apart.
 """
 
 from __future__ import annotations

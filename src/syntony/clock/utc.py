@@ -1,10 +1,10 @@
-"""Where UTC is on the fleet timeline, and how slowly the fleet is led there.
+"""Track UTC on the fleet timeline, and steer the fleet slowly to it. Pure.
 
-A layer of its own above the network solve: it sees finished timelines and returns one common shift
-of rate, so the shape of the fleet never depends on an anchor. A two-state Kalman filter follows UTC
-minus fleet time, from what most anchors and its own memory agree on; whoever is outvoted, or runs
-at another rate than the memory, is left out by name. Without agreement it holds: the frequency
-stays, the bound grows.
+A layer above the network solve: it takes finished timelines and returns one common change of rate,
+so offsets between clocks never depend on an anchor. A two-state Kalman filter follows UTC
+minus fleet time, from the readings on which most anchors and its own memory agree. Anchors that are
+outvoted, or run at another rate than the memory, are left out and named. Without agreement it holds
+over: the frequency stays, the bound grows.
 """
 
 from __future__ import annotations

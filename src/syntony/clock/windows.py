@@ -69,11 +69,11 @@ class PairWindows:
             self._parts.append(records[useful])
 
     def forget(self, clock: str, sent_ns: int = 0) -> None:
-        """A clock stepped or changed its rate: what was measured with it says nothing of it now.
+        """A clock stepped or changed its rate: drop what was measured with it.
 
         Args:
             clock: node of that clock.
-            sent_ns: on the host's clock; of probes sent before it, some may still be under way.
+            sent_ns: on the host's clock; probes sent before it may still be under way.
         """
         self._from_ns = sent_ns or self._from_ns
         changed = np.array([clock in key[2:] for key in self._estimators], dtype=np.bool_)

@@ -258,7 +258,7 @@ class FabricMap:
         left, twins = self._left[cable], self._twins_of(cable)
         self._unreported(cable)
         if _is_nic(a) or left < ENOUGH:
-            detail = f"{left} ways go elsewhere, nobody asks for others" if left else ""
+            detail = f"{left} paths no longer cross it, and no other is traced" if left else ""
             yield TopologyDifference(change="unseen", what="cable", name=cable, detail=detail)
         else:
             self.lost[cable] = now_ns
@@ -356,6 +356,6 @@ def _bounded(changes: Sequence[TopologyDifference]) -> list[TopologyDifference]:
     for (kind, what), some in kinds.items():
         reported += some[:MAX_REPORTED]
         if len(some) > MAX_REPORTED:
-            detail = f"{len(some) - MAX_REPORTED} more, not told one by one"
+            detail = f"{len(some) - MAX_REPORTED} more, not listed"
             reported.append(TopologyDifference(change=kind, what=what, name="*", detail=detail))
     return reported

@@ -1,4 +1,4 @@
-"""At most so many actions per second."""
+"""Limit the number of actions per second. Pure."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Board:
                 return
             link = max(congested, key=lambda each: use[each])
             least = min(self._problem.ideal_bps[f] for f in self._on[link])
-            # A link of the chain may not become as congested as this one is.
+            # No link of the chain may become as loaded as this one.
             limit = max(FULL, float(use[link]) - 0.5 * least / self._capacity[link])
             if not self._relieve(link, limit):
                 stuck.add(link)

@@ -1,4 +1,4 @@
-"""Which class a job is of: what an operator's file says of its name. Pure."""
+"""The class of a job, from an operator's configuration of job names. Pure."""
 
 from __future__ import annotations
 

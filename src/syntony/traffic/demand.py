@@ -1,4 +1,4 @@
-"""What is to be placed: flows, the paths each could take, and what links can carry. Pure.
+"""Input of placement: flows, their candidate paths, and the capacities of links. Pure.
 
 This is all that placement (`place`) and steering (`mover`) know of the world. Anyone who calls them
 makes these records: the controller from the agents' connections and the learnt path map, the
@@ -19,7 +19,7 @@ that are known, so that flows are spread over it as over them."""
 
 
 class Priority(enum.IntEnum):
-    """Of a job. A class is placed as if those below it were not there."""
+    """Class of a job. A class is placed as if those below it did not exist."""
 
     GUARANTEED = 0
     STANDARD = 1
@@ -46,12 +46,12 @@ class Flow:
     paths: tuple[CandidatePath, ...]
     """Candidates; one that a flow cannot be moved to is not among them."""
     path_id: str = ""
-    """Where it is now; empty: not placed yet."""
+    """Its present path; empty: not placed yet."""
     priority: Priority = Priority.STANDARD
     weight: float = 1.0
     """Share among flows of one class on one link, relative to the others'."""
     demand_bps: int | None = None
-    """What it would send if nothing were in its way; None: all it gets."""
+    """What it would send without any limit; None: all it can get."""
 
     striped: bool = False
     """One of several over which its sender spreads what it sends as it likes: to get less than a

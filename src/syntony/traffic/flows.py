@@ -1,4 +1,4 @@
-"""The flows of a host's managed jobs, as anyone who places them needs to know them. Pure."""
+"""The flows of a host's managed jobs, as placement and pacing need them. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from syntony.traffic.plain_flow import PlainFlow
 from syntony.traffic.relocate import Relocation
 
 PLAIN_BPS = 1_000_000
-"""A plain connection that goes slower, both ways together, is not worth tracing: a job may have
-thousands for its own control."""
+"""A plain connection slower than this, in both directions together, is not traced: a job may have
+thousands for control."""
 
 
 class ReportedFlow(NamedTuple):
@@ -20,7 +20,7 @@ class ReportedFlow(NamedTuple):
 
     job: str
     token: int
-    """Of its MPTCP connection; 0: it is plain TCP."""
+    """Token of its MPTCP connection; 0: it is plain TCP."""
     nic: str
     flow: FourTuple
     dialled: bool
@@ -29,7 +29,7 @@ class ReportedFlow(NamedTuple):
     movable: bool
     """… and may."""
     moving: bool
-    """It comes or goes in a move that is under way."""
+    """It is part of a move that is under way."""
     tx_bps: int
     """Over the last whole window."""
     rx_bps: int
@@ -41,7 +41,7 @@ class ReportedFlow(NamedTuple):
     left: bool = False
     """No queue pair that has sent anything there carries any now."""
     moved_to: tuple[str, str] | None = None
-    """By order it avoids this rail, and sends between these addresses instead, local and remote."""
+    """By order it avoids this rail and sends between these addresses, local and remote."""
     rtt_ns: int = 0
     """The kernel's smoothed round trip; 0: not known."""
     retransmits: int = 0
@@ -56,7 +56,7 @@ class ReportedFlow(NamedTuple):
 
     @property
     def traced(self) -> bool:
-        """Whether its way is to be learnt."""
+        """Whether its path is to be learnt."""
         return (
             self.flow.local_port != 0
             and not self.redrawn

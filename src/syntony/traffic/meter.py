@@ -1,4 +1,4 @@
-"""How fast one subflow goes, both ways, over its last whole windows. Pure."""
+"""Rates of one subflow, in both directions, over its last whole windows. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from syntony.model import MS, S
 from syntony.model.paths import FlowSample
 
 WINDOW_NS = 400 * MS
-"""Shortest window: several steps of a job, so that its beat is not taken for contention; below the
-500 ms between two accounts of all flows (`agent.steering.flows.ALL_NS`)."""
+"""Shortest window: several steps of a job, so that its rhythm is not taken for contention; below
+the 500 ms between two samples of all flows (`agent.steering.flows.ALL_NS`)."""
 HEADERS = 1514 / 1428
-"""Frames on the wire to payload acknowledged, for full frames with MPTCP's options."""
+"""Ratio of bytes on the wire to acknowledged payload, for full frames with MPTCP's options."""
 RECENT = 4
 """Windows that are kept: two seconds."""
 
 
 class MeterWindow(NamedTuple):
-    """What happened in one."""
+    """Measurements of one window."""
 
     tx_bits: int
     """Acknowledged by the peer."""
@@ -31,7 +31,7 @@ class MeterWindow(NamedTuple):
 
 
 class Meter:
-    """Counters in, bits per second out."""
+    """Computes rates from the kernel's counters."""
 
     __slots__ = ("_before", "_began_ns", "recent", "rx_bps", "tx_bps", "windows")
 
@@ -40,7 +40,7 @@ class Meter:
         """Acknowledged by the peer."""
         self.rx_bps = 0
         self.windows = 0
-        """Whole windows so far; 0: the rates mean nothing yet."""
+        """Whole windows so far; 0: the rates are not valid yet."""
         self.recent: deque[MeterWindow] = deque(maxlen=RECENT)
         self._began_ns = -1
         self._before: FlowSample | None = None
@@ -87,7 +87,7 @@ class Meter:
         return self._before.dscp if self._before is not None else -1
 
     def take(self, sample: FlowSample) -> None:
-        """One look at the counters, whenever it is."""
+        """Take a sample of the counters, at any time."""
         elapsed_ns = sample.at_ns - self._began_ns
         if self._began_ns >= 0 and elapsed_ns < WINDOW_NS:
             return

@@ -67,12 +67,14 @@ class Model:
         """A row's path."""
         return self.flows[number].paths[row - int(self._problem.first[number])].path_id
 
-    def learn_capacities(self, seen: Measurements) -> None:
+    def learn_capacities(self, measured: Measurements) -> None:
         """Take capacities; if they changed, compute again what depends on them. If none is known,
-        every link is assumed to carry the largest load seen on any."""
-        reported = {name: seen.capacities[name] for name in self.names if name in seen.capacities}
+        every link is assumed to carry the largest load measured on any."""
+        reported = {
+            name: measured.capacities[name] for name in self.names if name in measured.capacities
+        }
         if not any(reported.values()):
-            self._peak_bps = max(self._peak_bps, self._most(seen))
+            self._peak_bps = max(self._peak_bps, self._most(measured))
             reported = {name: reported.get(name) for name in self.names}
             usual = round(self._peak_bps)
             reported = {name: usual if value is None else value for name, value in reported.items()}
@@ -85,15 +87,15 @@ class Model:
             self._requested < before, self._requested, self._problem.ideal_bps
         )
 
-    def _most(self, seen: Measurements) -> float:
+    def _most(self, measured: Measurements) -> float:
         """Largest load of any link, measured or the sum of the known flows' rates."""
         sums: Counter[str] = Counter()
         for flow in self.flows:
-            rate = seen.rates.get(flow.flow_id)
+            rate = measured.rates.get(flow.flow_id)
             path = next((p for p in flow.paths if rate and p.path_id == rate.path_id), None)
             for link in path.links if rate and path else ():
                 sums[link] += round(rate.bps) if rate else 0
-        loads = (load.bps for load in seen.loads.values())
+        loads = (load.bps for load in measured.loads.values())
         return max((*loads, *map(float, sums.values())), default=0.0)
 
     def alive(self, row: int) -> bool:

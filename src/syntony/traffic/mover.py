@@ -84,11 +84,11 @@ class Mover:
         """Take the actuator's result of a move.
 
         Args:
-            flow_id: whose.
+            flow_id: the moved flow.
             now_ns: the time.
-            ok: it is where it should be.
-            tried: False: nothing was done, so nothing is known of the path, and the flow need not
-                rest (an order that came too late, an agent that was busy, nobody to ask).
+            ok: it is on its new path.
+            tried: False: nothing was done, so the path is not to blame and the flow needs no
+                hold-down (a late order, a busy agent, no agent).
         """
         for trial in self._trials:
             if flow_id in trial.waiting:
@@ -102,14 +102,14 @@ class Mover:
                 else:
                     self._untried[flow_id] = now_ns + self.policy.retry_ns
 
-    def step(self, seen: Measurements, now_ns: int) -> tuple[FlowMove, ...]:
+    def step(self, measured: Measurements, now_ns: int) -> tuple[FlowMove, ...]:
         """Moves to make now, given the newest measurements."""
         if not self._paths:
             return ()
-        self._model.learn_capacities(seen)
+        self._model.learn_capacities(measured)
         self._give_up(now_ns)
-        moves = self._judge(seen, now_ns)
-        return (*moves, *self._decide(seen, now_ns))
+        moves = self._judge(measured, now_ns)
+        return (*moves, *self._decide(measured, now_ns))
 
     def _give_up(self, now_ns: int) -> None:
         for trial in self._trials:
@@ -117,14 +117,14 @@ class Mover:
                 for flow_id in tuple(trial.waiting):
                     self.done(flow_id, now_ns, ok=False)
 
-    def _judge(self, seen: Measurements, now_ns: int) -> list[FlowMove]:
+    def _judge(self, measured: Measurements, now_ns: int) -> list[FlowMove]:
         """End trials that can be evaluated; returns moves that undo those without effect."""
         ideal_bps = self._model.ideal_bps
         undone: list[FlowMove] = []
         going = []
         self.judged = {}
         for trial in self._trials:
-            verdict = trial.judge(seen, ideal_bps, self.policy, now_ns)
+            verdict = trial.judge(measured, ideal_bps, self.policy, now_ns)
             if verdict is TrialResult.WAIT:
                 going.append(trial)
                 continue
@@ -133,7 +133,7 @@ class Mover:
                 undone += self._take_back(trial, now_ns)
         self._trials = going
         if undone:
-            self._start(undone, seen, now_ns, undo=True)
+            self._start(undone, measured, now_ns, undo=True)
         return undone
 
     def _take_back(self, trial: MoveTrial, now_ns: int) -> list[FlowMove]:
@@ -155,17 +155,17 @@ class Mover:
                 )
         return moves
 
-    def _decide(self, seen: Measurements, now_ns: int) -> list[FlowMove]:
+    def _decide(self, measured: Measurements, now_ns: int) -> list[FlowMove]:
         model, policy = self._model, self.policy
         choice = model.choice(self._paths)
-        fresh = FreshMeasurements(seen, now_ns, policy.stale_ns)
+        fresh = FreshMeasurements(measured, now_ns, policy.stale_ns)
         background = model.background(fresh, policy, choice)
         reasons = model.suffering(fresh, policy, choice, background)
         on_trial = self.on_trial
         reasons = {flow: why for flow, why in reasons.items() if flow not in on_trial}
         if not reasons:
             return []
-        better = self._placed(choice, background, reasons, seen, now_ns)
+        better = self._placed(choice, background, reasons, measured, now_ns)
         moves = self._differences(choice, better, reasons, now_ns)
         flows = {flow.flow_id: flow for flow in model.flows}
         blocked = {link for trial in self._trials for link in trial.links}
@@ -184,7 +184,7 @@ class Mover:
             if not self._affordable(group, taken, now_ns):
                 break
             taken += group
-        self._start(taken, seen, now_ns)
+        self._start(taken, measured, now_ns)
         return taken
 
     def _affordable(self, group: list[FlowMove], taken: list[FlowMove], now_ns: int) -> bool:
@@ -206,7 +206,7 @@ class Mover:
         choice: Choice,
         background: Floats,
         reasons: dict[str, tuple[MoveCause, str]],
-        seen: Measurements,
+        measured: Measurements,
         now_ns: int,
     ) -> Choice:
         """Placement of the flows, given which may move and where to."""
@@ -215,7 +215,7 @@ class Mover:
         use = model.use(choice, background)
         vetoed = {
             (model.number[flow_id], model.row(flow_id, path_id))
-            for (flow_id, path_id), delay in seen.delays.items()
+            for (flow_id, path_id), delay in measured.delays.items()
             if flow_id in model.number
             and now_ns - delay.at_ns <= policy.stale_ns
             and delay.queue_ns >= policy.queue_ns
@@ -268,7 +268,7 @@ class Mover:
         return moves
 
     def _start(
-        self, moves: Iterable[FlowMove], seen: Measurements, now_ns: int, *, undo: bool = False
+        self, moves: Iterable[FlowMove], measured: Measurements, now_ns: int, *, undo: bool = False
     ) -> None:
         """Start a trial: record the state before the moves."""
         moves = list(moves)
@@ -283,13 +283,13 @@ class Mover:
             queues = {
                 m.flow_id: delay.queue_ns
                 for m in group
-                if (delay := seen.delays.get((m.flow_id, m.old)))
+                if (delay := measured.delays.get((m.flow_id, m.old)))
             }
             self._trials.append(
                 MoveTrial(
                     moves=movers,
                     links=links,
-                    before=rates_since(seen.rates, watched, ideal_bps, fresh_ns),
+                    before=rates_since(measured.rates, watched, ideal_bps, fresh_ns),
                     queues=queues,
                     requested_ns=now_ns,
                     waiting=set(movers),

@@ -1,4 +1,4 @@
-"""Reads and validates the collectives and steps that a job's process reports
+"""Read and validate the collectives and steps that a job's process reports
 (`syntony.job_hook`). Pure.
 
 The process owns the page, a ring of records, and may write anything to it at any time. A record is
@@ -42,7 +42,7 @@ NAMES = (
 )  # fmt: skip
 """Operations by their number."""
 MAX_OPEN = 4096
-"""Operations that are remembered until their end comes."""
+"""Maximum unfinished operations that are remembered."""
 OPEN_NS = 2 * S
 """One that lasts longer is reported before it ends, once."""
 OLDEST_NS = 600 * S
@@ -75,7 +75,7 @@ class OperationStep(NamedTuple):
 
 
 class NewOperations(NamedTuple):
-    """What is new."""
+    """What was reported since the previous reading."""
 
     rank: int
     """-1: not known."""
@@ -87,7 +87,7 @@ class NewOperations(NamedTuple):
 
 
 class OperationsReader:
-    """Of one page."""
+    """Reads one page."""
 
     def __init__(self) -> None:
         self._next = 1
@@ -98,7 +98,7 @@ class OperationsReader:
         """Records that could not be used."""
 
     def read(self, read: Read, now_ns: int) -> NewOperations:
-        """What has come since the last call; `now_ns` is CLOCK_MONOTONIC."""
+        """What was reported since the last call; `now_ns` is CLOCK_MONOTONIC."""
         head = read(RECORDS_AT, 0)
         header = np.frombuffer(head, HEADER, 1)[0] if len(head) == RECORDS_AT else None
         if header is None or header["magic"] != MAGIC or header["version"] != VERSION:
@@ -168,7 +168,7 @@ class OperationsReader:
         return reported + self._lasting(now_ns), steps
 
     def _lasting(self, now_ns: int) -> list[JobOperation]:
-        """Operations that have not ended for long, each once."""
+        """Operations that have lasted long without an end, each once."""
         found = []
         for key, each in self._open.items():
             if now_ns - each.begin_ns >= OPEN_NS and key not in self._reported_open:

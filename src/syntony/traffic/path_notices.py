@@ -1,7 +1,7 @@
-"""Paths that jobs' processes use by means that no agent can move (queue pairs, say). Pure.
+"""Notify jobs' processes about paths whose flows no agent can move (queue pairs, say). Pure.
 
 The process gets a notice when one of its paths is dead and when it may be used again; it moves its
-own flows. A path is a pair of addresses, whatever goes over it.
+own flows. A path is a pair of addresses, for all flows between them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from syntony.traffic.instructions import Cause, Notice, Reason
 from syntony.traffic.pairs import Pair
 
 EXPIRES_NS = 30 * S
-"""A notice that is not renewed is void: its agent hangs."""
+"""A notice that is not renewed expires: its agent may hang."""
 RENEW_NS = 10 * S
 
 ProcessPath = tuple[str, str]
@@ -20,7 +20,7 @@ ProcessPath = tuple[str, str]
 
 
 class PathNotices:
-    """What processes have to be reported.
+    """Notices that processes need.
 
     Args:
         health: what is known of this host's paths.
@@ -30,11 +30,11 @@ class PathNotices:
         self._health = health
         self._paths: frozenset[ProcessPath] = frozenset()
         self._dead: dict[ProcessPath, int] = {}
-        """Those that processes know to be dead, to when that is to be renewed or taken back."""
+        """Paths reported dead → when to renew or withdraw the notice."""
 
     def use(self, paths: frozenset[ProcessPath]) -> bool:
-        """The paths that processes use now, and whether they are others than before. Those that
-        begin at no NIC of ours are ignored."""
+        """Set the paths that processes use; returns whether they changed. Paths that do not begin
+        at a local NIC are ignored."""
         if paths == self._paths:
             return False
         self._paths = paths
@@ -42,7 +42,7 @@ class PathNotices:
         return True
 
     def pairs(self) -> set[Pair]:
-        """What is to be probed fast for their sake."""
+        """Pairs to probe fast for these paths."""
         found = ((self._health.nic_of(local), remote) for local, remote in self._paths)
         return {(nic, remote) for nic, remote in found if nic is not None}
 
@@ -51,7 +51,7 @@ class PathNotices:
         return min(self._dead.values(), default=None)
 
     def look(self, now_ns: int, *, acting: bool) -> list[Notice]:
-        """What is news now.
+        """Notices to send now.
 
         Args:
             now_ns: CLOCK_MONOTONIC.

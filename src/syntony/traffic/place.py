@@ -1,12 +1,12 @@
-"""Placement: one path for each flow, so that the worst-off flow gets the most. Pure.
+"""Placement: one path for each flow, so that the minimum rate is largest. Pure.
 
-A flow wants what it could get if only its own ends were in its way. Flows go one after the other
-to where their links stay emptiest; then every link that is asked for more than it has is relieved
-by a chain of moves: a flow leaves it for a path that may crowd one other link, which is relieved
-the same way. On a leaf–spine fabric with equal flows such a chain is the alternating (Kempe) chain
-of Kőnig's edge-colouring theorem, by which any traffic fits into a 1:1 fabric. Chains end where
-nothing is crowded; where that cannot be, the worst link is relieved first (the minimum rate), then
-the sum of what does not fit (the mean).
+The demand of a flow is its ideal rate, which only its own ends limit. Flows are placed one after
+the other where their links stay emptiest; then every link whose demand exceeds its capacity is
+relieved by a chain of moves: a flow leaves it for a path that may overload one other link, which is
+relieved the same way. On a leaf–spine fabric with equal flows such a chain is the alternating
+(Kempe) chain of Kőnig's edge-colouring theorem, by which any traffic fits into a 1:1 fabric. Chains
+end when no link is overloaded; if that is impossible, the worst link is relieved first (the minimum
+rate), then the sum of the excess demand (the mean).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _narrowed(
 def _still_open(
     staged: PlacementProblem, chosen: Choice | None, of_class: Choice, delegate: NDArray[np.int64]
 ) -> Choice | None:
-    """Flows whose path is of the chosen class stay on it, the others are to be placed anew."""
+    """Flows whose path is of the chosen class stay on it; the others are placed again."""
     if chosen is None:
         return None
     same = (chosen != DEAD) & (delegate[np.maximum(chosen, 0)] == of_class)

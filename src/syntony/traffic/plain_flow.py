@@ -127,7 +127,8 @@ class PlainFlow:
         """Send on this wire from now on.
 
         On another pair of NICs, whose probes are answered, a stall counts from the second
-        retransmission: the peer's reply to the first still takes its old wire."""
+        retransmission: the peer's reply to the first still takes its old wire.
+        """
         self.wire = wire
         self.tries = 1 if wire[0::2] == self.flow[0::2] else 2
         self.moved_ns = now_ns

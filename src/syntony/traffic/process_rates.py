@@ -1,4 +1,4 @@
-"""How fast jobs' processes send by queue pairs, path by path, from what they tell. Pure."""
+"""Rates at which jobs' processes send by queue pairs, by path, from their own reports. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PacedPath = tuple[int, str, str]
 
 
 MAX_BPS = 100 * 10**12
-"""Of one path: above what any host can send, so that a process that writes 2^64 - 1 bytes into its
-page gives no number that nobody can send on."""
+"""Maximum rate of one path, above what any host can send: limits the effect of a process that
+writes 2^64 - 1 bytes into its page."""
 
 
 class SentBy(NamedTuple):
@@ -33,7 +33,7 @@ class SentBy(NamedTuple):
 class _Known(NamedTuple):
     job: str
     since_ns: int
-    """Begin of the window that is under way."""
+    """Start of the present window."""
     bits: int
     """Done in it so far."""
     bps: int
@@ -44,15 +44,15 @@ class _Known(NamedTuple):
 
 
 class ProcessRates:
-    """Of one host. A path whose queue pairs are replaced by others goes on."""
+    """Rates of one host. A path continues when its queue pairs are replaced."""
 
     def __init__(self) -> None:
         self._done: dict[tuple[PacedPath, int], int] = {}
-        """Path and queue pair to the bytes that it had done."""
+        """Path and queue pair → bytes that it had completed."""
         self._paths: dict[PacedPath, _Known] = {}
 
     def take(self, reported: Iterable[SentBy], now_ns: int) -> None:
-        """Take everything that processes report now; a process that is not in it has gone.
+        """Take the reports of all processes; a process without one has ended.
 
         Args:
             reported: by process.
@@ -91,7 +91,7 @@ class ProcessRates:
         return _Known(job, now_ns, 0, min(bits * S // elapsed_ns, MAX_BPS), known.windows + 1)
 
     def flows(self, nics: Mapping[str, str]) -> tuple[ReportedFlow, ...]:
-        """Paths that begin at our NICs.
+        """Paths that begin at local NICs.
 
         Args:
             nics: address to NIC.

@@ -3,9 +3,9 @@ other, since the queue pair last became ready. Pure.
 
 Holds for reliable connections (``rc``): they deliver each message once, in order. Which generations
 belong together follows from addresses, queue pair numbers, first packet numbers and order in time.
-Every pair of stamps is checked: both ends must tell the same length, and nothing arrives before it
-was posted, but for what the two hosts' clocks may be off together. Where that does not hold, the
-two generations are never paired again, and it is counted.
+Every pair of stamps is checked: both ends must report the same length, and no message may arrive
+before it was posted, within the error of the two hosts' clocks. Otherwise the two generations are
+never paired again, and the mismatch is counted.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ class QueuePairDelays:
         return found
 
     def delay(self, host: str, figures: QueuePairFigures, now_ns: int) -> tuple[OneWay | str, str]:
-        """Of what a queue pair sends, or why it is not known; and the host of the other end, empty
-        where it is not known."""
+        """One-way delay of what a queue pair sends, or why it is unknown; and the host of the other
+        end, empty if unknown."""
         if figures.type != "rc":
             return "only reliable connections are paired", ""
         if not figures.local or not figures.remote:

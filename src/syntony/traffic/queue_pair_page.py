@@ -1,9 +1,9 @@
-"""Reads the figures of queue pairs that a job's process keeps for its agent, and believes none of
-them (native/verbs/syn_qp_page.h). Pure.
+"""Read and check the figures of queue pairs that a job's process writes for its agent
+(native/verbs/syn_qp_page.h). Pure.
 
-The process owns the page and may write anything to it at any time. What is used was read whole: its
-sequence was even and the same before and after; of a ring only entries that were complete at the
-first look and not overwritten at the last.
+The process owns the page and may write anything to it at any time. A record is used only if its
+sequence number was even and the same before and after it was read; an entry of a ring only if it
+was complete at the first reading and not overwritten at the last.
 """
 
 from __future__ import annotations

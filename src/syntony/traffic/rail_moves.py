@@ -1,8 +1,8 @@
 """Move what processes send by queue pairs from one rail to another, by orders to avoid one. Pure.
 
-A process spreads what it sends to a peer over its rails. By one that it is to avoid it sends
-nothing new; the queue pairs stay as they are. Failover goes first: a move ends when the rail that
-stands in does not carry any more, and the process obeys only while it has another that it may use.
+A process spreads its data to a peer over its rails. It sends no new data on a rail that it is told
+to avoid; the queue pairs stay as they are. Failover has priority: a move ends when the rail that
+stands in fails, and the process obeys only while it has another rail that it may use.
 """
 
 from __future__ import annotations

@@ -10,26 +10,26 @@ from syntony.model import MS
 from syntony.traffic.pairs import Pair
 
 LOOK_NS = 500 * MS
-"""Between two looks: as long as between two accounts of all flows."""
+"""Interval of round-trip readings: the same as of samples of all flows."""
 LOOKS = 4
-"""Looks that have to agree: two seconds, so that a queue that comes and goes is none."""
+"""Readings that must agree: two seconds, so that a short queue does not count."""
 
 
 class RoundTripExcess(NamedTuple):
-    """How much longer one pair's round trip is than another's, over the last looks."""
+    """How much longer one pair's round trip is than another's, over the last readings."""
 
     least_ns: int
     most_ns: int
 
 
 class RoundTrips:
-    """Of all pairs that are watched."""
+    """Round trips of all watched pairs."""
 
     def __init__(self) -> None:
         self._looks: dict[Pair, deque[int]] = {}
 
     def take(self, shortest: Mapping[Pair, int]) -> None:
-        """One look; a pair that is missing from it is not answered, and starts again.
+        """Take a reading; a pair that is missing from it is not answered, and starts again.
 
         Args:
             shortest: of each pair, over its source ports, in ns.
@@ -40,12 +40,12 @@ class RoundTrips:
         self._looks = looks
 
     def newest_ns(self, pair: Pair) -> int | None:
-        """None: not answered at the last look."""
+        """The newest round trip; None if not answered at the last reading."""
         looks = self._looks.get(pair)
         return looks[-1] if looks else None
 
     def fastest(self, pairs: Iterable[Pair]) -> Pair | None:
-        """The pair with the shortest round trip at the last look."""
+        """The pair with the shortest round trip at the last reading."""
         known = {pair: looks[-1] for pair in pairs if (looks := self._looks.get(pair))}
         return min(known, key=known.__getitem__, default=None)
 

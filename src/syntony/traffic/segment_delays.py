@@ -25,19 +25,19 @@ from syntony.model.paths import FourTuple
 from syntony.wire.segments import SegmentFlow, SegmentsReport
 
 STAMP = np.dtype([("at_ns", "<i8"), ("number", "<u4")])
-"""Of one sampled byte, as in `SegmentFlow`."""
+"""Stamp of one sampled byte, as in `SegmentFlow`."""
 MAX_DELAY_NS = 1 * S
 """A byte that takes longer is not measured."""
 KEEP_NS = 10 * S
-"""Stamps are kept so long: longer than a sender waits between two retransmissions, but for streams
-that have not moved for as long."""
+"""Stamps are kept this long: longer than a sender waits between two retransmissions, except for
+streams without progress for as long."""
 LATE_NS = 3 * S
-"""A second is closed so long after it began at the latest; before, once both ends have reported
-what passed after it."""
+"""A second is closed at the latest this long after it began; earlier if both ends have reported
+later data."""
 MAX_DIRECTIONS = 1_024
-"""In one fleet; the rest is counted."""
+"""Maximum directions of one fleet; further ones are counted."""
 EXPECTED = 4
-"""Where fewer bytes were sampled in a second, that none was matched is no news."""
+"""If fewer bytes were sampled in a second, it is normal that none was matched."""
 NO_RECEIVER = "the other end does not report the connection"
 """Its host has no agent, or does not take it for a job's; or addresses are translated."""
 _NUMBERS = 1 << 32
@@ -46,11 +46,11 @@ _MAX_UNDER_WAY = (1 << 30) + (1 << 28)
 
 
 class Delays(NamedTuple):
-    """Of one direction of one connection, in one second."""
+    """Delays of one direction of one connection in one second."""
 
     second_ns: int
     flow: FourTuple
-    """As its sender sees it."""
+    """4-tuple at its sender."""
     host: str
     """That sends."""
     nic: str
@@ -58,37 +58,37 @@ class Delays(NamedTuple):
     delays_ns: tuple[int, ...]
     """In no order; may be below 0 by no more than the bound."""
     bound_ns: int
-    """How far each may be off, for the clocks of both ends."""
+    """Maximum error of each because of the clocks of both ends."""
     sigma_ns: float
     discarded: int
     """Bytes seen at both ends that could not be used: sent more than once, or perhaps."""
     unmatched: int
-    """Bytes that came and that the sender does not know."""
+    """Bytes that arrived and that the sender did not report."""
     why: str
-    """Why there is no delay; empty: there is, or nothing was sent."""
+    """Why there is no delay; empty if there is one, or nothing was sent."""
 
 
 class _Byte:
-    """A byte of a stream that passed its sender."""
+    """A sampled byte that was sent."""
 
     __slots__ = ("at_ns", "usable")
 
     def __init__(self, at_ns: int) -> None:
         self.at_ns = at_ns
-        """When, the last time."""
+        """When it was last sent."""
         self.usable = True
-        """It passed once, and has not been seen to arrive."""
+        """It was sent once, and its arrival is not matched yet."""
 
 
 class _Sender:
-    """What is known of the bytes that one end sent."""
+    """The sampled bytes that one end sent."""
 
     def __init__(self, host: str, flow: SegmentFlow) -> None:
         self.host, self.flow = host, flow
         self.report: SegmentsReport | None = None
-        """None: there is no fleet time there."""
+        """None: its host has no fleet time."""
         self._began_ns = 0
-        """Before, not everything is known."""
+        """Bytes sent before this may be missing."""
         self._at_ns: list[int] = []
         self._furthest: list[int] = []
         """At each of these instants, of the whole stream."""
@@ -100,7 +100,7 @@ class _Sender:
         """(until when, power of two) of intervals."""
 
     def take(self, report: SegmentsReport, flow: SegmentFlow) -> None:
-        """The next interval; it must follow the one before."""
+        """Take the report of the next interval, which must follow the previous one."""
         if self.report is None:
             self._began_ns = report.from_ns
         self.report, self.flow = report, flow
@@ -119,7 +119,7 @@ class _Sender:
         self._forget(report.at_ns - KEEP_NS)
 
     def follows(self, host: str, report: SegmentsReport) -> bool:
-        """Whether nothing is missing between what is known and this."""
+        """Whether a report follows the previous one without a gap."""
         before = self.report
         return (
             before is not None
@@ -152,7 +152,7 @@ class _Sender:
         return None
 
     def _is_whole(self, number: int, at_ns: int) -> bool:
-        """Whether everything that was sent of a byte before an instant is known."""
+        """Whether all transmissions of a byte before an instant are known."""
         from_ns = at_ns - MAX_DELAY_NS
         if self._began_ns > from_ns:
             return False
@@ -194,14 +194,14 @@ class _Direction:
         """None: no end is known that receives, or it has no fleet time."""
         self.receiving_host = ""
         self.heard_ns = 0
-        """When either end reported it last."""
+        """Last report of either end."""
         self._arrived: deque[tuple[int, int]] = deque()
-        """Instant and number of bytes that wait for the sender's report."""
+        """Instants and numbers of arrived bytes that wait for the sender's report."""
         self._seconds: dict[int, _Second] = {}
         self._closed_ns = 0
 
     def take_sent(self, host: str, report: SegmentsReport, flow: SegmentFlow, now_ns: int) -> None:
-        """What the sender's host reports."""
+        """Take a report of the sender's host."""
         if self.sender is None or not self.sender.follows(host, report):
             self.sender = _Sender(host, flow)
         if not report.clock:
@@ -212,7 +212,7 @@ class _Direction:
             self._second(now_ns).sampled += flow.sampled
 
     def take_received(self, host: str, report: SegmentsReport, flow: SegmentFlow) -> None:
-        """What the receiver's host reports."""
+        """Take a report of the receiver's host."""
         before = self.receiver
         if self.receiving_host != host or before is None or before.step != report.step:
             self._arrived.clear()
@@ -222,7 +222,7 @@ class _Direction:
             self._arrived.popleft()
 
     def match(self) -> None:
-        """Arrivals that the sender's reports cover."""
+        """Match arrivals that the sender's reports cover."""
         sent = None if self.sender is None else self.sender.report
         if self.sender is None or sent is None or self.receiver is None:
             return
@@ -262,17 +262,17 @@ class _Direction:
 
 
 class SegmentDelays:
-    """Of a fleet; used by one thread."""
+    """Segment delays of a fleet; used by one thread."""
 
     def __init__(self) -> None:
         self._directions: dict[FourTuple, _Direction] = {}
         self._clockless: dict[str, tuple[int, str]] = {}
-        """Host to when, and why, it had no fleet time last."""
+        """Host → when, and why, it last had no fleet time."""
         self.left_out = 0
-        """Reports of directions that there was no room for, ever."""
+        """Number of reports dropped because of `MAX_DIRECTIONS`."""
 
     def take(self, host: str, report: SegmentsReport, now_ns: int) -> None:
-        """A host's newest report; `now_ns` is fleet time."""
+        """Take a host's newest report; `now_ns` is fleet time."""
         self._clockless.pop(host, None)
         if report.clock:
             self._clockless[host] = now_ns, report.clock
@@ -292,7 +292,7 @@ class SegmentDelays:
                     direction.take_received(host, report, flow)
 
     def step(self, now_ns: int) -> list[Delays]:
-        """Match what can be, and return the seconds that are over; `now_ns` is fleet time."""
+        """Match bytes, and return the seconds that are over; `now_ns` is fleet time."""
         found: list[Delays] = []
         for key, direction in list(self._directions.items()):
             direction.match()

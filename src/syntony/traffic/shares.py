@@ -1,8 +1,8 @@
-"""How the flows of crowded links share them: by class, then by weight, then by what they use. Pure.
+"""Share congested links among their flows: by class, then weight, then demand. Pure.
 
-A class has what those above it leave. Within a class rates are weighted max-min fair, and what
-nobody asks for is handed out once more by weight: a flow that wants more than it did a moment ago
-then finds room, and the sum over a link is still never more than its budget.
+A class gets what the classes above it leave. Within a class rates are weighted max-min fair. What
+no flow demands is distributed again by weight: a flow whose demand has grown then finds room, and
+the sum over a link never exceeds its budget.
 """
 
 from __future__ import annotations

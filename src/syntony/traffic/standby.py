@@ -225,8 +225,8 @@ def refused_standby(subflow: Subflow, order: Retire) -> None:
 
 
 def _cost_bps(group: Sequence[Subflow], slow: Sequence[Subflow], used: Sequence[Subflow]) -> float:
-    """What the others would carry more if they never waited while a group of slow ones is busy; of
-    two equally slow ones, to leave one alone helps nobody."""
+    """What the others would carry more if they never waited while a group of slow ones is busy. To
+    leave only one of two equally slow ones does not help."""
     busy = max(each.meter.busy for each in group)
     still = max((each.meter.busy for each in slow if each not in group), default=0.0)
     more_bps = sum(

@@ -61,12 +61,16 @@ class MoveTrial:
         self.before.pop(flow_id, None)
 
     def judge(
-        self, seen: Measurements, ideal_bps: Mapping[str, float], policy: MovePolicy, now_ns: int
+        self,
+        measured: Measurements,
+        ideal_bps: Mapping[str, float],
+        policy: MovePolicy,
+        now_ns: int,
     ) -> TrialResult:
         """Whether it helped.
 
         Args:
-            seen: of now.
+            measured: newest measurements.
             ideal_bps: ideal rate of each flow.
             policy: how much is a help, and how long to wait.
             now_ns: the time.
@@ -76,13 +80,13 @@ class MoveTrial:
         if self.undo or not self.moves:
             return TrialResult.UNKNOWN
         from_ns = self.done_ns + policy.settle_ns
-        after = rates_since(seen.rates, self.before, ideal_bps, from_ns)
+        after = rates_since(measured.rates, self.before, ideal_bps, from_ns)
         if set(self.moves) & set(self.before) <= set(after) and after:
             return self._by_rates(after, policy)
         queues = {
             flow_id: delay.queue_ns
             for flow_id, move in self.moves.items()
-            if (delay := seen.delays.get((flow_id, move.new))) and delay.at_ns >= from_ns
+            if (delay := measured.delays.get((flow_id, move.new))) and delay.at_ns >= from_ns
         }
         if queues and not self.before and set(queues) >= set(self.queues):
             calmer = sum(queues.values()) <= sum(self.queues.values()) * (1 - policy.gain)

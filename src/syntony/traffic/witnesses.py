@@ -21,11 +21,11 @@ silence of all pairs may be the fault of one NIC."""
 def with_witnesses(
     used: Collection[Pair], plan: PlannedNics, fit: Callable[[str], bool]
 ) -> frozenset[Pair]:
-    """The pairs in use, and of each peer that they reach as few more of the plan's as it takes.
+    """The pairs in use, and for each peer the fewest additional planned pairs that are needed.
 
     Args:
-        used: by jobs: local NIC and probed remote address.
-        plan: in force.
+        used: pairs in use by jobs: local NIC and probed remote address.
+        plan: the present probe plan.
         fit: whether a local NIC can be a witness now: it has a carrier.
     """
     by_host: dict[str, set[Pair]] = defaultdict(set)
@@ -46,7 +46,7 @@ def with_witnesses(
 
 
 def _news(pair: Pair, watched: Collection[Pair]) -> int:
-    """How many of its two NICs are wanted and do not take part yet."""
+    """How many of its two NICs are needed and not in a watched pair yet."""
     return sum(
         len(known) < WITNESSES and nic not in known
         for nic, known in zip(pair, map(set, zip(*watched, strict=True)), strict=True)

@@ -101,7 +101,7 @@ def test_a_higher_class_has_the_better_path_and_flows_under_way_stay() -> None:
     ("part", "queue_ns", "suffers"),
     [(1.0, 0.0, False), (0.9, 9_999.0, False), (0.899, 0.0, True), (1.0, 10_000.0, True)],
 )
-def test_nobody_is_looked_at_before_somebody_suffers(
+def test_nobody_is_looked_at_before_any_suffers(
     part: float, queue_ns: float, suffers: bool
 ) -> None:
     net = LeafSpine(**TWO_TIERS)
@@ -114,9 +114,9 @@ def test_nobody_is_looked_at_before_somebody_suffers(
     queues[net.link_numbers()["leaf0->spine1"]] = queue_ns
     seen = Telemetry(0.0, field.active.copy(), field.pick.copy(), field.rate * part,
                      np.zeros(net.links), np.zeros(net.links), queues)  # fmt: skip
-    assert player._somebody_suffers(seen) is suffers
+    assert player._any_suffers(seen) is suffers
     field.end(np.arange(2))
-    assert player._somebody_suffers(seen) is False
+    assert player._any_suffers(seen) is False
 
 
 # --- limits of size ---

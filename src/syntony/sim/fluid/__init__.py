@@ -1,1 +1,1 @@
-"""Flows on a fabric as fluids: how they share links, and when each is finished. Pure, seeded."""
+"""Fluid simulation of flows on a fabric: how they share links, and when each ends. Pure, seeded."""

@@ -1,4 +1,4 @@
-"""Flows under way on a fabric: where they are, what they get, what can be seen of it. Pure."""
+"""Flows under way on a fabric: their paths, rates and telemetry. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from syntony.sim.fluid.traffic import SimulatedTraffic
 from syntony.traffic.fair import Floats, Ints, Sharer, max_min
 
 QUEUE_NS = 100_000.0
-"""Queueing delay of a link that is asked for twice what it has; in proportion otherwise. A proxy:
-how long a queue stands depends on buffers and congestion control, that it stands on overload."""
+"""Queueing delay of a link whose demand is twice its capacity; in proportion otherwise. A proxy:
+the length of a queue depends on buffers and congestion control, its existence on overload."""
 MAX_QUEUE_NS = 400_000.0
 """A shallow switch buffer (5 MB) at 100 Gb/s."""
 
 
 class Telemetry(NamedTuple):
-    """What agents and switches could report of one instant; arrays over all flows or links."""
+    """What agents and switches could report at one instant; arrays over all flows or links."""
 
     at_ns: float
     active: NDArray[np.bool_]
@@ -33,8 +33,8 @@ class Telemetry(NamedTuple):
     load: Floats
     """Carried by each link, (links,), Gb/s."""
     offered: Floats
-    """What the flows on each link could send, (links,), Gb/s: known from the flows, not from the
-    link, which never carries more than it can."""
+    """Demand of the flows on each link, (links,), Gb/s: known from the flows, since a link never
+    carries more than its capacity."""
     queue_ns: Floats
     """Queueing delay of each link, (links,)."""
 

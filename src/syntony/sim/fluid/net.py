@@ -1,4 +1,4 @@
-"""Fabrics as the fluid simulator sees them: NICs, directional links, equal-cost paths. Pure.
+"""Model of a fabric for the fluid simulator: NICs, directional links, equal-cost paths. Pure.
 
 A path of a flow is the `pick`-th of its equal-cost paths; links of all paths are rows of numbers.
 Nothing is listed for all pairs, so that 131,072 NICs are possible.
@@ -32,22 +32,22 @@ class LivingPaths(NamedTuple):
 
 
 class LineRates(NamedTuple):
-    """What NICs can do, all their living ports together, in Gb/s, (nics,) each."""
+    """Capacity of NICs, all their living ports together, in Gb/s, (nics,) each."""
 
     tx: Floats
     rx: Floats
     port: Floats
-    """Of a NIC's fastest port: what one flow can have."""
+    """Rate of a NIC's fastest port: the maximum of one flow."""
 
 
 class Net(ABC):
     """A fabric. Capacities are in Gb/s, which are bits per nanosecond."""
 
     capacity: Floats
-    """Of each directional link, (links,); 0 is dead."""
+    """Capacity of each directional link, (links,); 0 is dead."""
     nics: int
     position: Numbers
-    """Of each NIC below its leaf, (nics,): what D-mod-K goes by."""
+    """Number of each NIC below its leaf, (nics,), which D-mod-K uses."""
 
     @abstractmethod
     def choices(self, src: Numbers, dst: Numbers) -> Numbers:
@@ -96,8 +96,8 @@ class Net(ABC):
         return LivingPaths(np.concatenate(([0], np.cumsum(counts))), pick, ways)
 
     def alternatives(self, src: Numbers, dst: Numbers) -> Numbers:
-        """Which links are alternatives to each other at one stage of these flows' paths: they have
-        one number, that of the least of them, (links,)."""
+        """Groups of links that are alternatives to each other at one stage of these flows' paths:
+        the number of the least of them, (links,)."""
         found = self.candidates(src, dst)
         return link_groups(found.first, found.ways, self.links)
 
@@ -146,7 +146,7 @@ class Net(ABC):
 
 
 def break_cables(net: Net, count: int, rng: np.random.Generator) -> Iterable[str]:
-    """Kill so many random fabric cables, both ways; their names.
+    """Break `count` random fabric cables, in both directions; returns their names.
 
     Raises:
         InputError: the fabric has fewer.

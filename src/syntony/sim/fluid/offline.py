@@ -32,12 +32,12 @@ class OfflineFlow:
 
 
 class Placed(NamedTuple):
-    """What is decided for one flow."""
+    """Placement of one flow."""
 
     flow: Flow
     path: CandidatePath
     wave: int
-    """Flows that wait for none are of wave 0; waves do not share links in time."""
+    """0 for flows that wait for none; flows of different waves never run at once."""
     rate_gbps: float
     """Max-min rate among its wave."""
     moved: bool
@@ -128,7 +128,7 @@ def _positive(value: Any, name: str, what: str) -> float:
 
 
 def _waves(rows: Sequence[OfflineFlow]) -> list[int]:
-    """How many flows each waits for, one after the other."""
+    """Number of flows that each waits for, one after the other."""
     before = {row.flow.flow_id: row.after for row in rows}
     depth: dict[str, int] = {}
     for row in rows:

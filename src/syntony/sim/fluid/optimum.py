@@ -1,4 +1,4 @@
-"""What no placement can beat: max-min rates if flows could be split at will. Pure.
+"""Upper bounds of any placement: max-min rates if flows could be split at will. Pure.
 
 All links that the paths of a flow may take at one stage (its leaf's cables up, the other leaf's
 cables down) count as one link of their common capacity. In a fabric where every leaf reaches every
@@ -20,7 +20,7 @@ SAME = 1e-9
 
 
 class Optimum(NamedTuple):
-    """Bounds, as parts of what each flow would get if only NICs were in its way."""
+    """Bounds, as shares of the ideal rates, which only NICs limit."""
 
     rate_mean: float
     rate_min: float
@@ -47,7 +47,7 @@ def optimum(field: Field, flows: Numbers) -> Optimum:
 
 
 def _pinned(stages: Ints, groups: Numbers, capacity: Floats, ideal_rates: Floats) -> float:
-    """See `Optimum.pinned_min`; groups whose flows or links differ say nothing."""
+    """See `Optimum.pinned_min`; groups whose flows or links differ are left out."""
     count = len(capacity)
     crossed = stages >= 0
     of_flow = np.broadcast_to(ideal_rates[:, None], stages.shape)[crossed]

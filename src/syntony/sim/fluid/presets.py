@@ -1,4 +1,4 @@
-"""Traffic by name: what collectives of two jobs ask of a fabric. Pure, seeded."""
+"""Named traffic patterns: collectives of two jobs. Pure, seeded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOBS = 2
 RING_BYTES = 16_000_000
 PEER_BYTES = 2_000_000
 ROUNDS = 16
-"""Of an all-to-all: each NIC sends to so many peers, one after the other."""
+"""Rounds of an all-to-all: the peers to which each NIC sends, one after the other."""
 REDUCE_BYTES = 32_000_000
 ONESHOT = Trigger(TriggerKind.ONESHOT)
 _NAME = re.compile(r"(?P<kind>[a-z-]+?)(?:-(?P<nics>\d+))?(?P<random>-random)?")
@@ -25,7 +25,7 @@ SIZES = {256: (16, 16, 16), 2048: (64, 32, 32)}
 
 
 class Preset(NamedTuple):
-    """What a name says."""
+    """A parsed name."""
 
     kind: str
     nics: int

@@ -19,21 +19,21 @@ from syntony.traffic.fair import Floats
 PAYLOAD, HEADER = 4096, 64
 """Bytes of a packet on the wire: 4,160 for 4,096 of the flow, as in the packet-level reference."""
 SAME_NS = 1e-3
-"""Ends closer than this are one event: rounding, not the order of things."""
+"""Ends closer than this are one event: they differ only by rounding."""
 QUIET = 20
-"""A policy that has not moved for so many epochs, and the age of its telemetry, has settled: longer
-than the mover lets a flow rest after its first move."""
+"""A policy that has not moved for this many epochs plus the age of its telemetry has settled:
+longer than the mover's first hold-down of a flow."""
 
 
 class RunSettings(NamedTuple):
-    """Of one run."""
+    """Settings of one run."""
 
     hop_ns: float = 1_000.0
     """Propagation and forwarding of one link."""
     epoch_ns: float = 100_000.0
-    """Between two looks of a policy at telemetry."""
+    """Interval at which a policy gets telemetry."""
     age: int = 0
-    """How many epochs old its telemetry is."""
+    """Age of its telemetry in epochs."""
     noise: float = 0.0
     """Relative error (1 sigma) of every measurement."""
     max_epochs: int = 300
@@ -51,10 +51,10 @@ class Finished(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The first wave, never ending, after its policy has come to rest or run out of epochs."""
+    """The first wave, without end, once its policy has settled or run out of epochs."""
 
     share: Floats
-    """Rate of each flow as a part of what it would get if only NICs were in its way, (wave,)."""
+    """Rate of each flow as a share of its ideal rate, (wave,)."""
     history: Floats
     """Mean share before each epoch and at the end, (epochs + 1,)."""
     moves: int
@@ -65,7 +65,7 @@ class Settled(NamedTuple):
 def make_policy(
     name: str, net: Net, traffic: SimulatedTraffic, settings: RunSettings, tools: Tools
 ) -> tuple[Field, PlacingPolicy]:
-    """A policy and the field it plays on."""
+    """A policy and its field."""
     kind = POLICIES[name]
     field = Field(net, traffic, share=tools.share, sprayed=kind.sprays)
     rng = np.random.default_rng([settings.seed, 1])
@@ -81,13 +81,13 @@ class _Observer:
         self._pipe: deque[Telemetry] = deque(maxlen=settings.age + 1)
 
     def look(self, now_ns: float) -> Telemetry | None:
-        """What is known now; None while nothing has arrived yet."""
+        """The newest telemetry that has arrived; None before the first."""
         self._pipe.append(self._field.observe(now_ns, self._noise, self._rng))
         return self._pipe[0] if len(self._pipe) == self._pipe.maxlen else None
 
 
 def settle(field: Field, policy: PlacingPolicy, settings: RunSettings) -> Settled:
-    """Start the first wave and let the policy act until it rests."""
+    """Start the first wave and let the policy act until it has settled."""
     wave = field.traffic.first_wave
     field.start(wave, policy.start(wave))
     field.settle()
@@ -97,9 +97,9 @@ def settle(field: Field, policy: PlacingPolicy, settings: RunSettings) -> Settle
     moved = last = 0
     for epoch in range(1, settings.max_epochs + 1 if policy.moves else 1):
         now_ns = epoch * settings.epoch_ns
-        seen = observer.look(now_ns)
-        if seen is not None:
-            moves = policy.step(seen, now_ns)
+        telemetry = observer.look(now_ns)
+        if telemetry is not None:
+            moves = policy.step(telemetry, now_ns)
             if len(moves.flows):
                 field.move(moves.flows, moves.pick)
                 field.settle()
@@ -116,7 +116,7 @@ def _mean_share(rate: Floats, ideal_rates: Floats) -> float:
 
 
 class FluidRun:
-    """One traffic to its end.
+    """Runs the flows of a traffic to their ends.
 
     Between events rates are constant, so ends are exact: an event is a flow that starts or ends,
     or an epoch of the policy.
@@ -221,10 +221,10 @@ class FluidRun:
 
     def _act(self) -> bool:
         self._epochs += 1
-        seen = self._observer.look(self._now_ns)
-        if seen is None:
+        telemetry = self._observer.look(self._now_ns)
+        if telemetry is None:
             return False
-        moves = self._policy.step(seen, self._now_ns)
+        moves = self._policy.step(telemetry, self._now_ns)
         if not len(moves.flows):
             return False
         self._field.move(moves.flows, moves.pick)

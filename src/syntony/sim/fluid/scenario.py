@@ -1,4 +1,4 @@
-"""One question to the simulator, and its answer. Pure."""
+"""Run one scenario in the simulator. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ US = 1_000.0
 
 
 class ScenarioResult(NamedTuple):
-    """What came out."""
+    """Result of a scenario."""
 
     finished: Finished
     """All flows, to their ends."""

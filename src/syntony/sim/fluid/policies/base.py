@@ -1,4 +1,4 @@
-"""What every policy is: paths for flows that start, and moves when telemetry arrives."""
+"""Interface of policies: paths for flows that start, and moves when telemetry arrives."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NO_MOVES = PolicyMoves(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 class Tools(NamedTuple):
-    """What heavy work is done with: the reference in Python, or native code."""
+    """Implementations of heavy work: the reference in Python, or native code."""
 
     share: Sharer = max_min
     place: Placer = solve
     colouring: MakeColouring = ChainColouring
     known: bool = True
     """Whether a controller knows the flows of a job when they start (from the job's earlier
-    iterations), or only by and by from telemetry."""
+    iterations), or only gradually, from telemetry."""
 
 
 class PlacingPolicy(ABC):
@@ -47,7 +47,7 @@ class PlacingPolicy(ABC):
 
     name: ClassVar[str]
     sprays: ClassVar[bool] = False
-    """Packets take all paths: picks mean nothing."""
+    """Packets take all paths: picks are ignored."""
     moves: ClassVar[bool] = False
     """Whether `step` ever does anything."""
 
@@ -65,8 +65,8 @@ class PlacingPolicy(ABC):
     def ended(self, flows: Numbers) -> None:  # noqa: B027 - most do not care
         """Flows have ended."""
 
-    def step(self, seen: Telemetry, now_ns: float) -> PolicyMoves:  # noqa: ARG002 - for those that move
-        """Moves, once an epoch. `seen` may be of some epochs ago."""
+    def step(self, telemetry: Telemetry, now_ns: float) -> PolicyMoves:  # noqa: ARG002 - for those that move
+        """Moves, once an epoch. `telemetry` may be some epochs old."""
         return NO_MOVES
 
 

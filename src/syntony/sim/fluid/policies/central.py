@@ -1,4 +1,4 @@
-"""Central placement: somebody knows all flows, and places them anew whenever any starts."""
+"""Central placement: a controller knows all flows, and places them again whenever one starts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Coloured:
 
 
 def place_new(policy: PlacingPolicy, flows: Numbers) -> Numbers:
-    """Picks for flows that start, those under way being where they are."""
+    """Picks for flows that start, while those under way stay on their paths."""
     field = policy.field
     everybody = np.concatenate((field.running, flows))
     candidates = field.candidates(everybody)
@@ -107,7 +107,7 @@ def place_new(policy: PlacingPolicy, flows: Numbers) -> Numbers:
 
 
 def inner(ways: Ints, first: Numbers, owner: Numbers) -> Ints:
-    """What placement decides about: all but the NICs' links, where a NIC has but one port."""
+    """The links that placement chooses: all but the NICs' links if a NIC has one port."""
     ends = ways[:, [0, -1]]
     same = (ends == ends[first[owner]]).all()
     return np.ascontiguousarray(ways[:, 1:-1] if same and ways.shape[1] > 2 else ways)

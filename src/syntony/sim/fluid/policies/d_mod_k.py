@@ -1,4 +1,4 @@
-"""D-mod-K: the destination's number decides, nobody talks to anybody."""
+"""D-mod-K: the destination's number decides, without communication."""
 
 from __future__ import annotations
 

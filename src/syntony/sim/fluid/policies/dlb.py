@@ -14,7 +14,7 @@ from syntony.traffic.fair import Ints
 
 class Dlb(PlacingPolicy):
     """A flow that starts goes up where its leaf, then its aggregation switch, has the fewest flows.
-    What is crowded on the way down no switch on the way up can see."""
+    Switches on the way up cannot see congestion on the way down."""
 
     name: ClassVar[str] = "dlb"
 

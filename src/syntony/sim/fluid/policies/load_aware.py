@@ -1,4 +1,4 @@
-"""Load-aware proportional moves: so many leave a link as are too many for it."""
+"""Load-aware proportional moves: as many flows leave a link as exceed its capacity."""
 
 from __future__ import annotations
 
@@ -25,28 +25,30 @@ class LoadAware(PlacingPolicy):
     def start(self, flows: Numbers) -> Numbers:
         return draw(self.field, flows, self.rng)
 
-    def step(self, seen: Telemetry, now_ns: float) -> PolicyMoves:
-        flows = np.flatnonzero(seen.active & self.field.active)
+    def step(self, telemetry: Telemetry, now_ns: float) -> PolicyMoves:
+        flows = np.flatnonzero(telemetry.active & self.field.active)
         capacity = self.field.net.capacity
         with np.errstate(divide="ignore", invalid="ignore"):
-            excess = np.maximum(0, np.where(seen.offered > 0, 1 - capacity / seen.offered, 0))
+            excess = np.maximum(
+                0, np.where(telemetry.offered > 0, 1 - capacity / telemetry.offered, 0)
+            )
         worst = spread(excess, self.field.path(flows, self.field.pick[flows])[:, 1:-1])
-        age = max(0.0, (now_ns - seen.at_ns) / self.epoch_ns)
+        age = max(0.0, (now_ns - telemetry.at_ns) / self.epoch_ns)
         likely = DAMPING / (1 + age) * worst.max(axis=1, initial=0)
         likely[likely < TIE] = 0
         chosen = flows[self.rng.random(len(flows)) < likely]
         if not len(chosen):
             return NO_MOVES
-        return self._best(chosen, seen)
+        return self._best(chosen, telemetry)
 
-    def _best(self, flows: Numbers, seen: Telemetry) -> PolicyMoves:
+    def _best(self, flows: Numbers, telemetry: Telemetry) -> PolicyMoves:
         field = self.field
         candidates = field.candidates(flows)
         owner = np.repeat(np.arange(len(flows)), np.diff(candidates.first))
         ways = candidates.ways[:, 1:-1]
         own = candidates.pick == field.pick[flows][owner]
         ideal_rates = field.ideal_rates(field.running)[np.searchsorted(field.running, flows)]
-        load = spread(seen.offered, ways) + np.where(own, 0, ideal_rates[owner])[:, None]
+        load = spread(telemetry.offered, ways) + np.where(own, 0, ideal_rates[owner])[:, None]
         capacity = np.append(field.net.capacity, np.inf)[ways]
         cost = np.maximum(load - capacity, 0).sum(axis=1)
         # Random among equals: everybody sees the same loads.

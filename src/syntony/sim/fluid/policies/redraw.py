@@ -1,4 +1,4 @@
-"""Delay-triggered redraw: who waits in a queue draws again, blindly."""
+"""Delay-triggered redraw: a queued flow draws another path at random."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from syntony.sim.fluid.policies.base import PlacingPolicy, PolicyMoves, draw
 PATIENCE_NS = 5_000.0
 """Queueing delay from which a flow draws again: a few packets."""
 PART = 0.1
-"""Of those who wait, how many draw in one epoch: the best of 1, 0.5 and 0.1 at full load."""
+"""Share of queued flows that draw in one epoch: the best of 1, 0.5 and 0.1 at full load."""
 
 
 class Redraw(PlacingPolicy):
@@ -25,8 +25,8 @@ class Redraw(PlacingPolicy):
     def start(self, flows: Numbers) -> Numbers:
         return draw(self.field, flows, self.rng)
 
-    def step(self, seen: Telemetry, now_ns: float) -> PolicyMoves:  # noqa: ARG002 - no memory
-        flows = np.flatnonzero(seen.active & self.field.active)
-        waits = seen.delay_ns(self.field.path(flows, seen.pick[flows])) > PATIENCE_NS
+    def step(self, telemetry: Telemetry, now_ns: float) -> PolicyMoves:  # noqa: ARG002 - no memory
+        flows = np.flatnonzero(telemetry.active & self.field.active)
+        waits = telemetry.delay_ns(self.field.path(flows, telemetry.pick[flows])) > PATIENCE_NS
         chosen = flows[waits & (self.rng.random(len(flows)) < PART)]
         return PolicyMoves(chosen, draw(self.field, chosen, self.rng))

@@ -1,4 +1,5 @@
-"""Ours: placement where flows are known, D-mod-K where not, then the mover on telemetry."""
+"""Syntony's policy: placement where flows are known, D-mod-K where not, then the mover on
+telemetry."""
 
 from __future__ import annotations
 
@@ -71,27 +72,27 @@ class Steered(PlacingPolicy):
         if self._coloured is not None:
             self._coloured.ended(flows)
 
-    def step(self, seen: Telemetry, now_ns: float) -> PolicyMoves:
+    def step(self, telemetry: Telemetry, now_ns: float) -> PolicyMoves:
         running = self.field.running
         if self._coloured is not None:  # has no crowded link, and would take moves back
             return NO_MOVES
-        if not len(running) or not (self._somebody_suffers(seen) or self.mover.on_trial):
+        if not len(running) or not (self._any_suffers(telemetry) or self.mover.on_trial):
             return NO_MOVES
         self.mover.update([self._flow(flow) for flow in running.tolist()])
-        moves = self.mover.step(self._records(seen), round(now_ns))
+        moves = self.mover.step(self._records(telemetry), round(now_ns))
         flows = [int(move.flow_id) for move in moves]
         for move in moves:
             self.mover.done(move.flow_id, round(now_ns), ok=True)
         pick = [self._of_pair(flow)[1][move.new] for flow, move in zip(flows, moves, strict=True)]
         return PolicyMoves(np.array(flows, dtype=np.int64), np.array(pick, dtype=np.int64))
 
-    def _somebody_suffers(self, seen: Telemetry) -> bool:
-        flows = np.flatnonzero(seen.active & self.field.active)
+    def _any_suffers(self, telemetry: Telemetry) -> bool:
+        flows = np.flatnonzero(telemetry.active & self.field.active)
         if not len(flows):
             return False
-        ways = self.field.path(flows, seen.pick[flows])
-        short = seen.rate[flows] < SHORT * self.field.ideal_rates(flows)
-        return bool((short | (seen.delay_ns(ways) >= QUEUE_NS)).any())
+        ways = self.field.path(flows, telemetry.pick[flows])
+        short = telemetry.rate[flows] < SHORT * self.field.ideal_rates(flows)
+        return bool((short | (telemetry.delay_ns(ways) >= QUEUE_NS)).any())
 
     def _of_pair(self, flow: int) -> tuple[tuple[CandidatePath, ...], dict[str, int]]:
         """A flow's candidates as records, and the pick of each."""
@@ -122,19 +123,21 @@ class Steered(PlacingPolicy):
             weight=1.0 if traffic.weight is None else float(traffic.weight[flow]),
         )
 
-    def _records(self, seen: Telemetry) -> Measurements:
-        at_ns = round(seen.at_ns)
-        flows = np.flatnonzero(seen.active & self.field.active)
-        queues = seen.delay_ns(self.field.path(flows, seen.pick[flows]))
-        used = np.flatnonzero(seen.load > 0).tolist()
+    def _records(self, telemetry: Telemetry) -> Measurements:
+        at_ns = round(telemetry.at_ns)
+        flows = np.flatnonzero(telemetry.active & self.field.active)
+        queues = telemetry.delay_ns(self.field.path(flows, telemetry.pick[flows]))
+        used = np.flatnonzero(telemetry.load > 0).tolist()
         return Measurements(
-            loads={self._names[k]: LinkLoad(at_ns, GBPS * float(seen.load[k])) for k in used},
+            loads={self._names[k]: LinkLoad(at_ns, GBPS * float(telemetry.load[k])) for k in used},
             rates={
-                str(flow): MeasuredRate(at_ns, GBPS * float(seen.rate[flow]), str(seen.pick[flow]))
+                str(flow): MeasuredRate(
+                    at_ns, GBPS * float(telemetry.rate[flow]), str(telemetry.pick[flow])
+                )
                 for flow in flows.tolist()
             },
             delays={
-                (str(flow), str(seen.pick[flow])): PathDelay(at_ns, round(queue_ns), 0)
+                (str(flow), str(telemetry.pick[flow])): PathDelay(at_ns, round(queue_ns), 0)
                 for flow, queue_ns in zip(flows.tolist(), queues.tolist(), strict=True)
             },
             capacities={
