@@ -27,7 +27,7 @@ from syntony import clock
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.config import ClockConfig
 from syntony.io import run_directory
-from syntony.io.clock_page import PageReader
+from syntony.io.clock_page import ClockPageReader
 from syntony.io.clocks import KernelClock
 from syntony.model import ClockState, Timeline
 
@@ -83,7 +83,7 @@ def measure(place: Path) -> dict[str, float]:
     """Nanoseconds per call."""
     server = serve(place)
     os.environ[run_directory.DIR_VARIABLE] = str(place)
-    reader = PageReader(place / "clock")
+    reader = ClockPageReader(place / "clock")
     rows = {
         "syntony.clock.now()": cost_ns(clock.now, server),
         "PageReader.read, extension": cost_ns(reader.read, server),

@@ -12,10 +12,10 @@ from tests.audit.paper import DENIED, PaperHost, Text, check, port, verdicts, wo
 
 from syntony.audit.cabling import SwitchPlane
 from syntony.audit.checks.frontend import _dotted, _is_loopback, records
-from syntony.audit.checks.nccl import Hunted
+from syntony.audit.checks.nccl import SlowHost
 from syntony.audit.checks.uplinks import Uplinks, _fewest, _spread, _usual
 from syntony.audit.hostlist import parse_hosts
-from syntony.audit.hunt import HuntOutcome, Named
+from syntony.audit.hunt import Blamed, HuntOutcome
 from syntony.audit.nccl.hunted import least_hosts
 from syntony.audit.nccl.hunted import verdicts as hunted
 from syntony.audit.report.documents import MAX_TICKET_ROWS, junit, markdown, sentence
@@ -206,14 +206,14 @@ def test_a_test_within_a_fleet_is_of_four_where_half_can_lend_them(hosts: int, l
 
 def test_whom_a_hunt_blames() -> None:
     named = [
-        Named(blame=blame, hosts=hosts, failed=2, passed=1, against=against)
+        Blamed(blame=blame, hosts=hosts, failed=2, passed=1, against=against)
         for blame, hosts, against in (
             (HuntOutcome.HOST, ("h3",), ("h1", "h2")), (HuntOutcome.PAIR, ("h4", "h5", "h6"), ()),
             (HuntOutcome.UNDECIDED, tuple(f"h{k}" for k in range(9)), ()),
         )
     ]  # fmt: skip
     host, pair, rest = hunted(named, 5)
-    assert {each.check for each in (host, pair, rest)} == {Hunted.id}
+    assert {each.check for each in (host, pair, rest)} == {SlowHost.id}
     assert (host.status, host.subject) == (Status.FAIL, "h3")
     assert "5 rounds" in host.evidence
     assert "h1, h2" in host.evidence

@@ -174,26 +174,26 @@ def _tree(captures: Path, tmp_path: Path, **commands: str) -> Path:
     return tmp_path / "h100"
 
 
-def _said(root: Path, check: str) -> list[Any]:
+def _describe(root: Path, check: str) -> list[Any]:
     (kind,) = host_checks([check])
     return examine(kind(), recorded_host(root))
 
 
 def test_a_real_h100s_counter_that_is_full_is_found(captures: Path, tmp_path: Path) -> None:
     root = _tree(captures, tmp_path)
-    warned = [each for each in _said(root, "be.act.counters") if each.status is Status.WARN]
+    warned = [each for each in _describe(root, "be.act.counters") if each.status is Status.WARN]
     assert [(each.subject, each.got) for each in warned] == [("h100/mlx5_1:1", "link_downed ≥ 255")]
-    states = {each.status for each in _said(root, "be.act.state")}
+    states = {each.status for each in _describe(root, "be.act.state")}
     assert states == {Status.PASS}
 
 
 def test_real_bridges_with_acs_and_a_real_xid_are_found(captures: Path, tmp_path: Path) -> None:
     root = _tree(captures, tmp_path, dmesg="gpud/dmesg-with-xid-119.log")
     shutil.copy(captures / "gpud/lspci-vvv", root / "commands/lspci -vvv")
-    acs = [each for each in _said(root, "pcie.acs") if each.status is Status.FAIL]
+    acs = [each for each in _describe(root, "pcie.acs") if each.status is Status.FAIL]
     assert len(acs) == 6
     assert sum("ReqRedir+" in each.got for each in acs) == 4
-    (xid,) = [each for each in _said(root, "node.xid") if each.status is Status.FAIL]
+    (xid,) = [each for each in _describe(root, "node.xid") if each.status is Status.FAIL]
     assert xid.got == "Xid 119"
     assert "GSP" in xid.meaning
 

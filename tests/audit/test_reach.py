@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from tests.live import LiveLab, live
 
-from syntony.audit.latency import off_the_line
+from syntony.audit.latency import misplaced_nics
 from syntony.audit.reach import (
     DirectionResult,
     HostNic,
-    Loaded,
+    LoadedRoundTrip,
     ReachFlow,
     RouteTrace,
     Survey,
@@ -22,7 +22,7 @@ from syntony.audit.reach import (
 )
 from syntony.audit.reach_judge import judge
 from syntony.audit.reach_latency import DirectionDelay
-from syntony.audit.reach_plan import Course
+from syntony.audit.reach_plan import SurveyPlan
 from syntony.audit.report.ports import port_rows
 from syntony.audit.result import Result, Status
 from syntony.cli import run
@@ -57,7 +57,7 @@ def made(
         host, _, rail = nic.partition("/")
         return place(nic) if place else (int(host[1:]) // 4, int(rail[4:]))
 
-    course = Course(everybody)
+    course = SurveyPlan(everybody)
     seen, quiet = [], {}
     for leg in (leg for host in course.next_turn() for leg in course.legs(host)):
         hops = LEAF_HOPS if at(leg.src) == at(leg.dst) else SPINE_HOPS
@@ -179,11 +179,11 @@ def test_one_direction_that_is_slower_is_named() -> None:
 
 def test_a_direction_that_suffers_more_under_load_is_named() -> None:
     good = made()
-    loaded = {pair: Loaded(ns, ns + 2_000_000, 1e8) for pair, ns in good.quiet_ns.items()}
+    loaded = {pair: LoadedRoundTrip(ns, ns + 2_000_000, 1e8) for pair, ns in good.quiet_ns.items()}
     assert bad(judge(good._replace(loaded=loaded))) == set()
     # A class of its own, where all wait longer, is usual there: only the odd one out is reported.
     slow = "h1/rail0", "h6/rail0"
-    loaded[slow] = Loaded(30_000, 40_000_000, 8e7)
+    loaded[slow] = LoadedRoundTrip(30_000, 40_000_000, 8e7)
     reported = judge(good._replace(loaded=loaded))
     assert bad(reported) == {("be.lat.loaded", "h1/rail0 -> h6/rail0")}
     (said,) = [r for r in reported if r.check == "be.lat.loaded"]
@@ -207,11 +207,11 @@ def test_delays_that_do_not_fit_the_plan_name_the_nic() -> None:
         + 7 * (int(a[1:]) + int(b[1:]))
         for a, b in pairs
     }  # fmt: skip
-    assert [off.nic for off in off_the_line(hops, floor)] == ["h3"]
+    assert [off.nic for off in misplaced_nics(hops, floor)] == ["h3"]
     longer = {pair: 2_000.0 + 700 * count + 900 * ("h5" in pair) for pair, count in hops.items()}
-    assert [(off.nic, off.hops > 1) for off in off_the_line(hops, longer)] == [("h5", True)]
+    assert [(off.nic, off.hops > 1) for off in misplaced_nics(hops, longer)] == [("h5", True)]
     with pytest.raises(ValueError, match="two classes"):
-        off_the_line({("a", "b"): 1}, {("a", "b"): 1.0})
+        misplaced_nics({("a", "b"): 1}, {("a", "b"): 1.0})
 
 
 def test_bad_nics_are_few() -> None:

@@ -24,7 +24,7 @@ from syntony.audit.nccl.plan import Case, NcclJob, command, flat_order, hostfile
 from syntony.audit.pairs import limit_of
 from syntony.audit.parse.routes import KernelRoute, RoutingTable
 from syntony.audit.rdma import is_spare, parse_ibstat, rdma_ports
-from syntony.audit.reach import DirectionResult, Loaded, RouteTrace, Survey
+from syntony.audit.reach import DirectionResult, LoadedRoundTrip, RouteTrace, Survey
 from syntony.audit.reach_judge import judge
 from syntony.audit.reach_latency import LOADED_TIMES, SLOW_SHARE, DirectionDelay
 from syntony.audit.result import Result, Status
@@ -131,7 +131,7 @@ def test_one_direction_beyond_its_limit_and_three_clock_errors(skew_ns: float, n
 )  # fmt: skip
 def test_a_path_that_little_fills_is_slow(part: float, slow: bool) -> None:
     good = made()
-    loaded = {pair: Loaded(ns, ns + 2_000_000, 1e8) for pair, ns in good.quiet_ns.items()}
+    loaded = {pair: LoadedRoundTrip(ns, ns + 2_000_000, 1e8) for pair, ns in good.quiet_ns.items()}
     pair = "h1/rail0", "h6/rail0"
     loaded[pair] = loaded[pair]._replace(rate_bps=part * 1e8)
     found = reported(judge(good._replace(loaded=loaded)), "be.lat.loaded")

@@ -17,7 +17,7 @@ from syntony.audit.examine import examine
 from syntony.audit.facts import Facts, UnreadableError
 from syntony.audit.gids import Gid, Preference, nccl_choice, preference
 from syntony.audit.host_log import kernel_log
-from syntony.audit.latency import MIN_PAIRS, fit, off_the_line
+from syntony.audit.latency import MIN_PAIRS, fit, misplaced_nics
 from syntony.audit.parse.kernel_faults import FAULTS
 from syntony.audit.parse.kernel_log import Xid
 from syntony.audit.result import ComparedValue, Result, Status
@@ -201,12 +201,12 @@ def test_the_line_is_found_and_what_is_on_it_is_named_by_nobody() -> None:
     assert line.per_hop_ns == pytest.approx(500, abs=10)
     assert line.base_ns == pytest.approx(1_000, abs=30)
     assert 0 < line.spread_ns < 10
-    assert off_the_line(hops, floor) == []
+    assert misplaced_nics(hops, floor) == []
 
 
 def test_a_nic_that_is_one_hop_further_is_named_with_how_far() -> None:
     hops, floor = floors({"n3": 1_000.0})
-    (off,) = off_the_line(hops, floor)
+    (off,) = misplaced_nics(hops, floor)
     assert (off.nic, off.pairs, off.tested) == ("n3", 7, 7)
     assert off.hops == pytest.approx(2.0, abs=0.3)
 

@@ -9,7 +9,7 @@ from tests.audit.simulated import Fleet
 
 from syntony.audit.reach import HostNic
 from syntony.audit.reach_judge import judge
-from syntony.audit.reach_plan import CROSS_HOSTS_SAMPLED, Course
+from syntony.audit.reach_plan import CROSS_HOSTS_SAMPLED, SurveyPlan
 from syntony.audit.result import Result, Status
 from syntony.io.audit.survey import SurveyOptions, conduct
 
@@ -101,7 +101,7 @@ def test_a_host_that_falls_silent_is_unknown_and_blames_nobody() -> None:
 @pytest.mark.parametrize("hosts", [0, 1, 2, 3, 65])
 def test_every_host_has_one_partner_a_round(hosts: int) -> None:
     nics = [HostNic(f"h{n}", "rail0", f"10.0.0.{n}", 1500) for n in range(hosts)]
-    course = Course(nics)
+    course = SurveyPlan(nics)
     asking = course.next_turn()
     legs = [leg for host in asking for leg in course.legs(host)]
     assert len({(leg.src, leg.dst) for leg in legs}) == len(legs)
@@ -121,7 +121,7 @@ def test_a_nic_asks_other_rails_of_a_majority_of_peers_and_of_no_more(
     """However large the fleet, so that this part of a survey does not grow with it."""
     nics = [HostNic(f"h{h}", f"rail{r}", f"10.{r}.0.{h}", 9000)
             for h in range(hosts) for r in range(3)]  # fmt: skip
-    course = Course(nics)
+    course = SurveyPlan(nics)
     for host in course.next_turn():
         across = [leg for leg in course.legs(host) if leg.src == f"{host}/rail1"
                   and not leg.dst.endswith("rail1")]  # fmt: skip

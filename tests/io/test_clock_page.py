@@ -18,7 +18,13 @@ from syntony.clock.served import LEAD_NS, SLEW_PPB, TimelinePiece
 from syntony.clock.steps import ClockRate, Moment
 from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.io import clock_page, fleet_clock, run_directory
-from syntony.io.clock_page import Bound, BoundWriter, PageReader, PageWriter, Reading
+from syntony.io.clock_page import (
+    ClockBound,
+    ClockBoundWriter,
+    ClockPageReader,
+    ClockPageWriter,
+    Reading,
+)
 from syntony.io.clocks import KernelClock
 from syntony.io.fleet_clock import FleetClock
 from syntony.io.moments import disruption_marker, read_moment
@@ -47,8 +53,8 @@ def piece(from_ns: int, offset_ns: float = 5e6, residual_ns: float = 0.0) -> Tim
     return TimelinePiece(from_ns, known, residual_ns, SLEW_PPB, ClockState.SYNCHRONIZED, 3)
 
 
-def publish(path: Path, *pieces: TimelinePiece, ahead_ns: int = 10 * S) -> PageWriter:
-    writer = PageWriter(path, synthetic=False)
+def publish(path: Path, *pieces: TimelinePiece, ahead_ns: int = 10 * S) -> ClockPageWriter:
+    writer = ClockPageWriter(path, synthetic=False)
     for each in pieces:
         now = read_moment(CLOCK)
         void_ns = now.mono_ns + ahead_ns
@@ -65,7 +71,7 @@ def test_c_and_python_say_the_same(offset_ns: float, residual_ns: float, later_n
         known = piece(1_700_000_000 * S, offset_ns, residual_ns)
         publish(Path(place, "clock"), known).close()
         local_ns = known.from_ns + later_ns
-        reading = PageReader(Path(place, "clock")).to_fleet(local_ns)
+        reading = ClockPageReader(Path(place, "clock")).to_fleet(local_ns)
     assert reading.fleet_ns == known.to_fleet_ns(local_ns)
     assert reading.latest_ns is not None
     ahead_ns = reading.latest_ns - reading.fleet_ns
@@ -76,13 +82,13 @@ def test_c_and_python_say_the_same(offset_ns: float, residual_ns: float, later_n
 def test_a_successor_finds_what_was_left(tmp_path: Path) -> None:
     known = piece(time.clock_gettime_ns(time.CLOCK_REALTIME), residual_ns=-44.5)
     publish(tmp_path / "clock", known).close()
-    left = PageWriter(tmp_path / "clock", synthetic=False).left_by_predecessor()
+    left = ClockPageWriter(tmp_path / "clock", synthetic=False).predecessor_state()
     assert left is not None
     assert (left.piece, left.epoch) == (known, 7)
     assert isinstance(left.seen, Moment)
     assert 0 < CLOCK.now_ns() - left.seen.local_ns < 60 * S
-    other = PageWriter(tmp_path / "clock", synthetic=True)
-    assert other.left_by_predecessor() is None, "another kind of clock: nothing to go on from"
+    other = ClockPageWriter(tmp_path / "clock", synthetic=True)
+    assert other.predecessor_state() is None, "another kind of clock: nothing to go on from"
 
 
 def test_the_public_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,18 +153,18 @@ def test_pieces_begin_when_they_say(tmp_path: Path) -> None:
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(MissingError, match="cannot be written"):
-        PageWriter(tmp_path / "file" / "clock", synthetic=False)
+        ClockPageWriter(tmp_path / "file" / "clock", synthetic=False)
     with pytest.raises(MissingError, match="cannot be written"):
-        BoundWriter(tmp_path / "file" / "shm0", 2)
+        ClockBoundWriter(tmp_path / "file" / "shm0", 2)
     (tmp_path / "junk").write_bytes(b"junk")
     with pytest.raises(MissingError, match="Protocol error"):
-        PageReader(tmp_path / "junk")
+        ClockPageReader(tmp_path / "junk")
 
 
 def test_version_1_of_clock_bound_has_no_word_for_disrupted(tmp_path: Path) -> None:
-    bound = Bound(S, 2 * S, 3, 4, ClockState.DISRUPTED, 5)
+    bound = ClockBound(S, 2 * S, 3, 4, ClockState.DISRUPTED, 5)
     for name, version, at in (("shm", 1, 64), ("shm0", 2, 68)):
-        BoundWriter(tmp_path / name, version).write(bound)
+        ClockBoundWriter(tmp_path / name, version).write(bound)
         status = (tmp_path / name).read_bytes()[at : at + 4]
         assert int.from_bytes(status, "little") == (0 if version == 1 else 3)
 
@@ -187,7 +193,7 @@ def test_the_extension_says_what_cffi_says(tmp_path: Path) -> None:
     local_ns = CLOCK.now_ns()
     for state in ClockState:
         writer = publish(tmp_path / "clock", piece(local_ns)._replace(state=state))
-        reader = PageReader(tmp_path / "clock")
+        reader = ClockPageReader(tmp_path / "clock")
         fast, slow = reader.read(), reader._read()
         assert isinstance(fast, Reading)
         assert isinstance(slow, Reading)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from syntony.io.job_sockets import TCP_DELACK_MAX_US, TCP_RTO_MIN_US, Held, quicken
+from syntony.io.job_sockets import TCP_DELACK_MAX_US, TCP_RTO_MIN_US, SocketHolder, lower_timeouts
 from syntony.model import MS
 
 _HOLDER = """
@@ -29,7 +29,7 @@ class Holder:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         assert process.stdout is not None
-        self.held = Held(process.pid, int(process.stdout.readline()))
+        self.held = SocketHolder(process.pid, int(process.stdout.readline()))
         self.inode = Path(f"/proc/{process.pid}/fd/{self.held.fd}").stat().st_ino
 
     def us(self, option: int) -> int:
@@ -54,10 +54,10 @@ def holder() -> Iterator[Holder]:
 
 def test_another_process_s_timers_are_lowered_and_never_raised(holder: Holder) -> None:
     before_us = holder.us(TCP_RTO_MIN_US)
-    assert quicken(holder.held, holder.inode, 80 * MS)
+    assert lower_timeouts(holder.held, holder.inode, 80 * MS)
     assert holder.us(TCP_RTO_MIN_US) == 80_000 < before_us
     assert holder.us(TCP_DELACK_MAX_US) == 40_000
-    assert not quicken(holder.held, holder.inode, 100 * MS)
+    assert not lower_timeouts(holder.held, holder.inode, 100 * MS)
     assert holder.us(TCP_RTO_MIN_US) == 80_000
 
 
@@ -68,6 +68,6 @@ def test_a_descriptor_that_is_another_socket_by_now_is_left_alone(holder: Holder
         (holder.held._replace(fd=999), holder.inode, errno.EBADF),
     ):
         with pytest.raises(OSError) as reported:  # noqa: PT011 - the number is looked at
-            quicken(held, inode, 80 * MS)
+            lower_timeouts(held, inode, 80 * MS)
         assert reported.value.errno == code
     assert holder.us(TCP_RTO_MIN_US) == before_us

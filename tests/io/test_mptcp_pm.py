@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from syntony.errors import MissingError, WireError
 from syntony.io.mptcp_pm import (
-    KnownAddress,
+    LocalAddress,
     PathManagerEvents,
     parse_address,
     parse_event,
@@ -125,7 +125,7 @@ def test_an_address_that_the_kernel_holds() -> None:
         attribute(1, struct.pack("=H", 2)) + attribute(2, b"\x01") + attribute(3, REMOTE)
         + attribute(5, struct.pack("=H", 8_621)) + attribute(6, struct.pack("=I", 16))
     )  # fmt: skip
-    assert parse_address(message(1, attribute(1, entry))) == KnownAddress(1, "10.11.1.1", 8_621)
+    assert parse_address(message(1, attribute(1, entry))) == LocalAddress(1, "10.11.1.1", 8_621)
     with pytest.raises(WireError):
         parse_address(message(1, attribute(1, attribute(2, b"\x01"))))
 

@@ -12,7 +12,7 @@ import msgspec
 from tests.traffic.network import APP_PORT, WIRE_NS, Host, World, reverse
 
 from syntony.agent.steering.actuators import MptcpActuator
-from syntony.io.mptcp_pm import KnownAddress
+from syntony.io.mptcp_pm import LocalAddress
 from syntony.model.paths import FourTuple
 from syntony.traffic import events
 from syntony.traffic.failover import Event
@@ -75,9 +75,9 @@ class Kernel:
             at_ns=0, token=7, remote_id=local_id
         ))  # fmt: skip
 
-    def addresses(self, token: int) -> list[KnownAddress]:
+    def addresses(self, token: int) -> list[LocalAddress]:
         assert token == 7
-        return [KnownAddress(local_id, *end) for local_id, end in self.entries.items()]
+        return [LocalAddress(local_id, *end) for local_id, end in self.entries.items()]
 
     def create(self, token: int, flow: FourTuple, local_id: int) -> None:
         assert token == 7

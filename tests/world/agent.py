@@ -20,7 +20,7 @@ from syntony.agent.spool import Spool
 from syntony.agent.steering.switch import StopSwitch
 from syntony.agent.stream import ConnectionNumbers, Stream
 from syntony.errors import WireError
-from syntony.io.dialling import Dialling
+from syntony.io.dialling import ControllerDialer
 from syntony.io.probe_records import PeerKeys
 from syntony.model import ClockState, Edge, S, Timeline
 from syntony.wire.arrow import encode_columns
@@ -82,7 +82,7 @@ class Agent:
             self._obey(self._kept.plan)
         loop = self._world.loop
         loop.spawn(self.node, self._measure())
-        dialling = Dialling(self._world.addresses_for(self.host))
+        dialling = ControllerDialer(self._world.addresses_for(self.host))
         while True:
             established = await self._connect(dialling)
             wait_ns = dialling.wait_ns(self._world.chance.uniform, established=established)
@@ -90,7 +90,7 @@ class Agent:
 
     # --- the uplink ---
 
-    async def _connect(self, dialling: Dialling) -> bool:
+    async def _connect(self, dialling: ControllerDialer) -> bool:
         world = self._world
         connection = await world.network.dial(self.node, dialling.controller, self.host.pem)
         if connection is None:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from syntony.clock.served import ServedTimeline, TimelinePiece
 from syntony.clock.steps import Moment, StepDetector
 from syntony.errors import MissingError
-from syntony.io.clock_page import BOUND_FILES, PAGE, Bound, BoundWriter, Left, PageWriter
+from syntony.io.clock_page import (
+    BOUND_FILES,
+    PAGE,
+    ClockBound,
+    ClockBoundWriter,
+    ClockPageWriter,
+    PredecessorState,
+)
 from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.io.moments import coarse_monotonic_ns, read_moment, realtime_ns
 from syntony.io.peers_file import FleetTimelines, write_peers
@@ -51,8 +58,8 @@ class ClockServer:
         self._clock = clock
         self._synthetic = isinstance(clock, SyntheticClock)
         self._directory = Path(config.dir)
-        self._page: PageWriter | None = None
-        self._bounds: list[BoundWriter] = []
+        self._page: ClockPageWriter | None = None
+        self._bounds: list[ClockBoundWriter] = []
         self._timelines: tuple[Timeline, ...] = ()
         self._inherited = False
         """Whether a predecessor left its page, and with it its timelines."""
@@ -190,8 +197,8 @@ class ClockServer:
         """Open the pages that are not open yet. Raises `MissingError`: fleet time is not served to
         the host's processes, or not to all of them."""
         if self._page is None:
-            self._page = PageWriter(self._directory / PAGE, synthetic=self._synthetic)
-            left = self._page.left_by_predecessor()
+            self._page = ClockPageWriter(self._directory / PAGE, synthetic=self._synthetic)
+            left = self._page.predecessor_state()
             self._inherited = left is not None
             if left is not None and self._served.newest is None:
                 self._go_on(left, self._config)
@@ -200,7 +207,7 @@ class ClockServer:
         if self._config.clockbound_dir and not self._bounds:
             place = Path(self._config.clockbound_dir)
             self._bounds = [
-                BoundWriter(place / name, version) for name, version in BOUND_FILES.items()
+                ClockBoundWriter(place / name, version) for name, version in BOUND_FILES.items()
             ]
         self.fault = None
 
@@ -213,7 +220,7 @@ class ClockServer:
             FleetTimelines(host=self._clock.node, synthetic_clock=spec, timelines=tuple(timelines)),
         )
 
-    def _go_on(self, left: Left, config: ClockConfig) -> None:
+    def _go_on(self, left: PredecessorState, config: ClockConfig) -> None:
         """Continue from the previous agent's page, unless the clock has stepped since."""
         now = read_moment(self._clock)
         boot_ns = now.boot_ns - now.mono_ns + left.seen.mono_ns
@@ -239,7 +246,7 @@ class ClockServer:
             for segment in self._bounds:
                 segment.write(bound)
 
-    def _clock_bound(self) -> Bound:
+    def _clock_bound(self) -> ClockBound:
         """Bounds of CLOCK_REALTIME, which may be undisciplined: its distance from fleet time is
         part of the bound, and grows at the clock's drift."""
         as_of_ns = coarse_monotonic_ns()
@@ -250,7 +257,7 @@ class ClockServer:
         state = ClockState.UNKNOWN if piece is None else piece.state
         void_ns = as_of_ns + VOID_NS
         if piece is None or math.isinf(piece.bound_ns(local_ns)):
-            return Bound(as_of_ns, void_ns, 0, 0, state, self.disruptions)
+            return ClockBound(as_of_ns, void_ns, 0, 0, state, self.disruptions)
         fleet_ns = piece.to_fleet_ns(local_ns)
         off_ns = max(abs(fleet_ns - before_ns), abs(fleet_ns - after_ns))
         bound_ns = piece.bound_ns(local_ns)
@@ -258,7 +265,7 @@ class ClockServer:
         drift_ppb = abs(piece.line.drift_ppb) + piece.slew_ppb * (piece.residual_ns != 0)
         if self._synthetic:
             drift_ppb += SYNTHETIC_RATE_PPB
-        return Bound(
+        return ClockBound(
             as_of_ns=as_of_ns,
             void_after_ns=void_ns,
             bound_ns=off_ns + math.ceil(bound_ns) + MARGIN_NS,

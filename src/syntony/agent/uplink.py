@@ -23,7 +23,7 @@ from syntony.agent.spool import Spool
 from syntony.agent.stream import ConnectionNumbers, Stream
 from syntony.errors import MissingError, RemoteError, WireError
 from syntony.io.credentials import load_credentials
-from syntony.io.dialling import Dialling, channel_options, explain
+from syntony.io.dialling import ControllerDialer, channel_options, explain
 from syntony.io.process import name_thread
 from syntony.io.transport import grpc
 from syntony.model import Edge, S, UtcReading
@@ -82,7 +82,7 @@ class Uplink:
         self._on_message = on_message
         self._spool = spool
         self._fence = Fence(Path(config.spool_dir))
-        self._dialling = Dialling(config.controllers)
+        self._dialling = ControllerDialer(config.controllers)
         self._options = channel_options(several=self._dialling.several)
         self._changed = threading.Condition()
         self._reports: dict[type[Report], Report] = {}

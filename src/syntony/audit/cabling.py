@@ -1,6 +1,8 @@
-"""A fabric as an auditor looks at it: hosts' NICs on leaves, leaves in groups, links above. Pure.
+"""Models a fabric's cabling for the audit: hosts' NICs on leaves, leaves in groups, links above.
+Pure.
 
-No expected file is needed: what most hosts, leaves and links do is what the others should do. A
+No expected file is needed: the majority of hosts, leaves and links sets what the others should
+have. A
 *group* (rack, pod, scalable unit) is a set of leaves that share most of their hosts; one cable in
 the wrong group does not join two.
 """
@@ -80,12 +82,12 @@ class SwitchPlane(NamedTuple):
 
 
 class Cabling:
-    """Who is cabled where.
+    """What is cabled to what.
 
     Args:
         topology: devices and cables.
         rates: device and port to its rate (``4xNDR``), where known.
-        says: device to what it says of itself, where it says anything.
+        says: device to its own description, where it has one.
         doubts: what of the source contradicts itself or makes no sense.
     """
 
@@ -327,7 +329,7 @@ class PortGap(NamedTuple):
 
 
 def port_gap(plane: SwitchPlane) -> PortGap:
-    """What an upper switch leaves dark that is absent from all of a plane."""
+    """Find the unused uplink ports that an upper switch absent from a whole plane leaves behind."""
     votes = Votes[tuple[int, ...]]("switches")
     reported = 0
     for lower in plane.lowers:

@@ -1,4 +1,4 @@
-"""What differs between two runs: verdicts that turned, came or went."""
+"""Compares two runs: verdicts that changed, appeared or disappeared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from syntony.audit.result import Result, Status
 
 
 class VerdictChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One verdict that is not what it was."""
+    """One verdict that has changed."""
 
     check: str
     subject: str
@@ -29,9 +29,10 @@ class VerdictChange(msgspec.Struct, frozen=True, kw_only=True):
 
 _Place = tuple[str, str, str]
 _QUIET = frozenset({Status.SKIP, Status.PASS, Status.NOT_COMPARED})
-"""That one came or went is no news."""
+"""Statuses whose appearance or disappearance is not reported."""
 _TOLD = frozenset({Status.FAIL, Status.WARN, Status.NOT_COMPARED})
-"""That its value changed is news; counters and dates, which always differ, pass or are unknown."""
+"""Statuses for which a changed value is reported; counters and dates, which always differ, pass or
+are unknown."""
 
 
 def compare(before: Iterable[Result], after: Iterable[Result]) -> list[VerdictChange]:
@@ -50,7 +51,7 @@ def compare(before: Iterable[Result], after: Iterable[Result]) -> list[VerdictCh
 
 
 def _hosts(results: Iterable[Result]) -> set[str]:
-    """Those that were asked; what is said of the fleet as a whole names cables, too."""
+    """The hosts of a run; subjects of fleet-wide checks may be cables."""
     fleet = {check.id for check in fleet_checks()}
     return {host_of(each) for each in results if each.check not in fleet}
 
@@ -79,7 +80,7 @@ def _by_place(results: Iterable[Result]) -> dict[_Place, Result]:
 def _one(place: _Place, old: Result | None, new: Result | None) -> VerdictChange | None:
     if old is None or new is None:
         kept = new or old
-        # A subject that nobody asks any more is reported only where it said something.
+        # A subject that is no longer audited is reported only if it had a verdict.
         if kept is None or kept.status in _QUIET:
             return None
         change = "new" if new else "gone"
@@ -91,10 +92,14 @@ def _one(place: _Place, old: Result | None, new: Result | None) -> VerdictChange
     else:
         return None
     return VerdictChange(
-        check=place[0], subject=place[1], change=change, before=_said(old), after=_said(new),
+        check=place[0],
+        subject=place[1],
+        change=change,
+        before=_describe(old),
+        after=_describe(new),
         result=kept,
-    )  # fmt: skip
+    )
 
 
-def _said(result: Result | None) -> str:
+def _describe(result: Result | None) -> str:
     return "" if result is None else f"{result.status} {result.got}".strip()

@@ -1,4 +1,4 @@
-"""The base of every check: what it is called, what it reads, what a failure means."""
+"""Base classes of checks: id, inputs, meaning of a failure, remedy."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Section(enum.Enum):
 
 
 class Compare(enum.Enum):
-    """How a reading is held against an expected value that a spec does not spell out."""
+    """How to compare a reading if the spec has no expected value."""
 
     EQUAL = "equal"
     """The most frequent value is expected."""
     ABOUT = "about"
     """The median is expected, give or take `Key.within`."""
     AT_LEAST = "at least"
-    """The median less `Key.within` is expected, or more: a bandwidth."""
+    """At least the median minus `Key.within` is expected: a bandwidth."""
     COMMON = "common"
     """More than half of the role's hosts must read the same; those without a reading count too."""
     PRESENT = "present"
@@ -75,9 +75,8 @@ class NoInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Check(ABC):
-    """What is reported a check; its docstring's first line is its title.
-
-    The docstring says what to expect after ``Expected results:``.
+    """A check. The first line of its docstring is its title; after ``Expected results:`` it says
+    what passes.
     """
 
     id: ClassVar[str]
@@ -98,7 +97,7 @@ class Check(ABC):
         self.limits = self.Input() if limits is None else limits
 
     def asks(self) -> tuple[str, ...]:
-        """What it reads under its limits: `reads`, with their words in place of CAPITALS."""
+        """Its inputs under its limits: `reads`, with values in place of CAPITALS."""
         return self.reads
 
     @classmethod
@@ -108,7 +107,7 @@ class Check(ABC):
 
     @classmethod
     def rule(cls) -> str:
-        """What a pass takes, as the docstring says after ``Expected results:``."""
+        """The condition of a pass: the docstring after ``Expected results:``."""
         text = inspect.cleandoc(cls.__doc__ or "").partition("Expected results:")[2]
         return " ".join(text.split())
 
@@ -132,10 +131,10 @@ class Check(ABC):
 
 
 class HostCheck(Check):
-    """A check of one host by what it can be asked (`Facts`)."""
+    """A check of one host, given its `Facts`."""
 
     active: ClassVar[bool] = False
-    """It loads the host: it runs only when asked for by name or with ``--active``."""
+    """It loads the host: it runs only if requested by name or with ``--active``."""
 
     @abstractmethod
     def test(self, host: Facts) -> Iterator[Result | ComparedValue]:
@@ -151,7 +150,7 @@ class HostCheck(Check):
 
     @staticmethod
     def softened(result: Result) -> Result:
-        """A failure that is only to be warned of here."""
+        """Turn a failure into a warning."""
         if result.status is not Status.FAIL:
             return result
         return msgspec.structs.replace(result, status=Status.WARN)

@@ -1,4 +1,4 @@
-"""What a set of checks reads, as a recorder elsewhere needs it."""
+"""Lists the inputs of a set of checks, for a recorder on another host."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def inputs(checks: Iterable[HostCheck]) -> tuple[list[str], list[list[str]]]:
 def split_inputs(
     checks: Iterable[HostCheck],
 ) -> tuple[list[str], list[list[str]], list[list[str]]]:
-    """The same, commands that load the host apart: they run alone, one after the other."""
+    """The same, with commands that load the host listed separately: they run one after the
+    other."""
     every = list(checks)
     files, commands = inputs(every)
     _, passive = inputs(each for each in every if not each.active)

@@ -1,4 +1,4 @@
-"""One failure for one cause: what else a dead port makes fail is listed with it. Pure."""
+"""Groups failures by cause: other failures that a dead port causes are listed with it. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ then no packet."""
 _LINKS = frozenset({"be.topo.attached"})
 """Of other sections, and explained by a port without a link."""
 _OWN = frozenset({"be.act.flap", "be.act.counters", "be.act.ber", "be.act.qos"})
-"""What a port counted, or is configured to, has causes of its own."""
+"""Checks of counters and configuration have other causes."""
 _BAD = frozenset({Status.FAIL, Status.WARN, Status.UNKNOWN})
 _Port = tuple[str, str]
 

@@ -1,4 +1,4 @@
-"""One check on one host, whatever the host says: a verdict or `unknown`, never an exception."""
+"""Runs one check on one host: a verdict or `unknown`, never an exception."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_SYS = ("DEVICE", "NETDEV", "ADDRESS")
 
 
 def examine(check: HostCheck, host: Facts) -> list[Result | ComparedValue]:
-    """What the check says of the host; what it could not find out is unknown, with the reason."""
+    """The check's verdicts on the host; what could not be read is unknown, with the reason."""
     said: list[Result | ComparedValue] = []
     try:
         said.extend(check.test(host))
@@ -34,7 +34,7 @@ def examine(check: HostCheck, host: Facts) -> list[Result | ComparedValue]:
 def _not_blind(
     each: Result | ComparedValue, check: HostCheck, host: Facts
 ) -> Result | ComparedValue:
-    """Where nothing is there that the check reads, it cannot say that it does not apply."""
+    """A check whose inputs are all missing cannot decide that it does not apply."""
     if not isinstance(each, Result) or each.status is not Status.SKIP:
         return each
     tops = {f"/{path.split('/')[1]}" for path in check.reads if path.startswith(("/sys", "/proc"))}
@@ -46,5 +46,5 @@ def _not_blind(
 
 
 def unknown(check: HostCheck, subject: str, reason: str) -> Result:
-    """No verdict, and why."""
+    """An `unknown` verdict, with the reason."""
     return check.result(Status.UNKNOWN, subject, evidence=reason[:MAX_REASON])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from syntony.audit.cabling import Cabling
 
 FABRIC = "fabric"
-"""Subject of what is said of the whole."""
+"""Subject of verdicts on the whole fabric."""
 _BAD = {Status.FAIL, Status.WARN}
 
 
@@ -27,11 +27,11 @@ class FabricCheck(Check):
     suspect = Suspect.CABLE
 
     expected: Cabling | None = None
-    """How it should be, where a file says so."""
+    """The expected cabling, if a file gives it."""
 
     @abstractmethod
     def test(self, fabric: Cabling) -> Iterator[Result]:
-        """Everything that is wrong, unknown or skipped; nothing at all is a pass."""
+        """Verdicts that fail, are unknown or skipped; none means a pass."""
 
     def unknown(self, reason: str, subject: str = FABRIC) -> Result:
         """It could not be reported."""
@@ -50,7 +50,7 @@ def fabric_checks() -> tuple[type[FabricCheck], ...]:
 def audit_fabric(fabric: Cabling, expected: Cabling | None = None) -> tuple[Result, ...]:
     """Every check's verdicts; one that finds nothing wrong is one pass.
 
-    What an expected file shows too is as it should be, whatever most others do.
+    Cabling that is in the expected file passes, whatever the majority has.
     """
     found: list[Result] = []
     for kind in fabric_checks():
@@ -64,7 +64,7 @@ def audit_fabric(fabric: Cabling, expected: Cabling | None = None) -> tuple[Resu
     return tuple(found)
 
 
-def cannot_tell(reason: str) -> tuple[Result, ...]:
+def unreadable(reason: str) -> tuple[Result, ...]:
     """The verdicts on a fabric that could not be read: all unknown."""
     return tuple(check().unknown(reason) for check in fabric_checks())
 

@@ -1,4 +1,4 @@
-"""What a check may ask of a host. Live hosts, recorded trees and tests implement it.
+"""The interface by which checks read a host. Live hosts, recorded trees and tests implement it.
 
 Checks are pure: whatever they know comes through `Facts`. The implementations that touch the world
 are in `syntony.io.audit`.
@@ -17,7 +17,7 @@ class FactError(Exception):
 
 
 class AbsentError(FactError):
-    """There is no such file, directory or program: certain, and for the check to judge."""
+    """There is certainly no such file, directory or program; the check decides what that means."""
 
 
 class UnreadableError(FactError):
@@ -28,7 +28,7 @@ class UnreadableError(FactError):
 
 
 class SilentError(UnreadableError):
-    """A program did not answer in its time: it, or the driver below it, hangs."""
+    """A program did not answer in time: it, or the driver below it, hangs."""
 
 
 class Facts(Protocol):

@@ -45,7 +45,7 @@ class Gid(NamedTuple):
 
 
 class Preference(NamedTuple):
-    """What NCCL is reported by its environment; the defaults are NCCL's."""
+    """NCCL's GID settings from its environment; the defaults are NCCL's."""
 
     place: int | None = None
     """NCCL_IB_GID_INDEX"""
@@ -113,7 +113,7 @@ def _in_range(gid: Gid, want: Preference) -> bool:
     try:
         network = ipaddress.ip_network(want.range, strict=False)
     except ValueError:
-        return True  # NCCL too ignores a range that is none
+        return True  # NCCL also ignores an invalid range
     address = gid.ipv4 if want.family == 4 else gid.address
     return address is not None and address.version == network.version and address in network
 

@@ -1,4 +1,4 @@
-"""The GPUs of a host, as the bus and the vendors' tools tell of them."""
+"""Finds the GPUs of a host by the bus and the vendors' tools."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ def kernel_log(host: Facts) -> str:
     """Its text.
 
     Raises:
-        UnreadableError: none of the sources may be read, or all are empty: a kernel that has
-            booted has said something.
+        UnreadableError: none of the sources may be read, or all are empty, which they cannot be
+            after a boot.
     """
     reasons = []
     for command in SOURCES:

@@ -1,4 +1,4 @@
-"""From failed tests to the host that is to blame: re-test suspects with partners known good.
+"""Isolates the faulty host after failed tests: re-tests suspects with partners known to be good.
 
 Pure: `next_round` says what to test, `report` takes the outcomes.
 """
@@ -17,17 +17,17 @@ Pair = tuple[str, str]
 
 
 class HuntOutcome(enum.StrEnum):
-    """What the failed tests of pairs show: a host, a pair or nothing certain."""
+    """What the failed tests identify: a host, a pair, or neither for certain."""
 
     HOST = "host"
-    """It fails with partners that pass with everybody else."""
+    """A host that fails with partners that pass all other tests."""
     PAIR = "pair"
-    """Both ends pass with others: what is between them."""
+    """A pair whose ends pass with others: the path between them is faulty."""
     UNDECIDED = "undecided"
-    """There was nobody known good to test with."""
+    """No partner known to be good was left to test with."""
 
 
-class Named(msgspec.Struct, frozen=True, kw_only=True):
+class Blamed(msgspec.Struct, frozen=True, kw_only=True):
     """A host, a pair or a set of hosts to blame."""
 
     blame: HuntOutcome
@@ -104,8 +104,8 @@ class PairHunt:
                 self._retested[b].append((a, ok))
         self.rounds += 1
 
-    def named(self) -> tuple[Named, ...]:
-        """Who is to blame, as far as known."""
+    def named(self) -> tuple[Blamed, ...]:
+        """The hosts and pairs to blame, as far as known."""
         suspects = self._suspects()
         good = set(self._hosts) - suspects
         found = []
@@ -123,7 +123,7 @@ class PairHunt:
 
     def _undecided_or_pairs(
         self, host: str, suspects: set[str], bad: set[str]
-    ) -> Iterable[Named]:  # fmt: skip
+    ) -> Iterable[Blamed]:  # fmt: skip
         for other, ok in self._outcomes[host]:
             if ok or other in bad:
                 continue
@@ -170,9 +170,9 @@ class PairHunt:
             pairs.append((min(host, partner), max(host, partner)))
         return pairs
 
-    def _name(self, blame: HuntOutcome, hosts: tuple[str, ...], against: Iterable[str]) -> Named:
+    def _name(self, blame: HuntOutcome, hosts: tuple[str, ...], against: Iterable[str]) -> Blamed:
         reported = [ok for host in hosts for other, ok in self._outcomes[host]]
-        return Named(
+        return Blamed(
             blame=blame, hosts=hosts, failed=reported.count(False), passed=reported.count(True),
             against=tuple(sorted(set(against))),
         )  # fmt: skip
@@ -198,7 +198,7 @@ class GroupHunt:
         self._least = least
         self._open: list[tuple[str, ...]] = [self._hosts]
         self._good: set[str] = set()
-        self._named: list[Named] = []
+        self._named: list[Blamed] = []
         self._parents: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.rounds = 0
 
@@ -229,12 +229,12 @@ class GroupHunt:
             if ok is None:
                 self._add(HuntOutcome.UNDECIDED, group, ())
 
-    def named(self) -> tuple[Named, ...]:
-        """Who is to blame, as far as known."""
+    def named(self) -> tuple[Blamed, ...]:
+        """The hosts and pairs to blame, as far as known."""
         return tuple(self._named)
 
     def _together(self, results: Mapping[tuple[str, ...], bool | None]) -> None:
-        """Groups whose halves both pass fail only together: what is between the halves."""
+        """Groups that fail although both halves pass: the fault is between the halves."""
         by_parent: dict[tuple[str, ...], list[bool | None]] = {}
         for group, ok in results.items():
             if group in self._parents:
@@ -245,7 +245,7 @@ class GroupHunt:
 
     def _add(self, blame: HuntOutcome, hosts: tuple[str, ...], against: tuple[str, ...]) -> None:
         self._named.append(
-            Named(blame=blame, hosts=hosts, failed=1, passed=0, against=against)
+            Blamed(blame=blame, hosts=hosts, failed=1, passed=0, against=against)
         )  # fmt: skip
 
     def _filled(self, group: tuple[str, ...]) -> tuple[str, ...]:

@@ -36,19 +36,19 @@ _AMOUNTS = frozenset({Compare.ABOUT, Compare.AT_LEAST})
 
 
 def near(key: Key, amount: float) -> Range:
-    """What is near enough to an amount that is right."""
+    """Tolerance around a correct amount."""
     if key.compare is Compare.AT_LEAST:
         return Range(min=float(f"{amount * (1 - key.within):.6g}"))
     return Range(about=amount, within=key.within)
 
 
 class Expected(NamedTuple):
-    """A rule, or None and why there is none."""
+    """The expected rule, or None and the reason."""
 
     rule: Rule | None
     source: str
     disputed: bool = True
-    """No rule although there is somebody to compare with; False: nobody is."""
+    """There is no rule although there are peers; False: there are no peers."""
 
 
 class Majority:
@@ -124,13 +124,13 @@ class Majority:
         decision = votes.decide(self._min_peers, absent)
         if decision.value is None and not decision.disputed and place in self._split:
             return Expected(None, f"undecided: several values on one host; {decision.why}")
-        # A severe message is no mere value: with nobody to vouch for it, it stays unknown.
+        # A severe message that no peer has stays unknown.
         disputed = decision.disputed or common or peers >= self._min_peers
         return Expected(decision.value, decision.why, disputed)
 
 
 class Golden:
-    """A host that is known to be right."""
+    """A host that is known to be correct."""
 
     def __init__(self, report: HostReport) -> None:
         self.host = report.host
@@ -147,7 +147,7 @@ class Golden:
         return frozenset(key for key, _ in self._any)
 
     def rule(self, reading: ComparedValue) -> Rule | None:
-        """What it reads at the same place, else all over it."""
+        """Its value at the same place, else at all places."""
         exact = self._exact.get((reading.key, reading.variant, _at(reading)))
         if exact is None:
             values = self._any.get((reading.key, reading.variant), Counter())

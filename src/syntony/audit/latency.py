@@ -1,4 +1,4 @@
-"""What delay says of cabling: it grows with the number of hops, alike for all. Pure."""
+"""Checks cabling by delay, which grows equally with the number of hops for all pairs. Pure."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class HopFit(NamedTuple):
     """Median absolute deviation from it."""
 
 
-class Off(NamedTuple):
-    """A NIC whose pairs are mostly off the line."""
+class MiscabledNic(NamedTuple):
+    """A NIC most of whose pairs do not fit the line."""
 
     nic: str
     hops: float
-    """How many hops more (less, if negative) its delays look like."""
+    """Extra hops (fewer, if negative) that its delays correspond to."""
     pairs: int
     """That are off."""
     tested: int
@@ -63,10 +63,10 @@ def fit(hops: Mapping[tuple[str, str], int], floor_ns: Mapping[tuple[str, str], 
     return HopFit(float(base), float(slope), statistics.median(off))
 
 
-def off_the_line(
+def misplaced_nics(
     hops: Mapping[tuple[str, str], int], floor_ns: Mapping[tuple[str, str], float]
-) -> list[Off]:
-    """NICs that most of their pairs say are not where they should be, without any switch's help.
+) -> list[MiscabledNic]:
+    """NICs that are not where they should be, by the delays of most of their pairs.
 
     A swapped cable makes pairs with near NICs too long and with far ones too short; a detour or an
     extra hop makes all too long. Raises `ValueError` as `fit`.
@@ -86,5 +86,5 @@ def off_the_line(
     for nic, residuals in wrong.items():
         if 2 * len(residuals) > tested[nic]:
             extra = statistics.median(residuals) / line.per_hop_ns if line.per_hop_ns else 0.0
-            found.append(Off(nic, round(extra, 1), len(residuals), tested[nic]))
+            found.append(MiscabledNic(nic, round(extra, 1), len(residuals), tested[nic]))
     return sorted(found, key=lambda off: (-off.pairs / off.tested, off.nic))

@@ -1,4 +1,4 @@
-"""A spec from a fleet that is known to be good. Sorted, so that two of them can be compared."""
+"""Writes a spec from a fleet that is known to be good, sorted, so that two can be compared."""
 
 from __future__ import annotations
 

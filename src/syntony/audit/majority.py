@@ -1,4 +1,4 @@
-"""The one rule by which peers decide what is right: one vote each, more than half decide. Pure.
+"""The majority rule for expected values: one vote per voter, more than half decide. Pure.
 
 Voters are hosts where readings of hosts are compared, leaves where uplinks are, devices where
 routing tables are. Fewer than `MIN_VOTERS` decide nothing; neither does a tie or a plurality.
@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 MIN_VOTERS = 3
-"""Of two voters that differ, nobody can say which is right."""
+"""If two voters differ, neither can be preferred."""
 _NAMED = 4
 """Voters of a candidate that are named."""
 _Value = TypeVar("_Value", bound="Hashable")
@@ -25,9 +25,9 @@ class MajorityVote(NamedTuple, Generic[_Value]):
     value: _Value | None
     """None where they did not decide."""
     why: str
-    """``5 of 6 hosts``; of an undecided vote, the two candidates and who is for them."""
+    """``5 of 6 hosts``; if undecided, the two candidates and their voters."""
     disputed: bool = False
-    """Undecided although somebody differs; otherwise undecided because there are too few voters."""
+    """Undecided because voters differ; otherwise undecided because there are too few."""
 
 
 def own_vote(values: Iterable[_Value]) -> _Value | None:

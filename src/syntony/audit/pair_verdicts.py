@@ -1,4 +1,4 @@
-"""What tests of pairs came down to, as verdicts. Pure."""
+"""Verdicts from tests of pairs of hosts. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from syntony.audit.check import Check
 from syntony.audit.checks.pairs import PairTest
-from syntony.audit.hunt import HuntOutcome, Named, Pair
+from syntony.audit.hunt import Blamed, HuntOutcome, Pair
 from syntony.audit.result import Result, Status, Suspect
 
 _LISTED = 3
 
 
-class Tested(NamedTuple):
-    """How far the hunt came."""
+class HuntProgress(NamedTuple):
+    """How far the tests have progressed."""
 
     hosts: int
     rounds: int
@@ -28,7 +28,10 @@ class Tested(NamedTuple):
 
 
 def verdicts(
-    named: Iterable[Named], said: Mapping[Pair, str], tested: Tested, check: Check | None = None
+    named: Iterable[Blamed],
+    said: Mapping[Pair, str],
+    tested: HuntProgress,
+    check: Check | None = None,
 ) -> tuple[Result, ...]:
     """A row for each host or pair to blame, and for each that could not be tested; one pass if
     nobody is to blame.
@@ -54,11 +57,11 @@ def verdicts(
     return tuple(found)
 
 
-def _at(subject: str, tested: Tested) -> str:
+def _at(subject: str, tested: HuntProgress) -> str:
     return f"{subject}/{tested.at}" if tested.at else subject
 
 
-def _one(check: Check, each: Named, said: Mapping[Pair, str], tested: Tested) -> Result:
+def _one(check: Check, each: Blamed, said: Mapping[Pair, str], tested: HuntProgress) -> Result:
     own = set(each.hosts)
     reasons = list(dict.fromkeys(why for pair, why in said.items() if own & set(pair)))[:_LISTED]
     text = f"{'; '.join(reasons)}; {tested.rounds} rounds"

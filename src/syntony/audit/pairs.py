@@ -1,4 +1,4 @@
-"""Who is tested with whom: perfect matchings, so that every host is busy in every round. Pure.
+"""Plans tests of pairs as perfect matchings, so that every host is busy in every round. Pure.
 
 All pairs take N−1 rounds; a sample of about log₂ N rounds finds a bad host as surely, since it is
 bad with every partner, and says of a bad path only what chance shows.
@@ -23,7 +23,7 @@ SLOW_MADS = 5.0
 SLOW_SHARE = 0.1
 """And beyond this share of the median: a fleet that is all alike has no deviation to speak of."""
 MIN_CLASS = 3
-"""Fewer pairs of a class do not say what is usual."""
+"""Minimum number of pairs of a class for a comparison."""
 
 
 def rounds_of(hosts: int) -> int:
@@ -56,7 +56,7 @@ def matchings(hosts: int, rounds: Sequence[int] | None = None) -> Ints:
     pairs[:, 0, 0], pairs[:, 0, 1] = turn, even - 1
     np.minimum(ahead, behind, out=pairs[:, 1:, 0])
     np.maximum(ahead, behind, out=pairs[:, 1:, 1])
-    if hosts % 2:  # the host that is not there meets somebody in every round
+    if hosts % 2:  # pairs with the placeholder that makes N even
         pairs = pairs[:, 1:]
     return pairs
 

@@ -1,4 +1,4 @@
-"""What a host does not report although it should, and what only one host may report.
+"""Finds readings that a host should report and does not, and values that only one host may have.
 
 An expected value without a reading is no pass. Where the specification, the golden host or more
 than half of the role's hosts have a value under a key and a host's check ran and read none, that is

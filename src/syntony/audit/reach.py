@@ -1,8 +1,9 @@
-"""Connectivity between NICs: what was seen, and what it comes down to. Pure.
+"""Records and analysis of connectivity between NICs. Pure.
 
 Every pair of NICs of one rail is asked on many source ports, so that every member of an ECMP group
 is used; pairs across rails on one, for their number of hops. A host reports what arrived, so that a
-lost request is distinguished from a lost reply. Who asks whom is `syntony.audit.reach_plan`'s.
+lost request is distinguished from a lost reply. The plan of requests is in
+`syntony.audit.reach_plan`.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class DirectionResult(NamedTuple):
 
 
 class RouteTrace(NamedTuple):
-    """Who answered on the way, hop by hop; ``*`` at the end if the flow arrived."""
+    """The routers that answered, hop by hop; ``*`` at the end if the flow arrived."""
 
     flow: ReachFlow
     hops: tuple[str, ...]
@@ -95,7 +96,7 @@ class RouteTrace(NamedTuple):
         return bool(self.hops) and self.hops[-1] == "*"
 
 
-class Loaded(NamedTuple):
+class LoadedRoundTrip(NamedTuple):
     """Round trips of one direction's pair while nothing else ran, and while its path was filled."""
 
     idle_ns: int
@@ -103,11 +104,11 @@ class Loaded(NamedTuple):
     loaded_ns: int
     """Median."""
     rate_bps: float
-    """What filled the path, as far as it got."""
+    """Rate of the load that filled the path."""
 
 
 class Survey(NamedTuple):
-    """Everything that was seen."""
+    """All results of a survey."""
 
     nics: tuple[HostNic, ...]
     seen: tuple[DirectionResult, ...]
@@ -117,7 +118,7 @@ class Survey(NamedTuple):
     """Hosts that could not take part, and why."""
     quiet_ns: Mapping[tuple[str, str], int] = {}
     """Smallest round trip of each direction of a pair of one rail, one packet at a time."""
-    loaded: Mapping[tuple[str, str], Loaded] = {}
+    loaded: Mapping[tuple[str, str], LoadedRoundTrip] = {}
     """By direction; empty where no load was asked for."""
     rounds: int = 0
     """Perfect matchings that were tested, re-tests of suspects included."""
@@ -262,7 +263,7 @@ def culprits(survey: Survey) -> Iterator[Culprit]:
 
 
 def bad_nics(wrong: Iterable[tuple[str, str]], tested: Iterable[tuple[str, str]]) -> list[str]:
-    """NICs that are in every wrong pair they could be in: all (or two thirds) of their pairs.
+    """NICs all (or two thirds) of whose pairs failed.
 
     Args:
         wrong: pairs that failed, either end first.
@@ -275,7 +276,7 @@ def bad_nics(wrong: Iterable[tuple[str, str]], tested: Iterable[tuple[str, str]]
             total[nic] += 1
             bad[nic] += pair in failed
     suspects = {nic for nic in total if bad[nic] and bad[nic] * 3 >= total[nic] * 2}
-    # With one bad NIC among few, its partners fail often too: those that the others explain go.
+    # With one bad NIC among few, its partners fail often too: drop those that it explains.
     alone = {nic for pair in failed if len(hit := suspects & set(pair)) == 1 for nic in hit}
     named = suspects if len(suspects) == len(total) else alone
     return sorted(named, key=natural)

@@ -1,4 +1,4 @@
-"""From a survey of who reaches whom to verdicts. Pure."""
+"""Judges a connectivity survey. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from syntony.audit.checks.network import (
     PathMtu,
     RailConnectivity,
 )
-from syntony.audit.checks.rails import Rails
+from syntony.audit.checks.rails import RailCabling
 from syntony.audit.reach import (
     Culprit,
     DirectionResult,
@@ -78,7 +78,7 @@ def judge(
         (LoadedDelay(), loaded(survey)),
         (DelayFit(), fitted(survey, topology, delays)),
     )
-    said = _said(survey, rails)
+    said = _describe(survey, rails)
     found: list[Result] = []
     for check, results in verdicts:
         reported = list(results)
@@ -86,7 +86,7 @@ def judge(
     return tuple(found)
 
 
-def _said(survey: Survey, rails: Sequence[DirectionResult]) -> str:
+def _describe(survey: Survey, rails: Sequence[DirectionResult]) -> str:
     flows = sum(each.sent for each in rails)
     how = f"{survey.rounds} rounds of pairs" + (" drawn of all" if survey.sampled else "")
     return f"{len(survey.nics)} NICs, {len(rails)} directions, {flows} flows in {how}"
@@ -114,7 +114,7 @@ def _rail(survey: Survey, rails: Sequence[DirectionResult]) -> Iterator[Result]:
     dead = [each.pair for each in rails if not each.answered]
     if len(dead) == len(rails):
         yield check.result(
-            Status.FAIL, FLEET, "no NIC answers another", "all do", _said(survey, rails),
+            Status.FAIL, FLEET, "no NIC answers another", "all do", _describe(survey, rails),
             suspect=Suspect.CONFIG, meaning="one cause for all: a filter, or the wrong interfaces",
             remedy="let UDP port 29700 pass between these NICs, or name others with --nics",
         )  # fmt: skip
@@ -150,8 +150,8 @@ def _rail(survey: Survey, rails: Sequence[DirectionResult]) -> Iterator[Result]:
 
 
 def _cross(check: CrossRails, survey: Survey, rails: Sequence[DirectionResult]) -> Iterator[Result]:
-    """NICs that are dead on their own rail, or lose some of their flows there, are named there, not
-    here: a few flows can all fall on a dead member.
+    """NICs that are dead on their own rail, or lose flows there, are left out: that check names
+    them, and a few flows can all hash to a dead member.
     """
     dead = [each.pair for each in rails if not each.answered]
     known = set(bad_nics(dead, [each.pair for each in rails]))
@@ -282,7 +282,7 @@ def _hops(survey: Survey) -> Iterator[Result]:
     if cabling is None:
         yield check.result(Status.SKIP, FLEET, evidence="no two NICs have one router in between")
         return
-    for result in Rails().test(cabling):
+    for result in RailCabling().test(cabling):
         yield msgspec.structs.replace(
             result, check=check.id, evidence=f"by hop counts: {result.evidence}"
         )

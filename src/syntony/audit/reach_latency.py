@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from syntony.audit.checks.network import DelayFit, LoadedDelay, OneWayDelay, PairLatency
-from syntony.audit.latency import off_the_line
+from syntony.audit.latency import misplaced_nics
 from syntony.audit.pairs import MIN_CLASS, limit_of, slow_pairs
 from syntony.audit.reach import Survey, bad_nics
 from syntony.audit.result import FLEET, Result, Status, Suspect
@@ -21,7 +21,7 @@ LOADED_NOISE_NS = 1_000_000
 SLOW_SHARE = 0.5
 """Of the rate that fills other paths: less is a slower link."""
 LOADED_TIMES = 4.0
-"""A queue filled by TCP is never still: alike ones were seen to differ by three times."""
+"""Equal queues filled by TCP were seen to differ by a factor of three."""
 Pair = tuple[str, str]
 
 
@@ -39,7 +39,7 @@ def _routers(survey: Survey) -> dict[Pair, int]:
 
 
 def pair_latency(survey: Survey) -> Iterator[Result]:
-    """A pair is slow only if it is in both directions: user space adds its own noise to one."""
+    """A pair is slow only if both directions are: user space adds noise to one."""
     check = PairLatency()
     hops = _routers(survey)
     same_rail = {pair: float(ns) for pair, ns in survey.quiet_ns.items() if pair in hops}
@@ -156,7 +156,7 @@ def fitted(
     planned = _planned_hops(topology, floor)
     known = {pair: ns for pair, ns in floor.items() if pair in planned}
     try:
-        off = off_the_line(planned, known)
+        off = misplaced_nics(planned, known)
     except ValueError as error:
         yield check.result(Status.UNKNOWN, FLEET, evidence=str(error))
         return

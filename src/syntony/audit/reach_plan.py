@@ -1,4 +1,4 @@
-"""Who asks whom in a survey, turn by turn, suspects again with partners known good. Pure.
+"""Plans the requests of a survey in turns, with re-tests of suspects. Pure.
 
 Up to `EVERY_PAIR` hosts ask everybody; of more, about log₂ N perfect matchings are drawn, which
 names a single bad NIC as surely and costs N log N in place of N². Nothing here grows faster.
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from syntony.audit.cabling import natural
-from syntony.audit.hunt import Named, Pair, PairHunt
+from syntony.audit.hunt import Blamed, Pair, PairHunt
 from syntony.audit.pairs import rounds_of, sample_rounds
 from syntony.audit.reach import (
     FIRST_PORT,
@@ -36,8 +36,8 @@ CROSS_HOSTS_SAMPLED = 2
 """Of a large fleet: neighbours in name share leaves, and a chain of them shows a leaf's members."""
 
 
-class Leg(NamedTuple):
-    """What one NIC asks of another."""
+class NicRequests(NamedTuple):
+    """The requests from one NIC to another."""
 
     src: str
     dst: str
@@ -52,7 +52,7 @@ class Leg(NamedTuple):
         return small + large
 
 
-class Course:
+class SurveyPlan:
     """The turns of a survey: first the plan, then suspects with partners known good.
 
     Args:
@@ -79,7 +79,7 @@ class Course:
         count = len(self._hosts)
         self.sampled = not every and (rounds or sample_rounds(count)) < rounds_of(count)
         """Not every pair is asked."""
-        # Where everybody meets everybody, nobody good is left to meet.
+        # If every pair is tested, no partners are left for re-tests.
         again = AGAIN if self.sampled else 0
         self._hunt = PairHunt(
             self._hosts, every_pair=every, rounds=rounds, seed=seed, again=again
@@ -103,7 +103,7 @@ class Course:
             self._partners[b].append(a)
         return list(self._partners)
 
-    def legs(self, host: str) -> Iterator[Leg]:
+    def legs(self, host: str) -> Iterator[NicRequests]:
         """What a host asks in this turn."""
         for other in self._partners.get(host, ()):
             yield from self._rails(host, other)
@@ -111,7 +111,7 @@ class Course:
             yield from self._across(host)
 
     def report(self, seen: Iterable[DirectionResult]) -> None:
-        """What came of the turn; hosts that fell silent are left out."""
+        """Take the results of the turn; hosts that stopped answering are left out."""
         passed: dict[Pair, bool] = {}
         for each in seen:
             if each.same_rail:
@@ -123,18 +123,18 @@ class Course:
             self._hunt.report({pair: passed[pair] for pair in matching if pair in passed})
         self._planned = True
 
-    def named(self) -> tuple[Named, ...]:
+    def named(self) -> tuple[Blamed, ...]:
         """Hosts and pairs to blame, as far as whole hosts go."""
         return self._hunt.named()
 
-    def _rails(self, host: str, other: str) -> Iterator[Leg]:
+    def _rails(self, host: str, other: str) -> Iterator[NicRequests]:
         theirs = {nic.name: nic for nic in self._nics[other]}
         for nic in self._nics[host]:
             if nic.name in theirs:
                 dst = self._name[theirs[nic.name]]
-                yield Leg(self._name[nic], dst, self._ports, self._size)
+                yield NicRequests(self._name[nic], dst, self._ports, self._size)
 
-    def _across(self, host: str) -> Iterator[Leg]:
+    def _across(self, host: str) -> Iterator[NicRequests]:
         """A few flows to each NIC of the next hosts; to those of the same rail if not asked yet."""
         here, count = self._place[host], len(self._hosts)
         width = CROSS_HOSTS_SAMPLED if self.sampled else CROSS_HOSTS
@@ -144,7 +144,7 @@ class Course:
             for nic in self._nics[host]:
                 for theirs in self._nics[other]:
                     if nic.name != theirs.name or other not in met:
-                        yield Leg(self._name[nic], self._name[theirs], CROSS_PORTS, 0)
+                        yield NicRequests(self._name[nic], self._name[theirs], CROSS_PORTS, 0)
 
 
 def _sorted(a: str, b: str) -> Pair:

@@ -19,13 +19,13 @@ _MAX_REASON = 300
 
 
 def unreachable(host: str, why: str, now_ns: int) -> HostReport:
-    """Nothing is known of a host but this."""
+    """A report of a host that could not be reached."""
     reason = " ".join(why.split())[:_MAX_REASON] or "?"
     return HostReport(host=host, taken_ns=now_ns, unreachable=reason)
 
 
 def host_report(host: str, data: bytes, refused: str, now_ns: int) -> HostReport:
-    """What an agent answered; one that answered nothing of use is unreachable, with the reason.
+    """Decode an agent's answer; a host whose answer is unusable is unreachable, with the reason.
 
     Args:
         host: the name in the agent's certificate: it speaks for no other host.
@@ -49,7 +49,7 @@ def host_report(host: str, data: bytes, refused: str, now_ns: int) -> HostReport
 def verdicts(
     reports: Iterable[HostReport], spec: Spec, golden: Golden | None = None
 ) -> Iterator[Result]:
-    """Of all of them, in three passes: count votes, find what follows from what, tell.
+    """Verdicts on all reports, in three passes: count votes, find consequences, judge.
 
     Args:
         reports: can be gone through several times.

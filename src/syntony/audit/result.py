@@ -1,4 +1,4 @@
-"""What a check says of one subject, and what it read for others to compare."""
+"""Records of verdicts and of readings to compare."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Status(enum.StrEnum):
     FAIL = "fail"
     WARN = "warn"
     UNKNOWN = "unknown"
-    """It could not be measured, or hosts differ and nobody can say which is right."""
+    """It could not be measured, or hosts differ without a majority."""
     NOT_COMPARED = "not-compared"
     """A value was read, and neither a spec nor peers say what it should be."""
     SKIP = "skip"
@@ -48,7 +48,7 @@ class Suspect(enum.StrEnum):
 
 
 class Printable(msgspec.Struct, frozen=True, kw_only=True):
-    """A record whose texts come from hosts: anyone who makes or decodes one can print them."""
+    """A record whose texts come from hosts; they are made safe to print when it is created."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -93,7 +93,7 @@ class ComparedValue(Printable, frozen=True, kw_only=True):
 
 
 class HostReport(Printable, frozen=True, kw_only=True):
-    """All that one host's checks said, before expected values are applied."""
+    """All verdicts and readings of one host, before comparison with expected values."""
 
     host: str
     taken_ns: int

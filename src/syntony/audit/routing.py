@@ -1,4 +1,4 @@
-"""Do all devices forward alike, and over all the ways there are? Tables in, verdicts out. Pure."""
+"""Judges routing tables: do all devices use all next hops they should? Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def judge_routes(
 
     Args:
         tables: of switches and hosts.
-        topology: who should be reached through whom; None: what most do is right.
+        topology: gives the expected next hops; None: the majority does.
         silent: devices whose table could not be had, and why.
     """
     check = RoutingTables()
@@ -71,7 +71,7 @@ class _Fleet:
 
     @property
     def comparable(self) -> bool:
-        """Anything says what is right."""
+        """Whether there is anything to compare with."""
         return bool(self._planned) or any(len(each) >= MIN_VOTERS for each in self._roles.values())
 
     def thrown(self) -> Iterator[Result]:

@@ -1,4 +1,4 @@
-"""The parts of the tree by the names that a command line takes."""
+"""Maps names on the command line to sections of the tree of checks."""
 
 from __future__ import annotations
 

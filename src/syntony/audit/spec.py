@@ -1,4 +1,4 @@
-"""What a fleet should be, as its operators wrote it down (TOML).
+"""Parses the specification of a fleet that operators write (TOML).
 
 [roles.compute]
 hosts = ["gpu*"]
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An expectation that is no plain value; what is left out does not count."""
+    """An expected range; fields that are left out do not count."""
 
     min: Value | None = None
     max: Value | None = None

@@ -1,4 +1,4 @@
-"""Bandwidth between pairs of hosts: what is low, and which host or path is to blame. Pure.
+"""Finds low bandwidth between pairs of hosts, and the host or path to blame. Pure.
 
 Several things are measured for a pair at a time (the NICs of a host, with and without the GPU's
 memory); each is hunted by itself, since one NIC of a host may be bad.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from syntony.audit.hunt import Named, Pair, PairHunt
+from syntony.audit.hunt import Blamed, Pair, PairHunt
 
 USUAL_SHARE = 0.9
 """Without a line rate, below this share of what good pairs reach is low."""
@@ -120,7 +120,7 @@ class SpeedHunt:
             self.said[thing].clear()
         return {pair: tuple(things) for pair, things in low.items()}
 
-    def named(self, thing: str) -> tuple[Named, ...]:
+    def named(self, thing: str) -> tuple[Blamed, ...]:
         """Who is to blame."""
         return self._hunts[thing].named()
 
@@ -144,7 +144,7 @@ class SpeedHunt:
         yield from (s.gbps for s in self._seen[thing].values() if s.gbps is not None)
 
     def expected(self, thing: str, speed: Speed) -> tuple[float, str] | None:
-        """Gb/s, and where they come from; None if nothing says."""
+        """The expected Gb/s and their source; None if there is none."""
         if speed.least_gbps is not None:
             return speed.least_gbps, "the same pair's other figure"
         if self._at_least is not None:

@@ -1,4 +1,4 @@
-"""Make text that a host sent harmless to print. Pure.
+"""Makes text that a host sent safe to print. Pure.
 
 Kernel lines, host names and device names may hold escape sequences that a terminal obeys (colours,
 window titles, the clipboard: ECMA-48, xterm's OSC), and characters that reorder what is read.

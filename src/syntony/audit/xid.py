@@ -1,4 +1,5 @@
-"""What NVIDIA's Xid codes ask for: the catalogue of driver r590, as large operators apply it."""
+"""The actions that NVIDIA's Xid codes require: the catalogue of driver r590, as large operators
+apply it."""
 
 from __future__ import annotations
 

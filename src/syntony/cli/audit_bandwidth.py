@@ -156,7 +156,7 @@ def _measure(hunt: SpeedHunt, todo: _Plan, hosts: int) -> None:
 
 
 def _verdicts(hunt: SpeedHunt, thing: str, hosts: int) -> tuple[Result, ...]:
-    from syntony.audit.pair_verdicts import Tested, verdicts
+    from syntony.audit.pair_verdicts import HuntProgress, verdicts
     from syntony.audit.registry import every_check
 
     check, _, device = thing.partition(" ")
@@ -165,5 +165,7 @@ def _verdicts(hunt: SpeedHunt, thing: str, hosts: int) -> tuple[Result, ...]:
     said = "all pass"
     if figures and check != _QUEUE_PAIRS:
         said = f"{figures[0]:.4g} to {figures[-1]:.4g} Gb/s"
-    tested = Tested(hosts, hunt.rounds, hunt.tested(thing), hunt.untested(thing), device, said)
+    tested = HuntProgress(
+        hosts, hunt.rounds, hunt.tested(thing), hunt.untested(thing), device, said
+    )
     return verdicts(hunt.named(thing), hunt.said[thing], tested, kind())

@@ -51,7 +51,7 @@ def fabric(
       syntony fabric import fabric.txt --json > plan.json    # a fabric known to be right
       syntony audit fabric --ibnetdiscover fabric.txt --expected plan.json --json
     """
-    from syntony.audit.fabric_check import audit_fabric, cannot_tell
+    from syntony.audit.fabric_check import audit_fabric, unreadable
 
     if sum(map(bool, (subnet, lldp, topology))) != 1:
         raise UsageError("give one of --ibnetdiscover, --lldp, --topology")
@@ -61,7 +61,7 @@ def fabric(
         results = audit_fabric(found, plan)
     except InputError as error:
         messages.print(f"syntony: {printable(str(error))}", markup=False, soft_wrap=True)
-        results = cannot_tell(str(error))
+        results = unreadable(str(error))
     print_results(list(results), form, everything=everything)
     context.exit(exit_code(result.status for result in results))
 

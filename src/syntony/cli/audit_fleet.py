@@ -240,8 +240,8 @@ def cabling_verdicts(options: CablingOptions, reported: Mapping[str, str]) -> li
         options: files.
         reported: host to what its `lldpctl` prints.
     """
-    from syntony.audit.checks.rails import Rails
-    from syntony.audit.fabric_check import audit_fabric, cannot_tell
+    from syntony.audit.checks.rails import RailCabling
+    from syntony.audit.fabric_check import audit_fabric, unreadable
     from syntony.cli.audit_fabric import lldp_cabling, read_cabling, read_lldp
 
     try:
@@ -256,9 +256,9 @@ def cabling_verdicts(options: CablingOptions, reported: Mapping[str, str]) -> li
         expected = None if options.expected is None else read_cabling(options.expected)
         return list(audit_fabric(found, expected))
     except InputError as error:
-        return list(cannot_tell(str(error)))
+        return list(unreadable(str(error)))
     except UsageError as error:
-        return skipped([Rails.section], str(error), but=("be.conn.hops", "be.topo.routes"))
+        return skipped([RailCabling.section], str(error), but=("be.conn.hops", "be.topo.routes"))
 
 
 def skipped(sections: Sequence[object], why: str, *, but: Sequence[str] = ()) -> list[Result]:

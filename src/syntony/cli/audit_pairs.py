@@ -50,7 +50,7 @@ def pairs(
       syntony audit pairs --hosts h0,h1,h2,h3 --plan
     """
     from syntony.audit.hunt import PairHunt
-    from syntony.audit.pair_verdicts import Tested, verdicts
+    from syntony.audit.pair_verdicts import HuntProgress, verdicts
     from syntony.cli.audit_nccl import host_names
 
     names = host_names(hosts)
@@ -72,7 +72,7 @@ def pairs(
             hunt.report(
                 {pair: ok for pair, (ok, _) in zip(found, ended, strict=True) if ok is not None}
             )
-    tested = Tested(len(names), hunt.rounds, hunt.tested, hunt.untested)
+    tested = HuntProgress(len(names), hunt.rounds, hunt.tested, hunt.untested)
     results = verdicts(hunt.named(), said, tested)
     print_results(list(results), form, everything=everything)
     context.exit(exit_code(result.status for result in results))

@@ -28,7 +28,7 @@ from syntony.cli.audit_sources import Sources, collect, now_ns, source_options
 from syntony.cli.audit_view import one_line, show
 from syntony.cli.output import console, messages
 from syntony.errors import InputError, UsageError
-from syntony.io.audit.runs import KeptRun, RunWriter, forget_old, state_dir
+from syntony.io.audit.runs import RunWriter, StoredRun, forget_old, state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +143,7 @@ def _collected(
         return Collected(found, hosts, head.golden)
     if save is None:
         forget_old(kept.parent)
-    run = KeptRun(kept)
+    run = StoredRun(kept)
     return Collected(run, run.hosts, head.golden)
 
 
@@ -172,7 +172,7 @@ def _golden(collected: Collected) -> Golden | None:
     if not path.is_file():
         hosts = ", ".join(collected.hosts[:6])
         raise UsageError(f"--golden {name}: neither a run's file nor one of the hosts ({hosts})")
-    found = list(KeptRun(path))
+    found = list(StoredRun(path))
     if len(found) != 1:
         raise UsageError(f"{name} holds {len(found)} hosts; a golden run holds one")
     return Golden(found[0])

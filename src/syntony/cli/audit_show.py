@@ -21,7 +21,7 @@ from syntony.cli.audit_run import (
 )
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
-from syntony.io.audit.runs import KeptRun, kept_runs, state_dir
+from syntony.io.audit.runs import StoredRun, state_dir, stored_runs
 from syntony.view import lazy_rich
 
 _WHOLE = frozenset({"change", "subject", "check"})
@@ -46,7 +46,7 @@ def show_run(
     Example:
       syntony audit run --lab; syntony audit show --host h3 --all
     """
-    kept = KeptRun(run or _newest_runs(1)[0])
+    kept = StoredRun(run or _newest_runs(1)[0])
     missing = set(hosts) - set(kept.hosts)
     if missing:
         raise UsageError(f"the run has no host {', '.join(sorted(missing))}")
@@ -75,7 +75,7 @@ def diff(context: click.Context, *, before: Path | None, after: Path | None, as_
         before, after = _newest_runs(2)
     elif after is None:
         (after,) = _newest_runs(1)
-    changes = compare(*(_verdicts(KeptRun(path)) for path in (before, after)))
+    changes = compare(*(_verdicts(StoredRun(path)) for path in (before, after)))
     if as_json:
         print_json([msgspec.to_builtins(change) for change in changes])
     else:
@@ -83,14 +83,14 @@ def diff(context: click.Context, *, before: Path | None, after: Path | None, as_
     context.exit(1 if changes else 0)
 
 
-def _verdicts(run: KeptRun) -> Iterator[Result]:
+def _verdicts(run: StoredRun) -> Iterator[Result]:
     """A run's verdicts with its own spec and golden host."""
     spec = parse_spec(run.head.spec, "the run's spec")
     return verdicts(Collected(run, run.hosts, run.head.golden), spec)
 
 
 def _newest_runs(count: int) -> list[Path]:
-    runs = kept_runs(state_dir())
+    runs = stored_runs(state_dir())
     if len(runs) < count:
         raise UsageError(
             f"{len(runs)} runs are kept below {state_dir()}, {count} are needed; "

@@ -20,7 +20,7 @@ from syntony.agent.config import AgentConfig
 from syntony.config import load_config
 from syntony.controller.config import ControllerConfig
 from syntony.errors import SyntonyError
-from syntony.io.clock_page import PageReader
+from syntony.io.clock_page import ClockPageReader
 from syntony.io.credentials import TlsFiles, load_credentials
 from syntony.lab.doctor import LabRequirement, RequirementLevel
 from syntony.wire.messages import FleetQuery
@@ -225,7 +225,7 @@ def _active(name: str) -> str:
 
 
 def _clock(page: Path) -> str:
-    reading = PageReader(page).now()
+    reading = ClockPageReader(page).now()
     if reading.bound_ns is None:
         raise StepNotDoneError(
             f"{reading.status}: a fleet of two hosts and some seconds are needed"

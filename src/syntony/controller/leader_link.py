@@ -14,7 +14,7 @@ import msgspec
 from syntony import __version__
 from syntony.controller.relay_writer import RelayWriter
 from syntony.errors import BusyError, RemoteError, SyntonyError, WireError
-from syntony.io.dialling import Dialling
+from syntony.io.dialling import ControllerDialer
 from syntony.model import S
 from syntony.wire.coding import encode
 from syntony.wire.gateways import (
@@ -64,7 +64,7 @@ class LeaderLink:
         up: Callable[[], None],
         take: Callable[[ToGateway], None],
     ) -> None:
-        self._dialling = Dialling(leaders)
+        self._dialling = ControllerDialer(leaders)
         self._dial = dial
         self._up = up
         self._take = take

@@ -1,4 +1,4 @@
-"""The native library, with its declarations as the build took them from the public headers."""
+"""Loads the native library with the declarations that the build took from its public headers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def text_of(characters: Any) -> str:
 
 def dtype_of(struct: str) -> np.dtype[np.void]:
     """The numpy layout of a declared struct of integers and arrays of them, byte for byte."""
-    import numpy as np  # a command that only looks at processes does not need it
+    import numpy as np  # not needed by a command that only reads /proc
 
     library()
     fields = ffi.typeof(f"struct {struct}").fields or ()

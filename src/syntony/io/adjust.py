@@ -1,5 +1,5 @@
-"""Setting clocks: CLOCK_REALTIME and NIC clocks by clock_adjtime(2), a lab's by its tape; and
-samples for chronyd. Nothing here runs unless the agent's `[discipline]` says so."""
+"""Steers clocks: CLOCK_REALTIME and NIC clocks by clock_adjtime(2), a lab's by its tape; sends
+samples to chronyd. Nothing here runs unless the agent's `[discipline]` says so."""
 
 from __future__ import annotations
 

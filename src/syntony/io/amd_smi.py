@@ -1,4 +1,4 @@
-"""AMD's GPUs, by AMD's own binding (amdsmi 6.4 and later, which ROCm installs).
+"""Reads AMD GPUs through AMD's own binding (amdsmi 6.4 and later, which ROCm installs).
 
 Any call may hang in the driver: for a process of its own, `gpu_reader`.
 """
@@ -34,7 +34,7 @@ class AmdGpus:
     def __init__(self) -> None:
         try:
             self._smi: Any = importlib.import_module("amdsmi")
-        except Exception as error:  # its import loads a library and raises what it likes
+        except Exception as error:  # importing it loads a library and may raise anything
             reason = str(error) or type(error).__name__
             raise MissingError(f"amdsmi cannot be loaded: {reason}") from error
         try:
@@ -104,7 +104,7 @@ class AmdGpus:
         return 1024 * sum(known) if known else None
 
     def _value(self, function: Callable[..., Any], *given: Any) -> Any:
-        """What the library answers; empty where it has no answer."""
+        """The library's answer; empty if it has none."""
         try:
             return function(*given)
         except self._smi.AmdSmiException:

@@ -1,4 +1,4 @@
-"""What this host allows: what an agent or a lab would find out the hard way, one row each."""
+"""Checks what this host supports for an agent or a lab, one row per capability."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Capability(NamedTuple):
     ok: bool | None
     detail: str
     remedy: str
-    """What to do to have it; empty where nothing is missing or nothing can be done."""
+    """The remedy; empty if nothing is missing or nothing can be done."""
 
 
 class StampAbilities(NamedTuple):

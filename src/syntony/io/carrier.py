@@ -1,4 +1,4 @@
-"""Links as they change: netlink events for latency, the kernel's counters for truth.
+"""Watches links: netlink events for latency, the kernel's carrier counters for completeness.
 
 The kernel delivers the events of some devices at once and throttles those of others, physical NICs
 among them, to about one a second: an outage of 1 ms shows as no event at all. Its carrier counters
@@ -57,7 +57,7 @@ class CarrierWatch(Closing):
         sysfs: Path = SYSFS_NET,
         poll_ns: int = POLL_NS,
     ) -> None:
-        self._wanted = None if nics is None else frozenset(nics)
+        self._tracked = None if nics is None else frozenset(nics)
         self._sysfs = sysfs
         self._poll_ns = poll_ns
         self._next_ns = 0
@@ -123,26 +123,26 @@ class CarrierWatch(Closing):
                 self._stale = True
                 continue
             for message in netlink.messages(data):
-                self._take(message)
+                self._apply(message)
 
-    def _take(self, message: netlink.NetlinkMessage) -> None:
+    def _apply(self, message: netlink.NetlinkMessage) -> None:
         self._changed = True
         match message.type:
             case rtnetlink.RTM_NEWLINK | rtnetlink.RTM_DELLINK:
                 link = rtnetlink.parse_link(message.payload)
                 if link is not None and message.type == rtnetlink.RTM_NEWLINK:
-                    self._take_link(link)
+                    self._apply_link(link)
                 elif link is not None:
                     self._forget_link(link.ifindex)
             case rtnetlink.RTM_NEWADDR | rtnetlink.RTM_DELADDR:
-                self._take_address(message)
+                self._apply_address(message)
 
-    def _take_link(self, link: LinkInfo) -> None:
+    def _apply_link(self, link: LinkInfo) -> None:
         before = self._links.get(link.ifindex)
         if before is not None and before.name != link.name:
             self._forget_counter(link.ifindex)
         self._links[link.ifindex] = link
-        if link.throttled and self._is_wanted(link.name):
+        if link.throttled and self._is_tracked(link.name):
             self._open_counter(link)
         else:
             self._forget_counter(link.ifindex)
@@ -152,7 +152,7 @@ class CarrierWatch(Closing):
         self._addresses.pop(ifindex, None)
         self._forget_counter(ifindex)
 
-    def _take_address(self, message: netlink.NetlinkMessage) -> None:
+    def _apply_address(self, message: netlink.NetlinkMessage) -> None:
         address = rtnetlink.parse_address(message.payload)
         if address is None or not address.is_global:
             return
@@ -162,8 +162,8 @@ class CarrierWatch(Closing):
         else:
             known.pop(address.text, None)
 
-    def _is_wanted(self, name: str) -> bool:
-        return name != _LOOPBACK if self._wanted is None else name in self._wanted
+    def _is_tracked(self, name: str) -> bool:
+        return name != _LOOPBACK if self._tracked is None else name in self._tracked
 
     # --- what is read ---
 
@@ -213,7 +213,7 @@ class CarrierWatch(Closing):
         done = False
         for message in netlink.messages(data):
             ours = message.seq == self._seq
-            self._take(message)
+            self._apply(message)
             ended = message.type in {netlink.NLMSG_DONE, netlink.NLMSG_ERROR}
             done |= ours and (ended or not flags & netlink.NLM_F_DUMP)
         return done
@@ -235,18 +235,18 @@ class CarrierWatch(Closing):
 
     def _differences(self, now_ns: int) -> list[LinkEvent]:
         self._changed = False
-        present = {link.name: link for link in self._links.values() if self._is_wanted(link.name)}
-        absent = [name for name in (*self._reported, *(self._wanted or ())) if name not in present]
-        events = [self._gone(name, now_ns) for name in dict.fromkeys(absent)]
+        present = {link.name: link for link in self._links.values() if self._is_tracked(link.name)}
+        absent = [name for name in (*self._reported, *(self._tracked or ())) if name not in present]
+        events = [self._removed(name, now_ns) for name in dict.fromkeys(absent)]
         events += [self._event(link, now_ns) for link in present.values()]
         fresh = [event for event in events if not _same(self._reported.get(event.nic), event)]
         self._reported.update((event.nic, event) for event in fresh)
-        if self._wanted is None:  # names of containers' links come and go for ever
+        if self._tracked is None:  # names of containers' links come and go
             for name in absent:
                 del self._reported[name]
         return fresh
 
-    def _gone(self, name: str, now_ns: int) -> LinkEvent:
+    def _removed(self, name: str, now_ns: int) -> LinkEvent:
         reported = self._reported.get(name)
         return LinkEvent(
             at_ns=now_ns,

@@ -26,28 +26,28 @@ class Channel:
 
     Args:
         connected: a stream socket, owned from now on.
-        patience_ns: for one message to be sent or received as a whole.
+        timeout_ns: for one message to be sent or received as a whole.
     """
 
-    def __init__(self, connected: socket.socket, patience_ns: int) -> None:
+    def __init__(self, connected: socket.socket, timeout_ns: int) -> None:
         self._socket = connected
-        self._socket.settimeout(patience_ns / S)
+        self._socket.settimeout(timeout_ns / S)
 
     @classmethod
-    def connect(cls, path: Path, patience_ns: int) -> Self:
+    def connect(cls, path: Path, timeout_ns: int) -> Self:
         """Raises `MissingError`: nobody answers there."""
         connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connecting.settimeout(patience_ns / S)
+            connecting.settimeout(timeout_ns / S)
             connecting.connect(str(path))
         except OSError as error:
             connecting.close()
             raise MissingError(f"{path}: {error.strerror or error}") from error
-        return cls(connecting, patience_ns)
+        return cls(connecting, timeout_ns)
 
     @classmethod
-    def accept(cls, listener: socket.socket, patience_ns: int) -> Self | None:
-        """Anyone who waits at `listener`; None: nobody does, or it is another user than ours."""
+    def accept(cls, listener: socket.socket, timeout_ns: int) -> Self | None:
+        """Accept a waiting connection; None: there is none, or it is of another user."""
         try:
             connected, _ = listener.accept()
         except OSError:
@@ -55,7 +55,7 @@ class Channel:
         if credentials(connected).uid not in {0, os.geteuid()}:
             connected.close()
             return None
-        return cls(connected, patience_ns)
+        return cls(connected, timeout_ns)
 
     def fileno(self) -> int:
         return self._socket.fileno()

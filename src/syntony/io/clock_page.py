@@ -54,18 +54,18 @@ class Reading(NamedTuple):
         return (self.latest_ns - self.earliest_ns + 1) // 2
 
 
-class Left(NamedTuple):
-    """What an agent before this one left in the page."""
+class PredecessorState(NamedTuple):
+    """The state that the previous agent left in the page."""
 
     piece: TimelinePiece
     seen: Moment
     """The last moment it looked at."""
     pace: ClockRate
-    """At which it expected the clock to run since."""
+    """The rate at which it expected the clock to run from then on."""
     epoch: int
 
 
-class PageWriter:
+class ClockPageWriter:
     """Our page, written by the one agent of the host.
 
     Raises:
@@ -84,7 +84,7 @@ class PageWriter:
         self._page.ramp_ppb_per_s = RAMP_PPB_PER_S
         self._page.swing_ppb = SWING_PPB
 
-    def left_by_predecessor(self) -> Left | None:
+    def predecessor_state(self) -> PredecessorState | None:
         """Its newest piece; None where there is none, or none of this version."""
         page, pieces = self._page, self._library.SYN_CLOCK_PIECES
         if page.written == 0 or page.void_after_ns == 0:
@@ -101,7 +101,7 @@ class PageWriter:
         )
         newest = _piece_of(page.pieces[(page.written - 1) % pieces])
         known = ClockRate(pace.rate_ppb, pace.rate_tolerance_ppb)
-        return Left(newest, seen, known, pace.epoch)
+        return PredecessorState(newest, seen, known, pace.epoch)
 
     def write(
         self,
@@ -112,7 +112,7 @@ class PageWriter:
         epoch: int,
         void_after_ns: int,
     ) -> None:
-        """A new piece, if any, the present moment, and that the writer lives.
+        """Write a new piece, if any, the present moment, and a sign of life.
 
         Args:
             pace: of the clock.
@@ -143,8 +143,8 @@ class PageWriter:
         self._library.syn_clock_page_close(self._page)
 
 
-class PageReader:
-    """What any process does; safe to share between threads.
+class ClockPageReader:
+    """Reads fleet time in any process; safe to share between threads.
 
     Args:
         path: of the page.
@@ -172,7 +172,7 @@ class PageReader:
                 setattr(reader, name, getattr(clocks, name))
         self._out = ffi.typeof("struct syn_clock_reading *")
         self.read: Callable[[], Reading | int] = _fast_now(self._reader) or self._read
-        """Fleet time now, or an errno: `now` for those in a hurry."""
+        """Fleet time now, or an errno: a faster `now`."""
 
     def now(self) -> Reading:
         """Fleet time.
@@ -221,7 +221,7 @@ def _now_extension() -> Any:
 
 
 def _fast_now(reader: Any) -> Any:
-    """`PageReader._read` in C, if it is there; valid as long as `reader` lives."""
+    """`ClockPageReader._read` in C, if it is there; valid as long as `reader` lives."""
     extension = _now_extension()
     if extension is None:
         return None
@@ -230,8 +230,8 @@ def _fast_now(reader: Any) -> Any:
     return extension.NowReader(*addresses, Reading, STATES, reader).now
 
 
-class Bound(NamedTuple):
-    """What a segment in ClockBound's layout says of CLOCK_REALTIME."""
+class ClockBound(NamedTuple):
+    """The contents of a segment in ClockBound's layout, about CLOCK_REALTIME."""
 
     as_of_ns: int
     """CLOCK_MONOTONIC_COARSE, as is `void_after_ns`."""
@@ -242,7 +242,7 @@ class Bound(NamedTuple):
     disruptions: int
 
 
-class BoundWriter:
+class ClockBoundWriter:
     """One segment that ClockBound's clients read.
 
     Raises:
@@ -258,11 +258,11 @@ class BoundWriter:
             raise _cannot(path, error[0])
         self._version = version
 
-    def write(self, bound: Bound) -> None:
+    def write(self, bound: ClockBound) -> None:
         """Replace what it says."""
         status = STATES.index(bound.state)
         if self._version == 1 and bound.state is ClockState.DISRUPTED:
-            status = 0  # version 1 has no word for it
+            status = 0  # version 1 cannot express it
         fields = {**bound._asdict(), "status": status}
         del fields["state"]
         self._library.syn_bound_write(self._segment, ffi.new("struct syn_bound *", fields))

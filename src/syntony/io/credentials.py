@@ -47,7 +47,7 @@ class Credentials(NamedTuple):
     key: bytes
 
 
-class Request(NamedTuple):
+class CertificateRequest(NamedTuple):
     """A new private key, and the signing request for it, PEM."""
 
     key: bytes
@@ -89,12 +89,12 @@ def _pair(files: TlsFiles) -> tuple[Path, bytes, bytes]:
     raise MissingError(f"{files.key}: not the key of the certificate {current}")
 
 
-def new_request(name: str) -> Request:
+def new_request(name: str) -> CertificateRequest:
     """A key made here, which never leaves this host, and the request to have it certified."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     request = x509.CertificateSigningRequestBuilder().subject_name(subject)
-    return Request(
+    return CertificateRequest(
         key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,

@@ -1,4 +1,4 @@
-"""File descriptors of this process: how many it may have, and which part of them for what.
+"""Limits the file descriptors of this process, with a share for each port.
 
 Each connection holds one, whoever made it. Every port has a share of its own, so that a flood at
 one leaves the others, and the files of the store, what they need.
@@ -38,7 +38,7 @@ def limit() -> int:
 
 
 def raise_limit() -> None:
-    """As many as this user may have: each agent and each stranger needs one."""
+    """Raise the limit as far as this user may: each connection needs one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -63,7 +63,7 @@ def count_refused(share: Share) -> int:
 
 
 class DescriptorWatch:
-    """Tells when the port for agents has no connection left to give, which gRPC tells nobody.
+    """Logs when the port for agents has no connections left, which gRPC does not report.
 
     Args:
         count: of the descriptors that are open.

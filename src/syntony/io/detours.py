@@ -1,12 +1,12 @@
-"""Plain TCP packets that travel under other addresses or ports, and arrive under their own.
+"""Moves plain TCP connections to other paths by rewriting addresses or ports on the wire.
 
 One nftables table of ours per network namespace (Linux 5.16 or newer, no connection tracking):
 what a connection on a detour sends is renamed on its way out and routed by its new source; what
 arrives on any of its ways is renamed back before it is routed. The sockets know nothing of it.
 
-* A dead man's switch: nothing is sent under other names unless `beat` was called within
-  `DEAD_MAN_S`. Whatever becomes of the caller, ended, killed or hung, the kernel itself puts it
-  back. What arrives is still understood: the peer may have its reasons to send it that way.
+* A dead man's switch: packets are rewritten only if `beat` was called within `DEAD_MAN_S`. If the
+  caller ends, is killed or hangs, the kernel stops rewriting by itself. Rewritten packets that
+  arrive are still accepted: the peer may go on sending them.
 * A peer that knows nothing of it answers a renamed packet with a reset. Only resets that were
   renamed themselves, recognised by their DSCP, are let through; so a detour that nobody expects
   costs nothing but the packets that were lost anyway.
@@ -77,13 +77,13 @@ class DetourTable:
         self._listen()
 
     def close(self) -> None:
-        """Everything goes its own way."""
+        """Remove all detours."""
         self._log.close()
         self._elements.close()
         run_nft(_fresh(), _WHAT)
 
     def beat(self) -> None:
-        """The caller lives; to be called well within every `DEAD_MAN_S`."""
+        """Confirm that the caller is alive; call it well within every `DEAD_MAN_S`."""
         alive = [Element("alive", _ALIVE, timeout_ms=1000 * DEAD_MAN_S)]
         # One that is there keeps its time; one that is not cannot be taken away.
         self._change([(True, alive), (False, alive), (True, alive)])
@@ -147,7 +147,7 @@ class DetourTable:
     # --- who sends on which way ---
 
     def fileno(self) -> int:
-        """Readable when a peer was heard on another way."""
+        """Readable when a packet of a peer has arrived on another path."""
         return self._log.fileno()
 
     @property
@@ -155,7 +155,7 @@ class DetourTable:
         return None
 
     def poll(self, now_ns: int) -> list[WireReceived]:
-        """What was heard since the last call."""
+        """The paths on which peers' packets have arrived since the last call."""
         try:
             heard = self._log.heard()
         except OSError as error:

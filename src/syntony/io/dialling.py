@@ -1,4 +1,4 @@
-"""How agents and gateways dial controllers: whom, when, with which settings, and why it failed."""
+"""Connects agents and gateways to controllers: address, backoff, gRPC settings, error texts."""
 
 from __future__ import annotations
 
@@ -30,19 +30,20 @@ def _keepalive(idle_ms: int, answer_ms: int) -> tuple[tuple[str, int], ...]:
 
 
 _PATIENT = _keepalive(5_000, 15_000)
-"""Where there is no other controller to go to."""
+"""Settings if there is no other controller."""
 _HASTY = (
     *_keepalive(2_500, 2_000),
     ("grpc.min_reconnect_backoff_ms", 2_000),  # how long a dead host may take to answer a connect
 )
-"""Where another one may be in charge: leaving a live one by mistake costs a reconnection."""
+"""Time limits if another controller may be in charge: leaving a live one by mistake costs a
+reconnection."""
 BACKOFF_MIN_NS = 100 * MS
 BACKOFF_MAX_NS = 5 * S
 STANDBY_BACKOFF_MAX_NS = 1 * S
 """Where another controller may be in charge."""
 
 
-class Dialling:
+class ControllerDialer:
     """Which controller to dial, and how long to wait first. Pure.
 
     Args:
@@ -57,7 +58,7 @@ class Dialling:
 
     @property
     def controller(self) -> str:
-        """Whom to dial now."""
+        """The controller to connect to now."""
         return self._controllers[0]
 
     def next_controller(self) -> None:

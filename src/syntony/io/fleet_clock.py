@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syntony.errors import MissingError, RemoteError, UsageError
-from syntony.io.clock_page import PAGE, PageReader, Reading
+from syntony.io.clock_page import PAGE, ClockPageReader, Reading
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
 from syntony.io.peers_file import FleetTimelines, read_peers
 from syntony.io.run_directory import run_directory
@@ -54,7 +54,7 @@ class FleetClock:
 
     def now(self) -> Reading:
         """Fleet time lies between `earliest_ns` and `latest_ns`; in states UNKNOWN and DISRUPTED
-        both are None and `fleet_ns` is a guess at best.
+        both are None and `fleet_ns` is only an estimate.
 
         Raises:
             MissingError: the page went away.
@@ -104,7 +104,7 @@ class FleetClock:
         """Wait for a bound of at most `ns`: at the start of a program that needs one.
 
         Raises:
-            RemoteError: not within the time; says what the clock is worth.
+            RemoteError: not within the time; with the clock's present bound.
         """
         end_ns = time.monotonic_ns() + round(timeout_s * S)
         while True:
@@ -130,7 +130,7 @@ class FleetClock:
         synthetic = None if spec is None else SyntheticClock("", spec)
         if synthetic is not None:
             self._clock = synthetic
-        self._reader = PageReader(self._directory / PAGE, synthetic)
+        self._reader = ClockPageReader(self._directory / PAGE, synthetic)
         self._read = self._reader.read
 
 

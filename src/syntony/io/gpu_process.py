@@ -1,4 +1,4 @@
-"""The agent's end of `gpu_reader`: starts it, reads what it wrote, gives up where it hangs."""
+"""The agent's side of `gpu_reader`: starts it, reads its output, gives up if it hangs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEVICES = {"nvidia": Path("/dev/nvidiactl"), "amd": Path("/dev/kfd")}
 LIBRARIES = {"nvidia": "pynvml", "amd": "amdsmi"}
 """Vendor to the module that asks its driver."""
 FIRST_LOOK_NS, LOOK_NS = 60 * S, 15 * S
-"""A look that takes longer hangs; the first one may wake all GPUs, seconds each."""
+"""A reading that takes longer hangs; the first may wake all GPUs, seconds each."""
 
 END_S = 2.0
 """A killed process that is still there after that hangs; the agent ends without it."""
@@ -40,7 +40,7 @@ class GpuProcess:
         self._devices, self._environ = devices, dict(environ or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._left: subprocess.Popen[bytes] | None = None
-        """One that was killed and has not gone: its call does not return."""
+        """A process that was killed but has not ended: its driver call does not return."""
         self._buffer = b""
         self._due_ns = 0
 

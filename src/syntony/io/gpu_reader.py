@@ -1,4 +1,4 @@
-"""`python -m syntony.io.gpu_reader VENDOR…`: writes what GPUs' drivers say, a line for each look.
+"""`python -m syntony.io.gpu_reader VENDOR…`: writes readings of GPUs' drivers, one line each.
 
 A process of its own, for a call may hang in a driver for ever, or crash. It ends when nobody reads.
 """

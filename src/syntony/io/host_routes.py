@@ -1,4 +1,4 @@
-"""Routes of last resort to peers' addresses: for packets whose own route went with its NIC.
+"""Installs fallback routes to peers' addresses, for packets whose own route went down with its NIC.
 
 They are in a table of our own, which one rule looks up after all others. The kernel has no timeouts
 for routes, so a small process removes rule and table when its pipe closes, that is when its parent
@@ -139,14 +139,14 @@ class HostRoutes:
             raise MissingError(f"the kernel refuses a route or rule: {error.strerror}") from error
 
     def beat(self) -> None:
-        """The maker lives."""
+        """Confirm that the caller is alive."""
         if self._watch.stdin is not None:
             with suppress(BrokenPipeError):
                 self._watch.stdin.write(b".")
                 self._watch.stdin.flush()
 
     def close(self) -> None:
-        """Everything as it was; returns when it is."""
+        """Remove rule and routes; returns when they are gone."""
         self._kernel.close()
         if self._watch.stdin is not None:
             self._watch.stdin.close()

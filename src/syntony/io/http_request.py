@@ -1,4 +1,4 @@
-"""One HTTP request to a system of somebody else, which may hang, drip or send too much."""
+"""Sends one HTTP request to an external system, with limits on time and size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 TIMEOUT_S = 10.0
 """For connecting, and between two packets …"""
 DEADLINE_S = 20.0
-"""… and for all of one answer: who drips does not answer."""
+"""… and for the whole answer, so that a slow trickle ends too."""
 ERRORS = (OSError, http.client.HTTPException, ValueError)
 """What `http_request` raises."""
 

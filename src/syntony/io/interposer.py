@@ -30,7 +30,7 @@ _PATH_MANAGERS = {"0": "kernel", "1": "userspace"}
 
 
 class MptcpSupport(NamedTuple):
-    """What this host has that multi-path connections need or profit from."""
+    """This host's support for multi-path connections."""
 
     mptcp: bool
     """MPTCP sockets can be made in this network namespace."""
@@ -135,7 +135,7 @@ def _is_prefix(entry: str) -> bool:
 
 
 def facts(root: Path = Path("/")) -> MptcpSupport:
-    """What is so here and now; `root` is where /proc is looked for."""
+    """This host's present support; `root` is where /proc is."""
     switches = root / _SWITCHES
     detail = _obstacle(switches)
     manager = None if detail else _path_manager(switches)

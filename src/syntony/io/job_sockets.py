@@ -1,4 +1,4 @@
-"""Options of another process's TCP socket, which only anyone who holds the socket can set.
+"""Sets options of another process's TCP socket, which requires a descriptor of that socket.
 
 The socket is borrowed by pidfd_getfd(2) (Linux 5.6), which asks for what a debugger needs:
 CAP_SYS_PTRACE, or the same user and a dumpable process.
@@ -23,16 +23,16 @@ TCP_RTO_MIN_US, TCP_DELACK_MAX_US = 45, 46
 """linux/tcp.h, Linux 6.15."""
 
 
-class Held(NamedTuple):
-    """Where a socket is held."""
+class SocketHolder(NamedTuple):
+    """The process and descriptor that hold a socket."""
 
     pid: int
     fd: int
 
 
 @contextmanager
-def borrowed(held: Held, inode: int) -> Iterator[socket.socket]:
-    """The socket itself, shared with its process.
+def borrow_socket(held: SocketHolder, inode: int) -> Iterator[socket.socket]:
+    """Borrow the socket, shared with its process.
 
     Raises:
         OSError: not there any more (EBADF, ESRCH; ESTALE: another one by now), or not ours to touch
@@ -51,14 +51,14 @@ def borrowed(held: Held, inode: int) -> Iterator[socket.socket]:
         yield sock
 
 
-def quicken(held: Held, inode: int, rto_ns: int) -> bool:
+def lower_timeouts(held: SocketHolder, inode: int, rto_ns: int) -> bool:
     """Lower a connection's shortest retransmission timeout, and how long it holds acknowledgements
     back to half of that; never raise them. Whether anything was changed.
 
     Raises:
-        OSError: as `borrowed`; ENOPROTOOPT: a kernel older than 6.15.
+        OSError: as `borrow_socket`; ENOPROTOOPT: a kernel older than 6.15.
     """
-    with borrowed(held, inode) as sock:
+    with borrow_socket(held, inode) as sock:
         lowered = [
             _lower(sock, option, value_ns // US)
             for option, value_ns in ((TCP_RTO_MIN_US, rto_ns), (TCP_DELACK_MAX_US, rto_ns // 2))

@@ -1,4 +1,4 @@
-"""Processes of jobs on this host, whatever they are written in: who they are, what CPU they get.
+"""Lists the processes of jobs on this host: identity, rank, CPU time and waiting time.
 
 A process is of a job if its environment said so when its program began; nothing is asked of it. A
 rank that a scheduler started, without `syntony run`, is of the scheduler's job.
@@ -88,7 +88,7 @@ class JobTable:
         """Processes beyond `MAX_PROCESSES` in the last look."""
 
     def look(self) -> list[JobProcess]:
-        """Who is there now, and, once more, who has ended since the last call."""
+        """The present processes, and once more those that have ended since the last call."""
         self._looks += 1
         self.left_out = 0
         present = self._present()

@@ -1,4 +1,4 @@
-"""Whose a socket is: inode → process that holds it → ``SYNTONY_JOB`` in its environment."""
+"""Finds the job of a socket: inode → process that holds it → ``SYNTONY_JOB`` in its environment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from syntony.io.job_sockets import Held
+from syntony.io.job_sockets import SocketHolder
 from syntony.model.jobs import JOB_VARIABLE
 
 _MAX_VALUE = 256
@@ -27,7 +27,7 @@ class JobProcesses:
         self._jobs: dict[tuple[str, int], str] = {}
         """(pid, inode of /proc/PID: a new one for a new process of that number) to job; empty for
         processes of none. An exec may change it: see `look`."""
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, SocketHolder] = {}
         """Where the sockets are that the last `look` found, by inode."""
 
     def look(self, inodes: Collection[int]) -> dict[int, str]:
@@ -41,7 +41,7 @@ class JobProcesses:
             for number, link in self._links(pid):
                 if link in wanted:
                     found[wanted[link]] = job
-                    self.held[wanted[link]] = Held(int(pid), int(number))
+                    self.held[wanted[link]] = SocketHolder(int(pid), int(number))
         return found
 
     def _processes(self) -> dict[str, str]:

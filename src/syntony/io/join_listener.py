@@ -1,4 +1,4 @@
-"""Where peers may join connections that their application never bound an address for.
+"""Listens for MPTCP joins on addresses that the application did not bind.
 
 A job listens on one address, if at all by then. A join to another NIC of its host needs an MPTCP
 listener there, anyone who it belongs to: the kernel finds the connection by the token in the SYN.
@@ -116,7 +116,7 @@ class _AddressGoneError(Exception):
 
 
 def refuse(listener: socket.socket) -> None:
-    """Close what has connected there instead of joining."""
+    """Accept and close connections that do not join."""
     with suppress(BlockingIOError, ConnectionError):
         while True:
             stranger, peer = listener.accept()

@@ -45,7 +45,7 @@ class _Timex(ctypes.Structure):
 
 
 class KernelDiscipline(NamedTuple):
-    """What the kernel was informed of its own clock."""
+    """The kernel's record of its clock's discipline."""
 
     synchronized: bool
     max_error_ns: int

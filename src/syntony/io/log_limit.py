@@ -1,4 +1,4 @@
-"""Logging to stderr, bounded: what a peer sends again and again fills no disk."""
+"""Rate-limited logging to stderr, so that repeated errors cannot fill the disk."""
 
 from __future__ import annotations
 

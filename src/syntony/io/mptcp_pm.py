@@ -46,8 +46,8 @@ _U32 = struct.Struct("=I")
 Event = ConnectionEvent | AddressEvent
 
 
-class KnownAddress(NamedTuple):
-    """A local address that the kernel holds for one connection.
+class LocalAddress(NamedTuple):
+    """A local address that the kernel has for one connection.
 
     The kernel also adds addresses by itself: whenever a peer's join arrives at one that nobody has
     announced, under the lowest id that is free, even if it then refuses the join.
@@ -93,7 +93,7 @@ class PathManager:
         """Tell the peer that an address is gone: its kernel ends the subflows to it."""
         self._do(_REMOVE, _token(token), attribute(_LOC_ID, bytes([local_id])))
 
-    def addresses(self, token: int) -> list[KnownAddress]:
+    def addresses(self, token: int) -> list[LocalAddress]:
         """What the kernel holds for a connection (Linux 6.10 and newer, else EINVAL)."""
         body = generic(_GET_ADDR, _VERSION, _token(token))
         answers = self._socket.ask(self._family.number, body, NLM_F_DUMP)
@@ -163,7 +163,7 @@ def parse_event(message: NetlinkMessage, at_ns: int) -> Event | None:
         raise WireError(f"MPTCP event {command} lacks something: {error!r}") from error
 
 
-def parse_address(message: NetlinkMessage) -> KnownAddress:
+def parse_address(message: NetlinkMessage) -> LocalAddress:
     """One entry of a listing.
 
     Raises:
@@ -174,7 +174,7 @@ def parse_address(message: NetlinkMessage) -> KnownAddress:
         entry = attributes(found[_ADDR], 0)
         packed = entry[_A_ADDR4] if _A_ADDR4 in entry else entry[_A_ADDR6]
         (port,) = struct.unpack("=H", entry.get(_A_PORT, bytes(2)))
-        return KnownAddress(entry[_A_ID][0], plain_address(str(ipaddress.ip_address(packed))), port)
+        return LocalAddress(entry[_A_ID][0], plain_address(str(ipaddress.ip_address(packed))), port)
     except (KeyError, struct.error, ValueError, IndexError) as error:
         raise WireError(f"MPTCP address lacks something: {error!r}") from error
 

@@ -28,7 +28,7 @@ Known = Mapping[str, PageProgress]
 
 
 def load_progress(path: Path) -> Known:
-    """What an agent before this one had read; nothing where the file is not there, or broken."""
+    """How far the previous agent had read; nothing if the file is missing or broken."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, PageProgress])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -36,7 +36,7 @@ def load_progress(path: Path) -> Known:
 
 
 def save_progress(path: Path, known: Known) -> None:
-    """For the agent after this one. Raises `OSError`."""
+    """Save how far pages were read, for the next agent. Raises `OSError`."""
     write_atomically(path, msgspec.json.encode(known))
 
 

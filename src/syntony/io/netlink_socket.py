@@ -1,4 +1,4 @@
-"""A netlink socket that asks the kernel and hears from it, and generic netlink's families
+"""A netlink socket for requests and multicast events, and generic netlink's families
 (linux/netlink.h, linux/genetlink.h).
 """
 
@@ -40,7 +40,7 @@ _CTRL, _CTRL_GETFAMILY, _CTRL_FAMILY_ID, _CTRL_FAMILY_NAME, _CTRL_GROUPS = 16, 3
 _GROUP_NAME, _GROUP_ID = 1, 2
 _RECEIVE_BYTES = 1 << 17
 _PATIENCE_S = 2.0
-"""The kernel answers while we send; beyond this something is very wrong."""
+"""Timeout of a request: the kernel answers while we send."""
 
 
 class Family(NamedTuple):

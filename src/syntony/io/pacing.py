@@ -1,4 +1,4 @@
-"""Flows paced by the kernel: one HTB class for each, below whatever shapes the NIC already.
+"""Paces flows in the kernel: one HTB class for each, below any existing shaper of the NIC.
 
 MPTCP sockets refuse SO_MAX_PACING_RATE (Linux 6.18) and their subflows have no descriptors, so a
 flow is held back where it leaves: packets of its four-tuple wait in a class of its own, TCP's small
@@ -80,7 +80,7 @@ class KernelPacing:
         return self._watch.pid if self._watch is not None else 0
 
     def set(self, rates: Mapping[Paced, int]) -> None:
-        """These flows go at so many bits per second of frames from now on, all others are free.
+        """Pace these flows at the given rates (bits per second of frames), and no others.
 
         Raises:
             MissingError: no `tc`, a kernel without HTB, or a NIC with a qdisc somebody chose; then
@@ -99,7 +99,7 @@ class KernelPacing:
             raise
 
     def close(self) -> None:
-        """Nobody is paced, and the NICs are as they were; returns when it is so. What waits in our
+        """Stop pacing and restore the NICs; returns when done. What waits in our
         queues is lost: `set` nothing and wait a second first where that matters."""
         watch, self._watch = self._watch, None
         self._classes, self._leaving, self._attached = {}, {}, {}

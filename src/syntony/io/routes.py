@@ -36,7 +36,7 @@ _F_CLONED = 0x200
 _SCOPE_GLOBAL = 0
 
 
-class KeptRoute(NamedTuple):
+class SavedRoute(NamedTuple):
     """One message that can be sent back as it is."""
 
     kind: int
@@ -50,7 +50,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._socket = NetlinkSocket(NETLINK_ROUTE)
-        self._kept: dict[KeptRoute, None] = {}
+        self._kept: dict[SavedRoute, None] = {}
 
     def close(self) -> None:
         self._socket.close()
@@ -77,39 +77,39 @@ class Routes:
             self._put(kept)
         return len(missing)
 
-    def _put(self, kept: KeptRoute) -> None:
+    def _put(self, kept: SavedRoute) -> None:
         try:
             self._socket.ask(kept.kind, kept.body, CREATE)
         except OSError as error:
             if error.errno != errno.EEXIST:
                 _log.warning("route or address not restored reason=%s", error.strerror)
 
-    def _present(self, indexes: Collection[int]) -> Iterator[KeptRoute]:
+    def _present(self, indexes: Collection[int]) -> Iterator[SavedRoute]:
         for message in self._socket.ask(_GETADDR, bytes(_ADDR.size), NLM_F_DUMP):
             yield from _address(message, indexes)
         for message in self._socket.ask(GETROUTE, bytes(RTMSG.size), NLM_F_DUMP):
             yield from _route(message, indexes)
         for message in self._socket.ask(_GETRULE, bytes(RTMSG.size), NLM_F_DUMP):
-            yield KeptRoute(NEWRULE, message.payload, frozenset())
+            yield SavedRoute(NEWRULE, message.payload, frozenset())
 
 
-def _rank(kept: KeptRoute) -> tuple[int, bool]:
+def _rank(kept: SavedRoute) -> tuple[int, bool]:
     far = kept.kind == NEWROUTE and RTMSG.unpack_from(kept.body)[6] != _SCOPE_LINK
     return kept.kind, far
 
 
-def _address(message: NetlinkMessage, indexes: Collection[int]) -> Iterator[KeptRoute]:
+def _address(message: NetlinkMessage, indexes: Collection[int]) -> Iterator[SavedRoute]:
     """Permanent global addresses; link-local ones come by themselves."""
     if message.type != _NEWADDR or len(message.payload) < _ADDR.size:
         return
     family, prefix, _, scope, index = _ADDR.unpack_from(message.payload)
     if index in indexes and scope == _SCOPE_GLOBAL:
         head = _ADDR.pack(family, prefix, 0, scope, index)
-        yield KeptRoute(_NEWADDR, head + _without(message.payload, _ADDR.size, {_IFA_CACHEINFO, 8}),
-                   frozenset({index}))  # fmt: skip
+        body = head + _without(message.payload, _ADDR.size, {_IFA_CACHEINFO, 8})
+        yield SavedRoute(_NEWADDR, body, frozenset({index}))
 
 
-def _route(message: NetlinkMessage, indexes: Collection[int]) -> Iterator[KeptRoute]:
+def _route(message: NetlinkMessage, indexes: Collection[int]) -> Iterator[SavedRoute]:
     """What someone has installed, whatever its table."""
     if message.type != NEWROUTE or len(message.payload) < RTMSG.size:
         return
@@ -121,7 +121,7 @@ def _route(message: NetlinkMessage, indexes: Collection[int]) -> Iterator[KeptRo
     if own & frozenset(indexes):
         body = RTMSG.pack(*head, protocol, scope, kind, 0)
         rest = _without(message.payload, RTMSG.size, {_RTA_CACHEINFO, _RTA_PREF})
-        yield KeptRoute(NEWROUTE, body + rest, own)
+        yield SavedRoute(NEWROUTE, body + rest, own)
 
 
 def _without(body: bytes, head: int, unwanted: Collection[int]) -> bytes:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from syntony.io.job_sockets import Held, quicken
+from syntony.io.job_sockets import SocketHolder, lower_timeouts
 from syntony.io.jobs import JobProcesses
 from syntony.io.mptcp_sockets import listed, owners
 from syntony.io.process import name_thread
@@ -44,7 +44,7 @@ class JobFinder:
         """Token → when it was requested."""
         self._sockets: set[int] = set()
         """Inodes of requested plain sockets."""
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, SocketHolder] = {}
         """Those that jobs' processes hold, until they are quickened."""
         self._quick: dict[int, int] = {}
         """Plain sockets to be quickened: inode → the shortest timeout in ns."""
@@ -124,7 +124,7 @@ class JobFinder:
             held = self._held.pop(inode, None)
             try:
                 if held is not None:
-                    quicken(held, inode, rto_ns)
+                    lower_timeouts(held, inode, rto_ns)
             except OSError as error:
                 if error.errno in _REFUSED and self._reported != (why := _REFUSED[error.errno]):
                     self._reported = why

@@ -269,7 +269,7 @@ class Homogeneous(RdmaCheck):
                                at=board or "cards")  # fmt: skip
 
 
-class Flaps(RdmaCheck):
+class PortFlaps(RdmaCheck):
     """Back-end links do not go down and up.
 
     Expected results: fewer than `per_day` losses of carrier a day since boot, by the kernel's

@@ -89,7 +89,7 @@ _USUAL_SIZES = (56, 1472, 8972, 8972 + 184)
 _RECEIVED = re.compile(r"(\d{1,6}) packets transmitted, (\d{1,6}) (?:packets )?received")
 
 
-class PathMtu(HostCheck):
+class FrontEndPathMtu(HostCheck):
     """Packets as large as the interface allows reach every peer.
 
     Expected results: one of three pings with the don't-fragment bit and the front-end MTU comes

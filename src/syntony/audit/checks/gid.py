@@ -46,7 +46,7 @@ def wanted_family(host: Facts) -> Preference:
     return Preference(family=preference(inherited(host)[0]).family)
 
 
-def _said(gid: Gid | None) -> str:
+def _describe(gid: Gid | None) -> str:
     if gid is None:
         return "an unset entry"
     address = gid.ipv4 or gid.address
@@ -87,7 +87,7 @@ class GidTable(RdmaCheck):
                 continue
             good = chosen is not None and chosen.usable and chosen.version == 2
             good = good and (want.family == 6 or bool(chosen and chosen.ipv4))
-            yield self.verdict(good, host, _said(chosen), "IPv4, RoCE v2, not link-local",
+            yield self.verdict(good, host, _describe(chosen), "IPv4, RoCE v2, not link-local",
                                f"{port.path}/gids", at=port.name)  # fmt: skip
 
 
@@ -167,7 +167,7 @@ class GidConfigured(RdmaCheck):
         good = chosen is not None and chosen.usable and chosen.version == 2
         set_ = ", ".join(f"{name} {value}" for name, value in want._asdict().items()
                          if value not in (None, ""))  # fmt: skip
-        return self.verdict(good, host, _said(chosen), "RoCE v2, not link-local",
+        return self.verdict(good, host, _describe(chosen), "RoCE v2, not link-local",
                             f"the host's environment: {set_}", at=port.name)  # fmt: skip
 
 

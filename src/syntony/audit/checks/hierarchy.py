@@ -26,7 +26,7 @@ _NAMELESS = re.compile(r"MT\d{4,5}|Mellanox Technologies|ConnectX|^$", re.IGNORE
 """An HCA's default name, until the driver or the subnet manager sets the host's name."""
 
 
-class Links(FabricCheck):
+class ExpectedCabling(FabricCheck):
     """The cabling is the expected file's.
 
     Expected results: the same devices, and every cable between the same ports; skipped without a
@@ -125,7 +125,7 @@ class Hierarchy(FabricCheck):
                 )  # fmt: skip
 
 
-class Names(FabricCheck):
+class HcaNames(FabricCheck):
     """Every HCA says which host's it is, and no two say the same.
 
     Expected results: descriptions unique, and none of a driver's or an image's defaults.
@@ -166,7 +166,7 @@ class Names(FabricCheck):
         )  # fmt: skip
 
 
-class Source(FabricCheck):
+class CablingSource(FabricCheck):
     """The source of the cabling is complete and does not contradict itself.
 
     Expected results: every line and every host's answer understood; each address and each chassis

@@ -79,7 +79,7 @@ class MemoryTotal(HostCheck):
                                    variant=name, evidence=path)  # fmt: skip
 
 
-class Modules(HostCheck):
+class MemoryModules(HostCheck):
     """Memory modules are complete and alike.
 
     Expected results: every filled socket has one size and one speed; their number, size, speed and

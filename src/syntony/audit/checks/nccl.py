@@ -144,7 +144,7 @@ class Tail(NcclCheck):
     remedy = "find the flow: syntony fabric show, one-way delays, be.act.counters"
 
 
-class Diagnosis(NcclCheck):
+class CasePattern(NcclCheck):
     """What the pattern of good and low cases comes down to.
 
     Expected results: no case low. Flat low and ordered good: spines. Few queue pairs low and many
@@ -157,7 +157,7 @@ class Diagnosis(NcclCheck):
     remedy = "as the pattern says"
 
 
-class Hunted(NcclCheck):
+class SlowHost(NcclCheck):
     """The host that makes a collective slow, found by halving the fleet.
 
     Expected results: nothing to hunt. Run only when asked for (``--hunt``) and a case is low.
@@ -169,7 +169,7 @@ class Hunted(NcclCheck):
     suspect = Suspect.HOST
 
 
-class Rails(NcclCheck):
+class RailBalance(NcclCheck):
     """No rail is slower than the others when all work at once.
 
     Expected results: with one group of ranks for each GPU of a host, all at the same time

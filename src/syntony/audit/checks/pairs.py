@@ -38,7 +38,7 @@ class FrontEndBandwidth(Check):
     suspect = Suspect.HOST
 
 
-class QueuePairs(Check):
+class QueuePairConnect(Check):
     """1, 2, 4 and 8 RDMA queue pairs connect between hosts and carry data, on every NIC.
 
     Expected results: `ib_write_bw -q N` ends well for each N. NICs of one name are tested with each

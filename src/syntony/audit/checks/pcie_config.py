@@ -11,7 +11,7 @@ from syntony.audit.check import HostCheck, Key, Section
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.gpus import has_nvidia
 from syntony.audit.parse.lspci import LspciDevice, parse_lspci
-from syntony.audit.parse.nvidia import Topology, parse_topology
+from syntony.audit.parse.nvidia import GpuTopology, parse_topology
 from syntony.audit.pci import CLASS_NET, DeviceKind, address_of, devices, path_to_root
 from syntony.audit.rdma import RdmaCheck, compute_ports, rdma_devices
 from syntony.audit.result import Status, Suspect
@@ -93,7 +93,7 @@ _VIRTUAL = re.compile(r"\bhypervisor\b")
 _REDIRECTS = ("SrcValid", "ReqRedir", "CmpltRedir", "UpstreamFwd")
 
 
-class AccessControl(HostCheck):
+class PcieAccessControl(HostCheck):
     """Bridges let GPU and NIC talk directly.
 
     Expected results: ACSCtl of every PCI bridge without SrcValid, ReqRedir, CmpltRedir and
@@ -199,7 +199,7 @@ class Affinity(HostCheck):
         if not has_nvidia(host):
             return {}
         try:
-            found: Topology = parse_topology(host.run("nvidia-smi", "topo", "-m"))
+            found: GpuTopology = parse_topology(host.run("nvidia-smi", "topo", "-m"))
         except FactError:
             return {}
         return found.near

@@ -28,7 +28,7 @@ class _Misplaced(NamedTuple):
     """Leaf and port where it ought to be; the port is empty if any will do."""
 
 
-class Rails(FabricCheck):
+class RailCabling(FabricCheck):
     """NIC k of every host is on the leaf of rail k.
 
     Expected results: within a group of leaves, NICs of one name are on the leaf where those of more

@@ -24,7 +24,7 @@ Service = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9@:._|-]{0,
 """A unit's name, or several between ``|``; never an option of a command."""
 
 
-class Services(HostCheck):
+class NodeServices(HostCheck):
     """The daemons that a node of this fleet runs are active.
 
     Expected results: every service that the spec lists is active, one of the alternatives in

@@ -111,7 +111,7 @@ _RDMA = ("ib_core", "ib_uverbs")
 _DMABUF_KERNEL = (5, 12)
 
 
-class Modules(HostCheck):
+class KernelModules(HostCheck):
     """The modules that RDMA and GPU-direct need are loaded.
 
     Expected results: with an RDMA NIC, ib_core and ib_uverbs (and ib_umad for InfiniBand); with an

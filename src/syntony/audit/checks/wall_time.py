@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from syntony.audit.facts import Facts
-    from syntony.audit.parse.clocks import Wall
+    from syntony.audit.parse.clocks import WallClockError
     from syntony.audit.result import ComparedValue, Result
 
 _FLEET_TIME = ("syntony", "clock", "now", "--json")
@@ -95,7 +95,7 @@ class Time(HostCheck):
             return
         yield from self._kernel(host, reasons)
 
-    def _judged(self, host: Facts, wall: Wall, evidence: str) -> Result:
+    def _judged(self, host: Facts, wall: WallClockError, evidence: str) -> Result:
         limit, offset, bound = self.limits.wall_ns, abs(wall.offset_ns), wall.bound_ns
         got = f"{format_ns(round(wall.offset_ns))} ± {format_ns(round(bound))}"
         far = not wall.synchronised or offset >= limit

@@ -1,4 +1,4 @@
-"""Floors, and what a pattern of good and low runs comes down to. Pure."""
+"""Bandwidth floors, and the diagnosis of a pattern of good and low runs. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def floor_of(device: str, nodes: int) -> Floor | None:
 
 
 class CaseFigures(msgspec.Struct, frozen=True):
-    """What the runs of one case gave."""
+    """Results of the runs of one case."""
 
     busbw: float
     """Median of the runs, GB/s."""
@@ -183,7 +183,7 @@ def diagnose(
     sockets: bool = False,
     direct: bool | None = None,
 ) -> NcclFinding | None:
-    """Which parts the low cases have in common and the good ones do not.
+    """Diagnose what the low cases have in common and the good ones do not.
 
     Args:
         cases: all that were run.

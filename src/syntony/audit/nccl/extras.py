@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from syntony.audit.check import Check
-from syntony.audit.checks.nccl import InNetwork, Operations, Rails
+from syntony.audit.checks.nccl import InNetwork, Operations, RailBalance
 from syntony.audit.nccl.diagnosis import SPREAD, floor_of
 from syntony.audit.nccl.judge import NcclRun
 from syntony.audit.nccl.plan import NcclJob
@@ -40,7 +40,7 @@ def alone(job: NcclJob, rail: int) -> NcclJob:
 
 def rails(job: NcclJob, start: Start, subject: str) -> Iterator[Result]:
     """Two runs; if they say that the rails are uneven, one more for each rail."""
-    check = Rails()
+    check = RailBalance()
     split = together(job)
     mean, slowest = start(split), start(msgspec.structs.replace(split, more=_SLOWEST))
     if mean.output is None or slowest.output is None:

@@ -1,11 +1,11 @@
-"""What a hunt for a bad host found, as verdicts. Pure."""
+"""Verdicts on the hosts that a search by halves found. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from syntony.audit.checks.nccl import Hunted
-from syntony.audit.hunt import HuntOutcome, Named
+from syntony.audit.checks.nccl import SlowHost
+from syntony.audit.hunt import Blamed, HuntOutcome
 from syntony.audit.nccl.diagnosis import MIN_NODES
 from syntony.audit.result import Result, Status, Suspect
 
@@ -15,9 +15,9 @@ def least_hosts(hosts: int) -> int:
     return MIN_NODES if hosts >= 2 * MIN_NODES else 2
 
 
-def verdicts(named: Iterable[Named], rounds: int) -> Iterator[Result]:
+def verdicts(named: Iterable[Blamed], rounds: int) -> Iterator[Result]:
     """A row for each host or set of hosts that is to blame."""
-    check = Hunted()
+    check = SlowHost()
     for each in named:
         said = f"{rounds} rounds of halving"
         if each.blame is HuntOutcome.HOST:

@@ -1,4 +1,4 @@
-"""From runs to verdicts. Pure."""
+"""Judges runs of collectives. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from syntony.audit.check import Check
-from syntony.audit.checks.nccl import Correct, Diagnosis, Path, Size, Tail
+from syntony.audit.checks.nccl import CasePattern, Correct, Path, Size, Tail
 from syntony.audit.nccl.diagnosis import (
     MIN_NODES,
     SPREAD,
@@ -39,7 +39,7 @@ class NcclRun(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
     """Why there is no output."""
     broke: bool = False
-    """It was started and failed or hung, as a job would; else it could not be reported."""
+    """It was started, and failed or hung, as a job would; otherwise it could not be started."""
 
 
 class NcclTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,7 +251,7 @@ def _diagnosis(
     seen: Mapping[Case, CaseFigures],
     low: frozenset[Case],
 ) -> Result:
-    check = Diagnosis()
+    check = CasePattern()
     if not seen:
         return check.result(Status.UNKNOWN, terms.subject, evidence="no case gave a figure")
     logs = [run.log for run in runs if run.log is not None and run.log.reported]

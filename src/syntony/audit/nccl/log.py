@@ -1,4 +1,4 @@
-"""What NCCL's own log (``NCCL_DEBUG=INFO``) says of the path really used. Pure."""
+"""Parses NCCL's own log (``NCCL_DEBUG=INFO``) for the transports really used. Pure."""
 
 from __future__ import annotations
 

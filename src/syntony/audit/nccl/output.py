@@ -1,4 +1,4 @@
-"""What nccl-tests say: the JSON file of ``-J`` and the table on standard output. Pure.
+"""Parses the output of nccl-tests: the JSON file of ``-J`` and the table on standard output. Pure.
 
 The JSON is that of nccl-tests 2.16 and later (src/util.cu, file version 1 and 2): booleans are the
 texts ``true`` and ``false``, a number that is none is the text ``nan``.

@@ -1,4 +1,5 @@
-"""What is run: 1, 2, 4 and 8 queue pairs, hosts as they come and ordered by the hierarchy. Pure."""
+"""Plans the runs: 1, 2, 4 and 8 queue pairs, hosts in job order and ordered by the hierarchy.
+Pure."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def parse_nvlink_errors(text: str) -> Iterator[tuple[int, int, str, int]]:
             yield gpu, _small(match[1]), match[2].strip(), int(match[3][:18])
 
 
-class Topology(NamedTuple):
+class GpuTopology(NamedTuple):
     """`nvidia-smi topo -m`: how near each NIC is to each GPU."""
 
     near: dict[tuple[str, str], str]
@@ -119,7 +119,7 @@ class Topology(NamedTuple):
     nics: tuple[str, ...]
 
 
-def parse_topology(text: str) -> Topology:
+def parse_topology(text: str) -> GpuTopology:
     """Raises `UnreadableError` where there is no matrix."""
     lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in text.splitlines()]
     legend = dict(re.findall(r"^\s*(NIC\d+):\s*(\S+)\s*$", "\n".join(lines), re.MULTILINE))
@@ -136,7 +136,7 @@ def parse_topology(text: str) -> Topology:
             if not column.startswith("GPU"):
                 near[cells[0], legend.get(column, column)] = cell
     nics = tuple(legend.get(name, name) for name in columns if not name.startswith("GPU"))
-    return Topology(near, nics)
+    return GpuTopology(near, nics)
 
 
 def _small(digits: str) -> int:

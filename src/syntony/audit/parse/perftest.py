@@ -24,10 +24,10 @@ def parse_write_bw(text: str) -> float:
             if (match := _ROW.fullmatch(line))] if head else []  # fmt: skip
     if rows:
         return float(max(rows, key=lambda row: int(row[1]))[3])
-    raise UnreadableError(telling_line(text) or "ib_write_bw printed no bandwidth")
+    raise UnreadableError(error_line(text) or "ib_write_bw printed no bandwidth")
 
 
-def telling_line(text: str) -> str:
+def error_line(text: str) -> str:
     """The line of a failed program that says most; empty if it said nothing."""
     lines = [line.strip() for line in text.splitlines() if line.strip(" -*\t")]
     telling = [line for line in lines if _TELLING.search(line)]

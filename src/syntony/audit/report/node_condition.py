@@ -1,4 +1,4 @@
-"""What an audit of a host means for its Kubernetes node: a condition, and a taint of ours.
+"""Turns a host's audit into a condition and a taint of its Kubernetes node.
 
 Pure: the patches are computed from the node as the API server gave it, and sent by the caller.
 """
@@ -26,7 +26,7 @@ class Condition(NamedTuple):
     """A node condition without its times."""
 
     status: str
-    """``True`` failed, ``False`` passed, ``Unknown`` nobody can say."""
+    """``True``: failed; ``False``: passed; ``Unknown``: undecided."""
     reason: str
     message: str
 

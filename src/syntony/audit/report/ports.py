@@ -1,4 +1,4 @@
-"""The table of ports: host × NIC, and where each stands on the way to carrying traffic."""
+"""The table of ports: host × NIC, with the state of each layer up to carrying traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many of what, where, and the exit code that says so."""
+"""Counts verdicts by section, and computes exit codes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ class ExitStyle(enum.StrEnum):
 
 
 def exit_code(statuses: Iterable[Status], style: ExitStyle = ExitStyle.NAGIOS) -> int:
-    """What the worst verdict means to the caller.
-
-    A failure is worse than an unknown, an unknown worse than a warning: nobody knows how bad it is.
-    A value that there is nothing to compare with changes nothing. Where nothing was judged at all,
-    all is unknown.
+    """The exit code for the worst verdict. A failure is worse than an unknown, an unknown worse
+    than a warning. A value without anything to compare with does not count. If nothing was judged,
+    the result is unknown.
     """
     seen = set(statuses)
     judged = seen - {Status.SKIP, Status.NOT_COMPARED}
@@ -74,7 +72,7 @@ ORDER = (
 
 
 def worst_first(results: Iterable[Result]) -> list[Result]:
-    """For people: what to do something about comes first."""
+    """Sort for people: what needs action comes first."""
     return sorted(results, key=lambda each: (ORDER.index(each.status), each.subject, each.check))
 
 

@@ -48,7 +48,7 @@ class RankStarter(Protocol):
 
 
 def run_nccl(case: Case, job: NcclJob, hosts: Sequence[str], timeout_s: float) -> NcclRun:
-    """One run of nccl-tests, to its end or its deadline; nothing of it is left behind."""
+    """Run nccl-tests to its end or its deadline; no process is left behind."""
     order = tuple(hosts)
     with tempfile.TemporaryDirectory(prefix="syntony-nccl-") as folder:
         report, hostfile = Path(folder, "report.json"), Path(folder, "hosts")
@@ -127,7 +127,7 @@ def count_gpus(hosts: Sequence[str], where: RankStarter, timeout_s: float = 60.0
 
 
 class Ended(NamedTuple):
-    """What a program said, and why it is not to be believed."""
+    """The output of a program, and why it is invalid."""
 
     said: str
     """Standard output and error."""
@@ -147,7 +147,7 @@ def finish(ranks: Sequence[RankCommand], timeout_s: float) -> list[Ended]:
             time.sleep(_STEP_S)
         late = time.monotonic() >= end_s
         if not late and any(each.busy for each in running):
-            time.sleep(_STEP_S * 10)  # the others' own words on what went wrong
+            time.sleep(_STEP_S * 10)  # the other ranks' errors
         return [each.end(late, timeout_s) for each in running]
     finally:
         for each in running:
@@ -184,7 +184,7 @@ class _Running:
         return self._process is None or self._process.poll() not in {None, 0}
 
     def end(self, late: bool, timeout_s: float) -> Ended:
-        """What it came to."""
+        """The output, and why it is invalid."""
         if self._process is None:
             return Ended("", self._trouble, started=False)
         self._file.seek(0)
@@ -196,7 +196,7 @@ class _Running:
         return Ended(said, "" if status == 0 else _why(said, status), started=status != 127)
 
     def kill(self) -> None:
-        """Ends it and its children, politely first: launchers then end what is remote."""
+        """End it and its children, by SIGTERM first, so that launchers end remote processes."""
         process = self._process
         if process is not None:
             for number in (signal.SIGTERM, signal.SIGKILL):
@@ -212,7 +212,7 @@ class _Running:
 
 
 def _why(said: str, status: int) -> str:
-    """The line that says most, of what a failed program said."""
+    """The most informative line of a failed program's output."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     telling = [
         line for line in lines

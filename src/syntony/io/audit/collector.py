@@ -85,7 +85,7 @@ class Tree:
         special = os.path.exists(path) and not os.path.isfile(path)
         content = b"" if special else read(path)
         if content is not None:
-            # Of a library only that it is there and not empty is asked.
+            # Of a library, only existence and size are needed.
             content = content[:64] if ".so" in path else content
             self.add_bytes(prefix + path, content)
 

@@ -1,4 +1,4 @@
-"""Programs that checks ask, run without a shell, in the C locale, under a deadline.
+"""Runs the programs that checks read, without a shell, in the C locale, under a deadline.
 
 A recorded tree keeps each output in ``commands/`` below its root, in a file called like the command
 line with ``%`` and ``/`` written as in URLs; a failed one has its exit status in ``NAME.exit``.
@@ -20,7 +20,7 @@ from syntony.model import S
 
 FOLDER = "commands"
 MAX_OUTPUT_BYTES = 8 << 20
-"""No command that a check asks says more: `lspci -vvv` of a large node is one megabyte."""
+"""Largest output accepted: `lspci -vvv` of a large node is one megabyte."""
 _SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/rocm/bin", "/usr/local/bin")
 """Where administrators' tools are that an ordinary user's PATH leaves out."""
 _NOT_FOUND, _NOT_EXECUTABLE, _TIMED_OUT = 127, 126, 124

@@ -1,4 +1,5 @@
-"""All checks of one host at once, each under its deadline: one that hangs holds up nobody.
+"""Runs all checks of one host at once, each under its deadline, so that a hanging one delays no
+other.
 
 Checks that load the host run one after the other, after the others: two at once would each measure
 the other.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from syntony.audit.facts import Facts
 
 DEADLINE_NS = 10 * S
-"""For one check. A healthy host answers in a fraction; what takes longer is itself a finding."""
+"""Deadline of one check. A healthy host answers in a fraction of it; longer is itself a finding."""
 
 
 def examine_host(

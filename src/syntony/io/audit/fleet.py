@@ -1,4 +1,4 @@
-"""Many hosts at once: each under its deadline, in any order, none waiting for another."""
+"""Collects reports from many hosts at once, each under its own deadline."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from syntony.links.snapshot import PortSnapshot
 
 COMMAND_TIMEOUT_NS = 8 * S
-"""Less than a check's deadline: the check can then say which command was silent."""
+"""Less than a check's deadline, so that the check can report which command did not answer."""
 MAX_FILE_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 16
 LATER = "later"
-"""A recorded tree's second look, a tree below the first."""
+"""The second reading of a recorded tree, a tree below the first."""
 _T = TypeVar("_T")
 Backend: TypeAlias = "Callable[[str], tuple[str, ...]]"
 """A host's name → shell patterns of the ports that carry the job (`Spec.backend`)."""
@@ -52,7 +52,7 @@ class HostFacts:
         self._backend = backend
         self._root = root
         self._commands = commands
-        self._answers = _Once()
+        self._answers = _Cache()
         self._contents: dict[str, bytes | FactError] = {}
         self._top = os.path.realpath(root)
         self._within = os.path.join(self._top, "")  # noqa: PTH118 - see _real
@@ -188,8 +188,8 @@ def _recorded_name(root: Path) -> str:
     return root.resolve().name
 
 
-class _Once:
-    """Each question is asked once, also by several threads at a time; failures are kept too."""
+class _Cache:
+    """Caches answers and failures: each is obtained once, also if several threads ask."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from syntony.audit.facts import UnreadableError
 from syntony.audit.hunt import Pair
-from syntony.audit.parse.perftest import parse_write_bw, telling_line
+from syntony.audit.parse.perftest import error_line, parse_write_bw
 from syntony.audit.speed_hunt import Speed
 from syntony.io.audit.collective import RankStarter, finish
 
@@ -40,7 +40,7 @@ class PairTests:
         self._where, self._seconds = where, seconds
 
     def tcp(self, pair: Pair, streams: int) -> Speed:
-        """Several streams from one to the other, then back: the slower way counts."""
+        """Test several streams in one direction, then in the other: the slower direction counts."""
         ways = [self._tcp(src, dst, streams) for src, dst in (pair, pair[::-1])]
         return slower(ways)
 
@@ -104,7 +104,7 @@ class PairTests:
     def _ends(
         self, src: str, dst: str, reported: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """What the receiver and the sender said."""
+        """The output of the receiver and the sender."""
         order = json.dumps({
             **reported, "address": self._where.address(dst), "port": PORT, "seconds": self._seconds,
         })  # fmt: skip
@@ -130,7 +130,7 @@ class PairTestOptions(NamedTuple):
 
 
 def slower(ways: Sequence[Speed]) -> Speed:
-    """Of both directions, the worse."""
+    """The worse of both directions."""
     without = next((way for way in ways if way.gbps is None), None)
     return without or min(ways, key=lambda way: way.gbps or 0.0)
 
@@ -142,9 +142,7 @@ def _all_ran(every: Sequence[Speed]) -> Speed:
 
 
 def _worst_first(sent: _End, served: _End) -> tuple[_End, _End]:
-    """An end that failed by itself explains what the other complains of, or that it was ended; else
-    the sender knows more.
-    """
+    """The error to report: that of an end that failed by itself, else the sender's."""
     return (served, sent) if served[1].get("first") else (sent, served)
 
 
@@ -156,8 +154,7 @@ def _written(device: str, qps: int, served: _End, sent: _End) -> Speed:
             return Speed(why=f"{host}: {reported['why']}")
         if reported.get("status") != 0:
             line = (
-                telling_line(str(reported.get("said", "")))
-                or f"exit status {reported.get('status')}"
+                error_line(str(reported.get("said", ""))) or f"exit status {reported.get('status')}"
             )
             return Speed(why=f"{host}: {what}: {line}", broke=True)
     try:

@@ -49,7 +49,7 @@ def line_gbps(address: str) -> float | None:
     return None
 
 
-class Counter:
+class ByteCounter:
     """Bytes received by all streams, and when."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Counter:
 def tcp_serve(reported: dict[str, Any]) -> dict[str, Any]:
     """Receives from anyone who knows the secret, until all streams have ended."""
     secret = reported["secret"].encode()
-    counter = Counter()
+    counter = ByteCounter()
     threads: list[threading.Thread] = []
     line: float | None = None
     end = time.monotonic() + CONNECT_S + 2 * reported["seconds"]

@@ -107,14 +107,14 @@ class Remote:
             except BlockingIOError:
                 continue
             except BrokenPipeError as error:
-                raise RemoteError(self._last_words()) from error
+                raise RemoteError(self._error_output()) from error
 
     def _line(self, end_s: float) -> bytes:
         while b"\n" not in self._heard:
             self._wait(self._out, select.POLLIN, end_s)
             data = os.read(self._out, _CHUNK)
             if not data or len(self._heard) > _MAX_LINE:
-                raise RemoteError(self._last_words())
+                raise RemoteError(self._error_output())
             self._heard += data
         line, _, self._heard = self._heard.partition(b"\n")
         return line
@@ -126,8 +126,8 @@ class Remote:
         if left_s <= 0 or not poll.poll(left_s * 1000):
             raise RemoteError("no answer in time")
 
-    def _last_words(self) -> str:
-        """What it said on standard error; a hung one has ended by now."""
+    def _error_output(self) -> str:
+        """Its standard error; a hung program has been ended before."""
         self._process.kill()
         self._process.wait()
         self._errors.seek(0)
@@ -139,8 +139,9 @@ _T = TypeVar("_T")
 _R = TypeVar("_R", bound=Surveyor)
 
 
-class Crew(Generic[_R]):
-    """All hosts of a survey: orders to all at once; who fails is silent from then on."""
+class SurveyHosts(Generic[_R]):
+    """All hosts of a survey. Orders go to all at once; a host that fails is dropped and listed as
+    silent."""
 
     def __init__(self, members: Sequence[_R], silent: Mapping[str, str]) -> None:
         self.members = {each.host: each for each in members}
@@ -148,7 +149,7 @@ class Crew(Generic[_R]):
         self._pool = ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(members))))
 
     def each(self, hosts: Sequence[str], work: Callable[[_R], _T]) -> dict[str, _T]:
-        """What `work` says of each of these hosts that still answers."""
+        """The result of `work` for each of these hosts that still answers."""
         there = [self.members[host] for host in hosts if host in self.members]
         done = self._pool.map(lambda member: self._try(member, work), there)
         return {

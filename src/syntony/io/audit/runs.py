@@ -35,7 +35,7 @@ def state_dir() -> Path:
 
 
 class RunWriter(Closing):
-    """One run as it grows.
+    """A run that is being written.
 
     Args:
         path: written anew, or gone on with when `resume`.
@@ -102,9 +102,9 @@ def _reports(path: Path) -> Iterator[HostReport]:
         yield from reports(file, str(path))
 
 
-class KeptRun:
-    """A run that can be gone through again and again; of a host with several reports (a resumed
-    run), the newest.
+class StoredRun:
+    """A run that can be read repeatedly; of a host with several reports (a resumed run), the
+    newest.
 
     Raises:
         InputError: it cannot be read or is no run.
@@ -122,7 +122,7 @@ class KeptRun:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Everybody, in the order of the file."""
+        """All hosts, in the order of the file."""
         return tuple(host for host, part in self._newest if not part)
 
 
@@ -130,12 +130,12 @@ def _key(report: HostReport) -> tuple[str, str]:
     return ("", report.part) if report.part else (report.host, "")
 
 
-def kept_runs(folder: Path) -> list[Path]:
+def stored_runs(folder: Path) -> list[Path]:
     """Oldest first."""
     return sorted(folder.glob("run-*.jsonl"))
 
 
 def forget_old(folder: Path) -> None:
-    """All but the newest `KEPT`."""
-    for path in kept_runs(folder)[:-KEPT]:
+    """Remove all runs but the newest `KEPT`."""
+    for path in stored_runs(folder)[:-KEPT]:
         path.unlink(missing_ok=True)

@@ -36,7 +36,7 @@ CONNECT_S = 10
 LEAVE_S = 3.0
 """How long the end of an audit waits for threads that are still busy with a tree."""
 LATER_S = 3.5
-"""The second look of a recorded host: a little later than any check asks for."""
+"""Delay of a recorded host's second reading: slightly longer than any check needs."""
 ALONE_NS = 900 * S
 """For what loads a host that is recorded here: a level 3 of DCGM takes as long."""
 MAX_TREE_BYTES = 512 << 20
@@ -188,7 +188,7 @@ def _terminated(number: int, _: object) -> NoReturn:
 
 
 def _refuse_text(archive: bytes) -> None:
-    """A login script that prints stands in front of what was asked for. Raises `RemoteError`."""
+    """Detect output of a login script in front of the archive. Raises `RemoteError`."""
     first = archive[:120].partition(b"\n")[0]
     if first.isascii() and first.decode().isprintable() and first:
         raise RemoteError(
@@ -283,7 +283,7 @@ def _unpack_one(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> N
             content = tar.extractfile(entry)
             place.write_bytes(content.read() if content is not None else b"")
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
-        return  # a name that is there as something else
+        return  # the name exists as something else
 
 
 def _within(path: Path, folder: Path) -> bool:

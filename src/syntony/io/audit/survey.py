@@ -20,7 +20,7 @@ from syntony.audit.reach import (
     PORTS,
     DirectionResult,
     HostNic,
-    Loaded,
+    LoadedRoundTrip,
     ReachFlow,
     RouteTrace,
     Survey,
@@ -28,9 +28,9 @@ from syntony.audit.reach import (
     merged,
     plan_traces,
 )
-from syntony.audit.reach_plan import Course, Leg
+from syntony.audit.reach_plan import NicRequests, SurveyPlan
 from syntony.errors import RemoteError
-from syntony.io.audit.remote import AT_ONCE, BOOT, Crew, Remote, Surveyor, allow_files
+from syntony.io.audit.remote import AT_ONCE, BOOT, Remote, SurveyHosts, Surveyor, allow_files
 from syntony.model import S
 
 PORT = 29_700
@@ -82,7 +82,7 @@ def survey(
     hosts: Sequence[str], argv: Argv, patterns: Sequence[str], requested: SurveyOptions = USUAL,
     step: Step = lambda _: None,
 ) -> Survey:  # fmt: skip
-    """Ask everybody from everybody, then trace what was lost and some of what was not.
+    """Send requests between all hosts, then trace the lost flows and some of the others.
 
     Args:
         hosts: who takes part; one that cannot be reached, or falls silent, is left out and
@@ -128,7 +128,7 @@ def conduct(
     running: Sequence[Surveyor], silent: Mapping[str, str], requested: SurveyOptions, step: Step
 ) -> Survey:
     """A survey by programs that run; they are ended."""
-    crew = Crew(running, silent)
+    crew = SurveyHosts(running, silent)
     try:
         return _Conductor(crew, requested, step).survey()
     finally:
@@ -138,7 +138,7 @@ def conduct(
 class _Conductor:
     """One survey."""
 
-    def __init__(self, crew: Crew[Surveyor], requested: SurveyOptions, step: Step) -> None:
+    def __init__(self, crew: SurveyHosts[Surveyor], requested: SurveyOptions, step: Step) -> None:
         self._crew, self._requested, self._step = crew, requested, step
         self._nics = tuple(nic for each in crew.members.values() for nic in each.nics)
         self._address = {str(nic): nic.address for nic in self._nics}
@@ -147,7 +147,7 @@ class _Conductor:
     def survey(self) -> Survey:
         order = {"serve": PORT, "secret": secrets.token_hex(_SECRET_BYTES)}
         self._crew.each(self._everybody, lambda each: each.order(order))
-        course = Course(self._nics, ports=self._requested.ports, rounds=self._requested.rounds)
+        course = SurveyPlan(self._nics, ports=self._requested.ports, rounds=self._requested.rounds)
         seen: list[DirectionResult] = []
         while hosts := course.next_turn():
             self._step(f"who reaches whom, {len(hosts)} hosts")
@@ -181,7 +181,7 @@ class _Conductor:
     def _everybody(self) -> list[str]:
         return list(self._crew.members)
 
-    def _turn(self, course: Course, hosts: Sequence[str]) -> list[DirectionResult]:
+    def _turn(self, course: SurveyPlan, hosts: Sequence[str]) -> list[DirectionResult]:
         def ask(each: Surveyor) -> list[DirectionResult]:
             legs = list(course.legs(each.host))
             requested = [
@@ -245,17 +245,19 @@ class _Conductor:
                 found[pair] = int(ns)
         return found
 
-    def _loaded(self, quiet_ns: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], Loaded]:
-        """One direction of a pair filled at a time, all pairs of a matching side by side."""
+    def _loaded(
+        self, quiet_ns: Mapping[tuple[str, str], int]
+    ) -> dict[tuple[str, str], LoadedRoundTrip]:
+        """Fill one direction of a pair at a time, all pairs of a matching in parallel."""
         self._step("delay under load")
         self._crew.each(self._everybody, lambda each: each.order({"sink": True}))
         count = len(self._crew.members)
         rounds = sampled(count, LOADED_ROUNDS, 2).tolist()
-        found: dict[tuple[str, str], Loaded] = {}
+        found: dict[tuple[str, str], LoadedRoundTrip] = {}
         for pair, row in self._in_pairs(rounds, set(quiet_ns), "load", LOADED_PINGS):
             idle_ns, loaded_ns, rate_bps = row
             if idle_ns and loaded_ns:
-                found[pair] = Loaded(int(idle_ns), int(loaded_ns), float(rate_bps))
+                found[pair] = LoadedRoundTrip(int(idle_ns), int(loaded_ns), float(rate_bps))
         return found
 
     def _in_pairs(
@@ -291,7 +293,7 @@ class _Conductor:
         return [self._address[flow.src], self._address[flow.dst], flow.sport]
 
 
-def _seen(leg: Leg, row: Sequence[Any]) -> DirectionResult:
+def _seen(leg: NicRequests, row: Sequence[Any]) -> DirectionResult:
     sent, lost, hops, big, error = row
     return DirectionResult(
         leg.src, leg.dst, int(sent), tuple(map(int, lost)), (), int(hops),
@@ -300,8 +302,8 @@ def _seen(leg: Leg, row: Sequence[Any]) -> DirectionResult:
 
 
 def _judged(each: DirectionResult, arrived: set[ReachFlow]) -> DirectionResult:
-    """With what the other end heard: a large packet whose reply was lost has passed; one whose path
-    loses small packets, too, says nothing of the MTU.
+    """Correct a result with what the other end received: a large packet whose reply was lost has
+    passed; on a path that also loses small packets it says nothing about the MTU.
     """
     back = tuple(port for port in each.lost if ReachFlow(each.src, each.dst, port, 0) in arrived)
     big = each.big

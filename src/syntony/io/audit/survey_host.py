@@ -1,4 +1,4 @@
-"""One host's part of the connectivity audit: answers, asks and traces with plain UDP.
+"""One host's part of the connectivity audit: sends requests, replies and traces over UDP.
 
     python survey_host.py        (orders on standard input, answers on standard output, JSON lines)
 
@@ -96,7 +96,7 @@ def rdma_ports() -> dict[str, str]:
     return found
 
 
-def said(*words: str) -> str:
+def command_output(*words: str) -> str:
     """What a command prints; nothing if there is none, or it fails."""
     try:
         done = subprocess.run(
@@ -108,8 +108,8 @@ def said(*words: str) -> str:
     return done.stdout if done.returncode == 0 else ""
 
 
-class Answerer(threading.Thread):
-    """Answers every request that knows the secret, and keeps who was heard."""
+class Responder(threading.Thread):
+    """Replies to every request with the secret, and records which were received."""
 
     def __init__(self, secret: bytes, port: int) -> None:
         super().__init__(daemon=True)
@@ -144,10 +144,10 @@ class Answerer(threading.Thread):
                     [reply], [(socket.IPPROTO_IP, IP_PKTINFO, source)], 0, (address, port)
                 )
             except OSError:
-                continue  # no way back: the asker sees that
+                continue  # no route back: the requester notices
 
 
-class Asker:
+class Requester:
     """Sends flows ``[source, destination, source port, size]`` until each is answered."""
 
     def __init__(self, flows: list[list[Any]], secret: bytes, port: int) -> None:
@@ -171,10 +171,10 @@ class Asker:
                 self._send(number)
                 if count % BURST == BURST - 1:
                     time.sleep(PAUSE_S)
-                    self._hear(0.0)
+                    self._receive_replies(0.0)
             end_s = time.monotonic() + WAIT_S
             while time.monotonic() < end_s and self._left:
-                self._hear(end_s - time.monotonic())
+                self._receive_replies(end_s - time.monotonic())
         for own in self._sockets.values():
             own.close()
 
@@ -192,7 +192,7 @@ class Asker:
         except OSError as error:
             result["error"] = os.strerror(error.errno or 0)
 
-    def _hear(self, wait_s: float) -> None:
+    def _receive_replies(self, wait_s: float) -> None:
         for fd, _ in self._poll.poll(max(0.0, wait_s) * 1000):
             try:
                 data = self._by_fd[fd].recv(2048)
@@ -221,7 +221,7 @@ def ask(legs: list[list[Any]], secret: bytes, port: int, tries: int) -> list[lis
         spans.append((len(flows), len(flows) + ports, bool(size)))
         flows += [[source, destination, FIRST_PORT + n, 0] for n in range(ports)]
         flows += [[source, destination, FIRST_PORT, size]] if size else []
-    asker = Asker(flows, secret, port)
+    asker = Requester(flows, secret, port)
     asker.run(tries)
     reported: list[list[Any]] = []
     for start, end, big in spans:
@@ -398,7 +398,7 @@ def trace(flow: list[Any], secret: bytes, port: int) -> list[str] | None:
         for ttl in range(1, MAX_HOPS + 1):
             own.setsockopt(socket.IPPROTO_IP, socket.IP_TTL, ttl)
             answer = ""
-            # Behind a silent hop another is no surprise: only the first is asked again.
+            # A silent hop is often followed by others: only the first is retried.
             for again in range(1 if hops[-1:] == [""] else 2):
                 if again:
                     time.sleep(HOP_AGAIN_S)
@@ -454,14 +454,14 @@ def obey(order: dict[str, Any], secret: bytes, port: int, heard: set[Any]) -> An
         "ping": lambda flows: ping(flows, secret, port, order["count"]),
         "load": lambda flows: load(flows, secret, port, order["count"]),
         "trace": lambda flows: [trace(flow, secret, port) for flow in flows],
-        "routes": lambda _: said("ip", "-j", "route", "show", "table", "all"),
-        "lldp": lambda _: said("lldpctl", "-f", "json"),
+        "routes": lambda _: command_output("ip", "-j", "route", "show", "table", "all"),
+        "lldp": lambda _: command_output("lldpctl", "-f", "json"),
     }
     return next((work[name](value) for name, value in order.items() if name in work), None)
 
 
 def main() -> None:
-    answerer: Answerer | None = None
+    answerer: Responder | None = None
     secret, port = b"", 0
     for line in sys.stdin:
         order = json.loads(line)
@@ -469,7 +469,7 @@ def main() -> None:
             answer: Any = interfaces(order["interfaces"])
         elif "serve" in order:
             secret, port = bytes.fromhex(order["secret"]), order["serve"]
-            answerer = Answerer(secret, port)
+            answerer = Responder(secret, port)
             answerer.start()
             answer = True
         elif "sink" in order:

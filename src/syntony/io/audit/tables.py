@@ -30,7 +30,7 @@ def switch_tables(
 
     def one(switch: str) -> RoutingTable | str:
         try:
-            return parse_routes(_said(argv(switch)), switch)
+            return parse_routes(_output(argv(switch)), switch)
         except (RemoteError, UnreadableError) as error:
             return str(error)
 
@@ -60,7 +60,7 @@ def read_tables(folder: Path) -> tuple[list[RoutingTable], dict[str, str]]:
     return tables, silent
 
 
-def _said(argv: Sequence[str]) -> str:
+def _output(argv: Sequence[str]) -> str:
     try:
         done = subprocess.run(
             argv, capture_output=True, text=True, errors="replace", timeout=TIMEOUT_S, check=False,
