@@ -484,7 +484,7 @@ def test_a_clock_that_was_ahead_hides_nobodys_use(fleet: Fleet) -> None:
     fleet.now_ns = began_ns
     fleet.enrolment.refresh()
     assert fleet.accepted(who)
-    assert len(fleet.enrolment._seen) == 1
+    assert len(fleet.enrolment._uses) == 1
 
 
 def test_the_list_tells_who_was_there(fleet: Fleet) -> None:

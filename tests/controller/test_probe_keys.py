@@ -346,7 +346,7 @@ def test_the_event_loop_goes_on_while_the_disk_is_waited_for(tmp_path: Path) -> 
     assert "h4" in keys.status().waiting
     assert len(keys.status().epochs) == 2
     net.play(keys.step())
-    kept = keys._kept.load()
+    kept = keys._document.load()
     assert kept is not None
     assert set(kept.hosts) == set(HOSTS)
     _settle(net)
@@ -448,7 +448,7 @@ def test_a_rotation_without_its_row_of_the_audit_log_is_none(
     _settle(net, HOSTS)
     keys = net.keys
     assert keys is not None
-    before, logged = keys._kept.load(), len(net.state.changes(0, 100))
+    before, logged = keys._document.load(), len(net.state.changes(0, 100))
 
     def full(*_: object) -> None:
         raise StateError("disk full")
@@ -457,7 +457,7 @@ def test_a_rotation_without_its_row_of_the_audit_log_is_none(
         patched.setattr(probe_keys, "log_change", full)
         with pytest.raises(StateError):
             net.play(keys.rotate(RotateKeys(), ANN))
-    assert keys._kept.load() == before
+    assert keys._document.load() == before
     assert len(net.state.changes(0, 100)) == logged
     net.play(keys.rotate(RotateKeys(), ANN))
     assert len(net.state.changes(0, 100)) == logged + 1

@@ -33,9 +33,9 @@ class Keyring:
             for nic in pair.nics
         }
         for nic, known in self._keys.items():
-            kept = {epoch: key for epoch, key in known.items() if epoch in sent.epochs}
-            if nic not in fresh and sent.sending in kept and len(fresh) < MAX_PEERS:
-                fresh[nic] = kept
+            accepted = {epoch: key for epoch, key in known.items() if epoch in sent.epochs}
+            if nic not in fresh and sent.sending in accepted and len(fresh) < MAX_PEERS:
+                fresh[nic] = accepted
         self._keys, self.epochs, self.sending = fresh, sent.epochs, sent.sending
         return {nic: self._peer(keys) for nic, keys in fresh.items()}
 

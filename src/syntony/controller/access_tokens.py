@@ -135,11 +135,11 @@ class AccessControl(AccessLookup):
         secret = _TOKEN + secrets.token_hex(TOKEN_BYTES)
         kind = SecretKind.LOGIN if command.once else SecretKind.TOKEN
         token = self._new(secret, kind, command.role, command.name, command.valid_ns)
-        kept = self._store.add(
+        stored = self._store.add(
             token._replace(issuer=issuer.who), issuer=issuer, at_ns=at_ns, comment=command.comment
         )
         self.refresh()
-        return AccessTokenMade(token=secret, number=kept.number, expires_ns=kept.expires_ns)
+        return AccessTokenMade(token=secret, number=stored.number, expires_ns=stored.expires_ns)
 
     def admit_first(self, digest: str, name: str) -> None:
         """Store the login token with which a controller was started, unless it is known. Blocks.
@@ -166,12 +166,12 @@ class AccessControl(AccessLookup):
         once = token.kind == SecretKind.LOGIN
         if not once:
             session = session._replace(expires_ns=min(session.expires_ns, token.expires_ns))
-        kept = self._store.begin_session(
+        stored = self._store.begin_session(
             session._replace(parent=token.number, issuer=origin),
             issuer=Issuer(token.name, origin), at_ns=at_ns, once=once,
         )  # fmt: skip
         self.refresh()
-        return BrowserSession(session_secret, kept)
+        return BrowserSession(session_secret, stored)
 
     def begin_person_session(
         self, who: Identity, origin: str, at_ns: int, comment: str
@@ -187,12 +187,12 @@ class AccessControl(AccessLookup):
         """
         secret = _SESSION + secrets.token_hex(TOKEN_BYTES)
         session = self._new(secret, SecretKind.SESSION, who.role, who.name, SESSION_NS)
-        kept = self._store.begin_person_session(
+        stored = self._store.begin_person_session(
             session._replace(issuer=origin), issuer=Issuer(who.name, origin), at_ns=at_ns,
             comment=comment,
         )  # fmt: skip
         self.refresh()
-        return BrowserSession(secret, kept)
+        return BrowserSession(secret, stored)
 
     def revoke(self, command: RevokeAccessCommand, issuer: Issuer, at_ns: int) -> AccessRevoked:
         """Refuse a token and its sessions from now on. Blocks. Raises `UsageError`,

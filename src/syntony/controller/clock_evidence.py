@@ -66,8 +66,8 @@ def check_edges(host: str, message: Edges, is_clock: Callable[[str], bool]) -> t
     left_out += len(message.epochs) - len(epochs)
     if not left_out:
         return message, 0
-    kept = structs.replace(message, edges=edges, utc=tuple(utc.values()), epochs=epochs)
-    return kept, left_out
+    usable = structs.replace(message, edges=edges, utc=tuple(utc.values()), epochs=epochs)
+    return usable, left_out
 
 
 def _possible(edge: Edge) -> bool:

@@ -77,7 +77,7 @@ class Enrolment:
         """Name → why its certificate was last refused, unless one was accepted since."""
         self.refusals = 0
         """Number of refused requests at the enrolment port."""
-        self._seen: dict[Record, int] = {}
+        self._uses: dict[Record, int] = {}
         self._noted: dict[str, int] = {}
         self._lock = threading.Lock()
 
@@ -103,7 +103,7 @@ class Enrolment:
         if now_ns - self._noted.get(certificate.serial, 0) >= _NOTE_INTERVAL_NS:
             self._noted[certificate.serial] = now_ns
             with self._lock:
-                self._seen[_record(certificate, "elsewhere")] = now_ns
+                self._uses[_record(certificate, "elsewhere")] = now_ns
 
     def refusal(self, certificate: Certificate) -> str:
         """Why a certificate is refused now; empty: it is accepted. Does not block."""
@@ -117,13 +117,13 @@ class Enrolment:
             k: at for k, at in self._noted.items() if 0 <= now_ns - at < _NOTE_INTERVAL_NS
         }
         with self._lock:
-            seen, self._seen = self._seen, {}
+            uses, self._uses = self._uses, {}
         try:
-            if seen:
-                self._identities.record_use(seen)
+            if uses:
+                self._identities.record_use(uses)
         except StateError:
             with self._lock:
-                self._seen = seen | self._seen
+                self._uses = uses | self._uses
             raise
         finally:  # a full database can still be read
             self._reload(now_ns)
@@ -209,9 +209,9 @@ class Enrolment:
             raise UsageError(f"{command.what!r} is neither a name nor a serial number")
         now_ns = self._now()
         with self._lock:
-            seen, self._seen = self._seen, {}
-        if seen:
-            self._identities.record_use(seen)
+            uses, self._uses = self._uses, {}
+        if uses:
+            self._identities.record_use(uses)
         serials = self._identities.revoke(
             command.what, issuer=issuer, at_ns=at_ns, now_ns=now_ns, comment=command.comment,
             unseen=command.unseen,

@@ -62,8 +62,8 @@ class FabricChangeService:
 
     def __init__(self, book: PathBook, state: ControlState | None) -> None:
         self._book = book
-        self._kept = None if state is None else Document(state, FABRIC_MAP, MapState)
-        self._map = FabricMap(None if self._kept is None else self._kept.load())
+        self._document = None if state is None else Document(state, FABRIC_MAP, MapState)
+        self._map = FabricMap(None if self._document is None else self._document.load())
         self._written: tuple[object, ...] = ()
         """The map as last stored."""
         self._own_rows = OwnRows(FABRIC_CHANGE)
@@ -152,9 +152,9 @@ class FabricChangeService:
         }
 
     def _keep(self) -> None:
-        if self._kept is None:
+        if self._document is None:
             return
         try:
-            self._kept.save(self._map.state())
+            self._document.save(self._map.state())
         except StateError as error:
             _log.error("fabric map not saved reason=%s", error)

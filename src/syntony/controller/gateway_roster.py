@@ -25,7 +25,7 @@ class GatewayRoster:
         known = self._document.load()
         self.names = frozenset(() if known is None else known.names)
         """Names of expected gateways: connected once, and not stopped on purpose since."""
-        self._kept = self.names
+        self._stored = self.names
 
     def add(self, name: str) -> None:
         """It is connected: from now on its absence is reported."""
@@ -38,6 +38,6 @@ class GatewayRoster:
     def keep(self) -> None:
         """Store changes. Raises `StateError`: retried at the next call."""
         names = self.names
-        if names != self._kept:
+        if names != self._stored:
             self._document.save(_StoredRoster(tuple(sorted(names))))
-            self._kept = names
+            self._stored = names

@@ -493,9 +493,9 @@ def _rules(path: str) -> tuple[Rule, ...]:
 
 def fleet_id(state: ControlState) -> str:
     """Identifies this fleet among others of the same name; generated once. Raises `StateError`."""
-    kept = Document(state, "fleet id", _FleetId)
-    known = kept.load()
+    document = Document(state, "fleet id", _FleetId)
+    known = document.load()
     if known is None:
         known = _FleetId(secrets.token_hex(4))
-        kept.save(known)
+        document.save(known)
     return known.id

@@ -67,7 +67,7 @@ class JobDiagnosis:
         self._worker: asyncio.subprocess.Process | None = None
         self._processes: dict[tuple[str, str, int], int] = {}
         """(job, host, number) of each running process → when it was seen, fleet time."""
-        self._seen: dict[str, _LastVerdict] = {}
+        self._verdicts: dict[str, _LastVerdict] = {}
         self._tried: dict[str, int] = {}
         """Running job → when it was last evaluated, or refused; monotonic."""
         self._refused: dict[str, int] = {}
@@ -84,13 +84,13 @@ class JobDiagnosis:
         """Verdicts on the running jobs; old ones count as unknown. None: not all jobs may be known
         yet."""
         since_ns = self._since_ns
-        if not self._seen and (since_ns is None or now_ns - since_ns < RUNS_NS):
+        if not self._verdicts and (since_ns is None or now_ns - since_ns < RUNS_NS):
             return None
         return tuple(
             each.result
             if now_ns - each.at_ns < STALE_NS
             else msgspec.structs.replace(each.result, error="not judged lately")
-            for each in self._seen.values()
+            for each in self._verdicts.values()
         )
 
     @property
@@ -136,7 +136,7 @@ class JobDiagnosis:
         if self._since_ns is None:
             self._since_ns = now_ns
         self._tried = {job: self._tried.get(job, 0) for job in self._running(fleet_ns)}
-        for kept in (self._seen, self._windows, self._refused):
+        for kept in (self._verdicts, self._windows, self._refused):
             for job in kept.keys() - self._tried.keys():
                 del kept[job]
         due = [job for job in self._tried if now_ns >= self._refused.get(job, 0)]
@@ -164,12 +164,12 @@ class JobDiagnosis:
     def _keep(self, job: str, found: JobResult) -> None:
         """A job that could not be evaluated keeps its last verdicts, as unknown; a lasting verdict
         keeps its onset, because no window goes back so far."""
-        before = self._seen.get(job)
+        before = self._verdicts.get(job)
         if before is not None and found.error:
             found = msgspec.structs.replace(before.result, error=found.error)
         elif before is not None:
             found = _since_it_began(found, before.result)
-        self._seen[job] = _LastVerdict(time.monotonic_ns(), found)
+        self._verdicts[job] = _LastVerdict(time.monotonic_ns(), found)
 
     def _refuse(self, job: str, now_ns: int, why: str) -> None:
         _log.warning("job not judged for 10 min job=%s reason=%s", job, why)
@@ -234,10 +234,11 @@ class JobDiagnosis:
 
 
 def _since_it_began(found: JobResult, before: JobResult) -> JobResult:
-    begun = {(each.fault, each.subjects): each.onset_ns for each in before.verdicts}
+    onsets = {(each.fault, each.subjects): each.onset_ns for each in before.verdicts}
     verdicts = (
         msgspec.structs.replace(
-            each, onset_ns=min(each.onset_ns, begun.get((each.fault, each.subjects), each.onset_ns))
+            each,
+            onset_ns=min(each.onset_ns, onsets.get((each.fault, each.subjects), each.onset_ns)),
         )
         for each in found.verdicts
     )

@@ -37,18 +37,18 @@ def job_report(store: Store, query: JobReportQuery, now_ns: int) -> JobReport:
     """
     found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns, most=MAX_ROWS)
     bundle = bundle_from_tables(arrow_tables(found.tables), found.manifest)
-    judged = diagnose(bundle)
+    diagnosis = diagnose(bundle)
     facts = BundleFacts(bundle)
     lines = flow_lines(bundle)
     begin_ns, end_ns = found.manifest["begin_ns"], found.manifest["end_ns"]
-    gaps = (f"{gap.table}: {gap.reason}; {gap.limits}".rstrip("; ") for gap in judged.gaps)
+    gaps = (f"{gap.table}: {gap.reason}; {gap.limits}".rstrip("; ") for gap in diagnosis.gaps)
     steps = _steps(facts)
     return JobReport(
         job=query.job,
         begin_ns=begin_ns,
         end_ns=end_ns,
-        sentences=sentences(query.job, judged, end_ns - begin_ns),
-        verdicts=tuple(msgspec.to_builtins(each) for each in judged.verdicts),
+        sentences=sentences(query.job, diagnosis, end_ns - begin_ns),
+        verdicts=tuple(msgspec.to_builtins(each) for each in diagnosis.verdicts),
         flows=tuple(msgspec.to_builtins(each) for each in lines[:MAX_FLOWS]),
         flows_left_out=max(0, len(lines) - MAX_FLOWS),
         notes=(*found.notes, *gaps),

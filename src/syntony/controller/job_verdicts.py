@@ -145,7 +145,7 @@ def _shared(jobs: Iterable[JobResult]) -> dict[tuple[str, str], str]:
 
 def _stalled(jobs: Iterable[JobResult]) -> dict[str, str]:
     """Each job that waits for data → the first of those that began to wait together with it."""
-    begun = sorted(
+    onsets = sorted(
         (verdict.onset_ns, job.job)
         for job in jobs
         for verdict in job.verdicts
@@ -153,7 +153,7 @@ def _stalled(jobs: Iterable[JobResult]) -> dict[str, str]:
     )
     found: dict[str, str] = {}
     first_ns, first = 0, ""
-    for onset_ns, job in begun:
+    for onset_ns, job in onsets:
         if not first or onset_ns - first_ns > TOGETHER_NS:
             first_ns, first = onset_ns, job
         found.setdefault(job, first)
@@ -165,8 +165,8 @@ def _together(metric: str, causes: list[_Cause]) -> tuple[str, ...]:
     jobs = {each.job for each in causes}
     if metric != DATA or len(jobs) < 2:
         return ()
-    begun = [each.verdict.onset_ns for each in causes]
-    within = format_ns(max(begun) - min(begun))
+    onsets = [each.verdict.onset_ns for each in causes]
+    within = format_ns(max(onsets) - min(onsets))
     text = f"{len(jobs)} jobs began to wait for data within {within}: look at what they share"
     return (text,)
 

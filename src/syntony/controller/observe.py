@@ -283,9 +283,9 @@ def _of_finding(
 def of_fabric(fabric: FabricStatus) -> list[Observation]:
     """Cables between switches that no path takes any more; NICs at another switch."""
     subjects = {OR.join(sorted((cable, *fabric.twins.get(cable, ())))) for cable in fabric.lost}
-    seen = "paths that crossed it were learnt elsewhere"
+    reason = "paths that crossed it were learnt elsewhere"
     lost = [
-        Observation("cable_lost", each, 1.0, (seen, *((APART,) if OR in each else ())))
+        Observation("cable_lost", each, 1.0, (reason, *((APART,) if OR in each else ())))
         for each in sorted(subjects)
     ]
     return lost + [
@@ -331,8 +331,8 @@ def of_switches(
 
 def _why_gone(subject: str, cables: int) -> tuple[str, ...]:
     all_of_them = f": none of its {cables} cables" if cables else ""
-    seen = f"no path that took it takes it any more{all_of_them}"
-    return (seen, APART) if OR in subject else (seen,)
+    reason = f"no path that took it takes it any more{all_of_them}"
+    return (reason, APART) if OR in subject else (reason,)
 
 
 def _of_ports(switch: str, ports: Sequence[LinkStatus], nics_of_all: int) -> Observation:

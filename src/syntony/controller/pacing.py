@@ -99,20 +99,20 @@ class PacingService:
             self._pacer.forget()
             self._reported, self.links = {}, {}
             return {}, []
-        seen = self._seen(reports, now_ns)
+        senders = self._senders(reports, now_ns)
         known = dict(capacities(self._topology, dead))
-        rates = self._pacer.step([each.sending for each in seen], known, queues, now_ns)
+        rates = self._pacer.step([each.sending for each in senders], known, queues, now_ns)
         crowded = frozenset(self._pacer.links)
-        rows = self._rows(crowded, seen, queues, now_ns)
+        rows = self._rows(crowded, senders, queues, now_ns)
         if self.mode is PlacementMode.OBSERVE:
             # Rates that were not sent are not in force, and must not be assumed to be.
             self._pacer.forget_rates()
             self.links = {}
             return {}, rows
         self.links = dict(self._pacer.links)
-        return self._orders(rates, seen, now_ns), rows
+        return self._orders(rates, senders, now_ns), rows
 
-    def _seen(self, reports: Mapping[str, FlowsReport], now_ns: int) -> list[_SenderRate]:
+    def _senders(self, reports: Mapping[str, FlowsReport], now_ns: int) -> list[_SenderRate]:
         """The rate of every end of every connection, if it is or ever was large."""
         found = []
         for host, report in reports.items():
@@ -140,10 +140,10 @@ class PacingService:
         return found
 
     def _orders(
-        self, rates: Mapping[str, int], seen: Sequence[_SenderRate], now_ns: int
+        self, rates: Mapping[str, int], senders: Sequence[_SenderRate], now_ns: int
     ) -> dict[str, Paces]:
         by_host: defaultdict[str, list[Pace]] = defaultdict(list)
-        for each in seen:
+        for each in senders:
             bps = rates.get(each.sending.flow_id)
             if bps is not None:
                 by_host[each.host].append(_pace(each.view, bps))
@@ -163,13 +163,13 @@ class PacingService:
     def _rows(
         self,
         crowded: frozenset[str],
-        seen: Sequence[_SenderRate],
+        senders: Sequence[_SenderRate],
         queues: Mapping[str, LinkQueue],
         now_ns: int,
     ) -> list[BatchPiece]:
         rows = []
         for link in sorted(crowded ^ self._known):
-            flows = [each for each in seen if link in each.sending.links]
+            flows = [each for each in senders if link in each.sending.links]
             queue = queues.get(link)
             waits = f", packets wait {queue.queue_ns / 1e6:.2f} ms" if queue is not None else ""
             action = "pace" if link in crowded else "pace-end"

@@ -83,18 +83,20 @@ class PlaneWatch:
         )
 
 
-def observations(seen: PlaneComparison, silent: Collection[str] = frozenset()) -> list[Observation]:
+def observations(
+    comparison: PlaneComparison, silent: Collection[str] = frozenset()
+) -> list[Observation]:
     """For each metric, the NIC that its pairs share, else pairs; for a class that is slow
     everywhere, the class.
 
     Args:
-        seen: the result of one evaluation.
+        comparison: the result of one evaluation.
         silent: hosts whose agents send no reports: missing probes of these are not a fault of a
             plane.
     """
     by_metric: dict[str, dict[Place, str]] = {VERBS_LOSS: {}, UDP_LOSS: {}, DELAY: {}, ABSENT: {}}
     found = []
-    for each in seen.differ:
+    for each in comparison.differ:
         if each.what is DisagreementKind.CLASS:
             text = f"{_delay(each)} in the least delayed class"
             found.append(Observation(DELAY, f"class {each.dscp}", 1.0, (text,), span_ns=WINDOW_NS))
@@ -104,17 +106,17 @@ def observations(seen: PlaneComparison, silent: Collection[str] = frozenset()) -
         if each.what is DisagreementKind.LOSS:
             metric = VERBS_LOSS if each.verbs > each.udp else UDP_LOSS
             text = f"{each.verbs:.1%} lost over verbs, {each.udp:.1%} over UDP"
-        by_metric[metric][place] = f"{_of(place, seen)}: {text}"
-    for gone in seen.absent:
+        by_metric[metric][place] = f"{_of(place, comparison)}: {text}"
+    for gone in comparison.absent:
         src, dst, _ = gone.place
         if {src.partition("/")[0], dst.partition("/")[0]} & set(silent):
             continue
         other = Plane.UDP if gone.plane is Plane.VERBS else Plane.VERBS
         text = f"no probe over {gone.plane}, {gone.sent} over {other}"
-        by_metric[ABSENT][gone.place] = f"{_of(gone.place, seen)}: {text}"
+        by_metric[ABSENT][gone.place] = f"{_of(gone.place, comparison)}: {text}"
     for metric, bad in by_metric.items():
-        found += _shared(metric, bad, seen.compared | set(by_metric[ABSENT]))
-    for nic, (having, there) in sorted(seen.without.items()):
+        found += _shared(metric, bad, comparison.compared | set(by_metric[ABSENT]))
+    for nic, (having, there) in sorted(comparison.without.items()):
         if nic.partition("/")[0] not in silent:
             reported = f"it has no RDMA port; {having} of the {there} NICs of its rail have one"
             found.append(Observation(ABSENT, nic, 1.0, (reported,)))
@@ -141,9 +143,9 @@ def _delay(each: Disagreement) -> str:
     return f"{verbs} over verbs, {udp} over UDP: {by} {way} than {usual} beyond UDP, which is usual"
 
 
-def _of(place: Place, seen: PlaneComparison) -> str:
+def _of(place: Place, comparison: PlaneComparison) -> str:
     back = (place[1], place[0], place[2])
-    return seen.names.get(place) or seen.names.get(back) or f"class {place[2]}"
+    return comparison.names.get(place) or comparison.names.get(back) or f"class {place[2]}"
 
 
 def _name(place: Place, flow: ProbeFlow, mesh: PlannedMesh) -> str:

@@ -49,16 +49,16 @@ class ProbeKeyDistribution:
         awake: Callable[[], int],
     ) -> None:
         self._state = state
-        self._kept = Document(state, "probe keys", KeyRing)
+        self._document = Document(state, "probe keys", KeyRing)
         self._sessions = sessions
         self._period_ns = period_ns
         self._host_clock, self._awake = clock, awake
         now_ns = clock()
         self._ahead_ns = now_ns - awake()
-        ring = self._kept.load()
+        ring = self._document.load()
         if ring is None:
             ring = KeyRing(masters=(_draw(secrets.randbelow(1 << 30)),), since_ns=now_ns)
-            self._kept.save(ring)
+            self._document.save(ring)
         self._rotation = KeyRotation(ring, now_ns)
         self._pairs: dict[str, dict[str, tuple[int, ...]]] | None = None
         """None: nothing is planned yet."""
@@ -122,8 +122,8 @@ class ProbeKeyDistribution:
         """Begin to rotate. Raises `UsageError`: a rotation is under way; `StateError`."""
         now_ns = self._now()
         async with self._one_write:
-            begun = await self._begin(issuer, order.why, now_ns)
-        if not begun:
+            started = await self._begin(issuer, order.why, now_ns)
+        if not started:
             raise UsageError(
                 f"a rotation is under way, {self._rotation.ring.phase}; "
                 "`syntony probe keys` shows the agents that have not switched"
@@ -179,7 +179,7 @@ class ProbeKeyDistribution:
 
     def _write(self, ring: KeyRing, log: Callable[[DatabaseConnection], None]) -> None:
         with self._state.transaction() as connection:
-            self._kept.put(connection, ring)
+            self._document.put(connection, ring)
             log(connection)
 
     def _with_joined(self, ring: KeyRing) -> KeyRing:

@@ -166,7 +166,7 @@ class RowBuffer:
         self.shed = 0
         """Rows that were dropped before evaluation."""
         self._lock = threading.Lock()
-        self._kept: dict[str, deque[Probed | BatchPiece]] = {name: deque() for name in NAMES}
+        self._buffered: dict[str, deque[Probed | BatchPiece]] = {name: deque() for name in NAMES}
         self._bytes = dict.fromkeys(NAMES, 0)
         self._names: dict[str, dict[str, pa.RecordBatch]] = {name: {} for name in NAMES}
         """The last names of each host."""
@@ -184,11 +184,11 @@ class RowBuffer:
             self._keep(probed.table, probed)
 
     def _keep(self, name: str, rows: Probed | BatchPiece) -> None:
-        kept = self._kept[name]
-        kept.append(rows)
+        buffered = self._buffered[name]
+        buffered.append(rows)
         self._bytes[name] += _size(rows)
         while self._bytes[name] > MAX_BYTES:
-            gone = kept.popleft()
+            gone = buffered.popleft()
             self._bytes[name] -= _size(gone)
             self.shed += gone.rows if isinstance(gone, Probed) else gone.rows.num_rows
 
@@ -196,18 +196,18 @@ class RowBuffer:
         """The rows of one table by second, from `first` to `last`, ordered by host and then as
         received; earlier ones are dropped."""
         with self._lock:
-            kept, self._kept[name] = self._kept[name], deque()
+            buffered, self._buffered[name] = self._buffered[name], deque()
             self._bytes[name] = 0
         found: dict[int, list[Probed]] = {}
         later = list[Probed]()
-        for each in _as_probed(name, kept):
+        for each in _as_probed(name, buffered):
             for second in set(each.seconds):
                 if first <= second <= last:
                     found.setdefault(second, []).append(_of_seconds(each, second, second))
             if max(each.seconds) > last:
                 later.append(_of_seconds(each, last + 1, max(each.seconds)))
         with self._lock:
-            self._kept[name].extendleft(reversed(later))
+            self._buffered[name].extendleft(reversed(later))
             self._bytes[name] += sum(map(_size, later))
         return {
             second: self._recognised(Probed.together(found[second])) for second in sorted(found)
@@ -233,10 +233,10 @@ def _size(rows: Probed | BatchPiece) -> int:
     return sum(column.nbytes for column in rows.values.values())
 
 
-def _as_probed(name: str, kept: Iterable[Probed | BatchPiece]) -> Iterator[Probed]:
+def _as_probed(name: str, buffered: Iterable[Probed | BatchPiece]) -> Iterator[Probed]:
     """Rows in order of arrival; pieces are concatenated."""
     pieces = list[BatchPiece]()
-    for each in kept:
+    for each in buffered:
         if isinstance(each, BatchPiece):
             pieces.append(each)
             continue

@@ -259,8 +259,8 @@ class Controller:
             name: in this controller's certificate.
         """
         await self._learn_time()
-        if (kept := await asyncio.to_thread(self._owners.load)) is not None:
-            self._fleet.owners = kept.hosts
+        if (stored := await asyncio.to_thread(self._owners.load)) is not None:
+            self._fleet.owners = stored.hosts
         self._leadership.name = name
         self._fleet.await_return(self._keys.hosts, time.monotonic_ns())
 

@@ -14,24 +14,24 @@ METRICS = frozenset(METRIC.values())
 
 
 def observations(
-    seen: StallsSeen, nics: Mapping[str, str], silent: Collection[str] = frozenset()
+    evaluation: StallsSeen, nics: Mapping[str, str], silent: Collection[str] = frozenset()
 ) -> list[Observation]:
     """For each cause, the NIC with at least half of its pairs stalled, else pairs.
 
     Args:
-        seen: the result of one evaluation.
+        evaluation: the result of one evaluation.
         nics: address → ``host/nic``; addresses of no NIC of the fleet are left out.
         silent: hosts whose agents do not report.
     """
     pairs = {
         each: f"{nics[each[0]]}->{nics[each[1]]}"
-        for each in seen.directions
+        for each in evaluation.directions
         if each[0] in nics and each[1] in nics
     }
     found = []
     for cause, metric in METRIC.items():
         bad: dict[str, list[Stall]] = defaultdict(list)
-        for stall in seen.stalls:
+        for stall in evaluation.stalls:
             pair = pairs.get((stall.figures.local, stall.figures.remote), "")
             hosts = {end.partition("/")[0] for end in pair.split("->")}
             if pair and stall.cause is cause and not hosts & set(silent):

@@ -38,12 +38,12 @@ class TimelineKeeper:
     async def load(self) -> int:
         """Continue from a predecessor's timelines; returns the fleet time when it stored them, or
         0."""
-        kept = await asyncio.to_thread(self._document.load)
-        if kept is None:
+        stored = await asyncio.to_thread(self._document.load)
+        if stored is None:
             return 0
-        self._solving.inherit(kept.memory)
-        _log.info("fleet timeline restored clocks=%d", len(kept.memory.lines))
-        return kept.fleet_ns
+        self._solving.inherit(stored.memory)
+        _log.info("fleet timeline restored clocks=%d", len(stored.memory.lines))
+        return stored.fleet_ns
 
     async def keep(self, fleet_ns: int) -> None:
         """Store the present timelines; a failure is logged."""

@@ -246,9 +246,9 @@ def _collectives(bundle: Bundle) -> tuple[dict[str, Floats], dict[str, Floats]]:
         count = int(number.max()) + 1
         last, first, end = np.zeros(count), np.full(count, np.inf), np.zeros(count)
         offset = int(enqueue[place].min())  # float64 is exact in ns only for differences
-        begun = (enqueue[place] - offset).astype(float)
-        np.maximum.at(last, number, begun)
-        np.minimum.at(first, number, begun)
+        enqueued = (enqueue[place] - offset).astype(float)
+        np.maximum.at(last, number, enqueued)
+        np.minimum.at(first, number, enqueued)
         whole = np.ones(count, dtype=bool)
         whole[number[done[place] == NULL]] = False
         known = done[place] != NULL

@@ -253,8 +253,8 @@ class Ranks:
         for row, stretch in stretches.items():
             part = slice(stretch.first, stretch.last + 1)
             late = behind[row, part]
-            begun = group.enqueue[row, part][late]
-            if _apart(begun, PART_OF_STEP * self.step_ns) < MIN_STEPS:
+            enqueued = group.enqueue[row, part][late]
+            if _apart(enqueued, PART_OF_STEP * self.step_ns) < MIN_STEPS:
                 continue
             first_ns, last_ns = group.enqueue[row, stretch.first], group.enqueue[row, stretch.last]
             if last_ns - first_ns < MIN_LATE_NS:
@@ -264,7 +264,7 @@ class Ranks:
                 SlowRank(
                     rank, int(first_ns), int(last_ns), stretch.share,
                     float(median(excess[row, part][late])), float(median(usual[part][late])),
-                    len(begun), stretch.last - stretch.first + 1,
+                    len(enqueued), stretch.last - stretch.first + 1,
                     frozenset(group.ranks.tolist()) - {rank},
                 )
             )  # fmt: skip

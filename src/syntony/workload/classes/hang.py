@@ -218,9 +218,9 @@ def _finding(
     sure: bool,
     other: str,
 ) -> RuleFinding:
-    begun = comm.enqueue[comm.present[:, seq], seq]
-    onset_ns = int(np.median(begun)) if len(begun) else facts.begin_ns
-    stands = f"no progress for {format_ns(facts.end_ns - onset_ns)} until the recording ends"
+    enqueued = comm.enqueue[comm.present[:, seq], seq]
+    onset_ns = int(np.median(enqueued)) if len(enqueued) else facts.begin_ns
+    no_progress = f"no progress for {format_ns(facts.end_ns - onset_ns)} until the recording ends"
     ranks = facts.ranks
     assert ranks is not None  # noqa: S101 - a communicator
     return RuleFinding(
@@ -228,7 +228,7 @@ def _finding(
         subjects=tuple(f"rank {rank}" for rank in odd) or (f"communicator {comm.name}",),
         onset_ns=onset_ns, last_ns=facts.end_ns,
         confidence=confidence(0.98, True if sure else None, bool(odd)),
-        evidence=(evidence, Evidence("enqueue_ns", stands)),
+        evidence=(evidence, Evidence("enqueue_ns", no_progress)),
         alternatives=(
             weigh(FaultClass.STRAGGLER, True, "it does not come at all"),
             weigh(FaultClass.HANG, True, other),

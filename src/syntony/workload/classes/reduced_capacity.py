@@ -42,11 +42,11 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
             best = max(sorted(parts), key=lambda part: (part in dead, votes[part], "/" in part
                                                         and ">" not in part))  # fmt: skip
             groups[best].append(flow)
-    judged = [
+    findings = [
         _judge(facts, flows, part, members, moved=moved, dead=part in dead)
         for part, members in sorted(groups.items())
     ]
-    return [each for each in judged if each is not None]
+    return [each for each in findings if each is not None]
 
 
 def _moves(flows: Flows) -> dict[int, int]:
