@@ -26,11 +26,11 @@ from syntony.fabric.broken_trips import SLACK, SLACK_S
 from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import PathCrossings, PathTally
 from syntony.fabric.delay import find_delays
-from syntony.fabric.history import WINDOWS_S
 from syntony.fabric.locate import WindowCounts
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.names import replies_name
 from syntony.fabric.numbering import make_candidates
+from syntony.fabric.sums import WINDOWS_S
 from syntony.fabric.watch import MIN_CHANGE_NS, Watch, reply
 from syntony.model.findings import Finding
 

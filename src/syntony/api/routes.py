@@ -45,36 +45,3 @@ ROUTES: Mapping[tuple[str, str], Route] = {
     )
 }
 """By method and path, sorted by path."""
-
-
-def route_table() -> str:
-    """The routes as a Markdown table, for the docs."""
-    lines = [
-        "| Route | Parameters | Answer | Roles | Limits |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for route in ROUTES.values():
-        names = [
-            f"`{field.name}`{'' if _optional(route, field) else ' (required)'}"
-            for field in msgspec.structs.fields(route.request)
-        ]
-        cells = [
-            f"`{route.method} {route.path}`", ", ".join(names),
-            route.answer.__name__ + (", paged" if route.paged else ""),
-            ", ".join(sorted(route.roles)), _limits(route.question),
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _optional(route: Route, field: msgspec.structs.FieldInfo) -> bool:
-    return not field.required or (field.name == "by" and route.method == "POST")
-
-
-def _limits(known: Question) -> str:
-    found = []
-    if known.longest_ns:
-        found.append(f"window ≤ {known.longest_ns / (86_400 * 1_000_000_000):g} days")
-    if known.most:
-        found.append(f"limit ≤ {known.most:,}")
-    return ", ".join(found)
