@@ -9,11 +9,12 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
 
 from syntony.errors import RemoteError
 from syntony.lab.jobs import programs
 from syntony.lab.jobs.records import Done, Failed, Record, StepRecord, on_arrival_clock, parse_line
+from syntony.lab.relay import pipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +48,7 @@ class _Rank:
         self._reader.start()
 
     def _read(self) -> None:
-        for line in _pipe(self.process.stdout):
+        for line in pipe(self.process.stdout):
             record = parse_line(line)
             if record is None:
                 self.said.append(line.decode(errors="replace").rstrip())
@@ -60,7 +61,7 @@ class _Rank:
 
     def wish_end(self) -> None:
         try:
-            stream = _pipe(self.process.stdin)
+            stream = pipe(self.process.stdin)
             stream.write(b"end\n")
             stream.flush()
         except BrokenPipeError:  # it has ended already
@@ -73,7 +74,7 @@ class _Rank:
         self._reader.join()
         for stream in (self.process.stdin, self.process.stdout):
             with suppress(BrokenPipeError):  # an unread wish to end
-                _pipe(stream).close()
+                pipe(stream).close()
 
 
 class LabJob:
@@ -188,9 +189,3 @@ def _within(true: Callable[[], bool], timeout_s: float) -> bool:
             return False
         time.sleep(_LOOK_S)
     return True
-
-
-def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    if stream is None:
-        raise ValueError("a rank was started without this pipe")
-    return stream
