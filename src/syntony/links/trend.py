@@ -46,9 +46,9 @@ class Slope(NamedTuple):
 class Trend:
     """Samples of one quantity, thinned to one in `SPACING_NS`."""
 
-    def __init__(self, spacing_ns: int = SPACING_NS, kept: int = KEPT) -> None:
+    def __init__(self, spacing_ns: int = SPACING_NS) -> None:
         self._spacing_ns = spacing_ns
-        self._samples: deque[tuple[int, float]] = deque(maxlen=kept)
+        self._samples: deque[tuple[int, float]] = deque(maxlen=KEPT)
 
     def add(self, at_ns: int, value: float) -> None:
         """A measurement; those that come sooner than the spacing are left out."""

@@ -80,14 +80,7 @@ class _Rank:
 class LabJob:
     """A running job; leaving the `with` block kills what is left of it."""
 
-    def __init__(
-        self,
-        lab: Lab,
-        spec: programs.JobSpec,
-        *,
-        wrap: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, lab: Lab, spec: programs.JobSpec, *, wrap: Sequence[str] = ()) -> None:
         """`wrap` is put before every rank's command line, ``("syntony", "run", "--")``."""
         self.spec = spec
         self._ranks: list[_Rank] = []
@@ -95,7 +88,7 @@ class LabJob:
         try:
             for rank, host in enumerate(spec.hosts):
                 argv = lab.enter_argv(host, (*wrap, *programs.argv(spec, rank)))
-                own = {**os.environ, **programs.environment(spec, rank), **(env or {})}
+                own = {**os.environ, **programs.environment(spec, rank)}
                 self._ranks.append(_Rank(argv, own))
         except BaseException:
             self.kill()
