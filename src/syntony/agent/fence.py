@@ -12,7 +12,13 @@ from pathlib import Path
 from syntony.errors import WireError
 from syntony.io.files import write_atomically
 from syntony.wire.control import MAX_EPOCH
-from syntony.wire.messages import DECISIONS, ControllerMessage, Decision, Unknown, decode_controller
+from syntony.wire.messages import (
+    DECISIONS,
+    ControllerMessage,
+    Decision,
+    Unknown,
+    decode_controller,
+)
 
 _log = logging.getLogger(__name__)
 FILE = "controller-epoch"

@@ -20,7 +20,12 @@ from syntony.agent.takeovers import TakeoverSocket
 from syntony.io.handed_page import HandedPage
 from syntony.io.job_socket import Process
 from syntony.io.job_table import JobProcess, JobTable
-from syntony.io.run_directory import NCCL_SOCKET, OPERATIONS_SOCKET, SOCKET_NAME, TAKEOVER_SOCKET
+from syntony.io.run_directory import (
+    NCCL_SOCKET,
+    OPERATIONS_SOCKET,
+    SOCKET_NAME,
+    TAKEOVER_SOCKET,
+)
 from syntony.mesh.stats import Columns
 from syntony.model import S
 from syntony.traffic.operations_page import (

@@ -31,7 +31,15 @@ from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
 from syntony.wire.coding import encode
 from syntony.wire.failover import PathsReport
-from syntony.wire.messages import ATTACH, QUERY, Ack, ControllerMessage, Hello, Refuse, Unknown
+from syntony.wire.messages import (
+    ATTACH,
+    QUERY,
+    Ack,
+    ControllerMessage,
+    Hello,
+    Refuse,
+    Unknown,
+)
 from syntony.wire.parts import PartsReport
 from syntony.wire.probes import KeysHeld
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer

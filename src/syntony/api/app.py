@@ -21,7 +21,14 @@ from syntony.api.bodies import json_answer, json_body, json_view
 from syntony.api.console import ConsoleFiles
 from syntony.api.cursors import Cursors
 from syntony.api.events import EventHub, Events
-from syntony.api.identity import Identifier, Known, cookie_name, cookie_rules, origin, set_session
+from syntony.api.identity import (
+    Identifier,
+    Known,
+    cookie_name,
+    cookie_rules,
+    origin,
+    set_session,
+)
 from syntony.api.observed import observe
 from syntony.api.oidc import Provider
 from syntony.api.oidc_login import OidcLogin

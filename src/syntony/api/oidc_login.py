@@ -21,7 +21,14 @@ from starlette.routing import Route
 
 from syntony.api.bodies import json_body, json_view
 from syntony.api.identity import Identifier, cookie_name, cookie_rules, origin, set_session
-from syntony.api.oidc import DEVICE_PENDING, DEVICE_SLOW_DOWN, Login, Person, Provider, RefusedError
+from syntony.api.oidc import (
+    DEVICE_PENDING,
+    DEVICE_SLOW_DOWN,
+    Login,
+    Person,
+    Provider,
+    RefusedError,
+)
 from syntony.api.problems import Endpoint, ProblemError, ProblemType, guarded, problem_of
 from syntony.controller.access_tokens import SESSION_NS
 from syntony.controller.api_hub import ApiHub

@@ -31,7 +31,14 @@ from syntony.audit.reach import (
     tested_mtu,
     usual_mtu,
 )
-from syntony.audit.reach_latency import DirectionDelay, Pair, fitted, loaded, one_way, pair_latency
+from syntony.audit.reach_latency import (
+    DirectionDelay,
+    Pair,
+    fitted,
+    loaded,
+    one_way,
+    pair_latency,
+)
 from syntony.audit.result import FLEET, Result, Status, Suspect, some
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import cable_name

@@ -9,7 +9,12 @@ from syntony.audit.reported import host_report, unreachable
 from syntony.cli.audit_sources import now_ns
 from syntony.cli.fleet import FleetTarget, ask, fleet_target, user
 from syntony.model import MS, S
-from syntony.wire.audit import AuditCommand, AuditReportsQuery, AuditStarted, HostAudit
+from syntony.wire.audit import (
+    AuditCommand,
+    AuditReportsQuery,
+    AuditStarted,
+    HostAudit,
+)
 from syntony.wire.messages import Fleet, FleetQuery
 
 if TYPE_CHECKING:

@@ -12,7 +12,13 @@ from syntony.audit.changes import VerdictChange, compare
 from syntony.audit.report.summary import exit_code, host_of
 from syntony.audit.result import Result, Status
 from syntony.audit.spec import parse_spec
-from syntony.cli.audit_run import Collected, form_options, noted, print_results, verdicts
+from syntony.cli.audit_run import (
+    Collected,
+    form_options,
+    noted,
+    print_results,
+    verdicts,
+)
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.io.audit.runs import KeptRun, kept_runs, state_dir

@@ -12,7 +12,13 @@ from syntony.cli.output import console, messages, plain_table, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.view import drawn
-from syntony.wire.sla import QueuesQuery, SlaChecked, SlaCheckQuery, SlaReport, SlaReportQuery
+from syntony.wire.sla import (
+    QueuesQuery,
+    SlaChecked,
+    SlaCheckQuery,
+    SlaReport,
+    SlaReportQuery,
+)
 
 _STYLES = {
     SlaStatus.OK: "green",

@@ -59,7 +59,14 @@ from syntony.wire.failover import (
     FleetConnections,
 )
 from syntony.wire.incidents import IncidentsQuery, IncidentsReply, RulesQuery, RulesReply
-from syntony.wire.jobs import JobReport, JobReportQuery, Jobs, JobsQuery, Recording, RecordingQuery
+from syntony.wire.jobs import (
+    JobReport,
+    JobReportQuery,
+    Jobs,
+    JobsQuery,
+    Recording,
+    RecordingQuery,
+)
 from syntony.wire.links import LinkHistory, LinkHistoryQuery, Links, LinksQuery
 from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
 from syntony.wire.probes import (

@@ -25,7 +25,12 @@ from syntony.wire.control import (
     TakeoverCommand,
 )
 from syntony.wire.gateways import Welcome
-from syntony.wire.messages import DECISIONS, ControllerMessage, Decision, Hello
+from syntony.wire.messages import (
+    DECISIONS,
+    ControllerMessage,
+    Decision,
+    Hello,
+)
 
 _log = logging.getLogger(__name__)
 

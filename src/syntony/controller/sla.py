@@ -19,7 +19,10 @@ from syntony.sla.check import Place, check_latency, check_places, worst
 from syntony.sla.judge import ENOUGH, class_of, judge, peers_by_class
 from syntony.sla.terms import Terms, check_terms
 from syntony.store import Store
-from syntony.wire.sla import SlaChecked, SlaReport
+from syntony.wire.sla import (
+    SlaChecked,
+    SlaReport,
+)
 
 SETTLED_NS = 2_500 * MS
 """Rows of a second are in the store this long after its end (see `controller.settled`)."""

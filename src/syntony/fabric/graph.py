@@ -12,7 +12,14 @@ from functools import cached_property
 import msgspec
 
 from syntony.errors import InputError
-from syntony.fabric.names import GROUP, ComponentKind, cable_name, guess_kind, link_ends, link_name
+from syntony.fabric.names import (
+    GROUP,
+    ComponentKind,
+    cable_name,
+    guess_kind,
+    link_ends,
+    link_name,
+)
 from syntony.model.names import did_you_mean
 
 MAX_NAME = 128

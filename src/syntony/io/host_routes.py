@@ -20,7 +20,15 @@ from contextlib import suppress
 from syntony.errors import MissingError
 from syntony.io.netlink import NLM_F_REPLACE, NetlinkMessage, attribute, attributes
 from syntony.io.netlink_socket import CREATE, NetlinkSocket
-from syntony.io.routes import GETROUTE, NETLINK_ROUTE, NEWROUTE, NEWRULE, RTA_OIF, RTMSG, UNICAST
+from syntony.io.routes import (
+    GETROUTE,
+    NETLINK_ROUTE,
+    NEWROUTE,
+    NEWRULE,
+    RTA_OIF,
+    RTMSG,
+    UNICAST,
+)
 
 TABLE = 8_621
 PREFERENCE = 32_900

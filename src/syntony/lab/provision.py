@@ -14,7 +14,13 @@ from syntony.errors import MissingError
 from syntony.lab.daemons import DaemonSpec, reactor_name, telemetry_name
 from syntony.lab.netns import inside
 from syntony.lab.plan import CONTROLLER, LabPlan, LinkKind
-from syntony.lab.state import LOGS, clock_directory, controller_socket, gateway_name, of_controller
+from syntony.lab.state import (
+    LOGS,
+    clock_directory,
+    controller_socket,
+    gateway_name,
+    of_controller,
+)
 from syntony.lab.store_server import PORT, URL
 from syntony.lab.topology import topology
 from syntony.lab.verbs.proxy import guest_entry

@@ -21,11 +21,22 @@ from syntony.store.loss import BrokenSecond, Correction, correct_directions, cor
 from syntony.store.migrations import migrate
 from syntony.store.minutes import MinuteRows, spans
 from syntony.store.queries import MAX_POINTS, MINUTE_NS, Span
-from syntony.store.schema import DAY_NS, partition_ns, stored_columns
+from syntony.store.schema import (
+    DAY_NS,
+    partition_ns,
+    stored_columns,
+)
 from syntony.wire.clocks import ClockSample
 from syntony.wire.failover import PathEventRow
 from syntony.wire.probes import MatrixCell, Plane, SeriesPoint
-from syntony.wire.tables import HEARD, PROBE, TABLES, VERBS, VERBS_HEARD, Table
+from syntony.wire.tables import (
+    HEARD,
+    PROBE,
+    TABLES,
+    VERBS,
+    VERBS_HEARD,
+    Table,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

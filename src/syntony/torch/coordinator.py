@@ -20,7 +20,17 @@ from syntony.torch.hangs import RankProgress
 from syntony.torch.lines import line
 from syntony.torch.membership import Membership
 from syntony.torch.messages import HEADER, VARIABLE, FrameError, decode, encode, sizes
-from syntony.torch.orders import Forget, Log, Order, Origin, Preserve, Send, Settings, Spawn, Worker
+from syntony.torch.orders import (
+    Forget,
+    Log,
+    Order,
+    Origin,
+    Preserve,
+    Send,
+    Settings,
+    Spawn,
+    Worker,
+)
 from syntony.torch.recovery import RankReport
 from syntony.torch.spare_host import start_spare
 from syntony.torch.spool import PROLOGUE

@@ -22,7 +22,13 @@ from syntony.torch.orders import (
     Spawn,
     Worker,
 )
-from syntony.torch.recovery import START, RankReport, RecoveryRefusal, make_plan, part_sources
+from syntony.torch.recovery import (
+    START,
+    RankReport,
+    RecoveryRefusal,
+    make_plan,
+    part_sources,
+)
 from syntony.torch.stragglers import LatenessWatch, Straggler
 
 if TYPE_CHECKING:

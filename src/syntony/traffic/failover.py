@@ -25,7 +25,13 @@ from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.extra_ports import HANGS_NS, HANGS_RTTS, ExtraPortProbing
 from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.health import Health
-from syntony.traffic.instructions import Create, Instruction, KernelRefusal, RestoreRoutes, Watch
+from syntony.traffic.instructions import (
+    Create,
+    Instruction,
+    KernelRefusal,
+    RestoreRoutes,
+    Watch,
+)
 from syntony.traffic.moving import MoveOrder
 from syntony.traffic.pairs import LocalNic, Pair, WatchedFlow
 from syntony.traffic.path_notices import PathNotices, ProcessPath

@@ -22,7 +22,14 @@ from syntony.traffic.connection import (
 from syntony.traffic.entropy import Ports
 from syntony.traffic.health import Health
 from syntony.traffic.hold_down import HoldDown
-from syntony.traffic.instructions import Cause, Create, Destroy, Note, Reason, Withdraw
+from syntony.traffic.instructions import (
+    Cause,
+    Create,
+    Destroy,
+    Note,
+    Reason,
+    Withdraw,
+)
 from syntony.traffic.joins import join_failed
 from syntony.traffic.peers import JoinPair, Peers, join_port, remote_at
 from syntony.traffic.policy import FailoverMode, Policy

@@ -17,18 +17,39 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from syntony.errors import WireError
-from syntony.wire.audit import AuditOrder, AuditReport
-from syntony.wire.clocks import Edges, Timelines
+from syntony.wire.audit import (
+    AuditOrder,
+    AuditReport,
+)
+from syntony.wire.clocks import (
+    Edges,
+    Timelines,
+)
 from syntony.wire.coding import MAX_MESSAGE_BYTES, decode, encode
-from syntony.wire.enrol import AuthorityQuery, JoinRequest, Revocations
-from syntony.wire.failover import PathsReport, Switch
+from syntony.wire.enrol import (
+    AuthorityQuery,
+    JoinRequest,
+    Revocations,
+)
+from syntony.wire.failover import (
+    PathsReport,
+    Switch,
+)
 from syntony.wire.fragments import MAX_ASSEMBLED_BYTES, Fragment
 from syntony.wire.parts import PartsReport, PartStatus
-from syntony.wire.probes import KeysHeld, Plan, ProbeKeys
+from syntony.wire.probes import (
+    KeysHeld,
+    Plan,
+    ProbeKeys,
+)
 from syntony.wire.query import Query
 from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.segments import SegmentsReport
-from syntony.wire.traffic import FlowsReport, Moves, Paces
+from syntony.wire.traffic import (
+    FlowsReport,
+    Moves,
+    Paces,
+)
 
 PROTOCOL = 3
 """Version of the protocol. It is raised when peers must be treated differently, not for additions

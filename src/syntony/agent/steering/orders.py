@@ -9,7 +9,14 @@ from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.moving import MoveOrder, Outcome
 from syntony.traffic.rail_moves import RailOrder
 from syntony.wire.bounds import MAX_VIEWS
-from syntony.wire.traffic import REDRAWN, FlowsReport, FlowView, Move, MoveOutcome, ProbeDelay
+from syntony.wire.traffic import (
+    REDRAWN,
+    FlowsReport,
+    FlowView,
+    Move,
+    MoveOutcome,
+    ProbeDelay,
+)
 
 MAX_EVIDENCE = 300
 Hops = Callable[[str, FourTuple], tuple[str, ...]]

@@ -24,7 +24,13 @@ from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
-from syntony.wire.traffic import MovesQuery, MoveView, PlacementCommand, Traffic, TrafficQuery
+from syntony.wire.traffic import (
+    MovesQuery,
+    MoveView,
+    PlacementCommand,
+    Traffic,
+    TrafficQuery,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
