@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from syntony.controller.batches import BatchPiece
 from syntony.controller.locating import LocateLoop
-from syntony.controller.memory import collect_seldom, keep_freed
+from syntony.controller.main import collect_seldom, keep_freed
 from syntony.fabric.book import Way
 from syntony.model import S
 from syntony.store import open_store

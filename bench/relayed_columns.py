@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from syntony.controller.batches import BatchPiece
 from syntony.controller.flow_seconds import FlowSeconds
 from syntony.controller.ingest import BatchOutcome
-from syntony.controller.memory import keep_freed
+from syntony.controller.main import keep_freed
 from syntony.controller.probed_rows import RowBuffer
 from syntony.controller.relayed_rows import Names, opened, rows_stored
 from syntony.controller.stored_rows import StoredRows

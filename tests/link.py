@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from syntony.agent.config import AgentConfig, TlsFiles
+from syntony.agent.spool import Spool
 from syntony.controller.client import ask
 from syntony.controller.pki import Authority, TlsPaths, create_authority
 from syntony.errors import RemoteError
@@ -239,3 +240,10 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.02)
+
+
+def open_spool(directory: str | Path, max_bytes: int) -> Spool:
+    """An open spool. Raises as `Spool.open` does."""
+    spool = Spool(directory, max_bytes)
+    spool.open()
+    return spool

@@ -81,13 +81,20 @@ static int map_both(int fd)
     return 0;
 }
 
+/* When the library is loaded, for the program's threads may change the environment later. */
+__attribute__((constructor)) static void find_agent(void)
+{
+    const char *agent = getenv("SYNTONY_AGENT");
+    if (agent == NULL || agent[0] == 0 ||
+        snprintf(path, sizeof path, "%s%s", agent, door_kind.suffix) >= (int)sizeof path)
+        path[0] = 0;
+}
+
 void *door_page(void)
 {
     if (page != NULL)
         return door_is_mine() ? page : NULL;
-    const char *agent = getenv("SYNTONY_AGENT");
-    if (agent == NULL || agent[0] == 0 ||
-        snprintf(path, sizeof path, "%s%s", agent, door_kind.suffix) >= (int)sizeof path)
+    if (path[0] == 0)
         return NULL;
     memory = own(sealed_memory());
     if (memory.fd < 0)
@@ -177,6 +184,7 @@ void door_look(int64_t now_ns)
 
 void door_forget(void)
 {
+    find_agent();
     if (page == NULL)
         return;
     munmap(page, door_kind.size);

@@ -17,8 +17,8 @@ struct door_kind {
 };
 extern const struct door_kind door_kind; /* defined by the library that has the page */
 
-/* The page of this process, made the first time; NULL: no agent is named by SYNTONY_AGENT, or there
- * is no memory for it. Not for two threads at once. */
+/* The page of this process, made the first time; NULL: SYNTONY_AGENT named no agent when the library
+ * was loaded, or there is no memory for it. Not for two threads at once. */
 void *door_page(void);
 /* Whether this is the process that made it, and not a child of its fork. */
 int door_is_mine(void);

@@ -167,11 +167,37 @@ def test_another_socket_in_place_of_ours_is_noticed(tmp_path: Path, by_symlink: 
         else:
             other.rename(path)
         assert "the socket was re" in str(link.fault)
+        if not by_symlink:
+            with pytest.raises(MissingError, match="another process listens there"):
+                link.start()
+            assert path.is_socket()
+            stranger.close()
         link.start()  # as the part does that has failed
         assert path.is_socket()
         assert not path.is_symlink()
         assert link.fault is None
     link.close()
+
+
+def test_a_second_agent_does_not_take_the_socket_of_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "agent"
+    first, second = JobLink(path), JobLink(path)
+    first.start()
+    for _ in range(2):  # as a part does that has failed
+        with pytest.raises(MissingError, match="another process listens there, perhaps another"):
+            second.start()
+    assert first.fault is None
+    with peer(first, "tell") as process:
+        of(first, process)
+    first.close()
+    second.start()
+    second.close()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+        dead.bind(str(path))
+    assert path.is_socket()
+    second.start()  # the file of one that was killed
+    second.close()
+    assert not path.exists()
 
 
 def test_a_directory_in_which_every_user_may_write_is_not_used(tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from tests.link import open_spool
 
 from syntony.agent import delivery as delivery_module
 from syntony.agent.delivery import Delivery
-from syntony.agent.spool import Spool, open_spool
+from syntony.agent.spool import Spool
 from syntony.controller import ingest as ingest_module
 from syntony.controller.ingest import Ingest, RowStream
 from syntony.errors import StoreError

@@ -11,7 +11,6 @@ import pytest
 
 _SPOOL = """
 from pathlib import Path
-from syntony.agent.spool import open_spool
 from tests.agent_link.test_spool import pending
 disk = Path("{disk}")
 spool = open_spool(disk / "spool", 64 << 20)
@@ -33,6 +32,7 @@ assert spool.dropped_rows == shed
 _STORE = """
 from pathlib import Path
 import os
+from tests.link import open_spool
 from syntony.errors import StoreError
 from syntony.store import open_store
 from tests.store.rows import T0, fill, probed

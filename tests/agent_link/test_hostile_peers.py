@@ -16,9 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.agent_link.http2 import RESET, frame, http2_call, read_to_the_end
-from tests.link import ControllerProcess, free_port, hello, wait_until
+from tests.link import ControllerProcess, free_port, hello, open_spool, wait_until
 
-from syntony.agent.spool import open_spool
 from syntony.agent.uplink import Uplink
 from syntony.controller.client import ask
 from syntony.io.descriptors import raise_limit

@@ -17,10 +17,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.link import ControllerProcess
+from tests.link import ControllerProcess, open_spool
 
 from syntony.agent.config import AgentConfig
-from syntony.agent.spool import open_spool
 from syntony.controller.client import ask
 from syntony.wire.failover import SwitchCommand
 from syntony.wire.messages import MAX_UNACKED
@@ -40,7 +39,6 @@ _AGENT = """
 import queue, msgspec
 from tests.link import hello, probe_rows
 from syntony.agent.config import AgentConfig
-from syntony.agent.spool import open_spool
 from syntony.agent.uplink import Uplink
 config = msgspec.json.decode(sys.argv[1], type=AgentConfig)
 first, last = map(int, sys.argv[2:])

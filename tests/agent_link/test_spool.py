@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.cases import mostly_slow
+from tests.link import open_spool
 
 from syntony.agent.delivery import Delivery
-from syntony.agent.spool import Spool, open_spool
+from syntony.agent.spool import Spool
 from syntony.errors import ConfigError, MissingError
 from syntony.wire.spoolfile import (
     SEGMENT_BYTES,

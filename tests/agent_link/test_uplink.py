@@ -15,11 +15,10 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.link import HOUR_NS, ControllerProcess, hello, probe_rows, wait_until
+from tests.link import HOUR_NS, ControllerProcess, hello, open_spool, probe_rows, wait_until
 
 from syntony.agent.config import AgentConfig, TlsFiles
 from syntony.agent.fence import Fence
-from syntony.agent.spool import open_spool
 from syntony.agent.stream import Stream
 from syntony.agent.uplink import Uplink
 from syntony.controller.client import ask

@@ -12,7 +12,7 @@ import pytest
 from syntony.api import cursors
 from syntony.api.cursors import KEEP_NS, Cursors
 from syntony.api.events import MAX_EVENTS, MAX_QUEUED, EventHub, Viewer
-from syntony.api.limits import MAX_KEYS, RateLimiter
+from syntony.api.identity import MAX_KEYS, RateLimiter
 from syntony.api.serve import CONNECTIONS, limited
 from syntony.api.topics import MAX_NAMED, TopicState, changed
 from syntony.model import S

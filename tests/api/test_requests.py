@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from tests.api.conftest import ApiController
+from tests.doc_tables import allow_list, route_table
 from tests.link import wait_until
 from tests.store.rows import T0, fill, probed, rows_of
 
 from syntony.api.app import HEADERS
-from syntony.api.routes import ROUTES, Route, route_table
+from syntony.api.routes import ROUTES, Route
 from syntony.client import Client
-from syntony.controller.access import allow_list
 from syntony.controller.client import ask
 from syntony.errors import RemoteError
 from syntony.model import S

@@ -11,7 +11,7 @@ import functools
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from tests.audit import machine_gpus
 from tests.audit.hosts import Tree, write
 from tests.audit.machine import Place, deltas, edit, fill, render
 
-from syntony.audit.judge import Majority, judge_all
+from syntony.audit.judge import Golden, Judge, Majority
 from syntony.audit.learn import learn
 from syntony.audit.registry import host_checks
 from syntony.audit.result import HostReport, Result, Status
@@ -32,6 +32,18 @@ FOLDER = Path(__file__).parent / "fixtures"
 SHAPES = sorted(path.stem for path in (FOLDER / "shapes").glob("*.toml"))
 FAULTS = sorted(path.stem for path in (FOLDER / "faults").glob("*.toml"))
 HOSTS = 3
+
+
+def judge_all(
+    reports: Iterable[HostReport], spec: Spec = EMPTY, golden: HostReport | None = None
+) -> list[Result]:
+    """Verdicts of a fleet that fits in memory."""
+    kept = list(reports)
+    majority = Majority(spec)
+    for report in kept:
+        majority.count(report)
+    judge = Judge(spec, Golden(golden) if golden else None, majority)
+    return [result for report in kept for result in judge.verdicts(report)]
 
 
 class Fault(NamedTuple):

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.audit.fixture_fleet import judge_all
 from tests.audit.paper import PaperHost, Text, check, readings, worst
 from tests.audit.test_disputes import plane
 from tests.audit.test_judge import host
@@ -16,7 +17,7 @@ from syntony.audit.cabling import _dark, misplaced_pairs, natural, pattern, port
 from syntony.audit.checks.gpu_speed import COPY_FLOORS, GpuBandwidth, _copy_floor
 from syntony.audit.checks.hierarchy import _reported
 from syntony.audit.facts import UnreadableError
-from syntony.audit.judge import Majority, judge_all, near
+from syntony.audit.judge import Majority, near
 from syntony.audit.learn import _key, _one_line, _value, learn
 from syntony.audit.nccl.output import parse_report
 from syntony.audit.parse.bandwidth import Transfer

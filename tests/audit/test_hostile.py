@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.audit.fixture_fleet import judge_all
 
-from syntony.audit.judge import judge_all
 from syntony.audit.report.documents import junit, markdown, page
 from syntony.audit.result import ComparedValue, HostReport, Result, Status, Suspect
 from syntony.audit.text import printable

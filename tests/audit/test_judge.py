@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.audit.fixture_fleet import judge_all
 
-from syntony.audit.judge import judge_all
 from syntony.audit.learn import learn
 from syntony.audit.result import ComparedValue, HostReport, Result, Status, Value
 from syntony.audit.spec import EMPTY, Spec, holds, parse_spec

@@ -10,10 +10,9 @@ from bench.acknowledged import Account, InStore, account, acknowledged, embedded
 from bench.key_rotation import Sent, missing
 from bench.localise_cases import SWITCH, Case, fits
 from bench.pages import Doubled, Message, doubled
-from tests.link import probe_rows
+from tests.link import open_spool, probe_rows
 from tests.wire.decoded import decode_columns
 
-from syntony.agent.spool import open_spool
 from syntony.store import open_store
 from syntony.wire.tables import PROBE
 

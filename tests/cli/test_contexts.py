@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,8 @@ import pytest
 from syntony.cli import contexts, run
 from syntony.cli.contexts import Context, Contexts
 from syntony.cli.fleet import fleet_target
-from syntony.client import Access
-from syntony.errors import ConfigError, UsageError
+from syntony.client import Access, Client
+from syntony.errors import ConfigError, RemoteError, UsageError
 
 NO_TLS = (None, None, None)
 URL, OTHER = "https://fleet.example:8445", "https://other.example:8445"
@@ -103,3 +105,17 @@ def test_logging_in_where_nobody_is_changes_nothing(
     assert run(["login", "http://127.0.0.1:1"]) == 3
     assert "no controller answers at http://127.0.0.1:1" in capsys.readouterr().err
     assert contexts.load().current == "one"
+
+
+def test_https_to_a_port_that_speaks_http_is_called_that() -> None:
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.timeout = 10
+        serving = threading.Thread(target=server.handle_request)
+        serving.start()
+        url = f"127.0.0.1:{server.server_port}"
+        with Client(f"https://{url}") as client, pytest.raises(RemoteError) as refused:
+            client.session()
+        serving.join()
+    assert str(refused.value) == (
+        f"https://{url}: https:// to a port that speaks http; use http://{url}"
+    )

@@ -113,3 +113,10 @@ def test_nothing_about_names_that_are_known(capsys: pytest.CaptureFixture[str]) 
 def test_a_silences_warning_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["incidents", "silence", "hh0", "--for", "1h", *REMOTE]) == 0
     assert "warning: nothing is so" in capsys.readouterr().err
+
+
+def test_a_job_that_cannot_be_shown_has_the_nearest_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["jobs", "show", "trian-7", *REMOTE]) != 0
+    assert "'trian-7' was seen in that time; did you mean 'train-7'?" in capsys.readouterr().err

@@ -125,7 +125,9 @@ def test_runs_are_compared_by_name(
         ("night", 300 * S, 700 * S), ("other", 300 * S, 800 * S)]  # fmt: skip
     assert run("diff", place, "night").exit_code == 0
     done = run("diff", place, "never")
-    assert "never: neither a directory nor a job" in str(done.exception)
+    assert "never: neither a directory nor a job of the last 90 days; `" in str(done.exception)
+    done = run("diff", place, "nigth")
+    assert "of the last 90 days; did you mean 'night'?; `syntony jobs" in str(done.exception)
     done = run("diff", place, "./nowhere")
     assert "./nowhere: no such directory" in str(done.exception)
 

@@ -33,8 +33,10 @@ from syntony.workload.recorded import SETTLE_NS
 ACTIVE = "be.act.state"
 
 
-def job_report(rows: Any, **fields: Any) -> JobReport:
-    services = services_with(store=Store(Jobs({"night": rows})))
+def job_report(rows: Any, known: tuple[str, ...] = (), **fields: Any) -> JobReport:
+    jobs = Jobs({"night": rows})
+    jobs.names = known
+    services = services_with(store=Store(jobs))
     query = JobReportQuery(job="night", **({"window_ns": 30 * S} | fields))
     return answer(services, query, NOBODY, fleet_ns=NOW)
 
@@ -73,8 +75,11 @@ def test_a_job_s_report_is_of_a_bounded_window() -> None:
     empty: dict[str, dict[str, list[Any]]] = {
         name: {column: [] for column in rows} for name, rows in rows_with({}).items()
     }
-    with pytest.raises(UsageError, match="no record of job 'night'"):
-        job_report(empty)
+    for known, hint in (((), "; `"), (("nigth",), r"; did you mean 'nigth'\?; `"), (
+        ("night", "nigth"), "; `"
+    )):  # fmt: skip
+        with pytest.raises(UsageError, match=f"no record of job 'night' in that time{hint}syntony"):
+            job_report(empty, known)
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.link import T0, ControllerProcess, hello, probe_rows, running, wait_until
+from tests.link import T0, ControllerProcess, hello, open_spool, probe_rows, running, wait_until
 
-from syntony.agent.spool import Spool, open_spool
+from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.model import S
 from syntony.store import open_store
@@ -28,7 +28,7 @@ from tests.link import ControllerProcess, hello, probe_rows
 from syntony.agent.config import AgentConfig
 import pytest
 
-from syntony.agent.spool import Spool, open_spool
+from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 import msgspec, time
 config = msgspec.json.decode(sys.argv[1], type=AgentConfig)

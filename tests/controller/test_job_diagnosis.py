@@ -20,7 +20,7 @@ from syntony.errors import StoreError, UsageError
 from syntony.model import MS, S
 from syntony.store.jobs import MAX_ROWS
 from syntony.wire.job_diagnosis import JobResult, JobRows, JobVerdict
-from syntony.wire.jobs import Takeover
+from syntony.wire.jobs import JobView, Takeover
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 
 NOW = T0 + 30 * S
@@ -42,6 +42,14 @@ class Jobs:
         self.most_ns = 10**12
         self.windows: list[tuple[str, int]] = []
         self.fails = False
+        self.names: tuple[str, ...] = ()
+
+    def jobs(self, first_ns: int, last_ns: int) -> tuple[JobView, ...]:
+        """Those of the last day."""
+        assert (first_ns, last_ns) == (NOW - 86_400 * S, NOW)
+        none = {"began_ns": 0, "seen_ns": 0, "hosts": (), "processes": 0, "running": 0, "ranks": 0}
+        return tuple(msgspec.convert({"job": name, **none, "programs": ()}, JobView)
+                     for name in self.names)  # fmt: skip
 
     def recording(
         self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from tests.link import hello
 
-from syntony.controller.known_names import known_names
+from syntony.controller.orders import known_names
 from syntony.model.names import did_you_mean
 from syntony.wire.fabric import FabricMap, MapDevice
 

@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import resource
 import numpy as np
-from syntony.controller.memory import keep_freed
+from syntony.controller.main import keep_freed
 
 assert keep_freed()
 for each in range(20):

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.doc_tables import allow_list
 from tests.link import ControllerProcess, running, wait_until
 
-from syntony.controller.access import allow_list
 from syntony.controller.client import ask
 from syntony.controller.dispatch import QUESTIONS
 from syntony.controller.pki import TlsPaths

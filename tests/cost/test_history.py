@@ -8,7 +8,7 @@ import pytest
 
 from syntony.alerts.rules import default_rules
 from syntony.cost import observed
-from syntony.cost.history import HOSTS, NETWORK
+from syntony.cost.model import HOSTS, NETWORK
 from syntony.wire.cost import YEAR_NS
 
 NOW_NS = 10 * YEAR_NS

@@ -27,11 +27,11 @@ from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import PathCrossings, PathTally
 from syntony.fabric.delay import find_delays
 from syntony.fabric.fault_locator import MIN_CHANGE_NS, FaultLocator, reply
-from syntony.fabric.history import WINDOWS_S
 from syntony.fabric.locate import WindowCounts
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.names import replies_name
 from syntony.fabric.numbering import make_candidates
+from syntony.fabric.sums import WINDOWS_S
 from syntony.model.findings import Finding
 
 

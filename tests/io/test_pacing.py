@@ -139,7 +139,7 @@ def one_of_two_is_slow(address: str, *, shaped: bool) -> None:
         pacing.set({})
         until(lambda: min(sent([slow, free])) > 1.2 * SLOW_BPS, "free again")
         pacing.close()
-        assert pacing.watchdog_pid == 0
+        assert pacing._watch is None
         assert HANDLE not in qdiscs()
         assert shaped or qdiscs() == before, "as it was"
         until(lambda: min(sent([slow, free])) > 1.2 * SLOW_BPS, "free without our queue too")
@@ -194,7 +194,8 @@ def after_a_killed_watchdog_the_next_one_starts_anew() -> None:
     flow = ("va", FourTuple("10.0.0.1", 1, "10.0.0.2", 2))
     first = KernelPacing(["va"])
     first.set({flow: 10**6})
-    os.kill(first.watchdog_pid, signal.SIGKILL)
+    assert first._watch is not None
+    os.kill(first._watch.pid, signal.SIGKILL)
     first.close()
     assert HANDLE in qdiscs(), "nobody was left to take it away"
     second = KernelPacing(["va"])

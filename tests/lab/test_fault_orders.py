@@ -46,10 +46,10 @@ GOOD: list[tuple[str, str, dict[str, str]]] = [
     ("key-rotate", "", {}),
 ]
 BAD: list[tuple[str, str, dict[str, str], str]] = [
-    ("blackhol", "h3/rail0", {}, "did you mean blackhole"),
+    ("blackhol", "h3/rail0", {}, "did you mean 'blackhole'?"),
     ("zzzzzz", "h3/rail0", {}, "kinds: link-down"),
-    ("blackhole", "h3", {}, "did you mean h3/rail0"),
-    ("blackhole", "h33/rail0", {}, "did you mean h3/rail0"),
+    ("blackhole", "h3", {}, "did you mean 'h3/rail0'?"),
+    ("blackhole", "h33/rail0", {}, "did you mean 'h3/rail0'?"),
     ("switch-down", "h3", {}, "no switch 'h3'"),
     ("cpu-hog", "spine0", {}, "no host 'spine0'"),
     ("blackhole", "h3/rail0", {"percent": "5"}, "no option --percent; it takes --direction"),

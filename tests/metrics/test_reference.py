@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from syntony.cli.metrics import markdown
 from syntony.links.counters import EVERY as COUNTERS
-from syntony.metrics.reference import markdown
 from syntony.metrics.settings import MetricsConfig
 from syntony.metrics.table import EVERY, Metric, MetricOwner
 

@@ -84,7 +84,6 @@ def test_a_job_that_does_not_run_is_not_found() -> None:
     with pytest.raises(ControlError, match="no protected job /tmp/night"):
         control.ask("/tmp/night", {"do": "show"})  # noqa: S108
     asyncio.run(asked("night"))
-    assert control.jobs() == []
     with pytest.raises(ControlError, match="no protected job night"):
         control.ask("night", {"do": "show"})
     assert asyncio.run(asked("night", {"do": "show"})) == [{"generation": 7}], "its name is free"
@@ -94,15 +93,15 @@ def test_two_jobs_of_one_name_do_not_share_a_socket() -> None:
     def drain_host(_host: str, _keep: bool) -> str:
         return ""
 
-    async def twice() -> list[str]:
-        async with await control.listen("night", dict, str, drain_host):
-            seen = await asyncio.to_thread(control.jobs)
+    async def twice() -> dict[str, Any]:
+        async with await control.listen("night", lambda: {"generation": 7}, str, drain_host):
+            seen = await asyncio.to_thread(control.ask, "night", {"do": "show"})
             with pytest.raises(FileExistsError):
                 await control.listen("night", dict, str, drain_host)
             await settled()
             return seen
 
-    assert asyncio.run(twice()) == ["night"]
+    assert asyncio.run(twice()) == {"generation": 7}
 
 
 def test_directories_are_made_for_this_user_alone(place: Path) -> None:
@@ -120,7 +119,6 @@ def test_a_directory_that_others_can_write_is_not_trusted(place: Path, wide: int
         planted.listen()
         with pytest.raises(ControlError):
             control.ask("night", {"do": "show"})
-        assert control.jobs() == []
     with pytest.raises(PermissionError):
         asyncio.run(asked("night"))
 

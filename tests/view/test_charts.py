@@ -134,7 +134,7 @@ def throughput(
         title="A title", subtitle="a subtitle", unit="Mb/s", lines=lines, faults_s=faults,
         fault_label="nic1 dies",
     )  # fmt: skip
-    throughput_chart.render(picture, "png")
+    picture.render("png")
     return saved[-1]
 
 
@@ -213,7 +213,7 @@ def contention(
         ),
         delay=ContentionCurve(label="delay, ms", at_s=at_s, value=delay),
     )  # fmt: skip
-    contention_chart.render(picture, "png")
+    picture.render("png")
     return saved[-1]
 
 

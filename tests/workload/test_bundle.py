@@ -16,11 +16,22 @@ from syntony.errors import InputError
 from syntony.io.bundle_files import bundle_from_tables, read_bundle, write_bundle
 from syntony.workload import Bundle, FaultClass, diagnose
 from syntony.workload.bundle import NULL
-from syntony.workload.schema import TABLES, markdown
+from syntony.workload.schema import TABLES
 
 DOC = Path(__file__).resolve().parents[2] / "docs" / "reference" / "bundle.md"
 MANIFEST = {"format": "syntony-bundle", "version": 1}
 STEPS = {"step": [1, 2], "rank": [0, 0], "begin_ns": [10, 20], "end_ns": [20, 30]}
+
+
+def bundle_tables() -> str:
+    """The tables as Markdown, for the reference page."""
+    parts = []
+    for table, columns in TABLES.items():
+        lines = [f"### `{table}`", "", "| Column | Type | | Meaning |", "| --- | --- | --- | --- |"]
+        for name, kind, required, meaning in columns:
+            lines.append(f"| `{name}` | {kind} | {'required' if required else ''} | {meaning} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
 
 
 @pytest.fixture
@@ -35,7 +46,7 @@ def reasons(bundle: Bundle) -> str:
 
 
 def test_the_page_has_every_column() -> None:
-    assert markdown() in DOC.read_text()
+    assert bundle_tables() in DOC.read_text()
 
 
 def test_files_say_what_tables_in_memory_say(folder: Path) -> None:

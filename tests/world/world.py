@@ -33,8 +33,8 @@ from syntony.agent import delivery
 from syntony.clock.anchored import AnchoredSolver
 from syntony.controller import ingest
 from syntony.controller.config import AlertSettings, ControllerConfig
-from syntony.controller.import_files import STANDBY_S
 from syntony.controller.notify import Receiver
+from syntony.controller.open_state import STANDBY_S
 from syntony.controller.pki import create_authority
 from syntony.controller.server import Controller
 from syntony.controller.service import FleetService
@@ -117,7 +117,7 @@ class Process(Unit):
             world.end(node)
 
     async def _hold(self) -> Controller:
-        """As `import_files._hold`, without blocking everybody."""
+        """As `open_state._hold`, without blocking everybody."""
         world = self.world
         while True:
             try:

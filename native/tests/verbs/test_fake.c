@@ -246,10 +246,13 @@ int main(void)
     char name[128];
     snprintf(name, sizeof name, "%s", agent);
     unsetenv("SYNTONY_AGENT"); /* without an agent nothing is touched */
+    door_forget();
+    setenv("SYNTONY_AGENT", name, 1); /* threads may be running: too late */
     open_end(&plain, 3);
     void *posts = (void *)plain.context->ops.post_send;
     CHECK(door_page() == NULL);
-    setenv("SYNTONY_AGENT", name, 1);
+    door_forget();
+    unsetenv("SYNTONY_AGENT"); /* the same, the other way round */
     open_end(&a, 0);
     open_end(&b, 1);
     CHECK((void *)a.context->ops.post_send != posts);

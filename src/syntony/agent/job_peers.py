@@ -99,7 +99,7 @@ class JobPeers(abc.ABC, Generic[_P]):
             os.close(self._wake)
         self._thread = None
         if self._listener is not None:
-            self._path.unlink(missing_ok=True)
+            job_socket.remove(self._path, self._bound)
             self._listener.close()
         self._listener = None
         for fd in list(self._peers):

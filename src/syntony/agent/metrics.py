@@ -8,7 +8,6 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from syntony import __version__
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.job_admission import AdmissionRefusal
 from syntony.agent.links import PortTotals
@@ -19,8 +18,7 @@ from syntony.agent.segments import SegmentSampler
 from syntony.agent.spool import Spool
 from syntony.agent.takeovers import REASONS, SPARES, WHAT, TakeoverSocket
 from syntony.agent.uplink import Uplink
-from syntony.io.log_limit import lines_held_back
-from syntony.io.process import own_usage
+from syntony.io.scrape import put_process
 from syntony.links.counters import EVERY, LinkCounter
 from syntony.links.ports import PortState
 from syntony.mesh.totals import BOUNDS_NS, Totals
@@ -57,11 +55,7 @@ def page(ask: Callable[[Scrape], None], accept: str) -> tuple[str, str] | None:
 def new_sheet(host: str) -> Sheet:
     """A sheet with the metrics that every process has."""
     sheet = Sheet({HOST: host, "role": "agent"})
-    usage = own_usage()
-    sheet.put("build_info", 1, version=__version__)
-    sheet.put("process_cpu_seconds_total", usage.cpu_ns / S)
-    sheet.put("process_resident_memory_bytes", usage.rss_bytes)
-    sheet.put("log_lines_held_back_total", lines_held_back())
+    put_process(sheet)
     return sheet
 
 

@@ -4,6 +4,7 @@ time."""
 from __future__ import annotations
 
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,9 +17,9 @@ from syntony.agent.job_peers import JobPeers, Peer
 from syntony.agent.nccl_socket import NcclSocket, ProcessOperations
 from syntony.agent.queue_pairs import STEP_NS, FleetOffset, on_fleet
 from syntony.agent.takeovers import TakeoverSocket
+from syntony.io.handed_page import HandedPage
 from syntony.io.job_socket import Process
 from syntony.io.job_table import JobProcess, JobTable
-from syntony.io.operations_page import OperationsPage
 from syntony.io.run_directory import (
     NCCL_SOCKET,
     OPERATIONS_SOCKET,
@@ -27,9 +28,43 @@ from syntony.io.run_directory import (
 )
 from syntony.mesh.stats import Columns
 from syntony.model import S
-from syntony.traffic.operations_page import JobOperation, NewOperations
+from syntony.traffic.operations_page import (
+    PAGE_BYTES,
+    VERSION,
+    JobOperation,
+    NewOperations,
+    OperationsReader,
+)
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
 from syntony.workload.nccl_operations import NcclOperation
+
+
+class OperationsPage:
+    """Not thread-safe.
+
+    Args:
+        connection: of the process, non-blocking.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._page = HandedPage(connection, VERSION, PAGE_BYTES)
+        self._reader = OperationsReader()
+
+    @property
+    def malformed(self) -> int:
+        """Records that could not be used, a page that is none included."""
+        return self._reader.malformed + self._page.refused
+
+    def read(self) -> NewOperations | None:
+        """Operations reported since the last call; None as long as the process has sent no page."""
+        if not self._page.is_there():
+            return None
+        return self._reader.read(self._page.read, time.monotonic_ns())
+
+    def close(self) -> None:
+        """Idempotent. The connection is its owner's."""
+        self._page.close()
+
 
 PROCESSES_NS = 2 * S
 """Interval of searches for processes."""

@@ -434,13 +434,6 @@ class Spool:
             self._writer = -1
 
 
-def open_spool(directory: str | Path, max_bytes: int) -> Spool:
-    """An open spool. Raises as `Spool.open` does."""
-    spool = Spool(directory, max_bytes)
-    spool.open()
-    return spool
-
-
 def _new_stream() -> str:
     return name_stream(secrets.token_bytes(DRAWN_BYTES))
 

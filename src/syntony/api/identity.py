@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import secrets
 import ssl
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from syntony.api.limits import RateLimiter
 from syntony.api.problems import ProblemError, ProblemType
 from syntony.controller.access import Caller
 from syntony.controller.access_tokens import SESSION_NS, AccessLookup, csrf_token
@@ -35,6 +35,39 @@ FAILURES_PER_S, FAILURES_BURST = 0.2, 10
 DEVICE_LOGINS_BURST = 30
 """Limit for one address, which may be shared by many people; the rate is that of failures."""
 UNSAFE = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+MAX_KEYS = 4096
+"""Buckets of a rate limiter; the one that was used longest ago makes room."""
+
+
+class RateLimiter:
+    """One kind of action.
+
+    Args:
+        rate_per_s: how often it may be done for long.
+        burst: how often at once.
+    """
+
+    def __init__(self, rate_per_s: float, burst: int) -> None:
+        self._rate_per_ns = rate_per_s / S
+        self._burst = float(burst)
+        self._buckets: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def wait_ns(self, key: str, now_ns: int) -> int:
+        """How long `key` has to wait until it may do it once; 0: it may now."""
+        left = self._left(key, now_ns)
+        return 0 if left >= 1 else max(1, round((1 - left) / self._rate_per_ns))
+
+    def count(self, key: str, now_ns: int) -> None:
+        """`key` has done it once."""
+        left = self._left(key, now_ns)
+        self._buckets[key] = (max(left - 1, 0.0), now_ns)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > MAX_KEYS:
+            self._buckets.popitem(last=False)
+
+    def _left(self, key: str, now_ns: int) -> float:
+        left, at_ns = self._buckets.get(key, (self._burst, now_ns))
+        return min(self._burst, left + (now_ns - at_ns) * self._rate_per_ns)
 
 
 class Authenticated(NamedTuple):

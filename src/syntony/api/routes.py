@@ -44,37 +44,4 @@ ROUTES: Mapping[tuple[str, str], Route] = {
         key=lambda route: (route.path, route.method),
     )
 }
-"""Routes by method and path, sorted by path."""
-
-
-def route_table() -> str:
-    """The routes as a Markdown table, for the docs."""
-    lines = [
-        "| Route | Parameters | Answer | Roles | Limits |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for route in ROUTES.values():
-        names = [
-            f"`{field.name}`{'' if _optional(route, field) else ' (required)'}"
-            for field in msgspec.structs.fields(route.request)
-        ]
-        cells = [
-            f"`{route.method} {route.path}`", ", ".join(names),
-            route.answer.__name__ + (", paged" if route.paged else ""),
-            ", ".join(sorted(route.roles)), _limits(route.question),
-        ]  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _optional(route: Route, field: msgspec.structs.FieldInfo) -> bool:
-    return not field.required or (field.name == "by" and route.method == "POST")
-
-
-def _limits(question: Question) -> str:
-    found = []
-    if question.longest_ns:
-        found.append(f"window ≤ {question.longest_ns / (86_400 * 1_000_000_000):g} days")
-    if question.most:
-        found.append(f"limit ≤ {question.most:,}")
-    return ", ".join(found)
+"""By method and path, sorted by path."""

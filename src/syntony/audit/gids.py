@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from syntony.audit.facts import Facts
     from syntony.audit.rdma import RdmaPort
 
-MAX_ENTRIES = 4096
 _UNSET = ipaddress.IPv6Address(0)
 _VERSIONS = {"RoCE v1": 1, "IB/RoCE v1": 1, "RoCE v2": 2}
 

@@ -18,7 +18,7 @@ from syntony.audit.result import ComparedValue, HostReport, Result, Status, Susp
 from syntony.audit.spec import EMPTY, Range, Spec, every_key, holds, with_unit, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from syntony.audit.check import Key
     from syntony.audit.result import Value
@@ -238,18 +238,6 @@ class Judge:
             remedy=check.remedy if bad and check else "",
             suspect=check.suspect if bad and check else Suspect.NONE,
         )
-
-
-def judge_all(
-    reports: Iterable[HostReport], spec: Spec = EMPTY, golden: HostReport | None = None
-) -> list[Result]:
-    """Verdicts of a fleet that fits in memory."""
-    kept = list(reports)
-    majority = Majority(spec)
-    for report in kept:
-        majority.count(report)
-    judge = Judge(spec, Golden(golden) if golden else None, majority)
-    return [result for report in kept for result in judge.verdicts(report)]
 
 
 def _unreachable(report: HostReport) -> Result:

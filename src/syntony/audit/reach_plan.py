@@ -59,13 +59,11 @@ class SurveyPlan:
         nics: of all hosts that take part.
         ports: source ports of every pair.
         rounds: perfect matchings to test; None for all of a small fleet, ⌈log₂ N⌉ of a large one.
-        seed: of the draw.
     """
 
     def __init__(
-        self, nics: Sequence[HostNic], *, ports: int = PORTS, rounds: int | None = None,
-        seed: int = 1,
-    ) -> None:  # fmt: skip
+        self, nics: Sequence[HostNic], *, ports: int = PORTS, rounds: int | None = None
+    ) -> None:
         self._nics: dict[str, list[HostNic]] = defaultdict(list)
         for nic in nics:
             self._nics[nic.host].append(nic)
@@ -81,9 +79,7 @@ class SurveyPlan:
         """Not every pair is asked."""
         # If every pair is tested, no partners are left for re-tests.
         again = AGAIN if self.sampled else 0
-        self._hunt = PairHunt(
-            self._hosts, every_pair=every, rounds=rounds, seed=seed, again=again
-        )  # fmt: skip
+        self._hunt = PairHunt(self._hosts, every_pair=every, rounds=rounds, seed=1, again=again)
         self._planned = False
         self._partners: dict[str, list[str]] = {}
 

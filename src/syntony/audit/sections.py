@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from syntony.audit.check import Section
 from syntony.errors import UsageError
+from syntony.model.names import did_you_mean
 
 _TWIGS = (
     (Section.SOFTWARE, Section.MEMORY, Section.PCIE),
@@ -49,8 +49,7 @@ def _named(text: str) -> tuple[Section, ...]:
     for name in text.lower().replace("-", "").split(","):
         if name not in names:
             words = [word for word in names if not word[0].isdigit()]
-            near = difflib.get_close_matches(name, words, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(words)}"
-            raise UsageError(f"no section {name!r}; {hint}")
+            hint = did_you_mean(name, words) or f"; there are {', '.join(words)}"
+            raise UsageError(f"no section {name!r}{hint}")
         found += names[name]
     return tuple(found)

@@ -12,6 +12,7 @@ from syntony.cli.fleet import FleetTarget, ask
 from syntony.cli.output import messages
 from syntony.errors import UsageError
 from syntony.model import S, parse_duration_ns
+from syntony.model.names import did_you_mean
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,10 +79,10 @@ def last_of(target: FleetTarget, job: str, window_ns: int) -> JobRecording:
     from syntony.wire.jobs import JobsQuery
 
     answer = ask(target, JobsQuery(window_ns=KEPT_NS), timeout_ns=PATIENCE_NS)
-    seen_ns = next((each.seen_ns for each in answer.jobs if each.job == job), None)
-    if seen_ns is None:
+    seen_ns = {each.job: each.seen_ns for each in answer.jobs}
+    if job not in seen_ns:
         raise UsageError(
-            f"{job}: neither a directory nor a job of the last {KEPT_NS // (86_400 * S)} days; "
-            "`syntony jobs list --window 90d` shows jobs"
+            f"{job}: neither a directory nor a job of the last {KEPT_NS // (86_400 * S)} days"
+            f"{did_you_mean(job, seen_ns)}; `syntony jobs list --window 90d` shows jobs"
         )
-    return fetch(target, job, window_ns, end_ns=seen_ns)
+    return fetch(target, job, window_ns, end_ns=seen_ns[job])

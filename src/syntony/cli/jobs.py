@@ -16,6 +16,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.model import MS, S, format_ns, parse_duration_ns
+from syntony.model.names import did_you_mean
 from syntony.view import lazy_rich
 from syntony.wire.jobs import Jobs, JobsQuery, JobView
 
@@ -96,9 +97,11 @@ def show(
     Example:
       syntony jobs show train-7
     """
-    known = [each for each in _ask(target, window_ns).jobs if each.job == job]
-    if not known:
-        raise RemoteError(f"no process of job {job!r} was seen in that time")
+    jobs = {each.job: each for each in _ask(target, window_ns).jobs}
+    if job not in jobs:
+        hint = did_you_mean(job, jobs)
+        raise RemoteError(f"no process of job {job!r} was seen in that time{hint}")
+    view = jobs[job]
     bundle = fetch(target, job, window_ns).bundle()
     comms, gpus = _comms(bundle), _gpus(bundle)
     counts = {name: table.rows for name, table in bundle.tables.items()}
@@ -106,11 +109,10 @@ def show(
     lengths = steps.ints("end_ns") - steps.ints("begin_ns")
     step_ns = int(sorted(lengths)[len(lengths) // 2]) if steps.rows else None
     if as_json:
-        document = msgspec.to_builtins(known[0])
+        document = msgspec.to_builtins(view)
         document |= {"gpus": gpus, "communicators": comms, "step_ns": step_ns, "rows": counts}
         print_json(document | {"protection": protection})
         return
-    view = known[0]
     console.print(f"job        {view.job}", markup=False)
     console.print(f"ranks      {view.ranks or 'not known'}, processes {view.processes}")
     console.print(f"hosts      {', '.join(view.hosts)}", markup=False)

@@ -43,6 +43,8 @@ MAX_RESPONSE_BYTES = 128 << 20
 SILENCE_NS = 45 * S
 """Timeout of an event stream: three heartbeats, which are sent every 15 s."""
 _PORTS = {"http": 80, "https": 443}
+_PLAIN = {"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"}
+"""How TLS libraries call an answer in plain text."""
 
 
 class Access(NamedTuple):
@@ -190,6 +192,8 @@ class Client:
             raise RemoteError(f"the controller at {self.url} did not answer in time") from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
+            if isinstance(error, ssl.SSLError) and error.reason in _PLAIN:
+                raise RemoteError(self._speaks_http()) from error
             raise RemoteError(
                 f"no controller answers at {self.url}; is it running? ({_line(error)})"
             ) from error
@@ -199,6 +203,13 @@ class Client:
         if response.status >= http.HTTPStatus.BAD_REQUEST:
             raise self._refusal(response.status, data)
         return data, response.getheader(NEXT_CURSOR) or ""
+
+    def _speaks_http(self) -> str:
+        what = f"{self.url}: https:// to a port that speaks http"
+        parts = urlsplit(self.url)
+        if is_loopback(parts.hostname or ""):
+            return f"{what}; use {parts._replace(scheme='http').geturl()}"
+        return f"{what}; give the controller's API a certificate, or use http:// on its own host"
 
     def _send(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]

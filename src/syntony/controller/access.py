@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from syntony.controller.dispatch import QUESTIONS
 from syntony.errors import UsageError
 from syntony.wire.control import Issuer
 from syntony.wire.roles import Identity, Role
@@ -52,17 +51,3 @@ def presented(pem: bytes, peer: str, via: str = "") -> Caller:
     """The owner of a presented certificate. Raises `WireError`: it is invalid."""
     certificate = read_certificate(pem)
     return Caller(certificate.identity, peer, certificate, pem, via)
-
-
-def allow_list() -> str:
-    """The allow-list as a Markdown table, for the docs."""
-    lines = ["| Request | " + " | ".join(Role) + " |", "| --- |" + " --- |" * len(Role)]
-    attach = ["yes" if role is Role.AGENT else "" for role in Role]
-    lines.append("| attach, as the certificate's host | " + " | ".join(attach) + " |")
-    relay = ["yes" if role is Role.GATEWAY else "" for role in Role]
-    lines.append("| relay agents and their requests, as a gateway | " + " | ".join(relay) + " |")
-    lines.append("| join, with a token and no certificate |" + "  |" * len(Role))
-    for name, roles in sorted((q.__name__, known.roles) for q, known in QUESTIONS.items()):
-        cells = ["yes" if role in roles else "" for role in Role]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -11,12 +13,41 @@ from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Planner
 from syntony.controller.gateway_api import OpenGatewayApi
 from syntony.controller.gateway_server import GatewayServer
-from syntony.controller.memory import collect_seldom, keep_freed
 from syntony.controller.server import Controller
 from syntony.controller.solve import Solver
 from syntony.io import descriptors
 from syntony.io.log_limit import bugs_logged
 from syntony.store import Store
+
+GC_THRESHOLDS = (50_000, 20, 100)
+"""Thresholds of the collector of cycles: new objects since its last run, and runs before older
+objects are examined. Messages of agents and plans have no cycles, and with Python's own thresholds
+(700, 10, 10) a tenth of the processor time under 600 agents was spent examining them
+(bench/ingest.py)."""
+MMAP_THRESHOLD, TRIM_THRESHOLD = 64 << 20, 1 << 30
+"""Larger allocations are mapped separately, and returned to the kernel when freed; at most this
+many free bytes at the end of the heap are kept."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Parameters of mallopt(3), from malloc.h."""
+
+
+def collect_seldom() -> None:
+    """Call it once all modules are imported: they stay, and are not examined again."""
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def keep_freed() -> bool:
+    """Keep freed memory for the next second, which needs as much (docs/decisions/0398).
+
+    Returns:
+        Whether the C library supports it; glibc does.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    wanted = ((_M_MMAP_THRESHOLD, MMAP_THRESHOLD), (_M_TRIM_THRESHOLD, TRIM_THRESHOLD))
+    return {mallopt(name, value) for name, value in wanted} == {1}
 
 
 def run(

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from syntony import __version__
 from syntony.alerts.incidents import Incident, IncidentState
 from syntony.controller.audits import AuditRuns
 from syntony.controller.config import ControllerConfig, PlacementMode
@@ -34,9 +33,7 @@ from syntony.controller.traffic import TrafficService
 from syntony.errors import StateError
 from syntony.io import descriptors
 from syntony.io.credentials import civil_now
-from syntony.io.log_limit import lines_held_back
-from syntony.io.process import own_usage
-from syntony.io.scrape import ScrapeServer, ServerTls, serve
+from syntony.io.scrape import ScrapeServer, ServerTls, put_process, serve
 from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 from syntony.model import ClockState, S
@@ -117,11 +114,7 @@ def _page(
 def new_sheet(role: str = "controller") -> Sheet:
     """With the metrics of every process."""
     sheet = Sheet({"role": role, "host": ""})
-    usage = own_usage()
-    sheet.put("build_info", 1, version=__version__)
-    sheet.put("process_cpu_seconds_total", usage.cpu_ns / S)
-    sheet.put("process_resident_memory_bytes", usage.rss_bytes)
-    sheet.put("log_lines_held_back_total", lines_held_back())
+    put_process(sheet)
     sheet.put("open_files", descriptors.count_open())
     sheet.put("open_files_limit", descriptors.limit())
     sheet.put("api_connections_refused_total", descriptors.count_refused(descriptors.Share.API))

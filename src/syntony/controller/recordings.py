@@ -9,6 +9,8 @@ import msgspec
 
 from syntony.errors import UsageError
 from syntony.io.bundle_files import arrow_tables
+from syntony.model import S
+from syntony.model.names import did_you_mean
 from syntony.store import Store
 from syntony.store.jobs import MAX_ROWS
 from syntony.wire.jobs import RecordedRows, Recording, RecordingQuery
@@ -16,6 +18,8 @@ from syntony.workload.recorded import RecordedBundle, recorded
 
 ROWS_AT_ONCE = 20_000
 """Rows in one part of an answer: a page or less."""
+KNOWN_NS = 86_400 * S
+"""For an unknown job the nearest name of a job of this time is suggested."""
 
 
 def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
@@ -45,7 +49,11 @@ def read_job(
     rows = store.jobs.recording(job, first_ns, last_ns, most)
     found = recorded(job, rows, first_ns, last_ns, now_ns)
     if not found.tables:
-        raise UsageError(f"no record of job {job!r} in that time; `syntony jobs list` shows jobs")
+        jobs = {each.job for each in store.jobs.jobs(now_ns - KNOWN_NS, now_ns)}
+        hint = "" if job in jobs else did_you_mean(job, jobs)
+        raise UsageError(
+            f"no record of job {job!r} in that time{hint}; `syntony jobs list` shows jobs"
+        )
     return found
 
 

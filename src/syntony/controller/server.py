@@ -23,7 +23,6 @@ from syntony.controller.fleet_time import FleetTime
 from syntony.controller.gateway_roster import GatewayRoster
 from syntony.controller.gateways import Gateways
 from syntony.controller.hello_check import prefixes
-from syntony.controller.import_files import open_state
 from syntony.controller.incident_evaluation import IncidentEvaluation
 from syntony.controller.incidents import IncidentService
 from syntony.controller.ingest import BatchOutcome, Ingest
@@ -36,6 +35,7 @@ from syntony.controller.lease import CHECK_NS, LeaseWatch
 from syntony.controller.locating import LocateLoop
 from syntony.controller.loops import Loops
 from syntony.controller.metrics import Exporter
+from syntony.controller.open_state import open_state
 from syntony.controller.placement import Placement
 from syntony.controller.placement_steps import PlacementSteps
 from syntony.controller.ports import ControllerPorts

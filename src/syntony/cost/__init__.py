@@ -1,7 +1,6 @@
 """A model of what failures cost a fleet, without and with Syntony. Pure arithmetic over the
 messages of `syntony.wire.cost`."""
 
-from syntony.cost.history import observed
-from syntony.cost.model import check, cost
+from syntony.cost.model import check, cost, observed
 
 __all__ = ["check", "cost", "observed"]

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.fabric import sums
 from syntony.fabric.steady import AIM_EVERY_S, STEADY_NS, Steady
 from syntony.fabric.sums import FINE_S, WindowSums
 
@@ -18,7 +17,6 @@ Floats = NDArray[np.float64]
 Index = NDArray[np.intp]
 T = TypeVar("T", np.int64, np.float64)
 
-WINDOWS_S = sums.WINDOWS_S
 DELAY_S = 10
 """The current delay is the median of this many seconds; it is compared with that of the rest of the
 minute."""

@@ -46,19 +46,11 @@ class CarrierWatch(Closing):
 
     Args:
         nics: names to watch, whether or not they exist yet; None watches all but loopback.
-        sysfs: where the kernel's counters are found; those of another namespace would be wrong.
         poll_ns: between two reads of a throttled device's counter.
     """
 
-    def __init__(
-        self,
-        nics: Iterable[str] | None = None,
-        *,
-        sysfs: Path = SYSFS_NET,
-        poll_ns: int = POLL_NS,
-    ) -> None:
+    def __init__(self, nics: Iterable[str] | None = None, *, poll_ns: int = POLL_NS) -> None:
         self._tracked = None if nics is None else frozenset(nics)
-        self._sysfs = sysfs
         self._poll_ns = poll_ns
         self._next_ns = 0
         self._links: dict[int, LinkInfo] = {}
@@ -221,7 +213,7 @@ class CarrierWatch(Closing):
     def _open_counter(self, link: LinkInfo) -> None:
         if link.ifindex in self._counters:
             return
-        path = self._sysfs / link.name / "carrier_changes"
+        path = SYSFS_NET / link.name / "carrier_changes"
         with contextlib.suppress(OSError):  # renamed or gone meanwhile, or sysfs is not mounted
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._counters[link.ifindex] = (descriptor, str(link.carrier_changes).encode() + b"\n")

@@ -26,10 +26,24 @@ from pathlib import Path
 from syntony.errors import MissingError, WireError
 from syntony.io.netlink import NetlinkMessage, attribute, attributes
 from syntony.io.netlink_socket import NetlinkSocket
-from syntony.io.nft import run_nft
 from syntony.io.nft_elements import Element, NftElements, concatenated
+from syntony.io.tool import run_tool
 from syntony.model.paths import FourTuple
 from syntony.traffic.events import WireReceived
+
+
+def run_nft(text: str, what: str) -> None:
+    """All of it or nothing, in this network namespace.
+
+    Args:
+        text: as for `nft -f`.
+        what: it is for, to be named when it fails.
+
+    Raises:
+        MissingError: no nft, or it refuses.
+    """
+    run_tool("nft", "-f", "-", what=what, package="nftables", text=text)
+
 
 TABLE = "syntony_detours"
 DEAD_MAN_S = 5

@@ -52,7 +52,7 @@ class Process(NamedTuple):
 
 
 def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> socket.socket:
-    """A socket at `path`, non-blocking, in place of one that is there.
+    """A socket at `path`, non-blocking, in place of one whose process has ended.
 
     Args:
         path: its directory is made where it is missing.
@@ -60,14 +60,13 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> 
         mode: who may connect: every user may to the jobs' socket.
 
     Raises:
-        MissingError: it cannot be made there, or anyone could put another one in its place.
+        MissingError: a living process listens there, it cannot be made there, or anyone could put
+            another one in its place.
     """
     listener = socket.socket(socket.AF_UNIX, kind)
     try:
         with suppress(FileNotFoundError):
-            if not stat.S_ISSOCK(path.lstat().st_mode):
-                raise MissingError(f"{path} is not a socket; remove it")
-            path.unlink()
+            _make_way(path)
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         allowed = path.parent.stat().st_mode
         if allowed & stat.S_IWOTH and not allowed & stat.S_ISVTX:
@@ -85,6 +84,33 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> 
         raise
     listener.setblocking(False)
     return listener
+
+
+def _make_way(path: Path) -> None:
+    """Remove the socket of a process that has ended, or a symbolic link."""
+    mode = path.lstat().st_mode
+    if stat.S_ISSOCK(mode):
+        if _is_bound(path):
+            raise MissingError(
+                f"{path}: another process listens there, perhaps another agent; stop it, or set "
+                "another clock.dir or reactor_dir for this one"
+            )
+    elif not stat.S_ISLNK(mode):
+        raise MissingError(f"{path} is not a socket; remove it")
+    path.unlink()
+
+
+def _is_bound(path: Path) -> bool:
+    """Whether a process has the socket open. It does not notice: a datagram cannot connect to a
+    socket of another kind (EPROTOTYPE), nor anything to one without a process (ECONNREFUSED)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        return probe.connect_ex(str(path)) != errno.ECONNREFUSED
+
+
+def remove(path: Path, file: SocketFile | None) -> None:
+    """Remove the file of a socket, if it is still this one."""
+    if file is not None and file_of(path) == file:
+        path.unlink()
 
 
 def file_of(path: Path) -> SocketFile | None:

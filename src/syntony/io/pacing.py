@@ -74,11 +74,6 @@ class KernelPacing:
         self._attached: dict[str, _Place] = {}
         self._watch: subprocess.Popen[bytes] | None = None
 
-    @property
-    def watchdog_pid(self) -> int:
-        """Of the process that cleans up; 0 while there is nothing."""
-        return self._watch.pid if self._watch is not None else 0
-
     def set(self, rates: Mapping[Paced, int]) -> None:
         """Pace these flows at the given rates (bits per second of frames), and no others.
 

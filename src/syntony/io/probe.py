@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -170,10 +171,7 @@ class ProbeEngine(Closing):
             )
         except OverflowError as error:
             raise UsageError(f"a peer has a number out of range: {error}") from error
-        message = ffi.new("char[]", _MESSAGE_BYTES)
-        code = self._library.syn_probe_set_peers(self._alive(), c_peers, len(c_peers), message)
-        if code:
-            raise _error(code, message)
+        self._replace(self._library.syn_probe_set_peers, c_peers)
 
     def set_flows(self, flows: Sequence[ProbeFlow]) -> None:
         """Replace all flows, or none of them if one is wrong; unchanged flows keep their state."""
@@ -181,10 +179,7 @@ class ProbeEngine(Closing):
             c_flows = ffi.new("struct syn_probe_flow[]", [self._c_flow(flow) for flow in flows])
         except OverflowError as error:
             raise UsageError(f"a probe flow has a number out of range: {error}") from error
-        message = ffi.new("char[]", _MESSAGE_BYTES)
-        code = self._library.syn_probe_set_flows(self._alive(), c_flows, len(flows), message)
-        if code:
-            raise _error(code, message)
+        self._replace(self._library.syn_probe_set_flows, c_flows)
 
     def watch(self, flows: Sequence[ProbeFlow]) -> None:
         """Watch these paths for life, and no others: one probe per `interval_ns` (≥ 1 ms) each.
@@ -197,8 +192,11 @@ class ProbeEngine(Closing):
             c_flows = ffi.new("struct syn_probe_flow[]", [self._c_flow(flow) for flow in flows])
         except OverflowError as error:
             raise UsageError(f"a watched flow has a number out of range: {error}") from error
+        self._replace(self._library.syn_probe_set_watches, c_flows)
+
+    def _replace(self, replace: Callable[..., int], wanted: Any) -> None:
         message = ffi.new("char[]", _MESSAGE_BYTES)
-        code = self._library.syn_probe_set_watches(self._alive(), c_flows, len(flows), message)
+        code = replace(self._alive(), wanted, len(wanted), message)
         if code:
             raise _error(code, message)
 

@@ -11,9 +11,14 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, NamedTuple
 
+from syntony import __version__
 from syntony.errors import ConfigError, MissingError
 from syntony.io.credentials import certificate_file
+from syntony.io.log_limit import lines_held_back
+from syntony.io.process import own_usage
 from syntony.metrics.settings import check_address
+from syntony.metrics.sheet import Sheet
+from syntony.model import S
 from syntony.wire.enrol import Revocations
 
 _log = logging.getLogger(__name__)
@@ -180,3 +185,12 @@ def _answer(connection: socket.socket, page: Page) -> None:
             """A scrape every few seconds is nothing to write down."""
 
     Handler(connection, connection.getpeername(), None)  # type: ignore[arg-type]
+
+
+def put_process(sheet: Sheet) -> None:
+    """Put the metrics that every process has."""
+    usage = own_usage()
+    sheet.put("build_info", 1, version=__version__)
+    sheet.put("process_cpu_seconds_total", usage.cpu_ns / S)
+    sheet.put("process_resident_memory_bytes", usage.rss_bytes)
+    sheet.put("log_lines_held_back_total", lines_held_back())

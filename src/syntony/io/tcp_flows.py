@@ -68,18 +68,17 @@ class TcpFlows(Closing):
             self._library.syn_flows_close(self._handle)
             self._handle = None
 
-    def find(self, local: Iterable[str] = (), states: int = SENDING_STATES) -> NDArray[np.void]:
+    def find(self, local: Iterable[str] = ()) -> NDArray[np.void]:
         """All flows, or those from the given addresses; subflows have their connection's inode.
 
         Args:
             local: addresses of this host; none means any. The kernel itself filters.
-            states: one bit for each TCP state.
 
         Returns:
             Shape (n,), dtype `SAMPLE`, ready for `sample`.
         """
         program = local_filter(local)
-        rows = np.concatenate([self._find(family, states, program) for family in (4, 6)])
+        rows = np.concatenate([self._find(family, SENDING_STATES, program) for family in (4, 6)])
         if rows["token"].any():
             self._fill_inodes(rows)
         return rows

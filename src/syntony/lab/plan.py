@@ -10,7 +10,6 @@ Addresses: every link is a /31 (RFC 3021) and a /127 (RFC 6164). A leaf's hosts 
 
 from __future__ import annotations
 
-import difflib
 import enum
 from collections.abc import Iterable
 
@@ -18,6 +17,7 @@ import msgspec
 
 from syntony.errors import UsageError
 from syntony.model import MS, S
+from syntony.model.names import did_you_mean
 
 ROUTER = "fe0"
 CONTROLLER = "ctl"
@@ -139,9 +139,9 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = list(known)
     parts = [each for each in names if each.startswith(f"{name}/")]
-    near = parts or difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]}?" if near else f"known: {names[0]} … {names[-1]}"
-    return UsageError(f"no {what} {name!r} in this lab; {hint}")
+    near = f"; did you mean {parts[0]!r}?" if parts else did_you_mean(name, names)
+    hint = near or f"; known: {names[0]} … {names[-1]}"
+    return UsageError(f"no {what} {name!r} in this lab{hint}")
 
 
 def leaf_name(rail: int, leaf: int) -> str:

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import subprocess
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, AnyStr, NamedTuple
 
 from syntony.errors import MissingError
 from syntony.lab import netns
@@ -53,7 +53,7 @@ class Relay:
                 stderr=subprocess.PIPE,
                 text=True,
             )
-        if _pipe(self._process.stdout).readline().strip() != "ready":
+        if pipe(self._process.stdout).readline().strip() != "ready":
             said = self._process.communicate()[1].strip()
             raise MissingError(f"the delay relay did not start: {said}")
         try:
@@ -68,7 +68,7 @@ class Relay:
 
     def set_delay(self, delay_ns: int) -> None:
         """Changes the delay of a running relay."""
-        orders = _pipe(self._process.stdin)
+        orders = pipe(self._process.stdin)
         orders.write(f"{delay_ns}\n")
         orders.flush()
 
@@ -117,9 +117,10 @@ def relay_program() -> Path:
     raise MissingError("syntony-delay is not installed; reinstall syntony with a C compiler")
 
 
-def _pipe(stream: IO[str] | None) -> IO[str]:
+def pipe(stream: IO[AnyStr] | None) -> IO[AnyStr]:
+    """The pipe to a process that was started with one."""
     if stream is None:
-        raise ValueError("the relay was started without this pipe")
+        raise ValueError("the process was started without this pipe")
     return stream
 
 

@@ -9,13 +9,10 @@ from syntony.lab.plan import CONTROLLER, LabPlan
 from syntony.lab.provision import METRICS_PORT, PORTS_APART, SCRAPER
 
 
-def scrape_config(
-    directory: Path, plan: LabPlan, interval: str = "5s", controllers: int = 1
-) -> str:
+def scrape_config(directory: Path, plan: LabPlan, controllers: int = 1) -> str:
     """A ``prometheus.yml`` for a Prometheus that runs in namespace ``ctl`` of the lab."""
     return (
-        f"global:\n  scrape_interval: {interval}\n  scrape_timeout: {interval}\n"
-        f"  evaluation_interval: {interval}\n"
+        "global:\n  scrape_interval: 5s\n  scrape_timeout: 5s\n  evaluation_interval: 5s\n"
         "scrape_configs:\n"
         + _job(
             "syntony-controller",

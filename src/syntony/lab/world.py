@@ -30,6 +30,7 @@ from syntony.lab import state
 from syntony.lab.clocks import ClockOptions, draw_clocks
 from syntony.lab.messages import ConsoleSpec, LabEvent, LabFile
 from syntony.lab.plan import FabricSpec, make_plan
+from syntony.lab.relay import pipe
 from syntony.model.names import is_name
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class World:
                 (self.directory / state.LAB_FILE).write_bytes(msgspec.json.encode(file))
                 inherited = [lock] if console is None else [lock, console.fileno()]
                 self._guard = self._start([*argv, *_supervisor(self.directory, detach)], inherited)
-                self._lifeline, self._output = _pipe(self._guard.stdin), _pipe(self._guard.stdout)
+                self._lifeline, self._output = pipe(self._guard.stdin), pipe(self._guard.stdout)
         except OSError as error:
             state.sweep()
             raise MissingError(f"{self.directory}: {error.strerror}") from error
@@ -285,12 +286,6 @@ def _console(listening: socket.socket, token: str) -> ConsoleSpec:
 def console_url(port: int, token: str) -> str:
     """What a browser opens. It does not send the part after ``#`` to anybody."""
     return f"http://127.0.0.1:{port}/#token={token}"
-
-
-def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    if stream is None:
-        raise ValueError("the guard was started without this pipe")
-    return stream
 
 
 def _supervisor(directory: Path, detach: bool) -> list[str]:

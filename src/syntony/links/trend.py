@@ -46,9 +46,9 @@ class Slope(NamedTuple):
 class Trend:
     """Samples of one quantity, thinned to one in `SPACING_NS`."""
 
-    def __init__(self, spacing_ns: int = SPACING_NS, max_samples: int = MAX_SAMPLES) -> None:
+    def __init__(self, spacing_ns: int = SPACING_NS) -> None:
         self._spacing_ns = spacing_ns
-        self._samples: deque[tuple[int, float]] = deque(maxlen=max_samples)
+        self._samples: deque[tuple[int, float]] = deque(maxlen=MAX_SAMPLES)
 
     def add(self, at_ns: int, value: float) -> None:
         """Add a measurement; those closer than the spacing are dropped."""

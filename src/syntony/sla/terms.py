@@ -6,13 +6,13 @@ its own past, or than that of similar pairs, is still reported.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 import msgspec
 
 from syntony.errors import ConfigError, UsageError
 from syntony.model import parse_duration_ns
+from syntony.model.names import did_you_mean
 
 CLASSES = ("leaf", "spine", "core")
 """By the switches that a path crosses: one, up to three, more."""
@@ -92,8 +92,7 @@ def check_terms(terms: Terms, where: str) -> Terms:
     for each in terms.objective:
         name = each.path_class
         if name not in {*CLASSES, ANY}:
-            near = difflib.get_close_matches(name, [*CLASSES, ANY], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; use one of {', '.join(CLASSES)}"
+            hint = did_you_mean(name, [*CLASSES, ANY]) or f"; use one of {', '.join(CLASSES)}"
             raise ConfigError(f"{where}: no class {name!r}{hint}")
         if name in seen:
             raise ConfigError(f"{where}: class {name!r} has two objectives; put them into one")

@@ -1,8 +1,43 @@
 """The telemetry store: one schema and SQL dialect for all measured rows. It runs in an embedded
 engine or on a ClickHouse server."""
 
+from pathlib import Path
+
+from syntony.errors import StoreError, UsageError
 from syntony.store.columnar import Store, StoredPart
+from syntony.store.engine import Engine
 from syntony.store.fabric import TracedPathRow
-from syntony.store.open import open_store
+
+_EMBEDDED = "chdb:"
+
+
+def open_store(url: str) -> Store:
+    """Open a directory or ``chdb:PATH`` (embedded), or ``clickhouse://user:pass@host:port/database``.
+
+    Raises:
+        UsageError: the URL has no such form.
+        MissingError: the embedded engine is not installed.
+        StoreError: the store cannot be opened.
+    """
+    if url.startswith(("clickhouse://", "clickhouses://")):
+        from syntony.store.clickhouse import ClickHouseEngine, parse_url
+
+        return _opened(ClickHouseEngine(parse_url(url)))
+    if "://" in url or not url:
+        raise UsageError(
+            f"store {url!r}: write a directory, chdb:PATH or clickhouse://user@host:port/database"
+        )
+    from syntony.store.embedded import EmbeddedEngine
+
+    return _opened(EmbeddedEngine(Path(url.removeprefix(_EMBEDDED))))
+
+
+def _opened(engine: Engine) -> Store:
+    try:
+        return Store(engine)
+    except StoreError:
+        engine.close()
+        raise
+
 
 __all__ = ["Store", "StoredPart", "TracedPathRow", "open_store"]

@@ -63,7 +63,7 @@ class Layout(NamedTuple):
         )
 
     def alter(self, name: str, change: str) -> list[str]:
-        """Statements that change the columns of a table; `refresh` it afterwards."""
+        """Statements that change a table; `refresh` it if its columns change."""
         if not self.cluster:
             return [f"ALTER TABLE {name} {change}"]
         return [f"ALTER TABLE {self._local}.{name}{self._everywhere} {change}"]
@@ -78,9 +78,7 @@ class Layout(NamedTuple):
 
     def drop_partition(self, name: str, number: int) -> list[str]:
         """Statements that drop a partition."""
-        if not self.cluster:
-            return [f"ALTER TABLE {name} DROP PARTITION {number}"]
-        return [f"ALTER TABLE {self._local}.{name}{self._everywhere} DROP PARTITION {number}"]
+        return self.alter(name, f"DROP PARTITION {number}")
 
     @property
     def of_rows(self) -> str:

@@ -162,14 +162,6 @@ def _answers(path: Path) -> bool:
         return True
 
 
-def jobs() -> list[str]:
-    """This user's protected jobs on this host."""
-    place = directory()
-    if not place.is_dir() or not _private(place):
-        return []
-    return sorted(each.name for each in place.iterdir() if _answers(each))
-
-
 def ask(job: str, request: dict[str, Any]) -> dict[str, Any]:
     """Send a request to a job's coordinator and return its answer.
 

@@ -65,10 +65,6 @@ def _run_plain(program: _Program) -> None:
     program.run(program.source, {})
 
 
-def _say(text: str) -> None:
-    print(f"syntony: {text}", file=sys.stderr, flush=True)
-
-
 def main() -> None:
     _load_package()
     from syntony.torch import launchers, libraries, loops, messages

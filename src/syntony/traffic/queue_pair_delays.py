@@ -26,8 +26,6 @@ FRESH_NS = 5 * S
 """An older delay is not reported."""
 SENDS_INEXACT, RECEIVES_INEXACT, NO_LENGTHS = 1, 2, 8
 """Of ``enum syn_qp_flag``."""
-MAX_BYTES = 0xFFFFFFFF
-"""Largest length that is reported."""
 
 Direction = tuple[str, int, str, int, int]
 """Address and number of the queue pair that sends and of the one that receives, and the first

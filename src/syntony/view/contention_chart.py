@@ -5,11 +5,11 @@ Needs matplotlib (``pip install 'syntony[report]'``), imported when drawing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
-from syntony.view.throughput_chart import COLOURS, FORMATS, check, render_figure, style_axes
+from syntony.view.throughput_chart import COLOURS, FAINT, INK, Chart, style_axes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["FORMATS", "ContentionChart", "ContentionCurve", "check", "render"]
-_SIZE_IN = (10.0, 6.4)
-_INK, _FAINT = "#22303c", "#8d99ae"
 _ABOVE = 1.15
 """Height of the y axes relative to the largest value, to leave room for labels."""
 
@@ -37,11 +34,11 @@ class ContentionCurve(msgspec.Struct, frozen=True, kw_only=True):
         return cls(label=label, at_s=tuple(at_s.tolist()), value=tuple(value.tolist()))
 
 
-class ContentionChart(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionChart(Chart, frozen=True, kw_only=True):
     """The data of a chart; time is in seconds since Syntony was switched on."""
 
-    title: str
-    subtitle: str
+    size_in: ClassVar = (10.0, 6.4)
+    title_at: ClassVar = (0.085, 0.945, 0.895)
     jobs: tuple[ContentionCurve, ...]
     """Mb/s."""
     optimum: float
@@ -50,41 +47,29 @@ class ContentionChart(msgspec.Struct, frozen=True, kw_only=True):
     delay: ContentionCurve
     """Milliseconds."""
 
-
-def render(chart: ContentionChart, kind: str) -> bytes:
-    """The chart as one file of `FORMATS`.
-
-    Raises:
-        MissingError: matplotlib is not installed.
-    """
-    return render_figure(_SIZE_IN, lambda figure: _draw(figure, chart), kind)
-
-
-def _draw(figure: Any, chart: ContentionChart) -> None:
-    above = figure.add_axes((0.085, 0.42, 0.89, 0.41))
-    below = figure.add_axes((0.085, 0.085, 0.89, 0.25), sharex=above)
-    if len(chart.jobs) > 1:
-        total = _total(chart.jobs)
-        above.plot(total.at_s, total.value, color=_INK, lw=2.2, label="all jobs")
-    for curve, colour in zip(chart.jobs, COLOURS[1:], strict=False):
-        above.plot(curve.at_s, curve.value, color=colour, lw=1.8, label=curve.label)
-    above.axhline(chart.optimum, color=_FAINT, lw=1.2, ls=(0, (1, 2)), label=chart.optimum_label)
-    above.set_ylim(0, chart.optimum * _ABOVE)
-    above.set_ylabel("payload, Mb/s", color=_FAINT)
-    above.legend(loc="lower right", frameon=False, fontsize=9, ncols=5)
-    below.plot(chart.delay.at_s, chart.delay.value, color=COLOURS[-1], lw=2.0)
-    below.set_ylim(0, max((*chart.delay.value, 1.0)) * _ABOVE)
-    below.set_ylabel(chart.delay.label, color=_FAINT)
-    below.set_xlabel("seconds since Syntony was switched on", color=_FAINT)
-    for axes in (above, below):
-        axes.axvline(0, color=_INK, lw=0.8, ls=(0, (4, 3)))
-        style_axes(axes)
-    above.annotate(
-        "Syntony acts", (0, chart.optimum * _ABOVE), xytext=(4, -4), va="top",
-        textcoords="offset points", color=_INK, fontsize=9,
-    )  # fmt: skip
-    figure.text(0.085, 0.945, chart.title, fontsize=14, fontweight="bold", color=_INK)
-    figure.text(0.085, 0.895, chart.subtitle, fontsize=9.5, color=_FAINT)
+    def draw(self, figure: Any) -> None:
+        above = figure.add_axes((0.085, 0.42, 0.89, 0.41))
+        below = figure.add_axes((0.085, 0.085, 0.89, 0.25), sharex=above)
+        if len(self.jobs) > 1:
+            total = _total(self.jobs)
+            above.plot(total.at_s, total.value, color=INK, lw=2.2, label="all jobs")
+        for curve, colour in zip(self.jobs, COLOURS[1:], strict=False):
+            above.plot(curve.at_s, curve.value, color=colour, lw=1.8, label=curve.label)
+        above.axhline(self.optimum, color=FAINT, lw=1.2, ls=(0, (1, 2)), label=self.optimum_label)
+        above.set_ylim(0, self.optimum * _ABOVE)
+        above.set_ylabel("payload, Mb/s", color=FAINT)
+        above.legend(loc="lower right", frameon=False, fontsize=9, ncols=5)
+        below.plot(self.delay.at_s, self.delay.value, color=COLOURS[-1], lw=2.0)
+        below.set_ylim(0, max((*self.delay.value, 1.0)) * _ABOVE)
+        below.set_ylabel(self.delay.label, color=FAINT)
+        below.set_xlabel("seconds since Syntony was switched on", color=FAINT)
+        for axes in (above, below):
+            axes.axvline(0, color=INK, lw=0.8, ls=(0, (4, 3)))
+            style_axes(axes)
+        above.annotate(
+            "Syntony acts", (0, self.optimum * _ABOVE), xytext=(4, -4), va="top",
+            textcoords="offset points", color=INK, fontsize=9,
+        )  # fmt: skip
 
 
 def _total(curves: Sequence[ContentionCurve]) -> ContentionCurve:

@@ -8,22 +8,49 @@ from __future__ import annotations
 import importlib.util
 import io
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from syntony.errors import MissingError
 
 FORMATS = ("png", "svg")
-_SIZE_IN = (10.0, 5.0)
 _DPI = 160
-_INK, _FAINT, _FAULT = "#22303c", "#8d99ae", "#22303c"
+INK, FAINT = "#22303c", "#8d99ae"
 COLOURS = ("#8d99ae", "#d1495b", "#00798c", "#edae49")
 """Colours as in the clock report: grey for the run without failure, red for today's behaviour, teal
 for Syntony."""
 _BELOW, _ABOVE = -0.02, 1.22
 """Limits of the y axis relative to the highest throughput: a line at zero stays visible, labels
 have room."""
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture below a title: base class of what charts say."""
+
+    size_in: ClassVar[tuple[float, float]]
+    title_at: ClassVar[tuple[float, float, float]]
+    """Left edge, height of the title, height of the subtitle; shares of the figure."""
+    title: str
+    subtitle: str
+
+    def draw(self, figure: Any) -> None:
+        """Put what is below the title on a figure."""
+        raise NotImplementedError
+
+    def render(self, kind: str) -> bytes:
+        """The picture as one file of `FORMATS`.
+
+        Raises:
+            MissingError: matplotlib is not installed.
+        """
+        return render_figure(self.size_in, self._draw, kind)
+
+    def _draw(self, figure: Any) -> None:
+        left, title, subtitle = self.title_at
+        figure.text(left, title, self.title, fontsize=14, fontweight="bold", color=INK)
+        figure.text(left, subtitle, self.subtitle, fontsize=9.5, color=FAINT)
+        self.draw(figure)
 
 
 class ThroughputLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,16 +66,31 @@ class ThroughputLine(msgspec.Struct, frozen=True, kw_only=True):
     """When the job died or was killed, since the fault; None: it finished."""
 
 
-class ThroughputChart(msgspec.Struct, frozen=True, kw_only=True):
+class ThroughputChart(Chart, frozen=True, kw_only=True):
     """The data of a chart."""
 
-    title: str
-    subtitle: str
+    size_in: ClassVar = (10.0, 5.0)
+    title_at: ClassVar = (0.075, 0.94, 0.885)
     unit: str
     lines: tuple[ThroughputLine, ...]
     faults_s: tuple[tuple[float, float], ...]
     """Start and end of each fault, since the first."""
     fault_label: str
+
+    def draw(self, figure: Any) -> None:
+        axes = figure.add_axes((0.075, 0.115, 0.9, 0.68))
+        top = max((max(line.rate, default=0.0) for line in self.lines), default=0.0) or 1.0
+        axes.set_ylim(top * _BELOW, top * _ABOVE)
+        axes.set_xlim(*_span(self.lines))
+        _style(axes, self)
+        for began_s, ended_s in self.faults_s:
+            axes.axvspan(began_s, ended_s, color=INK, alpha=0.07, lw=0)
+        if self.faults_s:
+            _mark(axes, self.faults_s[0][0], self.fault_label, top * _ABOVE)
+            _mark(axes, self.faults_s[-1][1], "healed", top * _ABOVE)
+        for line, colour in zip(self.lines, COLOURS, strict=False):
+            _line(axes, line, colour)
+        _legend(figure, self.lines)
 
 
 def check() -> None:
@@ -57,17 +99,8 @@ def check() -> None:
         raise MissingError("charts need matplotlib; install it with: pip install 'syntony[report]'")
 
 
-def render(chart: ThroughputChart, kind: str) -> bytes:
-    """The chart as one file of `FORMATS`.
-
-    Raises:
-        MissingError: matplotlib is not installed.
-    """
-    return render_figure(_SIZE_IN, lambda figure: _draw(figure, chart), kind)
-
-
 def render_figure(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) -> bytes:
-    """Run `draw` on a figure of that size in inches and render it as one file of `FORMATS`.
+    """What `draw` puts on a figure of so many inches, as one file of `FORMATS`.
 
     Raises:
         MissingError: matplotlib is not installed.
@@ -86,32 +119,14 @@ def render_figure(size_in: tuple[float, float], draw: Callable[[Any], None], kin
         return out.getvalue()
 
 
-def _draw(figure: Any, chart: ThroughputChart) -> None:
-    axes = figure.add_axes((0.075, 0.115, 0.9, 0.68))
-    top = max((max(line.rate, default=0.0) for line in chart.lines), default=0.0) or 1.0
-    axes.set_ylim(top * _BELOW, top * _ABOVE)
-    axes.set_xlim(*_span(chart.lines))
-    _style(axes, chart)
-    for began_s, ended_s in chart.faults_s:
-        axes.axvspan(began_s, ended_s, color=_FAULT, alpha=0.07, lw=0)
-    if chart.faults_s:
-        _mark(axes, chart.faults_s[0][0], chart.fault_label, top * _ABOVE)
-        _mark(axes, chart.faults_s[-1][1], "healed", top * _ABOVE)
-    for line, colour in zip(chart.lines, COLOURS, strict=False):
-        _line(axes, line, colour)
-    figure.text(0.075, 0.94, chart.title, fontsize=14, fontweight="bold", color=_INK)
-    figure.text(0.075, 0.885, chart.subtitle, fontsize=9.5, color=_FAINT)
-    _legend(figure, chart.lines)
-
-
 def _span(lines: Sequence[ThroughputLine]) -> tuple[float, float]:
     instants = [at_s for line in lines for at_s in line.at_s] or [0.0, 1.0]
     return min(instants), max(instants)
 
 
-def _style(axes: Any, chart: ThroughputChart) -> None:
-    axes.set_xlabel("seconds since the fault", color=_FAINT)
-    axes.set_ylabel(chart.unit, color=_FAINT)
+def _style(axes: Any, picture: ThroughputChart) -> None:
+    axes.set_xlabel("seconds since the fault", color=FAINT)
+    axes.set_ylabel(picture.unit, color=FAINT)
     style_axes(axes)
 
 
@@ -119,16 +134,16 @@ def style_axes(axes: Any) -> None:
     """Show grid lines and a base line, without a frame."""
     axes.grid(axis="y", color="#d0d7de", lw=0.6)
     axes.set_axisbelow(True)
-    axes.tick_params(colors=_FAINT, length=0)
+    axes.tick_params(colors=FAINT, length=0)
     for side, spine in axes.spines.items():
         spine.set_visible(side == "bottom")
         spine.set_color("#d0d7de")
 
 
 def _mark(axes: Any, at_s: float, text: str, top: float) -> None:
-    axes.axvline(at_s, color=_FAULT, lw=0.8, ls=(0, (4, 3)))
+    axes.axvline(at_s, color=INK, lw=0.8, ls=(0, (4, 3)))
     axes.annotate(
-        text, (at_s, top), xytext=(4, -4), textcoords="offset points", color=_FAULT,
+        text, (at_s, top), xytext=(4, -4), textcoords="offset points", color=INK,
         fontsize=9, va="top",
     )  # fmt: skip
 
@@ -144,4 +159,4 @@ def _legend(figure: Any, lines: Sequence[ThroughputLine]) -> None:
     for column, (line, colour) in enumerate(zip(lines, COLOURS, strict=False)):
         left = 0.075 + column * 0.9 / max(1, len(lines))
         figure.text(left, 0.84, "━ " + line.label, color=colour, fontsize=10, fontweight="bold")
-        figure.text(left + 0.022, 0.805, line.note, color=_FAINT, fontsize=9)
+        figure.text(left + 0.022, 0.805, line.note, color=FAINT, fontsize=9)

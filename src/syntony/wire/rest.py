@@ -6,7 +6,6 @@ Paths and parameters follow from the message: ``LinkHistoryQuery(nic=…)`` is
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from syntony.errors import UsageError
+from syntony.model.names import did_you_mean
 from syntony.wire.enrol import RenewQuery
 from syntony.wire.query import Query, row_fields
 
@@ -204,9 +204,8 @@ def from_body(kind: type[_Q], data: bytes) -> _Q:
 
 def _check_name(name: str, known: Iterable[str]) -> None:
     if name not in known:
-        near = difflib.get_close_matches(name, sorted(known), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
-        raise UsageError(f"unknown parameter {name[:80]!r}; {hint}")
+        hint = did_you_mean(name, known) or f"; known: {', '.join(known) or 'none'}"
+        raise UsageError(f"unknown parameter {name[:80]!r}{hint}")
 
 
 def _converted(kind: type[_Q], found: dict[str, Any], *, strict: bool) -> _Q:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 Row = dict[str, Any]
+K = TypeVar("K")
+V = TypeVar("V")
 NONE = "none"
 """Throttle reason of a GPU that has none; empty means unknown."""
 SLOT = ("pcie_gts", "pcie_max_gts", "pcie_width", "pcie_max_width")
@@ -20,11 +22,15 @@ NUMBERS = (
 
 def gpus_of_ranks(rows: Iterable[Row]) -> dict[int, str]:
     """Rank → UUID, for ranks that compute on one GPU only."""
-    found: defaultdict[int, set[str]] = defaultdict(set)
-    for each in rows:
-        if each["rank"] >= 0:
-            found[each["rank"]].add(each["gpu"])
-    return {rank: next(iter(gpus)) for rank, gpus in found.items() if len(gpus) == 1}
+    return only_values((each["rank"], each["gpu"]) for each in rows if each["rank"] >= 0)
+
+
+def only_values(pairs: Iterable[tuple[K, V]]) -> dict[K, V]:
+    """Key → its value, for keys with one value only."""
+    found: defaultdict[K, set[V]] = defaultdict(set)
+    for key, value in pairs:
+        found[key].add(value)
+    return {key: next(iter(values)) for key, values in found.items() if len(values) == 1}
 
 
 def gpu_rows(rows: Iterable[Row], notes: list[str]) -> Iterator[Row]:

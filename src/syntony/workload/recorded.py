@@ -29,7 +29,7 @@ from syntony.wire.tables import (
     STEP,
 )
 from syntony.wire.traffic import REDRAWN
-from syntony.workload.gpu_rows import SLOT, gpu_rows, gpus_of_ranks, known
+from syntony.workload.gpu_rows import SLOT, gpu_rows, gpus_of_ranks, known, only_values
 from syntony.workload.queue_pair_flows import Row, queue_pair_flows
 from syntony.workload.round_trips import Second, one_way, with_probes
 from syntony.workload.schema import FORMAT, NOT_KNOWN, TABLES, VERSION
@@ -186,11 +186,7 @@ def _ended(processes: list[Row]) -> int | None:
 
 def _ranks(processes: list[Row]) -> dict[str, int]:
     """Host → rank, for hosts with one rank only: flows do not name their rank."""
-    found: defaultdict[str, set[int]] = defaultdict(set)
-    for each in processes:
-        if each["rank"] >= 0:
-            found[each["host"]].add(each["rank"])
-    return {host: next(iter(ranks)) for host, ranks in found.items() if len(ranks) == 1}
+    return only_values((each["host"], each["rank"]) for each in processes if each["rank"] >= 0)
 
 
 class _Clocks:

@@ -1,4 +1,4 @@
-"""The tables of a bundle: names, columns and types. `docs/reference/bundle.md` is made from this.
+"""The tables of a bundle: names, columns and types. `docs/reference/bundle.md` prints them.
 
 Instants and durations are ns; instants lie on the bundle's timeline.
 """
@@ -171,14 +171,3 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         _optional("checkpoint_ns", "number", "wrote a checkpoint"),
     ),
 }
-
-
-def markdown() -> str:
-    """The tables as Markdown, for the reference page."""
-    parts = []
-    for table, columns in TABLES.items():
-        lines = [f"### `{table}`", "", "| Column | Type | | Meaning |", "| --- | --- | --- | --- |"]
-        for name, kind, required, meaning in columns:
-            lines.append(f"| `{name}` | {kind} | {'required' if required else ''} | {meaning} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"

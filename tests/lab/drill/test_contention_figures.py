@@ -20,7 +20,6 @@ from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
 from syntony.traffic.classes import Classes
 from syntony.traffic.demand import Priority
-from syntony.view import contention_chart
 from syntony.wire.traffic import LinkLoadView, MoveView, PlacedFlow, Traffic
 
 ACTED_NS, END_NS = 10 * S, 30 * S
@@ -170,7 +169,7 @@ def test_the_chart_is_drawn_and_says_what_was_found() -> None:
     assert "80 → 160 Mb/s" in drawn.subtitle
     assert max(drawn.delay.value) == pytest.approx(9)
     assert drawn.title.startswith("Two jobs")
-    svg = contention_chart.render(drawn, "svg")
+    svg = drawn.render("svg")
     assert b"Syntony acts" in svg
     assert b"job red" in svg
 

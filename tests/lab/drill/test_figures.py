@@ -19,7 +19,6 @@ from syntony.lab.drill.fleet import PathEvent, first_verdict_ns
 from syntony.lab.drill.trial import NicFlapTrial, Outage
 from syntony.lab.jobs.records import RankDone, RankFailed, Record, StepRecord, parse_line, to_line
 from syntony.model import MS, S
-from syntony.view import throughput_chart
 
 FAULT_NS, HEALED_NS, WISHED_NS = 4 * S, 9 * S, 15 * S
 RANKS = 2
@@ -171,13 +170,13 @@ def test_the_chart_says_what_was_found() -> None:
     assert max(r for a, r in zip(hangs.at_s, hangs.rate, strict=True) if a > 0.5) == 0
     assert calm.ends_s is None
     assert hangs.ends_s == pytest.approx(11, abs=0.25)
-    svg = throughput_chart.render(drawn, "svg").decode()
+    svg = drawn.render("svg").decode()
     for text in ("no failure", "today", "hung after 71.0 s", "longest step 8.0 s", "healed",
                  "link-down h1/rail0", "the NIC goes down"):  # fmt: skip
         assert text in svg
     assert re.search(r"#8d99ae.*#d1495b.*#00798c", svg, re.DOTALL)
-    assert throughput_chart.render(drawn, "png").startswith(b"\x89PNG")
-    assert svg == throughput_chart.render(drawn, "svg").decode()
+    assert drawn.render("png").startswith(b"\x89PNG")
+    assert svg == drawn.render("svg").decode()
 
 
 @given(line=st.binary(max_size=200))

@@ -14,7 +14,6 @@ from syntony.lab.drill.contention_figures import ROCE_PAYLOAD
 from syntony.lab.drill.incast import SPEC, IncastTrial, Retransmits, retransmitted
 from syntony.lab.jobs.records import RankDone, Record, StepRecord
 from syntony.model import MS, S
-from syntony.view import contention_chart
 from syntony.wire.traffic import PlacedFlow, Traffic
 
 ACTED_NS, END_NS, LEAD_TIME_NS = 10 * S, 30 * S, 1_000 * S
@@ -106,7 +105,7 @@ def test_figures(ran: IncastTrial) -> None:
 
 def test_the_chart_is_drawn(ran: IncastTrial) -> None:
     drawn = incast_report.make_chart(ran, incast_report.make_report(ran))
-    assert contention_chart.render(drawn, "svg").lstrip().startswith(b"<?xml")
+    assert drawn.render("svg").lstrip().startswith(b"<?xml")
 
 
 def test_retransmitted_segments_of_a_host() -> None:

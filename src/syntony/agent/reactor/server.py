@@ -51,7 +51,7 @@ class Server:
         self._let_go()
         if self._listener is not None:
             self._listener.close()
-            self._path.unlink(missing_ok=True)
+            job_socket.remove(self._path, self._bound)
         self._listener = None
 
     @property

@@ -4,16 +4,12 @@ here."""
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from syntony.io.mptcp_pm import LocalAddress, PathManager
 from syntony.model.paths import FourTuple
 from syntony.traffic.instructions import Announce, Create, Destroy, Retire, Steer, Withdraw
-
-_log = logging.getLogger(__name__)
-
 
 _I_contra = TypeVar("_I_contra", contravariant=True)
 

@@ -194,7 +194,6 @@ class PortMtu(RdmaCheck):
             yield self.skip(host, "no interface on any back-end port; `ibv_devinfo` shows the MTU")
 
 
-_DEFAULT_PARTITION = 0x7FFF
 _FULL = 0x8000
 
 

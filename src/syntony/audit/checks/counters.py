@@ -116,9 +116,6 @@ class ErrorCounters(RdmaCheck):
 
 _NUMBER = r"([\d.]+(?:E[+-]?\d+)?)"
 _RAW = re.compile(rf"^\s*Raw Physical BER\s*:\s*{_NUMBER}", re.MULTILINE | re.IGNORECASE)
-_EFFECTIVE = re.compile(
-    rf"^\s*Effective Physical BER\s*:\s*{_NUMBER}", re.MULTILINE | re.IGNORECASE
-)
 _SYMBOL = re.compile(rf"^\s*Symbol BER\s*:\s*{_NUMBER}", re.MULTILINE | re.IGNORECASE)
 _HOT = re.compile(r"^\s*Temperature \[C\]\s*:\s*(-?\d{1,3})", re.MULTILINE)
 

@@ -21,6 +21,8 @@ from syntony.errors import InputError, RemoteError
 SCRIPT = Path(__file__).with_name("allreduce.py")
 PORT = 29_650
 _MAX_SAID = 64 << 20
+COUNT_TIMEOUT_S = 60.0
+"""For a host to count its GPUs."""
 _GRACE_S = 2.0
 _STEP_S = 0.02
 _CUT = 300
@@ -108,13 +110,13 @@ def run_torch(
         return NcclRun(case=case, hosts=order, trouble=str(error))
 
 
-def count_gpus(hosts: Sequence[str], where: RankStarter, timeout_s: float = 60.0) -> dict[str, int]:
+def count_gpus(hosts: Sequence[str], where: RankStarter) -> dict[str, int]:
     """How many GPUs PyTorch can use on each host.
 
     Raises:
         RemoteError: a host, or PyTorch on it, does not answer.
     """
-    ended = finish([where.rank(host, ["count"], {}) for host in hosts], timeout_s)
+    ended = finish([where.rank(host, ["count"], {}) for host in hosts], COUNT_TIMEOUT_S)
     found = {}
     for host, done in zip(hosts, ended, strict=True):
         reported = next((line for line in reversed(done.said.splitlines()) if line[:1] == "{"), "")

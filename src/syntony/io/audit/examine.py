@@ -17,7 +17,7 @@ from syntony.audit.result import ComparedValue, HostReport, Result
 from syntony.model import S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from syntony.audit.check import HostCheck
     from syntony.audit.facts import Facts
@@ -32,7 +32,6 @@ def examine_host(
     taken_ns: int,
     *,
     deadline_ns: int = DEADLINE_NS,
-    done: Callable[[str], None] = lambda _: None,
 ) -> HostReport:
     """Every check on its own thread; those that load the host share one.
 
@@ -41,7 +40,6 @@ def examine_host(
 
     Args:
         taken_ns: now, UTC.
-        done: called with the id of each check that has ended.
     """
     answers: queue.SimpleQueue[tuple[int, list[Result | ComparedValue]]] = queue.SimpleQueue()
     numbered = list(enumerate(checks))
@@ -56,12 +54,10 @@ def examine_host(
         except queue.Empty:
             break
         said[number] = answer
-        done(checks[number].id)
     for number, check in enumerate(checks):
         if number not in said:
             reason = f"no answer in {deadline_ns / S:g} s"
             said[number] = [unknown(check, host.host, reason)]
-            done(check.id)
     return report_of(host, [said[number] for number in range(len(checks))], taken_ns)
 
 

@@ -80,6 +80,5 @@ def save(report: ContentionReport, trial: ContentionTrial, directory: Path) -> C
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
     drawn = make_chart(trial, report.figures, report.fabric)
-    charts = {kind: contention_chart.render(drawn, kind) for kind in contention_chart.FORMATS}
     raw = ("trial.json", msgspec.json.encode(trial))
-    return write_report(report, report.drill, charts, raw, directory)
+    return write_report(report, report.drill, drawn, raw, directory)

@@ -183,6 +183,5 @@ def save(report: IncastReport, ran: IncastTrial, directory: Path) -> IncastRepor
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
     drawn = make_chart(ran, report)
-    charts = {kind: contention_chart.render(drawn, kind) for kind in contention_chart.FORMATS}
     raw = ("trial.json", msgspec.json.encode(ran))
-    return write_report(report, report.drill, charts, raw, directory)
+    return write_report(report, report.drill, drawn, raw, directory)

@@ -49,9 +49,7 @@ RATE_BPS = 30_000_000
 """Three jobs on two cores."""
 
 
-def link_drill(
-    times: ContentionTimes, say: Callable[[str], None], elements: int = LINK_ELEMENTS
-) -> ContentionTrial:
+def link_drill(times: ContentionTimes, say: Callable[[str], None]) -> ContentionTrial:
     """Each job has a sender of its own and they have one receiver: TCP's shares, then pacing.
 
     Raises:
@@ -60,13 +58,13 @@ def link_drill(
     """
     with contention.agent_lab(LINK_SPEC, LINK_CLASSES, None) as lab:
         contention.set_mode(lab, "observe", "pacing")
-        for spec, rate in zip(link_specs(lab, elements), LINK_NICS.values(), strict=True):
+        for spec, rate in zip(link_specs(lab), LINK_NICS.values(), strict=True):
             if rate:
                 lab.inject("rate", f"{spec.hosts[1]}/{NIC}", {"to": rate})
-        return _link_run(lab, link_specs(lab, elements), times, say)
+        return _link_run(lab, link_specs(lab), times, say)
 
 
-def link_specs(lab: Lab, elements: int) -> tuple[JobSpec, ...]:
+def link_specs(lab: Lab) -> tuple[JobSpec, ...]:
     """The first host receives for all. Raises `UsageError`: too few hosts."""
     hosts, addresses = lab.status().hosts, lab.addresses(4)
     if len(hosts) <= len(JOBS):
@@ -74,7 +72,7 @@ def link_specs(lab: Lab, elements: int) -> tuple[JobSpec, ...]:
     return tuple(
         JobSpec(
             kind="gather",
-            elements=elements,
+            elements=LINK_ELEMENTS,
             hosts=(hosts[0], sender),
             addresses=(addresses[f"{hosts[0]}/{NIC}"], addresses[f"{sender}/{NIC}"]),
             nic=NIC,

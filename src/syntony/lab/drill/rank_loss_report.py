@@ -12,7 +12,6 @@ import msgspec
 from syntony.lab.drill.rank_loss import CALM, SYNTONY, RankLossOptions, RankLossTrial, StepLine
 from syntony.lab.drill.report import write_report
 from syntony.model import MS, S
-from syntony.view import rank_loss_chart
 from syntony.view.rank_loss_chart import RankLossChart, RankLossLine
 
 if TYPE_CHECKING:
@@ -167,6 +166,5 @@ def save(
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
     drawn = make_chart(*ran, report)
-    charts = {kind: rank_loss_chart.render(drawn, kind) for kind in rank_loss_chart.FORMATS}
     rows = b"".join(msgspec.json.encode(trial) + b"\n" for trial in ran[1])
-    return write_report(report, DRILL, charts, ("trials.jsonl", rows), directory)
+    return write_report(report, DRILL, drawn, ("trials.jsonl", rows), directory)

@@ -13,7 +13,7 @@ from syntony.lab.drill.figures import RunFigures, figures
 from syntony.view import throughput_chart
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from syntony.lab.drill.trial import NicFlapTrial
@@ -74,9 +74,8 @@ def save(report: NicFlapReport, trials: Sequence[NicFlapTrial], directory: Path)
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
     drawn = make_chart(trials, report.runs, report.meaning)
-    charts = {kind: throughput_chart.render(drawn, kind) for kind in throughput_chart.FORMATS}
     lines = b"".join(msgspec.json.encode(trial) + b"\n" for trial in trials)
-    return write_report(report, report.drill, charts, ("trials.jsonl", lines), directory)
+    return write_report(report, report.drill, drawn, ("trials.jsonl", lines), directory)
 
 
 _Report = TypeVar("_Report", bound=msgspec.Struct)
@@ -86,19 +85,19 @@ _Report = TypeVar("_Report", bound=msgspec.Struct)
 def write_report(
     report: _Report,
     drill: str,
-    charts: Mapping[str, bytes],
+    picture: throughput_chart.Chart,
     raw: tuple[str, bytes],
     directory: Path,
 ) -> _Report:
-    """Charts by kind, what they were drawn from, and the report, into a directory made if need be.
+    """The chart, what it was drawn from, and the report, into a directory made if need be.
 
     Returns:
         The report with the names of all files.
 
     Raises:
-        MissingError: the directory cannot be written.
+        MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
-    files = {f"{drill}.{each}": drawn for each, drawn in charts.items()}
+    files = {f"{drill}.{kind}": picture.render(kind) for kind in throughput_chart.FORMATS}
     files[f"{drill}.{raw[0]}"] = raw[1]
     names = (*files, f"{drill}.json")
     whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))

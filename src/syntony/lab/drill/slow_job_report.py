@@ -11,7 +11,6 @@ from syntony.lab.drill.report import write_report
 from syntony.lab.drill.slow_job import is_named
 from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
-from syntony.view import slow_job_chart
 from syntony.view.slow_job_chart import SlowJobChart, SlowJobCurve
 
 if TYPE_CHECKING:
@@ -102,9 +101,8 @@ def save(report: SlowJobReport, trial: SlowTrial, directory: Path) -> SlowJobRep
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
     drawn = make_chart(trial, report)
-    charts = {kind: slow_job_chart.render(drawn, kind) for kind in slow_job_chart.FORMATS}
     raw = ("trial.json", msgspec.json.encode(trial))
-    return write_report(report, report.drill, charts, raw, directory)
+    return write_report(report, report.drill, drawn, raw, directory)
 
 
 def make_chart(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:

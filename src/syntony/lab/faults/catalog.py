@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
@@ -28,6 +27,7 @@ from syntony.lab.faults.shaping import AddedDelay, FlowRate, ReducedRate
 from syntony.lab.faults.wiring import Mtu, RailSwap
 from syntony.lab.plan import CONTROLLER
 from syntony.lab.state import is_gateway
+from syntony.model.names import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,8 @@ def parse_order(plan: LabPlan, kind: str, target: str, options: Mapping[str, str
             nearest match.
     """
     if kind not in KINDS:
-        raise UsageError(f"no fault {kind!r}; {_nearest(kind, KINDS)}")
+        hint = did_you_mean(kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
+        raise UsageError(f"no fault {kind!r}{hint}")
     fault = KINDS[kind]
     for name in options:
         if name not in fault.options:
@@ -114,11 +115,6 @@ def _target(plan: LabPlan, fault: type[LabFault], given: str) -> str:
     if fault.target is TargetKind.SWITCH:
         return plan.node(given, plan.switches, "switch")
     return plan.node(given, plan.hosts, "host")
-
-
-def _nearest(word: str, known: Mapping[str, object]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"kinds: {', '.join(known)}"
 
 
 def _flags(fault: type[LabFault]) -> str:

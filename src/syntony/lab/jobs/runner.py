@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
 
 from syntony.errors import RemoteError
 from syntony.lab.jobs import programs
@@ -21,6 +21,7 @@ from syntony.lab.jobs.records import (
     on_arrival_clock,
     parse_line,
 )
+from syntony.lab.relay import pipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +55,7 @@ class _Rank:
         self._reader.start()
 
     def _read(self) -> None:
-        for line in _pipe(self.process.stdout):
+        for line in pipe(self.process.stdout):
             record = parse_line(line)
             if record is None:
                 self.unparsed.append(line.decode(errors="replace").rstrip())
@@ -67,7 +68,7 @@ class _Rank:
 
     def request_end(self) -> None:
         try:
-            stream = _pipe(self.process.stdin)
+            stream = pipe(self.process.stdin)
             stream.write(b"end\n")
             stream.flush()
         except BrokenPipeError:  # it has ended already
@@ -79,21 +80,14 @@ class _Rank:
         self.process.wait()
         self._reader.join()
         for stream in (self.process.stdin, self.process.stdout):
-            with suppress(BrokenPipeError):  # an unread request to end
-                _pipe(stream).close()
+            with suppress(BrokenPipeError):  # an unread wish to end
+                pipe(stream).close()
 
 
 class LabJob:
     """A running job; leaving the `with` block kills what is left of it."""
 
-    def __init__(
-        self,
-        lab: Lab,
-        spec: programs.JobSpec,
-        *,
-        wrap: Sequence[str] = (),
-        env: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, lab: Lab, spec: programs.JobSpec, *, wrap: Sequence[str] = ()) -> None:
         """`wrap` is put before every rank's command line, ``("syntony", "run", "--")``."""
         self.spec = spec
         self._ranks: list[_Rank] = []
@@ -101,7 +95,7 @@ class LabJob:
         try:
             for rank, host in enumerate(spec.hosts):
                 argv = lab.enter_argv(host, (*wrap, *programs.argv(spec, rank)))
-                own = {**os.environ, **programs.environment(spec, rank), **(env or {})}
+                own = {**os.environ, **programs.environment(spec, rank)}
                 self._ranks.append(_Rank(argv, own))
         except BaseException:
             self.kill()
@@ -197,9 +191,3 @@ def _within(true: Callable[[], bool], timeout_s: float) -> bool:
             return False
         time.sleep(_LOOK_S)
     return True
-
-
-def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    if stream is None:
-        raise ValueError("a rank was started without this pipe")
-    return stream

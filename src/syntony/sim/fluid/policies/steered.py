@@ -11,7 +11,7 @@ from syntony.sim.fluid.field import Field, Telemetry
 from syntony.sim.fluid.net import Numbers
 from syntony.sim.fluid.policies.base import NO_MOVES, PlacingPolicy, PolicyMoves, Tools
 from syntony.sim.fluid.policies.central import Coloured, place_new
-from syntony.sim.fluid.policies.d_mod_k import by_destination
+from syntony.sim.fluid.policies.distributed import by_destination
 from syntony.traffic.demand import CandidatePath, Flow, Priority
 from syntony.traffic.measurements import LinkLoad, MeasuredRate, Measurements, PathDelay
 from syntony.traffic.mover import Mover

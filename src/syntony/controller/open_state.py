@@ -1,0 +1,43 @@
+"""Opens the controller's control state."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from syntony.controller.config import ControllerConfig
+from syntony.errors import ConfigError
+from syntony.state import ControlState, InUseError
+from syntony.state.transfer import import_sqlite
+
+_log = logging.getLogger(__name__)
+STANDBY_S = 0.5
+"""Interval at which a standby checks whether control state is free."""
+
+
+def open_state(config: ControllerConfig) -> ControlState:
+    """Open the control state of a configuration. Raises `ConfigError`, `StateError`."""
+    directory = Path(config.state_dir) if config.state_dir else None
+    state = _hold(config.state or directory, wait=config.standby)
+    if directory is not None and config.state:
+        import_sqlite(state, directory)
+    return state
+
+
+def _hold(place: Path | str | None, *, wait: bool) -> ControlState:
+    """Open control state; if configured as standby, once no other controller holds it.
+
+    A standby also survives outages of its database: once reached, it waits for it.
+    """
+    reported: set[str] = set()
+    while True:
+        try:
+            return ControlState(place)
+        except ConfigError as error:
+            if not wait or not (reported or isinstance(error, InUseError)):
+                raise
+            if str(error) not in reported:
+                reported.add(str(error))
+                _log.info("standby, waiting reason=%s", error)
+        time.sleep(STANDBY_S)
