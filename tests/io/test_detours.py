@@ -19,7 +19,7 @@ from tests.io.namespace import ip, run_alone
 
 from syntony.errors import WireError
 from syntony.io import detours, host_routes
-from syntony.io.detours import DetourTable, parse_heard
+from syntony.io.detours import DetourTable, parse_peer_path
 from syntony.io.host_routes import PREFERENCE, HostRoutes
 from syntony.io.netlink import NetlinkMessage, attribute
 from syntony.model.paths import FourTuple
@@ -227,17 +227,17 @@ def logged(packet: bytes) -> NetlinkMessage:
 def test_a_logged_packet_names_its_way() -> None:
     ports = struct.pack("!HH", OTHER.remote_port, OTHER.local_port)
     ipv4 = bytes([0x45, *bytes(8), 6, 0, 0]) + bytes([10, 1, 0, 2, 10, 1, 0, 1])
-    assert parse_heard(logged(ipv4 + ports)) == OTHER
+    assert parse_peer_path(logged(ipv4 + ports)) == OTHER
     far_end, near_end = (socket.inet_pton(socket.AF_INET6, f"fd00::{n}") for n in (2, 1))
     ipv6 = bytes([0x60, 0, 0, 0, 0, 0, 6, 64]) + far_end + near_end
-    assert parse_heard(logged(ipv6 + ports)) == FourTuple("fd00::1", 40_000, "fd00::2", 5_000)
-    assert parse_heard(NetlinkMessage(2, 0, 0, b"")) is None
+    assert parse_peer_path(logged(ipv6 + ports)) == FourTuple("fd00::1", 40_000, "fd00::2", 5_000)
+    assert parse_peer_path(NetlinkMessage(2, 0, 0, b"")) is None
 
 
 @given(packet=st.binary(max_size=64))
 def test_any_packet_is_understood_or_refused(packet: bytes) -> None:
     try:
-        way = parse_heard(logged(packet))
+        way = parse_peer_path(logged(packet))
     except WireError:
         return
     assert way is not None

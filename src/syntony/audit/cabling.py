@@ -1,5 +1,4 @@
-"""Models a fabric's cabling for the audit: hosts' NICs on leaves, leaves in groups, links above.
-Pure.
+"""Models a fabric's cabling: hosts' NICs on leaves, leaves in groups, links above. Pure.
 
 No expected file is needed: the majority of hosts, leaves and links sets what the others should
 have. A

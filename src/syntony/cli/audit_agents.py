@@ -1,5 +1,4 @@
-"""Audits through agents: the request goes to the controller, and reports are fetched as they
-arrive."""
+"""Audits through agents: sends the request to the controller and fetches reports as they arrive."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Checks which steps of docs/how-to/deploy.md are done on this host, and prints the next
-command."""
+"""Checks which steps of docs/how-to/deploy.md are done here, and prints the next command."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The acts, in the order of the demo. Each prints what it does, measures, and reports which claims
-held."""
+"""The acts, in the order of the demo. Each measures, and reports which claims held."""
 
 from __future__ import annotations
 

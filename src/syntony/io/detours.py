@@ -171,12 +171,12 @@ class DetourTable:
     def poll(self, now_ns: int) -> list[WireReceived]:
         """The paths on which peers' packets have arrived since the last call."""
         try:
-            heard = self._log.heard()
+            packets = self._log.received()
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise
             return []  # the next packet reports it again
-        wires = (parse_heard(message) for message in heard)
+        wires = (parse_peer_path(message) for message in packets)
         return [WireReceived(at_ns=now_ns, wire=wire) for wire in wires if wire is not None]
 
     def _listen(self) -> None:
@@ -206,7 +206,7 @@ def strict_nics(nics: Iterable[str], conf: Path = CONF) -> list[str]:
     return [nic for nic in nics if max(value("all"), value(nic)) == 1]
 
 
-def parse_heard(message: NetlinkMessage) -> FourTuple | None:
+def parse_peer_path(message: NetlinkMessage) -> FourTuple | None:
     """The way of a logged packet, our end first; None for other messages.
 
     Raises:

@@ -135,14 +135,14 @@ class PathManagerEvents:
     def read(self, now_ns: Callable[[], int]) -> list[Event]:
         """What has happened since the last call."""
         try:
-            heard = self._socket.heard()
+            messages = self._socket.received()
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise
             self.lost += 1
             return []
         at_ns = now_ns()
-        found = [parse_event(each, at_ns) for each in heard if each.type == self._number]
+        found = [parse_event(each, at_ns) for each in messages if each.type == self._number]
         return [event for event in found if event is not None]
 
 

@@ -94,16 +94,16 @@ class NetlinkSocket(Closing):
         return self._socket.fileno()
 
     def join(self, group: int, receive_bytes: int = 1 << 20) -> None:
-        """Listen to a multicast group from now on, without ever waiting in `heard`."""
+        """Listen to a multicast group from now on, without ever waiting in `received`."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
         self.unblock()
 
     def unblock(self) -> None:
-        """From now on `heard` never waits, and nothing is to be asked."""
+        """From now on `received` never waits, and nothing is to be asked."""
         self._socket.setblocking(False)
 
-    def heard(self) -> list[NetlinkMessage]:
+    def received(self) -> list[NetlinkMessage]:
         """What has been multicast since the last call.
 
         Raises:

@@ -14,7 +14,7 @@ FILE = "clock.json"
 
 
 class FleetTimelines(msgspec.Struct, frozen=True, kw_only=True):
-    """As the agent last heard from the controller."""
+    """The timelines that the agent last got from the controller."""
 
     host: str
     synthetic_clock: SyntheticClockSpec | None = None
@@ -34,7 +34,7 @@ def write_peers(directory: Path, peers: FleetTimelines) -> None:
 
 
 def read_peers(directory: Path) -> FleetTimelines:
-    """Raises `MissingError`: no agent has been here, or it has not heard from a controller yet."""
+    """Raises `MissingError`: no agent has run here, or it has not reached a controller yet."""
     path = directory / FILE
     try:
         return msgspec.json.decode(path.read_bytes(), type=FleetTimelines)

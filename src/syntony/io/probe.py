@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_NS = 1 * S
-"""A probe unanswered for so long is lost: far beyond any queue, short of a person's patience."""
+"""A probe unanswered for this long counts as lost: far beyond any queueing delay."""
 MIN_GAP_NS = 20 * US
 """Between two pairs of one engine: bounds its processor time at about one core."""
 STALL_NS = 5 * MS
@@ -159,8 +159,8 @@ class ProbeEngine(Closing):
         self._library.syn_probe_detach(self._alive(), self._index[name])
 
     def set_peers(self, peers: Mapping[int, PeerKeys]) -> None:
-        """Whom to probe and to answer, instead of before: number of a remote NIC → the keys that
-        this host shares with that NIC's host. Nothing else is sent or accepted.
+        """Replace the peers to probe and to answer: number of a remote NIC → the keys that this
+        host shares with that NIC's host. Nothing else is sent or accepted.
 
         Raises:
             UsageError: a number or a key does not fit.
@@ -340,7 +340,7 @@ class ProbeEngine(Closing):
         return records[:count]
 
     def heard(self) -> NDArray[np.void]:
-        """Who has probed this engine: shape (n,), dtype `HEARD`."""
+        """Probes received, by sender: shape (n,), dtype `HEARD`."""
         return self._rows("syn_probe_heard", HEARD, self._library.syn_probe_read_heard)
 
     def flow_counts(self) -> NDArray[np.void]:

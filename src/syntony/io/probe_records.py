@@ -1,4 +1,4 @@
-"""What a probe engine takes and gives: NICs, keys, ways over verbs; records, figures, states."""
+"""Records of the probe engine: NICs, keys, routes over verbs, results, counters, states."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeerKeys(NamedTuple):
-    """What authenticates packets to and from one remote NIC."""
+    """The keys that authenticate packets to and from one remote NIC."""
 
     sends: Key
     """Sent with, and accepted."""

@@ -45,8 +45,8 @@ def read_stat(process: Path) -> ProcStat:
 
 
 def serve_promptly() -> bool:
-    """Ask that the calling thread, and those it starts from now on, be served soon though others
-    are busy: by a short time slice (Linux 6.12, no privilege). Whether it was granted.
+    """Ask for prompt scheduling of the calling thread and those it starts later, by a short time
+    slice (Linux 6.12, no privilege). Returns whether it was granted.
 
     A thread that an operator gave another policy (batch, say) is left as it is.
     """

@@ -41,7 +41,7 @@ class QueuePairPage:
 
     @property
     def left_out(self) -> int:
-        """Queue pairs for which there is no place, by the process's word."""
+        """Queue pairs for which there is no place, as the process reports."""
         return self._reader.left_out
 
     def read(self) -> list[QueuePairFigures]:

@@ -29,7 +29,7 @@ from syntony.wire.x509 import read_certificate, read_validity
 _log = logging.getLogger(__name__)
 MIN_WAIT_NS = 500 * MS
 MAX_WAIT_NS = 60 * S
-"""Between two looks at the file: it may be replaced by hand."""
+"""Interval of reading the file, which may be replaced by hand."""
 _CLOSE_TIMEOUT_S = 5.0
 
 
@@ -92,7 +92,7 @@ class Renewal:
         return MIN_WAIT_NS
 
     def _failed(self, error: SyntonyError) -> int:
-        """Say so, once for each reason; returns how long to wait."""
+        """Log it, once for each reason; returns how long to wait."""
         left_ns = time_left_ns(self._files, self._now)
         if str(error) != self._reported and not self._closing.is_set():
             self._reported = str(error)

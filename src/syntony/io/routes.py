@@ -1,4 +1,4 @@
-"""Addresses, routes and rules of some NICs: noted while all is well, put back when they vanished.
+"""Saves addresses, routes and rules of NICs, and restores those that vanished.
 
 An administrative flap makes the kernel drop a NIC's routes (and its IPv6 addresses) without
 notifying the program that installed them. Messages are kept as the kernel gave them, so nothing
@@ -56,13 +56,13 @@ class Routes:
         self._socket.close()
 
     def note(self, indexes: Collection[int]) -> None:
-        """Keep what these interfaces have now, in place of what was kept of them before."""
+        """Save what these interfaces have now, replacing what was saved before."""
         wanted = frozenset(indexes)
         stays = [kept for kept in self._kept if kept.indexes and not kept.indexes & wanted]
         self._kept = dict.fromkeys([*self._present(wanted), *stays])
 
     def restore(self, index: int) -> int:
-        """Put back what an interface had and has no more; how many there were.
+        """Restore what an interface has lost; return how many items.
 
         What the kernel refuses is logged: the next carrier event tries again.
         """
@@ -110,7 +110,7 @@ def _address(message: NetlinkMessage, indexes: Collection[int]) -> Iterator[Save
 
 
 def _route(message: NetlinkMessage, indexes: Collection[int]) -> Iterator[SavedRoute]:
-    """What someone has installed, whatever its table."""
+    """Routes that someone has installed, in any table."""
     if message.type != NEWROUTE or len(message.payload) < RTMSG.size:
         return
     *head, protocol, scope, kind, flags = RTMSG.unpack_from(message.payload)

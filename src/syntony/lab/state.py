@@ -1,5 +1,4 @@
-"""Directories of labs on disk: one private directory each, with a lock held as long as the lab
-lives."""
+"""Directories of labs on disk: one private directory each, locked as long as the lab lives."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Plans the runs: 1, 2, 4 and 8 queue pairs, hosts in job order and ordered by the hierarchy.
-Pure."""
+"""Plans the runs: 1, 2, 4 and 8 queue pairs, hosts in job order and fabric order. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Runs all checks of one host at once, each under its deadline, so that a hanging one delays no
-other.
+"""Runs all checks of one host at once, each under its own deadline.
 
 Checks that load the host run one after the other, after the others: two at once would each measure
 the other.

@@ -128,25 +128,27 @@ def conduct(
     running: Sequence[Surveyor], silent: Mapping[str, str], requested: SurveyOptions, step: Step
 ) -> Survey:
     """A survey by programs that run; they are ended."""
-    crew = SurveyHosts(running, silent)
+    members = SurveyHosts(running, silent)
     try:
-        return _Conductor(crew, requested, step).survey()
+        return _Conductor(members, requested, step).survey()
     finally:
-        crew.close()
+        members.close()
 
 
 class _Conductor:
     """One survey."""
 
-    def __init__(self, crew: SurveyHosts[Surveyor], requested: SurveyOptions, step: Step) -> None:
-        self._crew, self._requested, self._step = crew, requested, step
-        self._nics = tuple(nic for each in crew.members.values() for nic in each.nics)
+    def __init__(
+        self, members: SurveyHosts[Surveyor], requested: SurveyOptions, step: Step
+    ) -> None:
+        self._members, self._requested, self._step = members, requested, step
+        self._nics = tuple(nic for each in members.members.values() for nic in each.nics)
         self._address = {str(nic): nic.address for nic in self._nics}
         self._names = {str(nic): str(nic) for nic in self._nics}
 
     def survey(self) -> Survey:
         order = {"serve": PORT, "secret": secrets.token_hex(_SECRET_BYTES)}
-        self._crew.each(self._everybody, lambda each: each.order(order))
+        self._members.each(self._everybody, lambda each: each.order(order))
         course = SurveyPlan(self._nics, ports=self._requested.ports, rounds=self._requested.rounds)
         seen: list[DirectionResult] = []
         while hosts := course.next_turn():
@@ -161,8 +163,8 @@ class _Conductor:
         quiet_ns = self._round_trips(seen)
         loaded = self._loaded(quiet_ns) if self._requested.load else {}
         tables = tuple(self._tables())
-        lldp = self._crew.each(self._everybody, lambda each: str(each.order({"lldp": True})))
-        gone = self._crew.silent
+        lldp = self._members.each(self._everybody, lambda each: str(each.order({"lldp": True})))
+        gone = self._members.silent
         return Survey(
             self._nics, tuple(each for each in seen if host_of(each.dst) not in gone), traces,
             dict(gone), quiet_ns, loaded, course.rounds, course.sampled, tables,
@@ -171,7 +173,9 @@ class _Conductor:
 
     def _tables(self) -> Iterator[RoutingTable]:
         """Of hosts that have iproute2; what makes no sense is left out: switches tell more."""
-        reported = self._crew.each(self._everybody, lambda each: str(each.order({"routes": True})))
+        reported = self._members.each(
+            self._everybody, lambda each: str(each.order({"routes": True}))
+        )
         for host, text in reported.items():
             with contextlib.suppress(UnreadableError):
                 if text:
@@ -179,7 +183,7 @@ class _Conductor:
 
     @property
     def _everybody(self) -> list[str]:
-        return list(self._crew.members)
+        return list(self._members.members)
 
     def _turn(self, course: SurveyPlan, hosts: Sequence[str]) -> list[DirectionResult]:
         def ask(each: Surveyor) -> list[DirectionResult]:
@@ -190,12 +194,12 @@ class _Conductor:
             reported = each.order({"ask": requested, "tries": TRIES})
             return [_seen(leg, row) for leg, row in zip(legs, reported, strict=True)]
 
-        by_host = self._crew.each(hosts, ask)
-        gone = self._crew.silent
+        by_host = self._members.each(hosts, ask)
+        gone = self._members.silent
         seen = [e for reported in by_host.values() for e in reported if host_of(e.dst) not in gone]
-        return self._heard(seen)
+        return self._separate_lost_replies(seen)
 
-    def _heard(self, seen: Sequence[DirectionResult]) -> list[DirectionResult]:
+    def _separate_lost_replies(self, seen: Sequence[DirectionResult]) -> list[DirectionResult]:
         """Separate lost requests from lost replies, by what the other end received."""
         lost: dict[str, list[ReachFlow]] = defaultdict(list)
         for each in seen:
@@ -204,13 +208,15 @@ class _Conductor:
                 large = [ReachFlow(each.src, each.dst, FIRST_PORT, 1)] if each.big is False else []
                 lost[host_of(each.dst)] += ports + large
 
-        def heard(other: Surveyor) -> set[ReachFlow]:
+        def received(other: Surveyor) -> set[ReachFlow]:
             mine = lost[other.host]
             rows = [[self._address[f.src], f.sport, self._address[f.dst], f.size > 0] for f in mine]
             reported = other.order({"heard": rows})
             return {flow for flow, yes in zip(mine, reported, strict=True) if yes}
 
-        arrived = {flow for some in self._crew.each(list(lost), heard).values() for flow in some}
+        arrived = {
+            flow for some in self._members.each(list(lost), received).values() for flow in some
+        }
         return [_judged(each, arrived) for each in seen]
 
     def _traces(self, wanted: Iterable[ReachFlow]) -> tuple[RouteTrace, ...]:
@@ -227,7 +233,7 @@ class _Conductor:
                 if hops is not None
             ]
 
-        done = self._crew.each(list(by_host), follow)
+        done = self._members.each(list(by_host), follow)
         return tuple(trace for reported in done.values() for trace in reported)
 
     def _round_trips(self, seen: Iterable[DirectionResult]) -> dict[tuple[str, str], int]:
@@ -235,7 +241,7 @@ class _Conductor:
         small fleet, a sample of a large one.
         """
         living = {each.pair for each in seen if each.same_rail and each.answered}
-        count = len(self._crew.members)
+        count = len(self._members.members)
         every = count <= ALL_PAIRS and self._requested.rounds is None
         drawn = min(self._requested.rounds or sample_rounds(count), sample_rounds(count))
         rounds = matchings(count) if every else sampled(count, drawn, 1)
@@ -250,8 +256,8 @@ class _Conductor:
     ) -> dict[tuple[str, str], LoadedRoundTrip]:
         """Fill one direction of a pair at a time, all pairs of a matching in parallel."""
         self._step("delay under load")
-        self._crew.each(self._everybody, lambda each: each.order({"sink": True}))
-        count = len(self._crew.members)
+        self._members.each(self._everybody, lambda each: each.order({"sink": True}))
+        count = len(self._members.members)
         rounds = sampled(count, LOADED_ROUNDS, 2).tolist()
         found: dict[tuple[str, str], LoadedRoundTrip] = {}
         for pair, row in self._in_pairs(rounds, set(quiet_ns), "load", LOADED_PINGS):
@@ -285,7 +291,7 @@ class _Conductor:
             reported = each.order({what: flows, "count": count}) if flows else []
             return list(zip(pairs, reported, strict=True))
 
-        for reported in self._crew.each(list(partner), measure).values():
+        for reported in self._members.each(list(partner), measure).values():
             for pair, row in reported:
                 yield (self._names[pair[0]], self._names[pair[1]]), row
 

@@ -114,7 +114,7 @@ class Responder(threading.Thread):
     def __init__(self, secret: bytes, port: int) -> None:
         super().__init__(daemon=True)
         self._secret = secret
-        self.heard: set[tuple[str, int, str, bool]] = set()
+        self.received: set[tuple[str, int, str, bool]] = set()
         self._own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._own.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
         self._own.setsockopt(socket.IPPROTO_IP, IP_RECVTTL, 1)
@@ -136,7 +136,7 @@ class Responder(threading.Thread):
                 elif level == socket.IPPROTO_IP and kind == IP_PKTINFO:
                     own_address = value[8:12]
             big = len(data) > REQUEST.size
-            self.heard.add((address, port, socket.inet_ntoa(own_address), big))
+            self.received.add((address, port, socket.inet_ntoa(own_address), big))
             reply = REPLY.pack(self._secret, number, ttl & 0xFF)
             source = struct.pack("=I4s4s", 0, own_address, b"\0" * 4)
             try:
@@ -446,11 +446,11 @@ def _offender(own: socket.socket) -> str:
     return ""
 
 
-def obey(order: dict[str, Any], secret: bytes, port: int, heard: set[Any]) -> Any:
+def obey(order: dict[str, Any], secret: bytes, port: int, received: set[Any]) -> Any:
     """The answer to an order that measures."""
     work: dict[str, Callable[[Any], Any]] = {
         "ask": lambda legs: ask(legs, secret, port, order["tries"]),
-        "heard": lambda requested: [tuple(each) in heard for each in requested],
+        "heard": lambda requested: [tuple(each) in received for each in requested],
         "ping": lambda flows: ping(flows, secret, port, order["count"]),
         "load": lambda flows: load(flows, secret, port, order["count"]),
         "trace": lambda flows: [trace(flow, secret, port) for flow in flows],
@@ -461,7 +461,7 @@ def obey(order: dict[str, Any], secret: bytes, port: int, heard: set[Any]) -> An
 
 
 def main() -> None:
-    answerer: Responder | None = None
+    responder: Responder | None = None
     secret, port = b"", 0
     for line in sys.stdin:
         order = json.loads(line)
@@ -469,13 +469,15 @@ def main() -> None:
             answer: Any = interfaces(order["interfaces"])
         elif "serve" in order:
             secret, port = bytes.fromhex(order["secret"]), order["serve"]
-            answerer = Responder(secret, port)
-            answerer.start()
+            responder = Responder(secret, port)
+            responder.start()
             answer = True
         elif "sink" in order:
             answer = bool(sink(secret, port))
         else:
-            answer = obey(order, secret, port, answerer.heard if answerer is not None else set())
+            answer = obey(
+                order, secret, port, responder.received if responder is not None else set()
+            )
         print(json.dumps(answer), flush=True)
 
 

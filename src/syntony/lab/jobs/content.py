@@ -1,5 +1,4 @@
-"""The data that ranks send and the results they must get, so that every result can be checked.
-Pure.
+"""The data that ranks send and the results they must get, for checking. Pure.
 
 Integers modulo 2^32: sums are exact in any order, and one wrong bit anywhere stays wrong. Every
 (rank, step) has its own odd weight on a pseudo-random pattern that shifts with the step, so a
