@@ -23,11 +23,11 @@ from syntony.clock.contradiction import (
     contradictions,
     redundancy,
 )
-from syntony.clock.doubt import LEAST_DOUBT_NS, LEVEL, node_doubts
+from syntony.clock.doubt import FEW_EDGES, LEAST_DOUBT_NS, LEVEL, node_doubts
 from syntony.clock.laplacian import Floats, Laplacian
 from syntony.clock.mesh_solve import _unchecked
 
-SEEDS = range(60)
+SEEDS = range(40)
 
 
 class Drawn:
@@ -35,9 +35,9 @@ class Drawn:
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        count = int(rng.integers(4, 40))
+        count = int(rng.integers(4, 24))
         tree = np.arange(1, count), (rng.random(count - 1) * np.arange(1, count)).astype(np.intp)
-        more = int(rng.integers(0, 8)) * count
+        more = int(rng.integers(0, 16)) * count
         a, b = rng.integers(0, count, more), rng.integers(0, count, more)
         again = rng.integers(0, more + count - 1, int(rng.integers(0, 2)) * count)
         a, b = np.concatenate((tree[0], a)), np.concatenate((tree[1], b))
@@ -60,18 +60,17 @@ class Drawn:
         )
         self.rng = rng
 
-    @property
-    def edges(self) -> list[tuple[int, int]]:
-        return list(zip(self.mesh.plus.tolist(), self.mesh.minus.tolist(), strict=True))
-
-    def twins(self, edge: int) -> list[int]:
-        """Edges of the same pair, this one too."""
-        return [x for x, ends in enumerate(self.edges) if set(ends) == set(self.edges[edge])]
+        self.edges: list[tuple[int, int]] = list(zip(a.tolist(), b.tolist(), strict=True))
+        pairs = defaultdict(list)
+        for edge, ends in enumerate(self.edges):
+            pairs[frozenset(ends)].append(edge)
+        self.twins = [pairs[frozenset(ends)] for ends in self.edges]
+        """Of each edge, those of the same pair, itself too."""
 
 
 def left_of(drawn: Drawn, weights: Floats) -> list[float]:
     spans = drawn.mesh.spans(weights)
-    parts = [sum(weights[x] for x in drawn.twins(edge)) for edge in range(len(weights))]
+    parts = [sum(weights[x] for x in drawn.twins[edge]) for edge in range(len(weights))]
     return [min(max(1 - part * span, 0.0), 1.0) for part, span in zip(parts, spans, strict=True)]
 
 
@@ -80,13 +79,13 @@ def expected(drawn: Drawn) -> tuple[list[float], list[float]]:
     claims, edges = drawn.claims, drawn.edges
     nodes, places = range(drawn.mesh.count), range(len(edges))
     excluded = set(claims.excluded.tolist())
-    share = [1 / len(drawn.twins(x)) for x in places]
+    share = [1 / len(drawn.twins[x]) for x in places]
     bad: dict[int, float] = {}
     vague = set()
     for x in places:
         if x in excluded or abs(claims.residual[x]) <= claims.sigma[x]:
             continue
-        twins = drawn.twins(x)
+        twins = drawn.twins[x]
         pull = sum(claims.weights[y] for y in twins)
         says = sum(claims.weights[y] * claims.residual[y] for y in twins)
         common = says / pull if pull > 0 else 0.0
@@ -164,6 +163,7 @@ def test_the_meshes_drawn_have_every_case() -> None:
         cases["nothing"] += max(edge) == 0
         cases["excluded"] += len(drawn.claims.excluded) > 0
         cases["pairs"] += bool((drawn.mesh.share < 1).any())
+        cases["sampled first"] += len(drawn.edges) > 6 * FEW_EDGES * drawn.mesh.count
         cases["bridges"] += bool((drawn.claims.left == 0).any())
     assert min(cases.values()) > 1, cases
 
@@ -175,7 +175,7 @@ def test_parts_and_means_of_pairs_are_those_of_their_edges(seed: int) -> None:
     assert claims.left == pytest.approx(left_of(drawn, claims.weights), abs=1e-9), f"seed {seed}"
     means = mesh.pair_means(claims.weights, claims.residual)
     for edge, mean in enumerate(means.tolist()):
-        twins = drawn.twins(edge)
+        twins = drawn.twins[edge]
         pull = claims.weights[twins].sum()
         says = (claims.weights[twins] * claims.residual[twins]).sum() / pull if pull else 0.0
         assert mean == pytest.approx(says, rel=1e-9), f"seed {seed}"
@@ -194,13 +194,8 @@ def test_parts_and_means_of_pairs_are_those_of_their_edges(seed: int) -> None:
         assert mesh.rest(out)[node] == kept.count(node), f"seed {seed}"
 
 
-@pytest.mark.parametrize("few", [2, 0.1])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_node_is_as_doubtful_as_its_best_chain(
-    seed: int, few: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where a sample of the edges is looked at first."""
-    monkeypatch.setattr("syntony.clock.doubt.FEW_EDGES", few)
+def test_a_node_is_as_doubtful_as_its_best_chain(seed: int) -> None:
     drawn = Drawn(seed)
     count, edges, rng = drawn.mesh.count, drawn.edges, drawn.rng
     doubts = np.where(rng.random(len(edges)) < 0.5, rng.exponential(1e4, len(edges)), 0.0)

@@ -174,8 +174,8 @@ class Laplacian:
     def spans(self, weights: Floats, degree: Floats | None = None) -> Floats:
         """Variance of each edge's difference of potentials, shape (edges,).
 
-        Beyond `DENSE_NODES` what the edges of both ends leave. `degree` is that of these weights, where
-        it is known.
+        Beyond `DENSE_NODES` what the edges of both ends leave. `degree` is that of these weights,
+        where it is known.
         """
         if self.count <= DENSE_NODES:
             inverse = self._inverse(weights)
