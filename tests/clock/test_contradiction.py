@@ -154,7 +154,7 @@ def test_contradictions_follow_the_rules(seed: int) -> None:
 
 
 def test_the_meshes_drawn_have_every_case() -> None:
-    cases = defaultdict(int)
+    cases: defaultdict[str, int] = defaultdict(int)
     for seed in SEEDS:
         drawn = Drawn(seed)
         node, edge = expected(drawn)
@@ -179,7 +179,7 @@ def test_parts_and_means_of_pairs_are_those_of_their_edges(seed: int) -> None:
         pull = claims.weights[twins].sum()
         says = (claims.weights[twins] * claims.residual[twins]).sum() / pull if pull else 0.0
         assert mean == pytest.approx(says, rel=1e-9), f"seed {seed}"
-    peers = defaultdict(set)
+    peers: defaultdict[int, set[int]] = defaultdict(set)
     for a, b in drawn.edges:
         peers[a].add(b)
         peers[b].add(a)
@@ -194,8 +194,13 @@ def test_parts_and_means_of_pairs_are_those_of_their_edges(seed: int) -> None:
         assert mesh.rest(out)[node] == kept.count(node), f"seed {seed}"
 
 
+@pytest.mark.parametrize("few", [1, FEW_EDGES])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_node_is_as_doubtful_as_its_best_chain(seed: int) -> None:
+def test_a_node_is_as_doubtful_as_its_best_chain(
+    seed: int, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where some edges are looked at first, and do not join all."""
+    monkeypatch.setattr("syntony.clock.doubt.FEW_EDGES", few)
     drawn = Drawn(seed)
     count, edges, rng = drawn.mesh.count, drawn.edges, drawn.rng
     doubts = np.where(rng.random(len(edges)) < 0.5, rng.exponential(1e4, len(edges)), 0.0)

@@ -143,7 +143,7 @@ def _clear(mesh: Laplacian, votes: _Votes) -> Mask:
     out[votes.alone] = True
     good = _rest(mesh, out)
     # One wrong edge is its own fault, one in five of a neighbourhood is a fault of the claims.
-    near = own + mesh.beside(np.where(wrong, 0.0, own))
+    near = own + mesh.beside(own)
     quiet = disputed + mesh.beside(disputed) <= (DISPUTED - ROUNDING) * near
     most = np.maximum(MAJORITY * own, LEAST_PEERS)
     return np.asarray(~wrong & quiet & (good > most - ROUNDING), dtype=np.bool_)

@@ -184,9 +184,7 @@ class Laplacian:
             return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
         degree = self.degree(weights) if degree is None else degree
         least = 1 / np.maximum(degree, degree.max() * GROUNDED)
-        found = least[self.plus]
-        found += least[self.minus]
-        return found
+        return np.asarray(least[self.plus] + least[self.minus], dtype=np.float64)
 
     def _tail(self, weights: Floats, degree: Floats) -> Floats:
         """Variance of each potential beyond 1/degree, sampled with a margin, shape (count,).
