@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -32,15 +31,10 @@ def run(seed: int, settings: Settings, planted: str = "") -> Ran:
     with tempfile.TemporaryDirectory(prefix="syntony-world-", dir=place) as folder:
         world = World(seed, Path(folder) / "world", settings)
         broken = ""
-        # When cycles are collected depends on all that was allocated before, not on the seed alone;
-        # async generators that end by it would end at other moments. `World` collects at its end.
-        gc.disable()
         try:
             world.run(planted)
         except BrokenError as error:
             broken = str(error) or "unknown"
-        finally:
-            gc.enable()
         return Ran(
             broken, tuple(world.log.lines), world.loop.time(), world.ledger.checks,
             len(world.store.batches), world.pager.pages,
