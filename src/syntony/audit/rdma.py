@@ -276,7 +276,7 @@ def parse_ibstat(output: str) -> Iterator[RdmaPort]:
             layer = {"IB": "InfiniBand"}.get(
                 reported.get("Link layer", ""), reported.get("Link layer", "")
             )
-            rate_text = f"{reported['LinkRate']} Gb/sec" if reported.get("LinkRate") else ""
+            rate_text = f"{reported['Rate']} Gb/sec" if reported.get("Rate") else ""
             yield RdmaPort(
                 device=device,
                 number=number,

@@ -10,11 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from syntony.clock.laplacian import Floats, Laplacian
-
-Mask = NDArray[np.bool_]
+from syntony.clock.laplacian import Floats, Laplacian, Mask, Places
 
 CONTRADICTION_SIGMAS = 4.0
 """An edge this far from the prediction of all others contradicts them (6 in 100,000 by chance)."""
@@ -45,7 +42,7 @@ class EdgeClaims(NamedTuple):
     """With which the potentials were solved."""
     left: Floats
     """Part of each edge that the others confirm, 1 - leverage of its pair; 0 for a bridge."""
-    excluded: Mask
+    excluded: Places
     """Edges of clocks that are known to be wrong; they count as no contradiction."""
 
 
@@ -60,51 +57,54 @@ class Disputes(NamedTuple):
 
 def contradictions(mesh: Laplacian, claims: EdgeClaims) -> Disputes:
     """Possible errors of nodes and edges due to contradicting edges."""
-    away, bad, vague = _deviations(mesh, claims)
-    if not bad.any():
-        return Disputes(np.zeros(mesh.count), np.zeros(len(bad)))
-    confirmed = _confirmed(mesh, claims, bad)
-    clear = _clear(mesh, claims, bad, confirmed, vague)
-    disputed = np.where(bad, away, 0.0)
-    worst = _largest(mesh, disputed)
+    bad, away, vague = _deviations(mesh, claims)
+    edge, node = np.zeros(len(claims.residual)), np.zeros(mesh.count)
+    if not len(bad):
+        return Disputes(node, edge)
+    edge[bad] = away
+    alone = _unconfirmed(mesh, claims, bad)
+    clear = _clear(mesh, _Votes(bad, alone, np.concatenate((claims.excluded, vague))))
+    worst = _largest(mesh, edge, bad)
     # What only unconfirmed edges hold is as doubtful as the contradictions at their ends.
-    loose = ~bad & ~confirmed & ~claims.excluded
-    edge = np.where(loose, np.maximum(worst[mesh.plus], worst[mesh.minus]), disputed)
-    node = np.where(clear, 0.0, _largest(mesh, edge))
+    told = np.zeros(len(edge), dtype=np.bool_)
+    told[bad] = told[claims.excluded] = True
+    loose = alone[~told[alone]]
+    edge[loose] = np.maximum(worst[mesh.plus[loose]], worst[mesh.minus[loose]])
+    node = np.where(clear, 0.0, np.maximum(worst, _largest(mesh, edge, loose)))
     # Nor is a node confirmed by peers that are not.
-    beside = _largest(mesh, np.maximum(node[mesh.plus], node[mesh.minus]))
+    near = touching(mesh, node > 0)
+    beside = _largest(mesh, np.maximum(node[mesh.plus], node[mesh.minus]), near)
     return Disputes(np.where(clear | (node > 0), node, beside), edge)
 
 
-def _largest(mesh: Laplacian, values: Floats) -> Floats:
-    """Largest value of each node's edges, shape (count,)."""
+def touching(mesh: Laplacian, nodes: Mask) -> Places:
+    """Edges with an end among these nodes."""
+    if not nodes.any():
+        return np.zeros(0, dtype=np.intp)
+    return np.flatnonzero(nodes[mesh.plus] | nodes[mesh.minus])
+
+
+def _largest(mesh: Laplacian, values: Floats, places: Places) -> Floats:
+    """Largest value of each node's edges among these, 0 without; shape (count,)."""
     found = np.zeros(mesh.count)
-    some = np.flatnonzero(values)
-    np.maximum.at(found, mesh.plus[some], values[some])
-    np.maximum.at(found, mesh.minus[some], values[some])
+    np.maximum.at(found, mesh.plus[places], values[places])
+    np.maximum.at(found, mesh.minus[places], values[places])
     return found
 
 
-def _deviations(mesh: Laplacian, claims: EdgeClaims) -> tuple[Floats, Mask, Mask]:
-    """Each edge's deviation from all others, whether it exceeds both claimed errors, and whether
-    only its systematic error explains it."""
-    away = np.abs(claims.residual)
-    bad = np.zeros(len(away), dtype=np.bool_)
-    some = np.flatnonzero((away > claims.sigma) & ~claims.excluded)
-    if not len(some):
-        return away, bad, bad
-    pair = mesh.pair
+def _deviations(mesh: Laplacian, claims: EdgeClaims) -> tuple[Places, Floats, Places]:
+    """Edges whose deviation from all others exceeds both claimed errors, those deviations, and
+    edges whose deviation only their systematic error explains."""
+    far = np.abs(claims.residual) > claims.sigma
+    far[claims.excluded] = False
+    some = np.flatnonzero(far)
     left = np.maximum(claims.left[some], LEAST_LEFT)
-    pull = np.bincount(pair, claims.weights)
-    mean = np.bincount(pair, claims.weights * claims.residual) / np.where(pull > 0, pull, 1.0)
-    common = np.where(pull > 0, mean, 0.0)[pair[some]]
+    common = mesh.pair_means(claims.weights, claims.residual)[some]
     # Deleted residual r/(1-h) with variance σ²/(1-h) (Belsley, Kuh & Welsch 1980, section 2.1).
-    away[some] = np.abs(claims.residual[some] - common) + np.abs(common) / left
+    away = np.abs(claims.residual[some] - common) + np.abs(common) / left
     limit = CONTRADICTION_SIGMAS * claims.sigma[some] / np.sqrt(left)
-    bad[some] = away[some] > limit + CONTRADICTION_SIGMAS * claims.doubt[some]
-    vague = np.zeros(len(away), dtype=np.bool_)
-    vague[some] = (away[some] > limit) & ~bad[some]
-    return away, bad, vague
+    bad = away > limit + CONTRADICTION_SIGMAS * claims.doubt[some]
+    return some[bad], away[bad], some[(away > limit) & ~bad]
 
 
 def redundancy(mesh: Laplacian, weights: Floats, spans: Floats) -> Floats:
@@ -112,37 +112,57 @@ def redundancy(mesh: Laplacian, weights: Floats, spans: Floats) -> Floats:
 
     The whole pair counts as one: what its edges have in common confirms none of them.
     """
-    part = np.bincount(mesh.pair, weights)[mesh.pair] * spans
-    return np.asarray(np.clip(1 - part, 0.0, 1.0), dtype=np.float64)
+    part = mesh.pair_sums(weights)
+    part *= spans
+    np.subtract(1.0, part, out=part)
+    return np.clip(part, 0.0, 1.0, out=part)
 
 
-def _clear(mesh: Laplacian, claims: EdgeClaims, bad: Mask, confirmed: Mask, vague: Mask) -> Mask:
+class _Votes(NamedTuple):
+    """Edges by what they say of the nodes at their ends."""
+
+    bad: Places
+    alone: Places
+    """That no others confirm."""
+    silent: Places
+    """Those of wrong clocks, and those so doubtful that they contradict nobody and confirm nobody,
+    however far off they are."""
+
+
+def _clear(mesh: Laplacian, votes: _Votes) -> Mask:
     """Nodes that a majority of their peers confirms, shape (count,)."""
-    # An edge that is far off, but within its systematic error, neither contradicts nor confirms.
-    votes = np.where(claims.excluded | vague, 0.0, mesh.share)
-    agreeing = np.where(bad | ~confirmed, 0.0, votes)
+    out = np.zeros(len(mesh.plus), dtype=np.bool_)
+    out[votes.silent] = True
     # What contradicts most of its peers contradicts them wrongly: counted out first.
-    wrong = mesh.degree(np.where(bad, votes, 0.0)) > mesh.degree(votes) / 2
-    among = ~(wrong[mesh.plus] | wrong[mesh.minus])
-    votes, against = votes * among, votes * (bad & among)
-    own, disputed, good = (mesh.degree(each) for each in (votes, against, agreeing * among))
+    against = _peers(mesh, votes.bad)
+    wrong = against > _rest(mesh, out) / 2 + ROUNDING
+    out[touching(mesh, wrong)] = True
+    disputed = _peers(mesh, votes.bad[~out[votes.bad]])
+    own = _rest(mesh, out)
+    out[votes.bad] = True
+    out[votes.alone] = True
+    good = _rest(mesh, out)
     # One wrong edge is its own fault, one in five of a neighbourhood is a fault of the claims.
-    near = own + _beside(mesh, own, among)
-    quiet = disputed + _beside(mesh, disputed, among) <= (DISPUTED - ROUNDING) * near
+    near = own + mesh.beside(own)
+    quiet = disputed + mesh.beside(disputed) <= (DISPUTED - ROUNDING) * near
     most = np.maximum(MAJORITY * own, LEAST_PEERS)
     return np.asarray(~wrong & quiet & (good > most - ROUNDING), dtype=np.bool_)
 
 
-def _beside(mesh: Laplacian, values: Floats, among: Mask) -> Floats:
-    """Sum of the neighbours' values over all edges to them, by votes; shape (count,)."""
-    found = np.bincount(mesh.plus, mesh.share * among * values[mesh.minus], mesh.count)
-    found += np.bincount(mesh.minus, mesh.share * among * values[mesh.plus], mesh.count)
-    return np.asarray(found, dtype=np.float64)
+def _rest(mesh: Laplacian, out: Mask) -> Floats:
+    """How many peers each node has by its other edges, shape (count,)."""
+    return mesh.peers - _peers(mesh, np.flatnonzero(out))
 
 
-def _confirmed(mesh: Laplacian, claims: EdgeClaims, bad: Mask) -> Mask:
-    """Edges that others confirm and that contradict none."""
+def _peers(mesh: Laplacian, places: Places) -> Floats:
+    """How many peers each node has by these edges, shape (count,)."""
+    return mesh.degree(mesh.share[places], places)
+
+
+def _unconfirmed(mesh: Laplacian, claims: EdgeClaims, bad: Places) -> Places:
+    """Edges that no others confirm, none of those being wrong."""
     # Hardly any weight instead of none keeps the mesh in one part.
-    weights = np.where(bad | claims.excluded, UNCONFIRMED, 1.0) * mesh.share / claims.sigma**2
-    left = redundancy(mesh, weights, mesh.spans(weights))
-    return np.asarray(left >= LEAST_REDUNDANCY, dtype=np.bool_)
+    weights = mesh.share / claims.sigma**2
+    for places in (bad, claims.excluded):
+        weights[places] *= UNCONFIRMED
+    return np.flatnonzero(redundancy(mesh, weights, mesh.spans(weights)) < LEAST_REDUNDANCY)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.clock.laplacian import Floats, Laplacian, Places
 
+Parts = NDArray[np.int32]
 LEVEL = 1.25
 """Edges are taken in as long as their doubts are within this factor of each other."""
 LEAST_DOUBT_NS = 1.0
-FEW_EDGES = 4
+FEW_EDGES = 2
 """Edges per node that are examined first."""
 
 
@@ -25,24 +27,32 @@ def node_doubts(mesh: Laplacian, doubts: Floats, weights: Floats) -> Floats:
         doubts: (edges,), 1-sigma; infinite for edges that are left out.
         weights: (edges,), how much each edge pulls at its ends.
     """
-    used = np.isfinite(doubts)
-    if not (doubts[used] > LEAST_DOUBT_NS).any():
+    doubtful = np.flatnonzero(doubts)
+    if not (doubts[doubtful] > LEAST_DOUBT_NS).any():
         return np.zeros(mesh.count)
-    pulls = np.multiply(weights, doubts, where=used, out=np.zeros(len(doubts)))
-    total = mesh.degree(np.where(used, weights, 0.0))
-    mean = mesh.degree(pulls) / np.where(total > 0, total, 1.0)
+    used = np.isfinite(doubts)
+    total = mesh.degree(weights if used.all() else np.where(used, weights, 0.0))
+    doubtful = doubtful[used[doubtful]]
+    pulls = mesh.degree(weights[doubtful] * doubts[doubtful], doubtful)
+    mean = pulls / np.where(total > 0, total, 1.0)
     return np.maximum(_bottlenecks(mesh, doubts), mean)
 
 
 def _bottlenecks(mesh: Laplacian, doubts: Floats) -> Floats:
     """The least level of doubt at which each node joins more than half of all; shape (count,)."""
     found = np.full(mesh.count, np.inf)
-    part = np.arange(mesh.count, dtype=np.intp)
+    part = np.arange(mesh.count, dtype=np.int32)
     left = np.flatnonzero(np.isfinite(doubts))
     level = LEAST_DOUBT_NS
     while len(left):
-        low = doubts[left] <= level
-        part = _joined(mesh, part, left[low])
+        low = left[doubts[left] <= level]
+        some = low[:: 1 + len(low) // (FEW_EDGES * mesh.count)]
+        if len(some) < len(low):
+            # Some edges join nearly all nodes of a large mesh: few of the others are left to see.
+            part = _joined(mesh, part, some)
+            left = _between(mesh, part, left)
+            low = left[doubts[left] <= level]
+        part = _joined(mesh, part, low)
         sizes = np.bincount(part)
         largest = int(sizes.argmax())
         if 2 * sizes[largest] > mesh.count:
@@ -50,28 +60,24 @@ def _bottlenecks(mesh: Laplacian, doubts: Floats) -> Floats:
             found[reached] = level if level > LEAST_DOUBT_NS else 0.0
         if len(sizes) == 1:
             break
-        left = _between(mesh, part, left[~low])
+        left = _between(mesh, part, left)
         level = LEVEL * float(doubts[left].min()) if len(left) else level
     return np.where(np.isfinite(found), found, 0.0)
 
 
-def _joined(mesh: Laplacian, part: Places, edges: Places) -> Places:
+def _joined(mesh: Laplacian, part: Parts, edges: Places) -> Parts:
     """Numbers of the connected parts, once these edges join them; shape (count,)."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    # Some edges join nearly all nodes of a large mesh, which leaves few of the others to look at.
-    for some in (edges[:: 1 + len(edges) // (FEW_EDGES * mesh.count)], edges):
-        across = _between(mesh, part, some)
-        ends = part[mesh.plus[across]], part[mesh.minus[across]]
-        graph = coo_array((np.ones(len(across)), ends), shape=(mesh.count, mesh.count))
-        count, joined = connected_components(graph, directed=False)
-        part = np.asarray(joined[part], dtype=np.intp)
-        if count == 1:
-            break
-    return part
+    if not len(edges):
+        return part
+    ends = part[mesh.plus[edges]], part[mesh.minus[edges]]
+    graph = coo_array((np.ones(len(edges)), ends), shape=(mesh.count, mesh.count))
+    _, joined = connected_components(graph, directed=False)
+    return np.asarray(joined[part], dtype=np.int32)
 
 
-def _between(mesh: Laplacian, part: Places, edges: Places) -> Places:
+def _between(mesh: Laplacian, part: Parts, edges: Places) -> Places:
     across = part[mesh.plus[edges]] != part[mesh.minus[edges]]
     return np.asarray(edges[across], dtype=np.intp)

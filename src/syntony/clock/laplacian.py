@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 DENSE_NODES = 400
 """Up to here systems are solved exactly and variances are the pseudo-inverse's diagonal."""
@@ -48,8 +49,12 @@ class _Rows(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    number: Places
     share: Floats
+    """(edges,)."""
+    shared: Places
+    """Edges that are not the only one of their pair."""
+    number: Places
+    """Of the pair of each of those."""
 
 
 class _Expander(NamedTuple):
@@ -77,15 +82,48 @@ class Laplacian:
         self._expander = self._inverted = None
 
     @property
-    def pair(self) -> Places:
-        """Number of each edge's pair of nodes, shape (edges,): edges between the same two nodes,
-        from either end, over whatever ports, have the same."""
-        return self._pairs.number
-
-    @property
     def share(self) -> Floats:
-        """Each edge's part of its pair, shape (edges,): a pair has one vote."""
+        """Each edge's part of its pair, shape (edges,): a pair has one vote.
+
+        Edges between the same two nodes, from either end, over whatever ports, are one pair.
+        """
         return self._pairs.share
+
+    @cached_property
+    def ends(self) -> Places:
+        """Number of each node's edges, shape (count,)."""
+        return self._ends(slice(None))
+
+    def rest(self, out: Mask) -> Places:
+        """Number of each node's other edges, shape (count,)."""
+        return np.asarray(self.ends - self._ends(np.flatnonzero(out)), dtype=np.intp)
+
+    def _ends(self, places: Places | slice) -> Places:
+        at_plus = np.bincount(self.plus[places], minlength=self.count)
+        return at_plus + np.bincount(self.minus[places], minlength=self.count)
+
+    @cached_property
+    def peers(self) -> Floats:
+        """How many other nodes each node has edges with, shape (count,)."""
+        return self.degree(self.share)
+
+    def pair_sums(self, values: Floats) -> Floats:
+        """Sum over all edges of each edge's pair, shape (edges,)."""
+        found = values.copy()
+        shared, number = self._pairs.shared, self._pairs.number
+        if len(shared):
+            found[shared] = np.bincount(number, values[shared])[number]
+        return found
+
+    def pair_means(self, weights: Floats, values: Floats) -> Floats:
+        """Weighted mean over all edges of each edge's pair, 0 without weight; shape (edges,)."""
+        found = np.where(weights > 0, values, 0.0)
+        shared, number = self._pairs.shared, self._pairs.number
+        if len(shared):
+            pull = np.bincount(number, weights[shared])
+            sums = np.bincount(number, weights[shared] * found[shared])
+            found[shared] = (sums / np.where(pull > 0, pull, 1.0))[number]
+        return found
 
     @cached_property
     def _pairs(self) -> _Pairs:
@@ -93,7 +131,9 @@ class Laplacian:
         ends += np.maximum(self.plus, self.minus)
         _, number, edges = np.unique(ends, return_inverse=True, return_counts=True)
         number = number.reshape(-1)
-        return _Pairs(number, 1.0 / edges[number])
+        shared = np.flatnonzero(edges[number] > 1)
+        _, among = np.unique(number[shared], return_inverse=True)
+        return _Pairs(1.0 / edges[number], shared, among.reshape(-1))
 
     def differences(self, x: Floats) -> Floats:
         """``x[plus] - x[minus]``, shape (edges,)."""
@@ -115,13 +155,14 @@ class Laplacian:
             return np.asarray(found / float(weights.max()), dtype=np.float64)
         return self._conjugate_gradients(weights, right, tolerance)
 
-    def sigmas(self, weights: Floats) -> Floats:
+    def sigmas(self, weights: Floats, degree: Floats | None = None) -> Floats:
         """1-sigma of each potential against the mean of all, weights being inverse variances.
 
         The mean counts each node by its own precision, so that nodes of which little is known make
         no other's sigma larger. Up to `DENSE_NODES` exact, beyond it an estimate with a margin.
+        `degree` is that of these weights, where it is known.
         """
-        degree = self.degree(weights)
+        degree = self.degree(weights) if degree is None else degree
         if self.count <= DENSE_NODES:
             inverse = self._inverse(weights)
             variances = _against(inverse, degree)
@@ -130,17 +171,18 @@ class Laplacian:
         degree = np.maximum(degree, degree.max() * GROUNDED)
         return np.asarray(np.sqrt(1 / degree + self._tail(weights, degree)), dtype=np.float64)
 
-    def spans(self, weights: Floats) -> Floats:
+    def spans(self, weights: Floats, degree: Floats | None = None) -> Floats:
         """Variance of each edge's difference of potentials, shape (edges,).
 
-        Beyond `DENSE_NODES` what the edges of both ends leave.
+        Beyond `DENSE_NODES` what the edges of both ends leave. `degree` is that of these weights,
+        where it is known.
         """
         if self.count <= DENSE_NODES:
             inverse = self._inverse(weights)
             own = np.diag(inverse)
             found = own[self.plus] + own[self.minus] - 2 * inverse[self.plus, self.minus]
             return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
-        degree = self.degree(weights)
+        degree = self.degree(weights) if degree is None else degree
         least = 1 / np.maximum(degree, degree.max() * GROUNDED)
         return np.asarray(least[self.plus] + least[self.minus], dtype=np.float64)
 
@@ -182,9 +224,41 @@ class Laplacian:
             tail += (x - right / degree) ** 2
         return np.asarray(tail / probes, dtype=np.float64)
 
-    def degree(self, weights: Floats) -> Floats:
-        """Sum of each node's edge weights, shape (count,)."""
-        return self._sums(weights, weights)
+    def degree(self, weights: Floats, places: Places | None = None) -> Floats:
+        """Sum of each node's edge weights, shape (count,).
+
+        Args:
+            weights: (edges,), or of those that count.
+            places: the edges that count; all unless given.
+        """
+        if places is None:
+            return self._sums(weights, weights)
+        found = np.bincount(self.plus[places], weights, self.count)
+        found += np.bincount(self.minus[places], weights, self.count)
+        return np.asarray(found, dtype=np.float64)
+
+    def beside(self, values: Floats) -> Floats:
+        """Sum of the values of each node's peers, shape (count,)."""
+        there, back = self._votes
+        return np.asarray(there @ values + back @ values, dtype=np.float64)
+
+    @cached_property
+    def _votes(self) -> tuple[Any, Any]:
+        """Each edge's share as half a matrix, by rows and by columns."""
+        return self._halves(self.share)
+
+    def _halves(self, weights: Floats) -> tuple[Any, Any]:
+        """A matrix with these weights at (plus, minus), and its transpose.
+
+        Both are the same three arrays, read by rows and by columns.
+        """
+        from scipy.sparse import csc_array, csr_array
+
+        rows = self._rows
+        ordered = weights if rows.order is None else weights[rows.order]
+        half = ordered, rows.columns, rows.starts
+        shape = (self.count, self.count)
+        return csr_array(half, shape=shape), csc_array(half, shape=shape)
 
     def _sums(self, at_plus: Floats, at_minus: Floats) -> Floats:
         found = np.bincount(self.plus, at_plus, self.count)
@@ -229,17 +303,8 @@ class Laplacian:
 
     def _conjugate_gradients(self, weights: Floats, right: Floats, tolerance: float) -> Floats:
         """From zero, Jacobi-preconditioned (Saad 2003, algorithm 9.1)."""
-        from scipy.sparse import csc_array, csr_array
-
-        rows = self._rows
         scale = float(weights.max())
-        relative = np.maximum(weights / scale, GROUNDED)
-        if rows.order is not None:
-            relative = relative[rows.order]
-        # The same three arrays read by rows and by columns: half the matrix and its transpose.
-        half = relative, rows.columns, rows.starts
-        there = csr_array(half, shape=(self.count, self.count))
-        back = csc_array(half, shape=(self.count, self.count))
+        there, back = self._halves(np.maximum(weights / scale, GROUNDED))
         ones = np.ones(self.count)
         degree = there @ ones + back @ ones
         residual = right / scale

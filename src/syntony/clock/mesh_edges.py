@@ -100,13 +100,13 @@ class EdgeArrays(NamedTuple):
             np.maximum(doubt, 0.0),
         )
 
-    def theta_at(self, at_a_ns: NDArray[np.int64]) -> Floats:
-        """Each edge's theta at an instant of its a's clock, (edges,)."""
-        return np.asarray(self.theta_ns + self.drift * (at_a_ns - self.ref_ns), dtype=np.float64)
+    def theta_after(self, since_ns: NDArray[np.int64]) -> Floats:
+        """Each edge's theta so long after its `ref_ns` on its a's clock, (edges,)."""
+        return np.asarray(self.theta_ns + self.drift * since_ns, dtype=np.float64)
 
-    def sigma_at(self, at_a_ns: NDArray[np.int64]) -> Floats:
-        """Each edge's 1-sigma there, (edges,)."""
-        return np.hypot(self.sigma_ns, self.drift_sigma * (at_a_ns - self.ref_ns))
+    def sigma_after(self, since_ns: NDArray[np.int64]) -> Floats:
+        """Each edge's 1-sigma then, (edges,)."""
+        return np.hypot(self.sigma_ns, self.drift_sigma * since_ns)
 
 
 def common_instant(edges: EdgeArrays) -> tuple[int, NDArray[np.int64]]:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.clock.contradiction import EdgeClaims, contradictions, redundancy
+from syntony.clock.contradiction import ROUNDING, EdgeClaims, contradictions, redundancy, touching
 from syntony.clock.doubt import node_doubts
-from syntony.clock.laplacian import Floats, Laplacian, Places
+from syntony.clock.laplacian import Floats, Laplacian, Mask
 from syntony.clock.mesh_edges import EdgeArrays, common_instant, whole
 from syntony.clock.robust import SCALE_EDGES, Potentials, robust_potentials
 from syntony.model.clocks import BOUND_SIGMAS
@@ -51,10 +51,10 @@ class MeshSolution(NamedTuple):
     drift_sigma: Floats
     asymmetry_ns: Floats
     """Half the round trip where all edges of a node lead to one peer: nothing contradicts them."""
-    liars: NDArray[np.bool_]
+    liars: Mask
     residual_ns: Floats
     """(edges,)."""
-    rejected: NDArray[np.bool_]
+    rejected: Mask
     """(edges,)."""
     scale: float
 
@@ -85,24 +85,34 @@ class _Frame(NamedTuple):
     local_ns: NDArray[np.int64]
     guess: Floats
     """Offsets that make `local_ns` one instant; potentials are corrections to them."""
+    theta_ns: Floats
+    """Of the edges at that instant beyond the guess, (edges,)."""
+    sigma_ns: Floats
+    """The same."""
 
-    @property
-    def sigma_ns(self) -> Floats:
-        """Of the edges at that instant, (edges,)."""
-        return self.edges.sigma_at(self.local_ns[self.edges.a])
+    @classmethod
+    def at(
+        cls, epoch_ns: int, local_ns: NDArray[np.int64], mesh: Laplacian, edges: EdgeArrays
+    ) -> _Frame:
+        guess = (epoch_ns - local_ns).astype(np.float64)
+        since_ns = local_ns[edges.a] - edges.ref_ns
+        return cls(
+            mesh,
+            edges,
+            local_ns,
+            guess,
+            edges.theta_after(since_ns) - mesh.differences(guess),
+            edges.sigma_after(since_ns),
+        )
 
-    def solve(
-        self, start: Floats | None = None, excluded: NDArray[np.bool_] | None = None
-    ) -> Potentials:
-        edges = self.edges
-        known = self.guess[edges.a] - self.guess[edges.b]
-        at_a_ns = self.local_ns[edges.a]
+    def solve(self, start: Floats | None = None, excluded: Mask | None = None) -> Potentials:
+        doubts = self.edges.doubt_ns
         return robust_potentials(
             self.mesh,
-            edges.theta_at(at_a_ns) - known,
+            self.theta_ns,
             self.sigma_ns,
             least_reject=LEAST_REJECT_NS,
-            doubts=edges.doubt_ns if edges.doubt_ns.any() else None,
+            doubts=doubts if doubts.any() else None,
             start=start,
             excluded=excluded,
         )
@@ -141,7 +151,7 @@ def solve_mesh(
         drift=np.expm1(-rates.x / PPB),
         sigma_ns=_sigmas(mesh, found, frame.sigma_ns, edges.doubt_ns, liars),
         drift_sigma=_sigmas(mesh, rates, drift_sigma, sure, liars) / PPB,
-        asymmetry_ns=_unchecked(edges, found.rejected),
+        asymmetry_ns=_unchecked(mesh, edges.rtt_ns, found.rejected),
         liars=liars,
         residual_ns=found.residual,
         rejected=found.rejected,
@@ -153,23 +163,23 @@ def _offsets(
     mesh: Laplacian, edges: EdgeArrays, before: Predicted | None
 ) -> tuple[_Frame, Potentials]:
     epoch_ns, local_ns = common_instant(edges) if before is None else before.instant(edges)
-    frame = _Frame(mesh, edges, local_ns, (epoch_ns - local_ns).astype(np.float64))
+    frame = _Frame.at(epoch_ns, local_ns, mesh, edges)
     # What was predicted is in the guess: no corrections to it are known yet.
     start = None if before is None else np.zeros(edges.nodes)
     found = frame.solve(start)
     if float(np.abs(found.x - np.median(found.x)).max()) > FAR_GUESS_NS:
         # Wrong edges on the walk have put some clocks at another instant than the rest.
         local_ns = epoch_ns - np.rint(frame.guess + found.x - np.median(found.x)).astype(np.int64)
-        frame = frame._replace(local_ns=local_ns, guess=(epoch_ns - local_ns).astype(np.float64))
+        frame = _Frame.at(epoch_ns, local_ns, mesh, edges)
         found = frame.solve()
     return frame, found
 
 
-def _without_liars(frame: _Frame, found: Potentials) -> tuple[Potentials, NDArray[np.bool_]]:
+def _without_liars(frame: _Frame, found: Potentials) -> tuple[Potentials, Mask]:
     """Cuts out clocks that most of their peers contradict, worst first."""
     edges = frame.edges
     liars = np.zeros(edges.nodes, dtype=np.bool_)
-    while (more := _liars(edges, found, liars)).any():
+    while (more := _liars(frame.mesh, found, liars)).any():
         liars |= more
         cut = liars[edges.a] | liars[edges.b]
         if cut.all():
@@ -182,32 +192,29 @@ def _without_liars(frame: _Frame, found: Potentials) -> tuple[Potentials, NDArra
     return found, liars
 
 
-def _liars(edges: EdgeArrays, found: Potentials, known: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _liars(mesh: Laplacian, found: Potentials, known: Mask) -> Mask:
     lie = np.flatnonzero(found.rejected & (np.abs(found.residual) > LIE_NS))
+    total = mesh.ends
     if known.any():
-        lie = lie[~(known[edges.a[lie]] | known[edges.b[lie]])]
+        cut = known[mesh.plus] | known[mesh.minus]
+        lie = lie[~cut[lie]]
+        total = mesh.rest(cut)
     if not len(lie):
-        return np.zeros(edges.nodes, dtype=np.bool_)
-    total = _degrees(edges, ~(known[edges.a] | known[edges.b]) if known.any() else slice(None))
-    share = _degrees(edges, lie) / np.maximum(total, 1)
-    accused = np.concatenate((edges.a[lie], edges.b[lie]))
-    accuser = np.concatenate((edges.b[lie], edges.a[lie]))
-    quarrels = np.unique(accused * edges.nodes + accuser)
-    accused, accuser = quarrels // edges.nodes, quarrels % edges.nodes
-    accusers = np.bincount(accused, minlength=edges.nodes)
+        return np.zeros(mesh.count, dtype=np.bool_)
+    a, b = mesh.plus[lie], mesh.minus[lie]
+    accused, accuser = np.concatenate((a, b)), np.concatenate((b, a))
+    share = np.bincount(accused, minlength=mesh.count) / np.maximum(total, 1)
+    quarrels = np.unique(accused * mesh.count + accuser)
+    accused, accuser = quarrels // mesh.count, quarrels % mesh.count
+    accusers = np.bincount(accused, minlength=mesh.count)
     suspect = (share >= LIAR_SHARE) & (accusers >= LIAR_PEERS)
     # Of two clocks that contradict each other, only the one with more contradictions is cut now.
-    worst = np.zeros(edges.nodes)
+    worst = np.zeros(mesh.count)
     np.maximum.at(worst, accused, share[accuser])
     return np.asarray(suspect & (share >= worst), dtype=np.bool_)
 
 
-def _degrees(edges: EdgeArrays, mask: NDArray[np.bool_] | Places | slice) -> NDArray[np.intp]:
-    at_a = np.bincount(edges.a[mask], minlength=edges.nodes)
-    return np.asarray(at_a + np.bincount(edges.b[mask], minlength=edges.nodes), dtype=np.intp)
-
-
-def _placed(edges: EdgeArrays, found: Potentials, liars: NDArray[np.bool_]) -> Floats:
+def _placed(edges: EdgeArrays, found: Potentials, liars: Mask) -> Floats:
     x = found.x.copy()
     values = found.residual + (found.x[edges.a] - found.x[edges.b])
     for node in np.flatnonzero(liars):
@@ -221,7 +228,7 @@ def _placed(edges: EdgeArrays, found: Potentials, liars: NDArray[np.bool_]) -> F
     return x
 
 
-def _spread(edges: EdgeArrays, found: Potentials, liars: NDArray[np.bool_]) -> Floats:
+def _spread(edges: EdgeArrays, found: Potentials, liars: Mask) -> Floats:
     """The sigma of a contradicting clock is the spread of its edges' measurements."""
     sigma = found.sigma.copy()
     for node in np.flatnonzero(liars):
@@ -230,12 +237,12 @@ def _spread(edges: EdgeArrays, found: Potentials, liars: NDArray[np.bool_]) -> F
     return sigma
 
 
-def _ties_all(mesh: Laplacian, rejected: NDArray[np.bool_]) -> bool:
-    return bool(np.all(mesh.degree((~rejected).astype(np.float64)) > 0))
+def _ties_all(mesh: Laplacian, rejected: Mask) -> bool:
+    return bool(np.all(mesh.rest(rejected) > 0))
 
 
 def _sigmas(
-    mesh: Laplacian, found: Potentials, sigmas: Floats, doubts: Floats, liars: NDArray[np.bool_]
+    mesh: Laplacian, found: Potentials, sigmas: Floats, doubts: Floats, liars: Mask
 ) -> Floats:
     """1-sigma of each clock: random errors, doubts that reach it, contradictions; (nodes,).
 
@@ -247,14 +254,18 @@ def _sigmas(
         liars: clocks that were cut out.
     """
     random = np.hypot(found.sigma, _common(mesh, sigmas, found))
-    excluded = liars[mesh.plus] | liars[mesh.minus]
+    excluded = touching(mesh, liars)
     left = redundancy(mesh, found.weights, found.spans)
     disputes = contradictions(
         mesh, EdgeClaims(found.residual, sigmas, doubts, found.weights, left, excluded)
     )
-    doubts = np.hypot(doubts, disputes.edge / BOUND_SIGMAS)
+    doubts = doubts.copy()
+    some = np.flatnonzero(disputes.edge)
+    doubts[some] = np.hypot(doubts[some], disputes.edge[some] / BOUND_SIGMAS)
+    doubts[excluded] = np.inf
     # An edge that no other confirms affects only the clock at its far end.
-    doubt = node_doubts(mesh, np.where(excluded, np.inf, doubts), found.weights * left)
+    left *= found.weights
+    doubt = node_doubts(mesh, doubts, left)
     disputed = disputes.node / BOUND_SIGMAS
     return np.where(liars, found.sigma, np.hypot(random, np.maximum(doubt, disputed)))
 
@@ -265,7 +276,7 @@ def _common(mesh: Laplacian, sigmas: Floats, found: Potentials) -> Floats:
     The solve averages over a node's edges as if their errors were independent. Those of one
     stamping path (the same interrupt, the same caches) and of one oscillator are not.
     """
-    total = np.maximum(mesh.degree(found.weights), np.finfo(np.float64).tiny)
+    total = np.maximum(found.degree, np.finfo(np.float64).tiny)
     typical = np.sqrt(mesh.degree(found.weights * sigmas**2) / total)
     # Where residuals exceed the claims, nothing says that their excess is independent.
     share = min(COMMON * found.scale**2, 1.0)
@@ -290,18 +301,22 @@ def _believed(edges: EdgeArrays, claimed: Floats, good: Floats) -> Floats:
     return np.asarray(np.maximum(claimed, least), dtype=np.float64)
 
 
-def _unchecked(edges: EdgeArrays, rejected: NDArray[np.bool_]) -> Floats:
+def _unchecked(mesh: Laplacian, rtt_ns: Floats, rejected: Mask) -> Floats:
     """Half the least round trip of nodes whose edges all lead to one peer, else 0; (nodes,)."""
-    kept = np.flatnonzero(~rejected)
-    a, b = edges.a[kept], edges.b[kept]
-    peer = np.full(edges.nodes, -1)
+    out = np.flatnonzero(rejected)
+    # A peer's edges that are left count for no more than one peer.
+    alone = mesh.peers - mesh.degree(mesh.share[out], out) <= 1 + ROUNDING
+    kept = touching(mesh, alone)
+    kept = kept[~rejected[kept]]
+    a, b = mesh.plus[kept], mesh.minus[kept]
+    peer = np.full(mesh.count, -1)
     peer[a] = b
     peer[b] = a
-    checked = peer < 0
-    checked[a[peer[a] != b]] = True
-    checked[b[peer[b] != a]] = True
-    shortest = np.full(edges.nodes, np.inf)
+    alone &= peer >= 0
+    alone[a[peer[a] != b]] = False
+    alone[b[peer[b] != a]] = False
+    shortest = np.full(mesh.count, np.inf)
     for end in (a, b):
-        lone = ~checked[end]
-        np.minimum.at(shortest, end[lone], edges.rtt_ns[kept[lone]])
-    return np.where(checked, 0.0, shortest / 2)
+        lone = alone[end]
+        np.minimum.at(shortest, end[lone], rtt_ns[kept[lone]])
+    return np.where(alone, shortest / 2, 0.0)

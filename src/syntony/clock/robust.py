@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from syntony.clock.laplacian import Floats, Laplacian
+from syntony.clock.laplacian import Floats, Laplacian, Mask
 
 HUBER = 1.345
 """95 % efficiency on Gaussian errors (Huber 1981)."""
@@ -46,12 +45,14 @@ class Potentials(NamedTuple):
     """(count,), 1-sigma, of edges' own sigmas times `scale`."""
     residual: Floats
     """(edges,): value minus the potentials' difference."""
-    rejected: NDArray[np.bool_]
+    rejected: Mask
     """(edges,)."""
     scale: float
     """Factor by which residuals exceed the sigmas, at least 1."""
     weights: Floats
     """(edges,), with which the potentials were solved last."""
+    degree: Floats
+    """(count,), sum of these at each node."""
     spans: Floats
     """(edges,): `Laplacian.spans` of these."""
 
@@ -64,7 +65,7 @@ def robust_potentials(
     least_reject: float,
     doubts: Floats | None = None,
     start: Floats | None = None,
-    excluded: NDArray[np.bool_] | None = None,
+    excluded: Mask | None = None,
 ) -> Potentials:
     """Solve ``x[plus] - x[minus] ≈ values``.
 
@@ -79,10 +80,13 @@ def robust_potentials(
         excluded: edges to leave out from the beginning, (edges,).
     """
     used = np.ones(len(values), dtype=np.bool_) if excluded is None else ~excluded
-    total = sigmas if doubts is None else np.hypot(sigmas, doubts)
-    counted = np.minimum(total, MOST_DOUBT * sigmas)
-    claimed = np.where(used, mesh.share / counted**2, 0.0)
-    typical = float(np.median(sigmas[used]))
+    total = counted = sigmas
+    if doubts is not None:
+        total = np.hypot(sigmas, doubts)
+        counted = np.minimum(total, MOST_DOUBT * sigmas)
+    claimed = mesh.share / counted**2
+    claimed[~used] = 0.0
+    typical = _typical(sigmas, used)
     x, residual = np.zeros(mesh.count), values
     if start is not None:
         x, residual = start, values - mesh.differences(start)
@@ -111,16 +115,28 @@ def robust_potentials(
     x = x + mesh.solve(weights, residual, tolerance=FINE * typical)
     residual = values - mesh.differences(x)
     scale = _scale(np.abs(residual) / total, ~rejected)
-    sigma = mesh.sigmas(weights) * scale
-    return Potentials(x, sigma, residual, rejected, scale, weights, mesh.spans(weights))
+    degree = mesh.degree(weights)
+    sigma = mesh.sigmas(weights, degree) * scale
+    spans = mesh.spans(weights, degree)
+    return Potentials(x, sigma, residual, rejected, scale, weights, degree, spans)
 
 
-def _near(residual: Floats, sigmas: Floats, used: NDArray[np.bool_]) -> bool:
+def _near(residual: Floats, sigmas: Floats, used: Mask) -> bool:
     """Whether a guess already fits most edges, so that outliers stand out."""
-    step = 1 + len(residual) // SCALE_EDGES
-    some = slice(None, None, step)
+    some = _sample(len(residual))
     z = (np.abs(residual[some]) / sigmas[some])[used[some]]
     return len(z) > 0 and float(np.median(z)) < NEAR
+
+
+def _typical(sigmas: Floats, used: Mask) -> float:
+    """A sigma to state tolerances in."""
+    some = _sample(len(sigmas))
+    chosen = sigmas[some][used[some]]
+    return float(np.median(chosen if len(chosen) else sigmas[used]))
+
+
+def _sample(edges: int) -> slice:
+    return slice(None, None, 1 + edges // SCALE_EDGES)
 
 
 def _huber(z: Floats, scale: float) -> Floats:
@@ -129,18 +145,16 @@ def _huber(z: Floats, scale: float) -> Floats:
     return np.asarray(np.divide(HUBER * scale, weights, out=weights), dtype=np.float64)
 
 
-def _scale(z: Floats, used: NDArray[np.bool_]) -> float:
+def _scale(z: Floats, used: Mask) -> float:
     """Robust spread of normalised residuals, at least 1."""
-    step = 1 + len(z) // SCALE_EDGES
-    some = z[::step][used[::step]]
+    some = z[_sample(len(z))][used[_sample(len(z))]]
     return max(1.0, MAD_TO_SIGMA * float(np.median(some))) if len(some) else 1.0
 
 
-def _last_ties(mesh: Laplacian, out: NDArray[np.bool_], z: Floats) -> NDArray[np.bool_]:
+def _last_ties(mesh: Laplacian, out: Mask, z: Floats) -> Mask:
     """The best edge of each node that would otherwise lose its last one, as a mask (edges,)."""
     kept = np.zeros(len(out), dtype=np.bool_)
-    left = mesh.degree((~out).astype(np.float64))
-    lonely = left == 0
+    lonely = mesh.rest(out) == 0
     if not lonely.any():
         return kept
     touching = np.flatnonzero(lonely[mesh.plus] | lonely[mesh.minus])
