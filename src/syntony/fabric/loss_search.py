@@ -172,13 +172,16 @@ class Search(Fit):
         explain more, though each of the two explains less than it does. If neither is clearly
         better, the others of the new result are alternatives."""
         before, worth, price = self._state(), self._worth(), self.price[candidate]
+        max_found = self._max_found
         self._found, self._held = {}, {}
         self._set_background()
-        self.price[candidate] = np.inf
+        self.price[candidate], self._max_found = np.inf, len(before[0]) + 1
         self._search()
-        self.price[candidate] = price
+        self.price[candidate], self._max_found = price, max_found
         gain, others = self._worth() - worth, self._found.keys() - before[0].keys()
-        if gain < CLOSE_NATS or len(self._found) > len(before[0]) + 1:
+        if gain >= CLOSE_NATS:
+            self._search()
+        else:
             self._found, self._held, self._paired = before
             self._refit()
             if abs(gain) < CLOSE_NATS:
