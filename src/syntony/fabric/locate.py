@@ -257,7 +257,7 @@ def _losses(
         for each in joined
     ]
     # One finding by each name: one of parallel cables and all of them share theirs.
-    reported: dict[str, tuple[LossFinding, LossFinding]] = {}
+    reported: dict[str, tuple[LossFinding, LossFinding | DelayFinding]] = {}
     for found, name in zip(joined, named, strict=True):
         if _is_reported(candidates, found):
             reported.setdefault(candidates.names[name.candidate], (found, name))

@@ -30,6 +30,7 @@ import numpy as np
 
 from syntony.fabric import loss_pairs
 from syntony.fabric.loss_fit import Fit
+from syntony.fabric.loss_gains import SOME_FLOWS_PRICE
 from syntony.fabric.loss_pairs import Beside, Pair, RivalPairs
 from syntony.fabric.tally import Floats, Index, Structure, Tally
 
@@ -120,7 +121,9 @@ class Search(Fit):
         if not self._search() or self._is_uneven():
             return None
         for candidate in list(self._found):
-            if candidate in self._found and self._is_doubtful(candidate):
+            if candidate in self._found and self._share_hit(candidate) < 1:
+                self._search_without(candidate, some_flows=np.inf)
+            elif candidate in self._found and self._is_doubtful(candidate):
                 self._search_without(candidate)
         self._settle()
         for beside in self._beside():
@@ -156,10 +159,7 @@ class Search(Fit):
         return True
 
     def _is_doubtful(self, candidate: int) -> bool:
-        """Whether others may explain more: a fault of some flows explains any losses near it, and
-        the evidence against a whole device may justify two of its parts instead."""
-        if self._share_hit(candidate) < 1:
-            return True
+        """Whether the evidence against a whole device would justify two of its parts instead."""
         rate = self._found[candidate]
         if not self._structure.may_be_parts(candidate, float(-np.expm1(-rate))):
             return False
@@ -167,17 +167,24 @@ class Search(Fit):
         each = min(rate * clean.probes[0] / max(clean.paths[0], 1), self._outlier)
         return float(each * clean.paths[0]) > 2 * float(self.price[candidate])
 
-    def _search_without(self, candidate: int) -> None:
+    def _search_without(self, candidate: int, some_flows: float = SOME_FLOWS_PRICE) -> None:
         """Search again without one finding, and keep the better result: two other components may
         explain more, though each of the two explains less than it does. If neither is clearly
-        better, the others of the new result are alternatives."""
+        better, the others of the new result are alternatives.
+
+        Args:
+            some_flows: nats that a fault of some flows costs; infinite for none. It explains any
+                losses near it.
+        """
         before, worth, price = self._state(), self._worth(), self.price[candidate]
         max_found = self._max_found
         self._found, self._held = {}, {}
         self._set_background()
         self.price[candidate], self._max_found = np.inf, len(before[0]) + 1
+        self._some_flows = some_flows
         self._search()
         self.price[candidate], self._max_found = price, max_found
+        self._some_flows = SOME_FLOWS_PRICE
         gain, others = self._worth() - worth, self._found.keys() - before[0].keys()
         if gain >= CLOSE_NATS:
             self._search()
