@@ -106,6 +106,8 @@ class Search(Fit):
         self._rivals_now: dict[int, tuple[Index, Floats, Floats]] = {}
         self._pairs_now: dict[int, Pair | None] = {}
         """Pairs for each finding, valid while the findings do not change."""
+        self._flows_now: dict[int, float] = {}
+        """Share of flows of each finding, valid as long."""
         self._instead: dict[int, dict[int, float]] = {}
         """For each finding, replacements that are possible if another finding is replaced too →
         odds."""
@@ -121,7 +123,7 @@ class Search(Fit):
         if not self._search() or self._is_uneven():
             return None
         for candidate in list(self._found):
-            if candidate in self._found and self._share_hit(candidate) < 1:
+            if candidate in self._found and self._flows(candidate) < 1:
                 self._search_without(candidate, some_flows=np.inf)
             elif candidate in self._found and self._is_doubtful(candidate):
                 self._search_without(candidate)
@@ -157,6 +159,12 @@ class Search(Fit):
             if not self._prune(int(candidates[best])):
                 break
         return True
+
+    def _flows(self, candidate: int) -> float:
+        """Of the paths across a finding, the share that is affected."""
+        if candidate not in self._flows_now:
+            self._flows_now[candidate] = self._share_hit(candidate)
+        return self._flows_now[candidate]
 
     def _is_doubtful(self, candidate: int) -> bool:
         """Whether the evidence against a whole device would justify two of its parts instead."""
@@ -200,6 +208,7 @@ class Search(Fit):
     def _changed(self) -> None:
         self._rivals_now.clear()
         self._pairs_now.clear()
+        self._flows_now.clear()
 
     def _promising(self) -> Index:
         """Candidates that could reach their threshold if all evidence were in their favour."""
@@ -361,7 +370,7 @@ class Search(Fit):
             probabilities=tuple(odds[each] / total for each in close),
             parts=pair.parts if pair is not None and pair.nats > -CLOSE_NATS else (),
             parts_probability=parts_odds / total,
-            flows=self._share_hit(candidate),
+            flows=self._flows(candidate),
         )
 
 
