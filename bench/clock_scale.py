@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from syntony.clock.laplacian import Laplacian
 from syntony.clock.mesh_edges import EdgeArrays
 from syntony.clock.mesh_solve import MeshSolution, Predicted, solve_mesh
-from syntony.controller.memory import keep_freed
+from syntony.controller.main import keep_freed
 from syntony.model import S
 
 REF_NS = 1_750_000_000 * S

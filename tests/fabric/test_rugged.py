@@ -37,6 +37,15 @@ def test_ways_behind_a_silent_switch_are_no_known_ones(seed: int, delays: bool) 
     assert graded(draw(seed, faults=1, delay=delays), delays=delays).verdict == "vague"
 
 
+@pytest.mark.parametrize("seed", [1038, 1_900_037])
+def test_a_finding_bears_the_name_of_its_likeliest_suspect(seed: int) -> None:
+    """A switch was listed at 0.00 beside two cables at 0.50 each, one of these once more."""
+    found = found_in(draw(seed, faults=2) if seed == 1038 else draw(seed))
+    assert len({each.component for each in found}) == len(found)
+    for each in found:
+        assert each.confidence > 0.05 * max(each.probabilities, default=0.0), each
+
+
 @pytest.mark.parametrize("seed", range(1000, 1003))
 def test_no_fault_is_no_finding(seed: int) -> None:
     assert graded(draw(seed, faults=0)).verdict == "right"

@@ -10,6 +10,7 @@ import pytest
 from bench.tallies import LossTally, merge, tally_losses
 
 from syntony.fabric.loss import LossSearch
+from syntony.fabric.loss_search import OVERSTATED
 from syntony.fabric.tally import PartlyLearnt
 
 CANDIDATES = 23
@@ -65,6 +66,18 @@ def test_a_loss_is_told_to_a_third_of_a_per_cent_where_there_are_probes_enough(l
     (found,) = LossSearch(counts, PENALTY).findings
     rate, expected = (-math.log1p(-share) for share in (found.loss, lost / 1_000))
     assert rate == pytest.approx(expected, rel=0.003)
+
+
+@pytest.mark.parametrize(("few", "sure"), [(20, 0.5), (60, 0.5), (400, 0.9)])
+def test_evidence_between_two_suspects_counts_for_less_than_its_nats(few: int, sure: float) -> None:
+    """Paths of both lose, and one of the first alone that sent few probes loses nothing of them."""
+    paths = [[0, 1]] * 8 + [[0]] + background(100)
+    counts = tally(paths, [400] * 8 + [few] + [400] * 100, [20] * 8 + [0] * 101)
+    (found,) = LossSearch(counts, PENALTY).findings
+    nats = -few * math.log1p(-found.loss)
+    assert found.candidate == 1
+    assert found.confidence == pytest.approx(1 / (1 + math.exp(-nats / OVERSTATED)), abs=0.02)
+    assert found.confidence > sure
 
 
 def test_a_dearer_candidate_needs_more_evidence_and_an_endless_price_none_buys() -> None:

@@ -25,6 +25,19 @@ def test_a_path_may_take_what_others_list_between_its_ends(seed: int) -> None:
     assert outcome(case, located(case)) in {"right", "twin", "vague", "missed"}, case.truths
 
 
+@pytest.mark.parametrize("seed", [41_092, 41_217, 61_132, 71_249])
+def test_two_faults_are_not_some_flows_of_a_switch_between_them(seed: int) -> None:
+    """A switch was named at 1.0, though its two faulty links explain the losses better."""
+    case = draw(seed)
+    assert outcome(case, located(case)) == "right", case.truths
+
+
+def test_a_suspect_nearly_as_likely_leaves_no_name_sure() -> None:
+    """A switch was named at 0.72 for one of its cables, on a nat of evidence."""
+    case = draw(61_006)
+    assert outcome(case, located(case)) == "twin", case.truths
+
+
 @pytest.mark.parametrize("seed", range(43_000, 43_003))
 def test_no_fault_is_no_finding(seed: int) -> None:
     case = draw(seed, faults=0)

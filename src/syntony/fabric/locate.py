@@ -256,6 +256,11 @@ def _losses(
         _widened(candidates, each, search.findings, _lossy(tally, each.candidate))
         for each in joined
     ]
+    # One finding by each name: one of parallel cables and all of them share theirs.
+    reported: dict[str, tuple[LossFinding, LossFinding | DelayFinding]] = {}
+    for found, name in zip(joined, named, strict=True):
+        if _is_reported(candidates, found):
+            reported.setdefault(candidates.names[name.candidate], (found, name))
     return [
         _Ranked(
             found.nats,
@@ -275,10 +280,15 @@ def _losses(
                 **_suspects(candidates, name)._asdict(),
             ),
         )
-        for found, name in zip(joined, named, strict=True)
-        if candidates.kinds[found.candidate] is not ComponentKind.REPLIES
-        or (found.loss >= MIN_REPLIES_LOSS and found.nats >= REPLIES_REBATE)
+        for found, name in reported.values()
     ]
+
+
+def _is_reported(candidates: Candidates, found: LossFinding) -> bool:
+    """False for the replies of a host that is hardly ever late."""
+    if candidates.kinds[found.candidate] is not ComponentKind.REPLIES:
+        return True
+    return found.loss >= MIN_REPLIES_LOSS and found.nats >= REPLIES_REBATE
 
 
 def _delays(

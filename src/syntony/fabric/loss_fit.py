@@ -45,6 +45,7 @@ class Fit:
         self, tally: Tally, price: Floats, structure: Structure, *, assumed: float = 0.0
     ) -> None:
         self.price = price
+        self._some_flows = loss_gains.SOME_FLOWS_PRICE
         self._structure = structure
         finite = price[np.isfinite(price)]
         self._outlier = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
@@ -270,7 +271,7 @@ class Fit:
             self._counted.crossings, self._clean_of, self._of_another,
         )  # fmt: skip
         path_losses = loss_gains.PathLosses(self._lost, self._arrived, rates, floor)
-        return Gains(candidates, paths, path_losses, self._outlier)
+        return Gains(candidates, paths, path_losses, self._outlier, self._some_flows)
 
     def _refit(self) -> None:
         """Refit the rate of each finding given the others, and the background, until it is

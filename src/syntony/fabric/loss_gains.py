@@ -119,12 +119,19 @@ def _alike(path_losses: PathLosses) -> Ints:
 
 
 class Gains:
-    """Nats gained by candidates at trial rates; an unexplained path costs `outlier` of them."""
+    """Nats gained by candidates at trial rates. An unexplained path costs `outlier` of them, a
+    fault of some flows `some_flows`."""
 
     def __init__(
-        self, candidates: Index, paths: CandidatePaths, path_losses: PathLosses, outlier: float
+        self,
+        candidates: Index,
+        paths: CandidatePaths,
+        path_losses: PathLosses,
+        outlier: float,
+        some_flows: float = SOME_FLOWS_PRICE,
     ) -> None:
         self._candidates, self._paths, self._path_losses = candidates, paths, path_losses
+        self._some_flows = some_flows
         self._owners, self._clean, self._outlier = len(candidates), paths.clean, outlier
 
     @cached_property
@@ -162,7 +169,7 @@ class Gains:
             mixed = np.maximum(hit, np.log1p(-share)[of.owner] + of.plain)
             well = np.log(1 - share + share * np.exp(-grid * probes))
         some = of.sums(np.maximum(mixed, of.low) - of.base, self._owners)
-        some += clean.paths[:, None] * np.maximum(well, -self._outlier) - SOME_FLOWS_PRICE
+        some += clean.paths[:, None] * np.maximum(well, -self._outlier) - self._some_flows
         likelier = of.sums((there > of.plain).astype(np.float64), self._owners)
         some[likelier < MIN_SHARE * self._crossed] = -np.inf
         np.maximum(there, of.low, out=there)
