@@ -581,7 +581,8 @@ class Recorder:
             absent = {each for each in columns if rng.random() < 0.3}
             absent.discard(needed.get(self.fault.name, ""))  # type: ignore[call-overload]
             for row in rows[table]:
-                if self.fault.subject not in row.values() and job.nic(mute) in row.values():
+                named = self.fault.subject in {*row.values(), *row.get("hops", ())} - {""}
+                if not named and job.nic(mute) in row.values():
                     absent_here = {*columns}
                 else:
                     absent_here = absent
