@@ -32,6 +32,10 @@ FAULTS = (
 TYPES = {table: {column.name: column.kind for column in each} for table, each in TABLES.items()}
 PACE = {"accumulation": 2.0, "pipeline": 0.5}
 WRAP = 2.0**32
+MIN_ALIKE = 3
+"""Ranks that do the same, of which one can be told to be late."""
+SIBLINGS = 5
+"""Flows of one length, of which one can be told to be slow."""
 Pair = tuple[int, int, int]
 """Sending and receiving rank, channel."""
 
@@ -87,6 +91,7 @@ class Job:
         self.step = 0
         self.onset_ns: float = 0.0
         self.stopped = False
+        self.alike = self.ranks
         self.work: dict[int, float] = {}
 
     # Places
@@ -293,6 +298,7 @@ class Job:
         """Stages send activations and gradients; replicas of a stage reduce theirs."""
         stages = self.rng.choice((2, self.hosts // 2)) if self.hosts > 4 else 2
         each = len(ranks) // stages
+        self.alike = each
         stage = [ranks[number * each : (number + 1) * each] for number in range(stages)]
         cost = [1.0] * (stages - 1) + [self.rng.uniform(1.05, 1.5)]  # the head is the last
         micro = self.rng.choice((2, 4))
@@ -392,6 +398,9 @@ def placed(healthy: Job, name: str, rng: random.Random) -> Fault:
     inside = [link for link in shared if "/" not in link]
     senders = {link: {pair[0] // healthy.gpus for pair in by_link[link]} for link in by_link}
     into = [link for link in shared if "/" in link.split("->")[1] and len(senders[link]) >= 3]
+    alike = [each for each in used if len(healthy.flow(each).hops) == len(healthy.flow(pair).hops)]
+    if name in {F.STRAGGLER, F.GPU_THROTTLE} and healthy.alike < MIN_ALIKE:
+        raise NoPlace
     match name:
         case F.STRAGGLER | F.HANG:
             return Fault(name, f"rank {rank}", rank)
@@ -401,7 +410,7 @@ def placed(healthy: Job, name: str, rng: random.Random) -> Fault:
             return Fault(name, healthy.host(rank), rank)
         case F.FLAPPING:
             return Fault(name, healthy.nic(rank), rank)
-        case F.SLOW_FLOW:
+        case F.SLOW_FLOW if len(alike) >= SIBLINGS:
             return Fault(name, healthy.flow(pair).name, slow=frozenset({pair}))
         case F.DATA_STALL:
             return Fault(name, "night")
