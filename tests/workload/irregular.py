@@ -74,7 +74,7 @@ class Job:
         self.gpus = rng.choice((1, 2)) if self.hosts < 8 else 1
         self.ranks = self.hosts * self.gpus
         self.channels = rng.choice((1, 2, 3))
-        self.compute_ns = rng.uniform(40, 200) * MS
+        self.compute_ns = rng.uniform(120, 300) * MS
         self.send_ns = rng.uniform(0.08, 0.3) * self.compute_ns
         self.scatter = rng.uniform(0.005, 0.04)
         self.steps = round(rng.randrange(120, 220) * PACE.get(kind, 1.0))
@@ -149,7 +149,7 @@ class Job:
 
     def operation(
         self, comm: str, op: str, ranks: list[int], pairs: list[Pair],
-        share: float = 1.0, loads: dict[Pair, float] | None = None,
+        share: float = 1.0, *, loads: dict[Pair, float] | None = None,
     ) -> None:  # fmt: skip
         """All its ranks enqueue it and end it together."""
         seq = self.seq[comm]
@@ -361,13 +361,13 @@ class Job:
             back = {(b, a, channel): load for (a, b, channel), load in loads.items()}
             for rank in ranks:
                 self.computes(rank, 0.3)
-            self.operation("ep", "all_to_all", ranks, [*loads], 0.2, loads)
+            self.operation("ep", "all_to_all", ranks, [*loads], 0.2, loads=loads)
             if self.stopped:
                 return
             for rank in ranks:
                 self.work[rank] = 4096 * hot[rank]
                 self.computes(rank, 0.4 * hot[rank] + 0.1)
-            self.operation("ep", "all_to_all", ranks, [*back], 0.2, back)
+            self.operation("ep", "all_to_all", ranks, [*back], 0.2, loads=back)
             for rank in ranks:
                 self.computes(rank, 0.2)
             self.operation("world", "all_reduce", ranks, self.ring(ranks), 0.3)
@@ -385,45 +385,45 @@ class Job:
 
 
 def placed(healthy: Job, name: str, rng: random.Random) -> Fault:
-    """A fault of a part that the job uses in the second half of its recording."""
+    """A fault of a part that the job uses at the end of its recording."""
     last = max(window for _, window in healthy.sent)
     used = sorted({pair for pair, window in healthy.sent if window > 0.9 * last})
+    pair = rng.choice(used)
+    rank, flow = pair[0], healthy.flow(pair)
+    alike = [each for each in used if len(healthy.flow(each).hops) == len(flow.hops)]
+    if (name in {F.STRAGGLER, F.GPU_THROTTLE} and healthy.alike < MIN_ALIKE) or (
+        name == F.SLOW_FLOW and len(alike) < SIBLINGS
+    ):
+        raise NoPlace
+    if name in {F.BAD_LINK, F.CONTENTION, F.INCAST}:
+        return _of_link(healthy, name, used, rng)
+    subjects = {
+        F.STRAGGLER: f"rank {rank}", F.HANG: f"rank {rank}", F.GPU_THROTTLE: f"GPU-{rank}",
+        F.HOST_JITTER: healthy.host(rank), F.FLAPPING: healthy.nic(rank), F.SLOW_FLOW: flow.name,
+        F.DATA_STALL: "night",
+    }  # fmt: skip
+    slow = frozenset({pair} if name == F.SLOW_FLOW else ())
+    return Fault(name, subjects[F(name)], rank, slow)
+
+
+def _of_link(healthy: Job, name: str, used: list[Pair], rng: random.Random) -> Fault:
+    """One of a link that several flows cross: for incast, before a NIC, from three hosts or more;
+    for contention, inside the fabric."""
     by_link: defaultdict[str, set[Pair]] = defaultdict(set)
     for pair in used:
         for hop in healthy.flow(pair).hops:
             by_link[hop].add(pair)
-    pair = rng.choice(used)
-    rank = pair[0]
-    shared = sorted(link for link, pairs in by_link.items() if len(pairs) >= 2)
-    inside = [link for link in shared if "/" not in link]
-    senders = {link: {pair[0] // healthy.gpus for pair in by_link[link]} for link in by_link}
-    into = [link for link in shared if "/" in link.split("->")[1] and len(senders[link]) >= 3]
-    alike = [each for each in used if len(healthy.flow(each).hops) == len(healthy.flow(pair).hops)]
-    if name in {F.STRAGGLER, F.GPU_THROTTLE} and healthy.alike < MIN_ALIKE:
+    found = sorted(link for link, pairs in by_link.items() if len(pairs) >= 2)
+    if name == F.CONTENTION:
+        found = [link for link in found if "/" not in link]
+    if name == F.INCAST:
+        found = [link for link in found if "/" in link.split("->")[1]
+                 and len({pair[0] // healthy.gpus for pair in by_link[link]}) >= 3]  # fmt: skip
+    if not found:
         raise NoPlace
-    match name:
-        case F.STRAGGLER | F.HANG:
-            return Fault(name, f"rank {rank}", rank)
-        case F.GPU_THROTTLE:
-            return Fault(name, f"GPU-{rank}", rank)
-        case F.HOST_JITTER:
-            return Fault(name, healthy.host(rank), rank)
-        case F.FLAPPING:
-            return Fault(name, healthy.nic(rank), rank)
-        case F.SLOW_FLOW if len(alike) >= SIBLINGS:
-            return Fault(name, healthy.flow(pair).name, slow=frozenset({pair}))
-        case F.DATA_STALL:
-            return Fault(name, "night")
-        case F.BAD_LINK if shared:
-            link = rng.choice(shared)
-            return Fault(name, link, slow=frozenset(by_link[link]))
-        case F.CONTENTION if inside:
-            link = rng.choice(inside)
-            return Fault(name, link, slow=frozenset(by_link[link]))
-        case F.INCAST if into:
-            link = rng.choice(into)
-            return Fault(name, link.split("->")[1], slow=frozenset(by_link[link]))
-    raise NoPlace
+    link = rng.choice(found)
+    subject = link.split("->")[1] if name == F.INCAST else link
+    return Fault(name, subject, slow=frozenset(by_link[link]))
 
 
 class Recorder:
@@ -531,7 +531,7 @@ class Recorder:
     def _flaps(self, window: int, nic: str) -> bool:
         since = window - (int(self.job.onset_ns) - self.job.begin) // self.job.window_ns
         flaps = self._on(window) and self.fault.name == F.FLAPPING and nic == self.fault.subject
-        return flaps and since % 5 == 1
+        return flaps and since % 3 == 1
 
     def _hosts(self) -> list[dict[str, Any]]:
         found, rng, job = [], self.rng, self.job
@@ -591,11 +591,8 @@ class Recorder:
             absent.discard(needed.get(self.fault.name, ""))  # type: ignore[call-overload]
             for row in rows[table]:
                 named = self.fault.subject in {*row.values(), *row.get("hops", ())} - {""}
-                if not named and job.nic(mute) in row.values():
-                    absent_here = {*columns}
-                else:
-                    absent_here = absent
-                for each in absent_here & row.keys():
+                whole = not named and job.nic(mute) in row.values()
+                for each in ({*columns} if whole else absent) & row.keys():
                     row[each] = None
                 if job.nic(wrapping) in row.values() and rng.random() < 0.04:
                     for each in {"retransmits", "symbol_errors", "bytes"} & row.keys():

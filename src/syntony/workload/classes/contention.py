@@ -102,9 +102,10 @@ def _finding(
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
     full = None if use is None else use >= FULL
     harm = delay >= SLOW_RATIO * usual or _slower(flows, common)
+    alone = len(links + nics) == 1 or None
     return RuleFinding(
         fault=FaultClass.CONTENTION, subjects=links + nics, onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, full, len(links + nics) == 1 or None, harm, full or not placed),
+        confidence=confidence(share, full, alone, harm, full or not placed),
         evidence=tuple(evidence),
         alternatives=(
             *(weigh(FaultClass.INCAST, False, f"no other flow crosses {links[0]}, or goes to {nic}")
