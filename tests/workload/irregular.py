@@ -90,8 +90,9 @@ class Job:
         self.window_ns = rng.choice((500 * MS, S))
         self.step = 0
         self.onset_ns: float = 0.0
-        self.stopped = False
+        self._stuck = False
         self.alike = self.ranks
+        self.fault_rank = fault.rank if fault else -1
         self.work: dict[int, float] = {}
 
     # Places
@@ -136,12 +137,16 @@ class Job:
         return self.fault is not None and self.fault.name in faults and (
             self.step >= self.onset_step)  # fmt: skip
 
+    def is_stuck(self) -> bool:
+        """Whether an operation will never end."""
+        return self._stuck
+
     def computes(self, rank: int, share: float = 1.0) -> None:
         """The rank is busy for a share of the usual time of a step."""
         took = self.compute_ns * share * self.pace[rank] * self.rng.lognormvariate(0, self.scatter)
-        if self.has(F.STRAGGLER, F.GPU_THROTTLE) and rank == self.fault.rank:
+        if self.has(F.STRAGGLER, F.GPU_THROTTLE) and rank == self.fault_rank:
             took *= 1.6
-        if self.has(F.HOST_JITTER) and self.host(rank) == self.host(self.fault.rank):
+        if self.has(F.HOST_JITTER) and self.host(rank) == self.host(self.fault_rank):
             took += self.compute_ns * share * self.rng.choice((0.0, 0.3, 0.8))
         if self.rng.random() < 0.002:  # a tick of something else on the host
             took += self.rng.uniform(1, 20) * MS
@@ -156,7 +161,7 @@ class Job:
         self.seq[comm] += 1
         if self.step >= self.onset_step and not self.onset_ns:
             self.onset_ns = self.now
-        missing = self.fault.rank if self.has(F.HANG) else -1
+        missing = self.fault_rank if self.has(F.HANG) else -1
         enqueued = {rank: self.free[rank] for rank in ranks}
         start = max(enqueued.values())
         took = 20_000.0
@@ -183,7 +188,7 @@ class Job:
             })  # fmt: skip
             if not stuck:
                 self.free[rank] = done + self.rng.uniform(5, 60) * 1000
-        self.stopped |= stuck
+        self._stuck |= stuck
 
     def ends_step(self, began: dict[int, float], data: float = 0.0, saved: float = 0.0) -> None:
         for rank, begin in began.items():
@@ -217,7 +222,7 @@ class Job:
         for rank in ranks:
             self.computes(rank, 0.6 * share)
         self.operation(comm, "all_reduce", ranks, self.ring(ranks), 0.5)
-        if self.stopped:
+        if self.is_stuck():
             return
         for rank in ranks:
             self.computes(rank, 0.4 * share)
@@ -225,7 +230,7 @@ class Job:
         self.ends_step(began, data)
 
     def _plain(self, ranks: list[int]) -> None:
-        while self.step < self.steps and not self.stopped:
+        while self.step < self.steps and not self.is_stuck():
             self._step(ranks)
 
     def _elastic(self, ranks: list[int]) -> None:
@@ -234,7 +239,7 @@ class Job:
         first = self.rng.randrange(20, 40)
         back = first + self.rng.choice((25, 1000))
         left = [rank for rank in ranks if self.host(rank) != f"n{away}"]
-        while self.step < self.steps and not self.stopped:
+        while self.step < self.steps and not self.is_stuck():
             inside = left if first <= self.step < back else ranks
             if self.step in {first, back}:
                 if self.step == first:
@@ -258,7 +263,7 @@ class Job:
     def _accumulation(self, ranks: list[int]) -> None:
         """Several short steps without an operation, then one that sends all."""
         micro = self.rng.choice((3, 4, 8))
-        while self.step < self.steps and not self.stopped:
+        while self.step < self.steps and not self.is_stuck():
             if self.step % micro < micro - 1:
                 began = {rank: self.free[rank] for rank in ranks}
                 data = self.loads_data(ranks)
@@ -274,7 +279,7 @@ class Job:
         for rank in ranks:
             self.computes(rank, 0.5)
         self.operation("world", "reduce_scatter", ranks, self.ring(ranks), 1.0)
-        if not self.stopped:
+        if not self.is_stuck():
             self.operation("world", "all_gather", ranks, self.ring(ranks), 1.0)
             self.ends_step(began, data)
 
@@ -283,14 +288,14 @@ class Job:
         then the first rank writes a report for which all wait."""
         every, batches = self.rng.randrange(12, 40), self.rng.randrange(4, 12)
         few = self.rng.sample(ranks, len(ranks) // 2)
-        while self.step < self.steps and not self.stopped:
+        while self.step < self.steps and not self.is_stuck():
             self._step(ranks)
-            if self.step % every == 0 and not self.stopped:
+            if self.step % every == 0 and not self.is_stuck():
                 for rank in ranks:
                     for _ in range(batches - (rank in few)):
                         self.computes(rank, 0.3)
                 self.operation("world", "all_gather", ranks, self.ring(ranks), 0.02)
-                if not self.stopped:
+                if not self.is_stuck():
                     self.computes(0, self.rng.uniform(0.5, 3))
                     self.operation("world", "barrier", ranks, [], 0.0)
 
@@ -302,19 +307,19 @@ class Job:
         stage = [ranks[number * each : (number + 1) * each] for number in range(stages)]
         cost = [1.0] * (stages - 1) + [self.rng.uniform(1.05, 1.5)]  # the head is the last
         micro = self.rng.choice((2, 4))
-        while self.step < self.steps and not self.stopped:
+        while self.step < self.steps and not self.is_stuck():
             began = {rank: self.free[rank] for ranks in stage for rank in ranks}
             data = self.loads_data(stage[0])
             for _ in range(micro):
                 self._passes(stage, cost, 0.3 / micro, forward=True)
             for _ in range(micro):
                 self._passes(stage, cost, 0.6 / micro, forward=False)
-            if self.stopped:
+            if self.is_stuck():
                 return
             for number, members in enumerate(stage):
-                if len(members) > 1 and not self.stopped:
+                if len(members) > 1 and not self.is_stuck():
                     self.operation(f"dp{number}", "all_reduce", members, self.ring(members))
-            if not self.stopped:
+            if not self.is_stuck():
                 self.ends_step(began, data)
 
     def _passes(
@@ -326,7 +331,7 @@ class Job:
         for place, number in enumerate(order):
             for column, rank in enumerate(stage[number]):
                 self.computes(rank, share * cost[number])
-                if place + 1 < len(order) and not self.stopped:
+                if place + 1 < len(order) and not self.is_stuck():
                     peer = stage[order[place + 1]][column]
                     name = f"pp{min(number, order[place + 1])}.{column}"
                     op = "send_recv" if forward else "send_recv_back"
@@ -337,7 +342,7 @@ class Job:
         every = self.rng.choice((self.steps // 2 + 7, self.rng.randrange(15, 60)))
         alone, reports = self.rng.random() < 0.5, self.rng.random() < 0.5
         took = self.rng.uniform(1, 5) * self.compute_ns
-        while self.step < self.steps and not self.stopped:
+        while self.step < self.steps and not self.is_stuck():
             if self.step % every != every - 1:
                 self._step(ranks)
                 continue
@@ -347,13 +352,13 @@ class Job:
                 if rank == 0 or not alone:
                     self.free[rank] += took * self.rng.uniform(0.9, 1.1)
             self.operation("world", "barrier", ranks, [], 0.0)
-            if not self.stopped:
+            if not self.is_stuck():
                 self.ends_step(began, saved=took if reports else 0.0)
 
     def _experts(self, ranks: list[int]) -> None:
         """All-to-all of tokens, of which some experts have more, others from step to step."""
         skew = self.rng.uniform(0.2, 0.6)
-        while self.step < self.steps and not self.stopped:
+        while self.step < self.steps and not self.is_stuck():
             hot = {rank: self.rng.lognormvariate(0, skew) for rank in ranks}
             began = {rank: self.free[rank] for rank in ranks}
             data = self.loads_data(ranks)
@@ -362,7 +367,7 @@ class Job:
             for rank in ranks:
                 self.computes(rank, 0.3)
             self.operation("ep", "all_to_all", ranks, [*loads], 0.2, loads=loads)
-            if self.stopped:
+            if self.is_stuck():
                 return
             for rank in ranks:
                 self.work[rank] = 4096 * hot[rank]
@@ -371,7 +376,7 @@ class Job:
             for rank in ranks:
                 self.computes(rank, 0.2)
             self.operation("world", "all_reduce", ranks, self.ring(ranks), 0.3)
-            if not self.stopped:
+            if not self.is_stuck():
                 self.ends_step(began, data)
 
     def _late_start(self, ranks: list[int]) -> None:

@@ -196,8 +196,8 @@ class BundleFacts:
         late = self.flows.late.values()
         part = slice(min((each.first for each in late), default=0),
                      max((each.last for each in late), default=0) + 1)  # fmt: skip
-        sent = np.isfinite(self.flows.delay[:, part]).any(axis=1)
-        return frozenset(each for each in self.healthy if sent[each])
+        sent = np.isfinite(self.flows.delay[:, part]).sum(axis=1)
+        return frozenset(each for each in self.healthy if sent[each] > 0)
 
     def _worst_late(self) -> set[int]:
         """Late flows whose delay is at least `ECHO` times the second longest. In comparison, late
