@@ -263,7 +263,7 @@ def test_an_answer_since_takes_it_back() -> None:
     one.presume_dead({TO_B: NOW_NS - 50 * MS}, NOW_NS)
     one.decide_deaths(NOW_NS)
     assert not one.revive_answered({0: Reply(NOW_NS - 50 * MS)}, NOW_NS + 10 * MS), (
-        "it was revive_answered before"
+        "it was heard before"
     )
     assert one.dead(*TO_B) is not None
     assert one.revive_answered({0: Reply(NOW_NS + 5 * MS)}, NOW_NS + 10 * MS)

@@ -169,6 +169,10 @@ def _exceptions(causes: list[RuleFinding], early_ns: int) -> tuple[list[RuleFind
 
 
 def _explains(cause: RuleFinding, other: RuleFinding) -> bool:
+    # A narrow queue overflows. Errors that a port counts have another cause.
+    if other.fault is FaultClass.BAD_LINK and cause.fault is FaultClass.CLASS_MISMATCH:
+        counted = any(each.signal == "symbol_errors" for each in other.evidence)
+        return not counted and _overlap(cause, other) >= OVERLAP
     return other.fault in EXPLAINS.get(cause.fault, ()) and _overlap(cause, other) >= OVERLAP
 
 

@@ -180,12 +180,22 @@ class BundleFacts:
             return []
         late = self.flows.late.keys()
         worst = self._worst_late()
-        found = common_hops(self.flows.hops, worst, self.healthy | (late - worst))
+        healthy = self._healthy_meanwhile()
+        found = common_hops(self.flows.hops, worst, healthy | (late - worst))
         covered = {flow for each in found for flow in each.flows}
-        found += common_hops(self.flows.hops, late - covered, self.healthy)
+        found += common_hops(self.flows.hops, late - covered, healthy)
         if len(late) > MOST_LATE * (len(late) + len(self.healthy)):  # all wait: no link stands out
             found = [each for each in found if len(each.flows) >= 0.8 * len(late)]
         return found
+
+    def _healthy_meanwhile(self) -> frozenset[int]:
+        """Healthy flows that sent while the late ones waited: others prove nothing."""
+        assert self.flows is not None  # noqa: S101 - late flows
+        late = self.flows.late.values()
+        part = slice(min((each.first for each in late), default=0),
+                     max((each.last for each in late), default=0) + 1)  # fmt: skip
+        sent = np.isfinite(self.flows.delay[:, part]).sum(axis=1)
+        return frozenset(each for each in self.healthy if sent[each] > 0)
 
     def _worst_late(self) -> set[int]:
         """Late flows whose delay is at least `ECHO` times the second longest. In comparison, late

@@ -170,9 +170,15 @@ class Flows:
         """Usual scatter of similar flows' delays from window to window, 1-sigma in ns, (flows,)."""
         own = median(np.abs(self.delay - median(self.delay, axis=1)[:, None]), axis=1) * MAD_SIGMA
         result = own.copy()
+        size = np.abs(self.reference)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            others = float(median(own / size)) * size
         for kind in np.unique(self.like):
             members = self.like == kind
-            result[members] = median(own[members])
+            usual = median(own[members])
+            # Of a few, one that waits half of the time is most of the scatter.
+            few = members.sum() < MIN_LIKE <= len(self)
+            result[members] = np.fmin(usual, others[members]) if few else usual
         return result
 
     @cached_property

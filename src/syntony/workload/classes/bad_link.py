@@ -32,7 +32,8 @@ MIN_ERRORS = 5.0
 links' median."""
 MIN_WINDOWS = 3
 """Windows in which a flow loses no more than others while they do, from which its links count as
-healthy."""
+healthy; and in which flows across a link lose more, if it does not count errors: a link stays bad,
+a queue overflows now and then."""
 QUEUED = 0.25
 """Ratio of the slowest probes' delay to the waiting time of the flows' packets, from which there is
 a queue."""
@@ -173,6 +174,12 @@ def _pooled(flows: Flows, link: str) -> Common | None:
     return Common((link,), frozenset(across), 0)
 
 
+def _bursts(flows: Flows, lossy: Collection[int]) -> int:
+    """Windows in which one of these flows loses more packets than usual."""
+    sent = np.nan_to_num(flows.retransmits[sorted(lossy)])
+    return int((sent > flows.usual_losses).any(axis=0).sum())
+
+
 def _dirty(links: LinkTable) -> dict[str, float]:
     """Links that count errors, with their median per window."""
     usual = np.nan_to_num(median(links.errors, axis=0))
@@ -194,6 +201,8 @@ def _judge(
     facts: BundleFacts, flows: Flows, common: Common, dirty: dict[str, float]
 ) -> RuleFinding | None:
     lossy = common.flows & flows.lossy.keys()
+    if lossy and dirty.keys().isdisjoint(common.links) and _bursts(flows, lossy) < MIN_WINDOWS:
+        return None
     begin_ns, last_ns, share = (facts.joint(lossy, flows.lossy) if lossy
                                 else (*_span(facts, common.links[0]), 0.9))  # fmt: skip
     counted = tuple(link for link in common.links if link in dirty)
@@ -222,19 +231,32 @@ def _judge(
     if use is not None:
         low = use < FULL
     waits = bool(waiting) and queued is not False
+    delays = bool(np.isfinite(flows.delay[sorted(common.flows)]).any())
+    # What counts no errors does not corrupt packets; it may lose them, if they do not wait.
+    shown = True if counted else False if _counts_none(facts, links) and not delays else None
     return RuleFinding(
         fault=FaultClass.BAD_LINK, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, True if counted else None, low, len(links) == 1 or None),
+        confidence=confidence(share, shown, low, len(links) == 1 or None),
         evidence=tuple(evidence),
         alternatives=(
-            weigh(FaultClass.CONTENTION, not waits, f"{len(waiting)} of its flows wait as well"
+            weigh(FaultClass.CONTENTION, not waits if delays else None,
+                  f"{len(waiting)} of its flows wait as well"
                   if waits else "probes between the same NICs do not wait" if waiting else
-                  "packets do not wait: the median delay is as before"),
+                  "packets do not wait: the median delay is as before", "owd_p50_ns"),
             _carrier(facts, links),
         ),
         action=ACTION, flows=common.flows,
         hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
     )  # fmt: skip
+
+
+def _counts_none(facts: BundleFacts, names: tuple[str, ...]) -> bool:
+    """Whether the errors of all these links are recorded."""
+    links = facts.links
+    if links is None:
+        return False
+    rows = [links.row(links.errors, each) for each in names]
+    return all(row is not None and bool(np.isfinite(row).any()) for row in rows)
 
 
 def _carrier(facts: BundleFacts, links: tuple[str, ...]) -> Alternative:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 RATIO = 5.0
 """Ratio of in-band to out-of-band delay for the same NICs, direction and time (taxonomy)."""
+WAITS_AS_WELL = 0.4
+"""Ratio of the delay of probes in the job's own class to that of its packets, from which they
+wait as well."""
 MOST = 0.8
 """Minimum share of a group's pairs that show it."""
 ACTION = (
@@ -57,7 +60,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         slow = [pair for pair in pairs.values() if pair.slow]
         if not slow:
             continue
-        if len(slow) >= MOST * len(pairs) and len(pairs) >= 2:
+        if len(slow) >= MOST * len(pairs) and (len(pairs) >= 2 or _confirmed(slow)):
             found.append(_finding(facts, (job or facts.bundle.manifest.job,), slow))
             continue
         found += _hosts(facts, pairs)
@@ -109,6 +112,20 @@ def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
     return found
 
 
+def _matched(slow: list[_Pair]) -> float:
+    """Delay of probes in the job's own class, in ns; NaN if there are none."""
+    matched = [pair.matched for pair in slow if pair.matched is not None]
+    return float(np.median(matched)) if matched else float("nan")
+
+
+def _confirmed(slow: list[_Pair]) -> bool | None:
+    """Whether probes in the job's own class wait as well; None if there are none."""
+    matched = _matched(slow)
+    if np.isnan(matched):
+        return None
+    return matched > WAITS_AS_WELL * float(np.median([pair.in_band for pair in slow]))
+
+
 def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -> RuleFinding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - slow pairs
@@ -120,8 +137,7 @@ def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -
     kind = flows.delay_name(min(members), flows.late.get(min(members)))
     in_band = float(np.median([pair.in_band for pair in slow]))
     probed = float(np.median([pair.probed for pair in slow]))
-    matched = [pair.matched for pair in slow if pair.matched is not None]
-    confirmed = None if not matched else float(np.median(matched)) > 0.4 * in_band
+    confirmed = _confirmed(slow)
     evidence = [
         Evidence("owd_p50_ns", f"in band {format_ns(in_band)} ({kind}), probes between the same"
                  f" NICs {format_ns(probed)}", in_band, probed),
@@ -130,7 +146,7 @@ def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -
     ]  # fmt: skip
     if confirmed:
         evidence.append(Evidence("owd_p50_ns", "probes in the job's own class wait as well:"
-                                 f" {format_ns(float(np.median(matched)))}"))  # fmt: skip
+                                 f" {format_ns(_matched(slow))}"))  # fmt: skip
     return RuleFinding(
         fault=FaultClass.CLASS_MISMATCH, subjects=subjects, onset_ns=begin_ns, last_ns=last_ns,
         confidence=confidence(share, confirmed), evidence=tuple(evidence),

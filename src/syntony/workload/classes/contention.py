@@ -26,14 +26,23 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     """Links inside the fabric at which flows wait."""
     if facts.flows is None:
         return []
-    into_nics = facts.last_hops()
     found = []
     for common in facts.late_hops:
-        inside = tuple(link for link in common.links if link not in into_nics
-                       and not _own_bursts(facts, common, link))  # fmt: skip
+        inside, last = suspects(facts, common)
         if inside:
-            found.append(_finding(facts, common, inside))
+            found.append(_finding(facts, common, inside, last))
     return found
+
+
+def suspects(facts: BundleFacts, common: Common) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Links at which these flows may wait: inside the fabric, and the last before a NIC. Both if
+    the same flows cross them and utilisation does not say which of them is full."""
+    flows, into_nics = facts.flows, facts.last_hops()
+    assert flows is not None  # noqa: S101 - late flows
+    links = tuple(each for each in common.links if not _own_bursts(facts, common, each))
+    links = facts.fullest(links, *facts.joint(common.flows, flows.late)[:2])
+    inside = tuple(each for each in links if each not in into_nics)
+    return inside, tuple(each for each in links if each in into_nics)
 
 
 def _own_bursts(facts: BundleFacts, common: Common, link: str) -> bool:
@@ -74,11 +83,13 @@ def _slower(flows: Flows, common: Common) -> bool | None:
     return float(np.median(known)) < 1 / LIKE if known else None
 
 
-def _finding(facts: BundleFacts, common: Common, links: tuple[str, ...]) -> RuleFinding:
+def _finding(
+    facts: BundleFacts, common: Common, links: tuple[str, ...], last: tuple[str, ...]
+) -> RuleFinding:
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     begin_ns, last_ns, share, placed = since(facts, common)
-    links = facts.fullest(links, begin_ns, last_ns)
+    nics = tuple(facts.last_hops()[each] for each in last)
     delay, usual = facts.usual_late_ns(common.flows)
     evidence = [
         Evidence("owd_p50_ns", f"{len(common.flows)} flows across it wait: {format_ns(delay)}"
@@ -91,11 +102,16 @@ def _finding(facts: BundleFacts, common: Common, links: tuple[str, ...]) -> Rule
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
     full = None if use is None else use >= FULL
     harm = delay >= SLOW_RATIO * usual or _slower(flows, common)
+    alone = len(links + nics) == 1 or None
     return RuleFinding(
-        fault=FaultClass.CONTENTION, subjects=links, onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, full, len(links) == 1 or None, harm, full or not placed),
+        fault=FaultClass.CONTENTION, subjects=links + nics, onset_ns=begin_ns, last_ns=last_ns,
+        confidence=confidence(share, full, alone, harm, full or not placed),
         evidence=tuple(evidence),
-        alternatives=alternatives(facts, common), action=ACTION, flows=common.flows,
+        alternatives=(
+            *(weigh(FaultClass.INCAST, False, f"no other flow crosses {links[0]}, or goes to {nic}")
+              for nic in nics),
+            *alternatives(facts, common),
+        ), action=ACTION, flows=common.flows,
         ranks=frozenset(), hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
     )  # fmt: skip
 

@@ -19,6 +19,8 @@ TIMES = 2.0
 """… and the ratio of that to the share before."""
 STRETCH = 5
 """Number of steps that are evaluated together: checkpoints come every so many steps."""
+LEAST = 3
+"""Minimum number of steps that wait: one long pause, for a checkpoint for example, is no stall."""
 MOST = 0.8
 """Minimum share of ranks that wait; if only a few do, storage is not the cause, and their peers
 wait in collectives."""
@@ -43,7 +45,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 def _judge(facts: BundleFacts, name: str, text: str) -> RuleFinding | None:
     steps = facts.steps
     waited, length = steps.numbers(name), (steps.ints("end_ns") - steps.ints("begin_ns"))
-    known = np.isfinite(waited) & (length > 0)
+    known = np.isfinite(waited) & (length > 0) & _newest(facts)
     if not known.any():
         return None
     ranks, rank = np.unique(steps.ints("rank")[known], return_inverse=True)
@@ -68,7 +70,9 @@ def _judge(facts: BundleFacts, name: str, text: str) -> RuleFinding | None:
     level = float(np.nansum(wait[:, part]) / np.nansum(whole[:, part]))
     heavy = np.flatnonzero(np.nanmedian(wait, axis=0) > 0.5 * level * np.nanmedian(whole, axis=0))
     heavy = heavy[(heavy >= stretch.first) & (heavy <= stretch.last)]
-    first = int(heavy[0]) if len(heavy) else stretch.first
+    if len(heavy) < LEAST:
+        return None
+    first = int(heavy[0])
     onset_ns = int(begins[step == first].min())
     last_ns = int(steps.ints("end_ns")[known][step == stretch.last].max())
     comm = steps.numbers("comm_ns")
@@ -86,6 +90,19 @@ def _judge(facts: BundleFacts, name: str, text: str) -> RuleFinding | None:
         ),
         action=ACTIONS[name], ranks=frozenset(int(each) for each in ranks),
     )  # fmt: skip
+
+
+def _newest(facts: BundleFacts) -> Flags:
+    """Rows of steps that their rank did not go back to later, (rows,): a job that goes on from a
+    checkpoint, or is started again, repeats the numbers of its steps."""
+    steps = facts.steps
+    rank, step = steps.ints("rank"), steps.ints("step")
+    order = np.lexsort((steps.ints("begin_ns"), rank))
+    kept = np.ones(steps.rows, dtype=bool)
+    for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
+        least = np.minimum.accumulate(step[rows][::-1])[::-1]
+        kept[rows[:-1]] = step[rows[:-1]] < least[1:]
+    return kept
 
 
 def _job(facts: BundleFacts) -> str:

@@ -49,7 +49,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         absent = lost if seq is None else ~comm.present[:, seq]
         if lost[absent].any() and lost[absent].all():
             facts.gaps.append(_gap(comm, lost))
-        elif seq is not None:
+        elif seq is not None and not _is_left(ranks, comm, seq):
             stuck.append((comm, kind, seq, lost))
     waiting = {
         int(rank)
@@ -64,6 +64,20 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         if finding is not None:
             found.append(finding)
     return found
+
+
+def _is_left(ranks: Ranks, comm: Comm, seq: int) -> bool:
+    """Whether the ranks of an operation that never ended gave the communicator up: all of them have
+    since ended operations that they began in others, `MIN_SILENCE_NS` later and more."""
+    table, begun = ranks.table, comm.enqueue[:, seq]
+    waits = comm.present[:, seq]
+    if not waits.any():
+        return False
+    here = table.codes("comm").codes == table.codes("comm").codes[comm.row.max()]
+    after = table.ints("enqueue_ns") > int(np.median(begun[waits])) + MIN_SILENCE_NS
+    same_job = table.codes("job").codes == table.codes("job").codes[comm.row.max()]
+    went_on = after & ~here & same_job & (table.ints("done_ns") != NULL)
+    return bool(np.isin(comm.ranks[waits], table.ints("rank")[went_on]).all())
 
 
 def _kinds(ranks: Ranks, comm: Comm) -> Ints:

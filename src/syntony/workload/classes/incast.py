@@ -23,9 +23,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     into = facts.last_hops()
     found = []
     for common in facts.late_hops:
-        last = [link for link in common.links if link in into]
+        inside, last = contention.suspects(facts, common)
         senders = {facts.flows.src[each] for each in common.flows}
-        inside = len(last) < len(common.links)
         if last and not inside and len(senders) >= 2:
             found.append(_finding(facts, common, last[0], into[last[0]], len(senders)))
     return found

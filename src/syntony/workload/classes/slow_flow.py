@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import format_bps, format_ns
+from syntony.workload.bundle import Gap
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.slow_receiver import BLOCKED, TIMES
 from syntony.workload.flows import (
@@ -66,6 +67,9 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     for flow in sorted((facts.flows.late.keys() | slow.keys()) - shared):
         if _waits_in_company(facts.flows, flow, shared) or _waits_for_answers(facts.flows, flow):
             continue
+        if flow not in facts.flows.late and (company := _slow_in_company(facts.flows, flow, slow)):
+            facts.gaps.append(_gap(facts.flows, flow, company))
+            continue
         finding = _judge(facts, facts.flows, flow, slow)
         if finding is not None:
             found.append(finding)
@@ -92,6 +96,21 @@ def _waits_in_company(flows: Flows, flow: int, shared: Collection[int] = ()) -> 
     own = set(flows.hops[flow])
     return any(each != flow and int(each) not in shared and not own.isdisjoint(flows.hops[each])
                for each in np.flatnonzero(waits & as_long))  # fmt: skip
+
+
+def _slow_in_company(flows: Flows, flow: int, slow: dict[int, Episode]) -> list[int]:
+    """Flows that cross a link of one that only sends slower, and do as well at the same time: it is
+    not that flow alone, even if nothing tells what it is."""
+    stretch, own = slow[flow], set(flows.hops[flow])
+    return [each for each, other in slow.items()
+            if each != flow and each not in flows.late and not own.isdisjoint(flows.hops[each])
+            and other.first <= stretch.last and stretch.first <= other.last]  # fmt: skip
+
+
+def _gap(flows: Flows, flow: int, company: list[int]) -> Gap:
+    others = ", ".join(flows.names[each] for each in company[:3])
+    reason = f"{flows.names[flow]} sends slower, as does {others}, which crosses a link of it"
+    return Gap("flows", reason, "what they wait for")
 
 
 def _waits_for_answers(flows: Flows, flow: int) -> bool:
