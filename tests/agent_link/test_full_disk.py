@@ -12,6 +12,7 @@ import pytest
 _SPOOL = """
 from pathlib import Path
 from tests.agent_link.test_spool import pending
+from tests.link import open_spool
 disk = Path("{disk}")
 spool = open_spool(disk / "spool", 64 << 20)
 for number in range(1, 400):
@@ -32,7 +33,6 @@ assert spool.dropped_rows == shed
 _STORE = """
 from pathlib import Path
 import os
-from tests.link import open_spool
 from syntony.errors import StoreError
 from syntony.store import open_store
 from tests.store.rows import T0, fill, probed

@@ -39,10 +39,12 @@ _AGENT = """
 import queue, msgspec
 from tests.link import hello, probe_rows
 from syntony.agent.config import AgentConfig
+from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 config = msgspec.json.decode(sys.argv[1], type=AgentConfig)
 first, last = map(int, sys.argv[2:])
-spool = open_spool(config.spool_dir, 1 << 24)
+spool = Spool(config.spool_dir, 1 << 24)
+spool.open()
 told = queue.Queue()
 with Uplink(config, lambda stream: hello(config.host, stream), told.put, spool) as uplink:
     for second in range(first, last):
@@ -135,8 +137,8 @@ def test_an_agent_is_replaced_with_rows_in_its_spool(
         config = controller.agent_config("v1")
         assert _agent(first, config, 0, 5) == 0
         fill = (
-            "from tests.link import probe_rows\nfrom syntony.agent.spool import open_spool\n"
-            f"spool = open_spool({config.spool_dir!r}, 1 << 24)\n"
+            "from tests.link import probe_rows\nfrom syntony.agent.spool import Spool\n"
+            f"spool = Spool({config.spool_dir!r}, 1 << 24)\nspool.open()\n"
             "for second in range(5, 25):\n    spool.append('probe_1s', *probe_rows('v1', second))\n"
         )
         subprocess.run([sys.executable, "-c", _at(first) + fill], check=True, timeout=60)

@@ -24,11 +24,8 @@ from syntony.wire.tables import PROBE
 BATCHES = 150
 _AGENT = """
 import sys
-from tests.link import ControllerProcess, hello, probe_rows
+from tests.link import hello, open_spool, probe_rows
 from syntony.agent.config import AgentConfig
-import pytest
-
-from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 import msgspec, time
 config = msgspec.json.decode(sys.argv[1], type=AgentConfig)
