@@ -76,7 +76,7 @@ def test_a_job_s_report_is_of_a_bounded_window() -> None:
         name: {column: [] for column in rows} for name, rows in rows_with({}).items()
     }
     for known, hint in (((), "; `"), (("nigth",), r"; did you mean 'nigth'\?; `"), (
-        ("night", "nigth"), "; `"
+        ("night", "nigth"), "; its newest report is 42 s old; `"
     )):  # fmt: skip
         with pytest.raises(UsageError, match=f"no record of job 'night' in that time{hint}syntony"):
             job_report(empty, known)

@@ -47,7 +47,10 @@ class Jobs:
     def jobs(self, first_ns: int, last_ns: int) -> tuple[JobView, ...]:
         """Those of the last day."""
         assert (first_ns, last_ns) == (NOW - 86_400 * S, NOW)
-        none = {"began_ns": 0, "seen_ns": 0, "hosts": (), "processes": 0, "running": 0, "ranks": 0}
+        none = {
+            "began_ns": 0, "seen_ns": NOW - 42 * S, "hosts": (), "processes": 0, "running": 0,
+            "ranks": 0,
+        }  # fmt: skip
         return tuple(msgspec.convert({"job": name, **none, "programs": ()}, JobView)
                      for name in self.names)  # fmt: skip
 

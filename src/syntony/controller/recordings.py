@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.errors import UsageError
 from syntony.io.bundle_files import arrow_tables
-from syntony.model import S
+from syntony.model import S, format_ns
 from syntony.model.names import did_you_mean
 from syntony.store import Store
 from syntony.store.jobs import MAX_ROWS
@@ -49,8 +49,10 @@ def read_job(
     rows = store.jobs.recording(job, first_ns, last_ns, most)
     found = recorded(job, rows, first_ns, last_ns, now_ns)
     if not found.tables:
-        jobs = {each.job for each in store.jobs.jobs(now_ns - KNOWN_NS, now_ns)}
-        hint = "" if job in jobs else did_you_mean(job, jobs)
+        seen_ns = {each.job: each.seen_ns for each in store.jobs.jobs(now_ns - KNOWN_NS, now_ns)}
+        hint = did_you_mean(job, seen_ns)
+        if job in seen_ns:
+            hint = f"; its newest report is {format_ns(now_ns - seen_ns[job])} old"
         raise UsageError(
             f"no record of job {job!r} in that time{hint}; `syntony jobs list` shows jobs"
         )
