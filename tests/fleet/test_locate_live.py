@@ -49,7 +49,11 @@ class Located:
         await_true(lambda: self.blamed() == set(), "a fleet with nothing to blame")
         for kind, target, options in faults:
             self.lab.inject(kind, target, options)
-        await_true(lambda: self.blamed() == {component}, f"{component} named, and nothing else")
+        await_true(
+            lambda: self.blamed() == {component},
+            f"{component} named, and nothing else, but",
+            instead=self.blamed,
+        )
 
 
 await_true = partial(waiting.await_true, patience_s=PATIENCE_S, pause_s=0.2)
