@@ -59,9 +59,16 @@ def threads(process: subprocess.Popen[bytes]) -> None:
 
 
 @grouped
-def test_all_threads_are_low_until_time_is_over(process: subprocess.Popen[bytes]) -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_all_threads_are_low_until_time_is_over(
+    process: subprocess.Popen[bytes], *, late: bool
+) -> None:
+    """Also those that the process has started before its class is changed."""
+    if late:
+        threads(process)
     lowered = priority.LoweredPriority(process.pid, 100.0)
-    threads(process)
+    if not late:
+        threads(process)
     low = os.SCHED_IDLE if can_return() else os.SCHED_OTHER
     lowered.look(100.0 + priority.LOW_S - 0.1)
     assert (nice(process.pid), classes(process.pid)) == (19, {low})

@@ -30,8 +30,7 @@ class LoweredPriority:
         self._until_s: float | None = now_s + LOW_S
         _nice(pid, 19)
         if _may_return():
-            with contextlib.suppress(OSError):
-                os.sched_setscheduler(pid, os.SCHED_IDLE, _NONE)
+            _change(pid, os.SCHED_OTHER, os.SCHED_IDLE)
 
     def look(self, now_s: float) -> None:
         """Restore its priority once the time is over."""
@@ -43,10 +42,21 @@ class LoweredPriority:
 def restore(pid: int) -> None:
     """Restore all threads of the process; does nothing if it was not lowered."""
     _nice(pid, 0)
-    with contextlib.suppress(OSError):  # it has ended
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            if os.sched_getscheduler(int(task.name)) == os.SCHED_IDLE:
-                os.sched_setscheduler(int(task.name), os.SCHED_OTHER, _NONE)
+    _change(pid, os.SCHED_IDLE, os.SCHED_OTHER)
+
+
+def _change(pid: int, before: int, after: int) -> None:
+    """Change the class of all threads that have the class `before`, also of those that start
+    meanwhile: a thread has the class of the one that starts it."""
+    changed = True
+    while changed:
+        changed = False
+        with contextlib.suppress(OSError):  # the process has ended, or changes are not allowed
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                with contextlib.suppress(ProcessLookupError):  # the thread has ended
+                    if os.sched_getscheduler(int(task.name)) == before:
+                        os.sched_setscheduler(int(task.name), after, _NONE)
+                        changed = True
 
 
 def _nice(pid: int, value: int) -> None:
