@@ -242,7 +242,8 @@ def set_session(request: Request, response: Response, secret: str) -> None:
 
 
 def cookie_rules(request: Request) -> dict[str, Any]:
-    """Attributes of the session's cookie: not for scripts, nor for requests of other sites."""
+    """Attributes of the session's cookie. Scripts cannot read it, and browsers do not send it with
+    requests from other sites."""
     secure = request.url.scheme == "https"
     return {"httponly": True, "samesite": "strict", "path": "/", "secure": secure}
 

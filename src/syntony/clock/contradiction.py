@@ -66,9 +66,9 @@ def contradictions(mesh: Laplacian, claims: EdgeClaims) -> Disputes:
     clear = _clear(mesh, _Votes(bad, alone, np.concatenate((claims.excluded, vague))))
     worst = _largest(mesh, edge, bad)
     # What only unconfirmed edges hold is as doubtful as the contradictions at their ends.
-    told = np.zeros(len(edge), dtype=np.bool_)
-    told[bad] = told[claims.excluded] = True
-    loose = alone[~told[alone]]
+    judged = np.zeros(len(edge), dtype=np.bool_)
+    judged[bad] = judged[claims.excluded] = True
+    loose = alone[~judged[alone]]
     edge[loose] = np.maximum(worst[mesh.plus[loose]], worst[mesh.minus[loose]])
     node = np.where(clear, 0.0, np.maximum(worst, _largest(mesh, edge, loose)))
     # Nor is a node confirmed by peers that are not.

@@ -50,9 +50,10 @@ def read_job(
     found = recorded(job, rows, first_ns, last_ns, now_ns)
     if not found.tables:
         seen_ns = {each.job: each.seen_ns for each in store.jobs.jobs(now_ns - KNOWN_NS, now_ns)}
-        hint = did_you_mean(job, seen_ns)
         if job in seen_ns:
             hint = f"; its newest report is {format_ns(now_ns - seen_ns[job])} old"
+        else:
+            hint = did_you_mean(job, seen_ns)
         raise UsageError(
             f"no record of job {job!r} in that time{hint}; `syntony jobs list` shows jobs"
         )

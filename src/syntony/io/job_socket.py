@@ -66,7 +66,7 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> 
     listener = socket.socket(socket.AF_UNIX, kind)
     try:
         with suppress(FileNotFoundError):
-            _make_way(path)
+            _remove_unused(path)
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         allowed = path.parent.stat().st_mode
         if allowed & stat.S_IWOTH and not allowed & stat.S_ISVTX:
@@ -86,7 +86,7 @@ def listen(path: Path, kind: int = socket.SOCK_SEQPACKET, mode: int = 0o666) -> 
     return listener
 
 
-def _make_way(path: Path) -> None:
+def _remove_unused(path: Path) -> None:
     """Remove the socket of a process that has ended, or a symbolic link."""
     mode = path.lstat().st_mode
     if stat.S_ISSOCK(mode):
@@ -101,8 +101,11 @@ def _make_way(path: Path) -> None:
 
 
 def _is_bound(path: Path) -> bool:
-    """Whether a process has the socket open. It does not notice: a datagram cannot connect to a
-    socket of another kind (EPROTOTYPE), nor anything to one without a process (ECONNREFUSED)."""
+    """Whether a process has the socket open.
+
+    The process does not notice: a datagram socket cannot connect to a socket of another type, which
+    fails with EPROTOTYPE if a process has it open and with ECONNREFUSED if none has.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         return probe.connect_ex(str(path)) != errno.ECONNREFUSED
 
