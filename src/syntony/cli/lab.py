@@ -224,6 +224,9 @@ def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
         interval_ns = parse_duration_ns(options["probe_interval"])
         chosen["probe_interval_ns"] = _bounded("--probe-interval", interval_ns, 100_000, 60 * S)
     if options["state"]:
+        from syntony.state.postgresql import check_url
+
+        check_url(options["state"])
         chosen["state"] = options["state"]
     if options["store"]:
         from syntony.store.clickhouse import parse_url

@@ -64,6 +64,12 @@ _TYPES = {
 """SQLite type in migrations → PostgreSQL type."""
 
 
+def check_url(url: str) -> None:
+    """Check the form of a URL of control state, without connecting. Raises `ConfigError`."""
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise ConfigError(f"state {_bare(url)!r}: write postgresql://user@host:5432/database")
+
+
 class PostgresDatabase(Database):
     """One schema of one database, through one session that holds an advisory lock.
 
@@ -84,8 +90,7 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        if not url.startswith(("postgresql://", "postgres://")):
-            raise ConfigError(f"state {_bare(url)!r}: write postgresql://user@host:5432/database")
+        check_url(url)
         try:
             import psycopg
         except ImportError as error:
