@@ -1,4 +1,4 @@
-"""Write the table of tunables from the code: python docs/reference/make_tunables.py
+"""Write the pages of configuration and tunables: python docs/reference/make_tunables.py
 
 Keys of the configuration files come from the records that decode them, with the text beneath each
 field; constants are names in capitals with a unit at their end, evaluated where they are simple.
@@ -26,6 +26,7 @@ from syntony.controller.config import ControllerConfig
 from syntony.model import S, format_ns
 
 PAGE = Path(__file__).with_name("tunables.md")
+CONFIGURATION = Path(__file__).with_name("configuration.md")
 SOURCE = Path(inspect.getfile(model)).parents[1]
 UNITS = {
     "ns": "ns", "us": "µs", "ms": "ms", "s": "s", "bytes": "bytes", "bps": "bit/s", "ppb": "ppb",
@@ -36,12 +37,28 @@ _OPERATORS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.LShift: operator.lshift,
 }  # fmt: skip
 _HEAD = (
-    "# Tunables\n\n"
-    "Every key of the configuration files, and every constant of the code that has a unit: its "
-    "default and where it is. Made from the code by `python docs/reference/make_tunables.py`; a "
-    "test compares. Durations are integers of nanoseconds in the files, and shown in words here.\n"
+    "# Tunables: constants in the code\n\n"
+    "Every constant of the code that has a unit: its value and where it is. What operators set is "
+    "in [configuration](configuration.md). Made from the code by `python docs/reference/"
+    "make_tunables.py`; a test compares.\n\n"
+    "| Name | Unit | Value | Source | What |\n| --- | --- | --- | --- | --- |\n"
 )
-_COLUMNS = "| Name | Unit | Default | Source | What |\n| --- | --- | --- | --- | --- |"
+_CONFIGURATION_HEAD = """\
+# Configuration: every key of `agent.toml` and `controller.toml`
+
+Check a file with `syntony config check FILE`: an unknown key is an error, with the nearest known \
+key. Daemons read their file at their start: after a change, `systemctl restart syntony-agent \
+syntony-reactor`, or `syntony-controller`. Keys named `_ns` are integers of nanoseconds; this page \
+shows them in words. Shortest working files: [deploy](../how-to/deploy.md#3-configure).
+
+Other files: [incident rules](incidents.md#rules-of-your-own), [latency objectives](sla.md#\
+objectives), [topology](fabric.md), [expected values for audits](audit.md#expected-values). \
+Variables of `syntony run` and of jobs: [run](run.md).
+
+This page is made from the code by `python docs/reference/make_tunables.py`; a test compares.
+"""
+_LAB_ONLY = ("synthetic_clock", "true_clocks")
+_PAGE_LINK = re.compile(r"docs/(reference|how-to)/([\w-]+)\.md(#[\w-]+)?")
 
 
 class Row(NamedTuple):
@@ -75,9 +92,9 @@ def shown(value: object, unit: str) -> str:
         return str(value).lower()
     if value in ((), None):
         return "none"
-    if isinstance(value, float | int):
-        return f"{value:,}"
-    return "see there"
+    if not isinstance(value, float | int):
+        raise TypeError(f"no text for {value!r}")
+    return f"{value:,}"
 
 
 def duration(value_ns: int) -> str:
@@ -88,10 +105,21 @@ def duration(value_ns: int) -> str:
     return format_ns(value_ns)
 
 
+def plain(text: str) -> str:
+    """A docstring in one line of Markdown, paths of pages as links."""
+    words = " ".join(text.replace("``", "`").split())
+    return _PAGE_LINK.sub(_link, words)
+
+
+def _link(found: re.Match[str]) -> str:
+    room, name, anchor = found.groups()
+    place = "" if room == "reference" else f"../{room}/"
+    return f"[{name.replace('-', ' ')}]({place}{name}.md{anchor or ''})"
+
+
 def first_sentence(text: str) -> str:
     """Of a docstring, in one line."""
-    words = " ".join(text.replace("``", "`").split())
-    return re.split(r"(?<=[.;:])\s", words, maxsplit=1)[0].rstrip(";:")
+    return re.split(r"(?<=[.;:])\s", plain(text), maxsplit=1)[0].rstrip(";:")
 
 
 # --- configuration files
@@ -116,7 +144,7 @@ def documented(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
             text = ""
             if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 text = str(after.value.value)
-            yield target.id, first_sentence(text)
+            yield target.id, text
 
 
 def records_in(annotation: object) -> list[type]:
@@ -128,26 +156,43 @@ def records_in(annotation: object) -> list[type]:
     return []
 
 
-def keys(record: type[msgspec.Struct], prefix: str = "") -> Iterator[Row]:
-    """Every key of a file, tables within tables."""
+def sections(record: type[msgspec.Struct], path: str = "", mark: str = "") -> Iterator[str]:
+    """A table of the record's own keys, then those of the tables within it."""
     hints = typing.get_type_hints(record)
     texts = field_texts(record)
-    where = record.__module__.removeprefix("syntony.")
+    lines: list[str] = []
+    within: list[str] = []
     for field in msgspec.structs.fields(record):
-        many = typing.get_origin(hints[field.name]) is tuple
-        name = f"{prefix}{field.encode_name}"
-        inner = records_in(hints[field.name])
-        for each in inner:
-            yield from keys(each, f"{name}[]." if many else f"{name}.")
-        if inner:
+        if field.encode_name in _LAB_ONLY:
             continue
-        default = "required"
-        if field.default is not msgspec.NODEFAULT:
-            default = shown(field.default, unit_of(field.name))
-        elif field.default_factory is not msgspec.NODEFAULT:
-            default = shown(field.default_factory(), unit_of(field.name))
-        text = texts.get(field.name, "")
-        yield Row(name, unit_of(field.name), default, f"{where}.{record.__name__}", text)
+        for each in records_in(hints[field.name]):
+            many = typing.get_origin(hints[field.name]) is tuple
+            name = f"{path}{field.encode_name}"
+            within += sections(each, f"{name}.", f"[[{name}]]" if many else f"[{name}]")
+        if not records_in(hints[field.name]):
+            cells = (f"`{field.encode_name}`", default_of(field), plain(texts[field.name]))
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    table = "\n".join(["| Key | Default | Meaning |", "| --- | --- | --- |", *lines])
+    if not mark:
+        yield f"{table}\n"
+    else:
+        about = plain(inspect.getdoc(record) or "").removeprefix(f"`{mark}`: ")
+        yield f"### `{mark}`\n\n{about[:1].upper()}{about[1:]}\n\n{table}\n"
+    yield from within
+
+
+def default_of(field: msgspec.structs.FieldInfo) -> str:
+    """The value of a key that a file leaves out."""
+    value = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        value = field.default_factory()
+    if value is msgspec.NODEFAULT:
+        return "required"
+    if isinstance(value, tuple) and value:
+        return f"`{list(map(str, value))}`".replace("'", '"')
+    if isinstance(value, int) and "port" in field.name:
+        return str(value)
+    return shown(value, unit_of(field.name))
 
 
 # --- constants
@@ -172,7 +217,7 @@ def constants() -> Iterator[Row]:
                 continue
             values[target.id] = value
             if target.id.isupper() and (unit := unit_of(target.id)):
-                what = texts[target.id]
+                what = first_sentence(texts[target.id])
                 yield Row(target.id.lstrip("_"), unit, shown(value, unit), module, what)
 
 
@@ -193,18 +238,22 @@ def evaluated(node: ast.expr, known: dict[str, Any]) -> Any:
 
 
 def page() -> str:
-    """The whole page."""
-    tables = {
-        "`agent.toml`": keys(AgentConfig),
-        "`controller.toml`": keys(ControllerConfig),
-        "Constants in the code": constants(),
+    """The page of constants."""
+    return _HEAD + "".join(f"{row.text()}\n" for row in constants())
+
+
+def configuration() -> str:
+    """The page of configuration files."""
+    files = {
+        "/etc/syntony/agent.toml": AgentConfig,
+        "/etc/syntony/controller.toml": ControllerConfig,
     }
-    parts = [_HEAD]
-    for title, rows in tables.items():
-        lines = "\n".join(row.text() for row in rows)
-        parts.append(f"## {title}\n\n{_COLUMNS}\n{lines}\n")
+    parts = [_CONFIGURATION_HEAD]
+    for path, record in files.items():
+        parts += [f"## `{path}`\n", *sections(record)]
     return "\n".join(parts)
 
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    CONFIGURATION.write_text(configuration(), encoding="utf-8")

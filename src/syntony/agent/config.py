@@ -13,7 +13,7 @@ from syntony.traffic.policy import Policy
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """PEM files for mutual TLS."""
+    """``[tls]``: PEM files for mutual TLS; `syntony enrol join` writes them."""
 
     ca: str
     """CA that has signed the certificates of agents and controllers."""
@@ -24,7 +24,7 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One NIC to probe from."""
+    """``[[nics]]``: one NIC to probe from."""
 
     name: str
     """Interface name."""
@@ -35,7 +35,7 @@ class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class ClockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the host's processes get fleet time (docs/reference/clock-page.md)."""
+    """``[clock]``: how the host's processes get fleet time (docs/reference/clock-page.md)."""
 
     dir: str = "/run/syntony"
     """Directory of the page ``clock`` and of ``clock.json``."""
@@ -43,11 +43,11 @@ class ClockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where to write ``shm0`` and ``shm`` for ClockBound's clients, whose default is
     ``/var/run/clockbound``; empty: nowhere, because ClockBound's own daemon may run here."""
     step_ns: int = 0
-    """Served time steps to a new timeline further away than this; 0: it always slews."""
+    """Served time steps if fleet time differs from it by more than this; 0: it always slews."""
 
 
 class DisciplineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which clocks follow fleet time. By default none: Syntony measures, it sets nothing."""
+    """``[discipline]``: which clocks follow fleet time. By default none: Syntony only measures."""
 
     chrony_sock: str = ""
     """Socket of `refclock SOCK PATH` in chrony.conf, fed once a second."""
@@ -62,12 +62,12 @@ class DisciplineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class VerbsMode(enum.StrEnum):
-    """Whether NICs are probed over verbs, too."""
+    """Whether NICs are also probed over verbs."""
 
     AUTO = "auto"
-    """Those that have an RDMA port."""
+    """NICs that have an RDMA port."""
     ON = "on"
-    """All; one without an RDMA port is a part that waits."""
+    """All NICs; one without an RDMA port is reported as a part that waits."""
     OFF = "off"
 
 
@@ -89,10 +89,11 @@ class AuditMode(enum.StrEnum):
 
 
 class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Audits through the agent (docs/reference/audit.md)."""
+    """``[audit]``: audits through the agent (docs/how-to/audit.md)."""
 
     mode: AuditMode = AuditMode.PASSIVE
-    """``off``, ``passive`` or ``active``: which checks the controller may order."""
+    """Which checks the controller may order: ``off``, ``passive`` (they only read) or ``active``
+    (also those that load the host)."""
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,7 +102,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     host: str
     """This host's name in the fleet, as in its certificate."""
     controller: str | tuple[str, ...]
-    """``HOST:PORT`` of the controller; several if it has standbys: the one that answers is used."""
+    """``HOST:PORT`` of the controller, or a list: with its standbys, or of gateways. The first one
+    that answers is used (docs/how-to/high-availability.md)."""
     tls: TlsFiles
     nics: tuple[NicConfig, ...]
     spool_dir: str

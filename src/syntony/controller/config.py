@@ -25,17 +25,17 @@ class TlsFiles(NamedTuple):
 
 
 class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[alerts]``: rules and receivers."""
+    """``[alerts]``: rules and receivers of incidents (docs/reference/incidents.md)."""
 
     rules: str = ""
     """TOML file of rules that extend the default ones."""
     cluster: str = "fleet"
-    """Names the fleet in every message."""
+    """Name of the fleet in every message."""
     receivers: tuple[Receiver, ...] = ()
 
 
 class AnchorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A clock that knows UTC."""
+    """``[[anchors]]``: a clock that is UTC (docs/how-to/deploy.md)."""
 
     node: str
     """A host, or ``host/nic`` for a NIC's own clock."""
@@ -55,14 +55,14 @@ class PlacementMode(enum.StrEnum):
 
 
 class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[placement]``: moves of jobs' flows between paths that work."""
+    """``[placement]``: moves of jobs' flows off congested paths (docs/how-to/contention.md)."""
 
     mode: PlacementMode = PlacementMode.OBSERVE
     """``off``, ``observe`` or ``act``."""
     max_moves: int = 64
-    """Maximum in one step, a quarter of a second: this limits the effect of one wrong decision."""
+    """Maximum moves in one step, a quarter of a second: limits the effect of a wrong decision."""
     max_moves_per_s: int = 64
-    """Maximum in a second."""
+    """Maximum moves in a second."""
     classes: tuple[JobClass, ...] = ()
     """Quality of service between jobs; the first class that names a job applies."""
     policy: MovePolicy | None = None
@@ -79,7 +79,8 @@ class PacingConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class EnrolmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``[enrolment]``: the CA, and the port at which new members get their first certificate."""
+    """``[enrolment]``: the CA, and the port at which new members get their first certificate
+    (docs/reference/security.md)."""
 
     listen: str = ""
     """``ADDRESS:PORT`` where a join token is exchanged for a certificate; empty: nowhere."""
@@ -87,7 +88,7 @@ class EnrolmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Directory of the CA: ``ca.crt`` and ``ca.key``. Empty: this controller issues nothing, and
     certificates are renewed by other means."""
     lifetime_ns: int = 86_400_000_000_000
-    """Of certificates; holders renew them at two thirds of it."""
+    """Validity of certificates; they are renewed after two thirds of it."""
 
 
 class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,7 +139,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     listen: str
     """``ADDRESS:PORT`` for agents and remote command lines; mutual TLS always."""
     tls_ca: str
-    """PEM file of the CA that has signed the certificates of the fleet."""
+    """PEM file of the CA that signs the certificates of the fleet."""
     tls_cert: str
     """PEM file of this controller's certificate."""
     tls_key: str
@@ -148,37 +149,41 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     store: str = "/var/lib/syntony/store"
     """A directory (embedded engine) or ``clickhouse://user@host:port/database``."""
     mesh_peers: int = 10
-    """Peers of each NIC."""
+    """Number of NICs that each NIC probes."""
     ecmp_paths: int = 2
     """Maximum number of equal-cost paths of a pair; decides the number of source ports."""
     probe_interval_ns: int = 500_000_000
-    """Time between two probe pairs on one path."""
+    """Time between two probe pairs on one path of two NICs."""
     verbs_classes: tuple[VerbsClass, ...] = (VerbsClass(),)
     """Classes in which NICs with RDMA are probed over verbs; empty: no such probes."""
     verbs_interval_ns: int = 1_000_000_000
-    """Between two pairs over verbs on one path in one class."""
+    """The same for probes over verbs, on one path in one class."""
     probe_key_period: str = "24h"
-    """Between two rotations of the probe keys, for example ``12h``; empty: only by order."""
+    """Time between two rotations of the probe keys, for example ``12h``; empty: only by
+    `syntony probe keys --rotate`."""
     state_dir: str = ""
-    """Directory of control state (SQLite); empty, and `state` too: a restart forgets it."""
+    """Directory of control state in SQLite (docs/reference/state.md). If this and `state` are
+    empty, a restart forgets orders and incidents."""
     state: str = ""
-    """``postgresql://user@host:port/database`` for control state there instead."""
+    """``postgresql://user@host:port/database``: control state in PostgreSQL."""
     standby: bool = False
-    """Wait while another controller holds control state, and take over when it is gone."""
+    """Wait while another controller leads, and take over when it is gone
+    (docs/how-to/high-availability.md)."""
     gateway: bool = False
-    """Attach agents and store their rows, but leave every decision to a leader."""
+    """Be a gateway: store the rows of agents, and leave every decision to the leading controller
+    (docs/how-to/high-availability.md#gateways)."""
     leaders: tuple[str, ...] = ()
-    """``ADDRESS:PORT`` of the leader and of its standbys, which a gateway dials."""
+    """For a gateway: ``ADDRESS:PORT`` of the controllers that may lead."""
     nic_prefixes: tuple[str, ...] = ()
-    """Address ranges of the fleet's NICs, for example ``10.0.0.0/8``: others are neither planned
-    nor probed. Empty: any."""
+    """Address ranges of the fleet's NICs, for example ``10.0.0.0/8``; NICs outside them are not
+    probed, even if an agent reports them. Empty: any."""
     anchors: tuple[AnchorConfig, ...] = ()
-    """Clocks that fleet time slowly follows, three or more so that one may be wrong; none: fleet
-    time is free-running."""
+    """Clocks that fleet time follows slowly, three or more so that one may be wrong; without any,
+    fleet time is unrelated to UTC."""
     utc_step_ns: int = 0
-    """A larger difference steps fleet time to UTC even after the start; 0 for never."""
+    """Step fleet time to UTC if they differ by more than this, even after the start; 0: never."""
     seed: int = 1
-    """Of the probe plan."""
+    """Seed of the probe plan."""
     alerts: AlertSettings = AlertSettings()
     enrolment: EnrolmentConfig = EnrolmentConfig()
     placement: PlacementConfig = PlacementConfig()

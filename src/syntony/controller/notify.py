@@ -48,12 +48,12 @@ PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 
 
 class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One system to notify."""
+    """``[[alerts.receivers]]``: one system to notify of incidents (docs/reference/incidents.md)."""
 
     name: str
     """Name of the receiver, for logs and the outbox."""
     kind: Literal["alertmanager", "pagerduty", "slack", "webhook"]
-    """The format of its messages."""
+    """The format of its messages: ``alertmanager``, ``pagerduty``, ``slack`` or ``webhook``."""
     url: str = ""
     """``http://`` or ``https://``; for Alertmanager its base URL. PagerDuty's is built in."""
     url_file: str = ""
@@ -61,7 +61,7 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     secret_file: str = ""
     """File with PagerDuty's routing key, or a bearer token for the others."""
     severities: tuple[Severity, ...] = (Severity.WARNING, Severity.CRITICAL)
-    """Severities of the incidents that it receives."""
+    """Severities of the incidents that it receives: ``info``, ``warning``, ``critical``."""
 
 
 class NotifyResult(NamedTuple):

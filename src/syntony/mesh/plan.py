@@ -47,12 +47,12 @@ class MeshNic(NamedTuple):
 
 
 class VerbsClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A class that is probed over verbs: a job's."""
+    """``[[verbs_classes]]``: a traffic class that is probed over verbs, as a job uses it."""
 
     dscp: int = 0
-    """Its traffic class less the two bits of ECN: ``NCCL_IB_TC`` / 4."""
+    """The traffic class without the two bits of ECN: ``NCCL_IB_TC`` / 4."""
     sl: int = 0
-    """``NCCL_IB_SL``."""
+    """The service level, as in ``NCCL_IB_SL``."""
 
 
 Adjacency = dict[NicRef, set[NicRef]]

@@ -15,12 +15,13 @@ _NAMES = {priority.name.lower(): priority for priority in Priority}
 
 
 class JobClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One ``[[placement.classes]]``: jobs, and how they stand to others."""
+    """``[[placement.classes]]``: jobs and their priority (docs/how-to/contention.md)."""
 
     jobs: tuple[str, ...]
     """Shell patterns over ``SYNTONY_JOB``."""
     priority: str = "standard"
-    """``guaranteed``, ``standard`` or ``scavenger``: placed as if those below were not there."""
+    """``guaranteed``, ``standard`` or ``scavenger``: flows are placed as if lower classes did not
+    exist."""
     weight: float = 1.0
     """Share of a link among flows of one class, relative to the others'."""
 

@@ -42,12 +42,15 @@ class FlowMove:
 
 
 class MovePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits and thresholds of the mover. Times suit telemetry in windows of half a second."""
+    """``[placement.policy]``: when flows are moved, and how a move is judged.
+
+    The times suit telemetry in windows of half a second.
+    """
 
     queue_ns: int = 50 * US
     """Queueing delay from which a path counts as congested: above what bursts leave behind on a
-    path with room, below what a standing queue is in any switch with more than 625 kB of buffer at
-    100 Gb/s."""
+    path with room, below the delay of a standing queue in any switch with more than 625 kB of
+    buffer at 100 Gb/s."""
     short: float = 0.9
     """A flow is short if its rate is below this share of its ideal rate."""
     full: float = 0.95
@@ -57,7 +60,7 @@ class MovePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A move has helped if the worst-off of those it touches (or all together) get this much
     more."""
     stale_ns: int = 10 * S
-    """Older measurements decide nothing."""
+    """Measurements older than this are not used."""
     settle_ns: int = 1 * S
     """After a move measurements must be younger by this to judge it: two windows."""
     act_ns: int = 5 * S
@@ -67,14 +70,17 @@ class MovePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     judge_ns: int = 20 * S
     """A move that no measurement could evaluate within this time is kept."""
     max_moves: int = 1_000
-    """Maximum moves in one step: limits the harm of a wrong decision."""
+    """Maximum moves in one step: limits the harm of a wrong decision. In a controller,
+    `max_moves` of ``[placement]`` is used in its place."""
     max_moves_per_s: int = 2_000
+    """Maximum moves in a second. In a controller, that of ``[placement]`` is used in its place."""
     hold_down_ns: int = 30 * S
-    """How long a flow rests after its first move, and a path that did not help it is left alone;
-    doubles each time."""
+    """How long a flow is not moved again after its first move, and a path that did not help it is
+    not used; doubles each time."""
     hold_down_max_ns: int = 600 * S
+    """Upper limit of `hold_down_ns`."""
     decay_ns: int = 600 * S
-    """A quiet time this long halves it."""
+    """This long without a move halves the hold-down."""
     background_floor: float = 0.05
     """Background traffic below this share of a link counts as noise."""
     background_weight: float = 0.3

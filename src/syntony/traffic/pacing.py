@@ -30,7 +30,10 @@ their time, and the delay is that of a whole second."""
 
 
 class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When to pace and how hard. Rates are those of frames on the wire."""
+    """``[pacing.policy]``: when flows are paced, and how much.
+
+    Rates are those of frames on the wire.
+    """
 
     queue_ns: int = 50 * US
     """Queueing delay from which a link counts as congested (`MovePolicy.queue_ns`)."""
@@ -91,7 +94,9 @@ class PacePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hold_down_ns: int = 5 * S
     """… for this long, pacing on it ends; twice as long each time it has to begin again."""
     hold_down_max_ns: int = 120 * S
+    """Upper limit of `hold_down_ns`."""
     decay_ns: int = 120 * S
+    """This long without pacing halves the hold-down."""
 
 
 @dataclass(frozen=True, slots=True)

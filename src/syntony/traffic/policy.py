@@ -12,70 +12,76 @@ from syntony.model import MS, S
 
 
 class FailoverMode(enum.StrEnum):
-    """How far failover goes."""
+    """Whether failover acts, only reports, or does nothing."""
 
     OFF = "off"
     OBSERVE = "observe"
-    """Say what would be done, touch nothing."""
+    """Report what would be done, change nothing."""
     ACT = "act"
 
 
 def is_named(job: str, patterns: Iterable[str]) -> bool:
-    """Whether one of these shell patterns means the job."""
+    """Whether one of these shell patterns matches the job."""
     return any(fnmatch.fnmatchcase(job, pattern) for pattern in patterns)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `[traffic]` section of an agent's configuration."""
+    """``[traffic]``: failover and moves of jobs' connections (docs/how-to/failover.md)."""
 
     mode: FailoverMode = FailoverMode.OBSERVE
+    """``off``, ``observe`` (report what would be done) or ``act``."""
     jobs: tuple[str, ...] = ("*",)
     """Which jobs are managed, as shell patterns over ``SYNTONY_JOB``."""
     hold_down_ns: int = 1 * S
-    """How long a path that came back is left alone; doubles with every failure."""
+    """How long a path that has recovered is not used; doubles with every failure."""
     hold_down_max_ns: int = 60 * S
+    """Upper limit of `hold_down_ns`."""
     decay_ns: int = 60 * S
     """After this long without a failure, a path's hold-down is halved."""
     min_paths: int = 1
-    """Living subflows below which failover never takes a connection."""
+    """Failover leaves a connection at least this many live subflows."""
     max_actions_per_s: int = 2_000
-    """Beyond it actions wait: the most harm a wrong decision can do in a second. 2,000 lets the
-    1,000 connections of a busy host leave a dead NIC, and return, within one second."""
+    """Limit of creations and destructions of paths; further ones wait. It bounds the harm of a
+    wrong decision. 2,000 lets the 1,000 connections of a busy host leave a dead NIC, and
+    return, within one second."""
     plain: bool = True
-    """Whether connections that are not multi-path take other ways, too (both ends need agents)."""
+    """Whether plain TCP connections of managed jobs are sent over another path while theirs is
+    dead; both ends need agents."""
     plain_rto_ns: int = 80 * MS
-    """Shortest retransmission timeout of plain connections of managed jobs, over and above their
-    round trip (the kernel's is 200 ms); 0: theirs to choose. A little longer than the detection of
-    a dead path and a detour take (60 to 75 ms), so that the first retransmission finds it in force;
-    peers hold acknowledgements back for half as long at most."""
+    """Shortest retransmission timeout of such connections, in addition to their round trip (the
+    kernel's is 200 ms); needs Linux 6.15 and CAP_SYS_PTRACE. 0: not changed. A little longer than
+    detecting a dead path and setting up a detour take (60 to 75 ms), so that the first
+    retransmission takes the detour; peers delay acknowledgements by at most half of it."""
     settle_ns: int = 6 * MS
-    """A path's death is acted upon this much later, when the deaths of its siblings are known:
-    probes of one NIC are spread over one interval (5 ms)."""
+    """Delay between the failure of a path and the action on it, in which failures of its siblings
+    become known: probes of one NIC are spread over one interval (5 ms)."""
     stall_grace_ns: int = 25 * MS
-    """After a stall of our own, deaths wait this long for the answers that lie in the socket."""
+    """The same after the agent itself was not scheduled: replies may still wait in its socket."""
     silence_ns: int = 60 * MS
-    """A subflow with unacknowledged data and no acknowledgement for so long is stalled: above the
+    """A subflow with unacknowledged data and no acknowledgement for this long is stalled: above the
     kernel's longest usual delay of an acknowledgement (40 ms, TCP_DELACK_MIN)…"""
     silence_rtts: int = 4
     """… and above this many of its own round trips (a full queue makes them long)."""
     join_ns: int = 60 * MS
-    """A new subflow that is not up by then is tried on another source port."""
+    """Timeout of a join: a new subflow that is not up by then is tried on another source port."""
     join_max_ns: int = 5 * S
-    """Between two attempts, after many failures (doubling)."""
+    """Longest pause between two attempts; it doubles with every failure."""
     port: int = 8621
-    """TCP port where agents let peers join."""
+    """TCP port at which agents accept joins; the same in the whole fleet."""
     place: tuple[str, ...] = ()
-    """Which of the managed jobs may be moved between paths that work, because others crowd them;
-    shell patterns over ``SYNTONY_JOB``. None by default."""
+    """Which of the managed jobs may be moved off congested paths, as shell patterns over
+    ``SYNTONY_JOB``. None by default (docs/how-to/contention.md)."""
     pace: tuple[str, ...] = ()
-    """Which of the managed jobs may be held back where they crowd a link; shell patterns over
+    """Which of the managed jobs may be paced where they congest a link, as shell patterns over
     ``SYNTONY_JOB``. None by default."""
     spare_ports: int = 32
-    """Source ports, from `port_low` on, whose paths are learnt in advance where `place` names jobs:
+    """Source ports, from `port_low` on, whose paths are traced in advance if `place` names jobs:
     of four spines, all are reached with probability 1 - 4·(3/4)^32 = 0.9996."""
     confirm_ns: int = 5 * S
-    """A move that the controller has not confirmed by then is undone here if it made things worse:
-    twice the two windows of a second that a verdict takes."""
+    """A move that the controller has not confirmed within this time is undone by the agent if it
+    made things worse: twice the two windows of a second that a verdict takes."""
     port_low: int = 61_000
+    """Lowest source port of the subflows that agents create, above the kernel's own range
+    (ip_local_port_range)."""
     port_high: int = 65_535
-    """Source ports of our subflows: above the kernel's own range (ip_local_port_range)."""
+    """Highest source port of the subflows that agents create."""
