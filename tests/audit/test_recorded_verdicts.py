@@ -1,8 +1,8 @@
-"""What an audit says of hosts of other makes, as it was last agreed on: `fixtures/told.txt`.
+"""An audit's readings and verdicts of recorded hosts are those of `fixtures/recorded.txt`.
 
-A fleet's spec holds such readings, and people's scripts such verdicts: a value that is read
-otherwise fails the fleet that learnt it. After a change that is meant, look at the difference of
-`python -m tests.audit.test_told > tests/audit/fixtures/told.txt`.
+A fleet's spec has such readings, and scripts rely on such verdicts: a value that is read
+differently fails the fleet that learnt it. After an intended change, look at the difference of
+`python -m tests.audit.test_recorded_verdicts > tests/audit/fixtures/recorded.txt`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from syntony.audit.xid import action_of
 HOSTS = ("a100-hot", "dgx-h100", "gb200-nvl72", "mi300x-thor2", "vlan-on-bond")
 NAMED = FAULTS[::6]
 CODES = range(1, 200)
-AGREED = FOLDER / "told.txt"
+AGREED = FOLDER / "recorded.txt"
 
 
 def of_host(shape: str) -> Iterator[str]:
@@ -66,16 +66,16 @@ def agreed() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("shape", HOSTS)
-def test_a_host_is_told_as_agreed(shape: str) -> None:
+def test_a_host_is_reported_as_recorded(shape: str) -> None:
     assert list(of_host(shape)) == agreed()[f"host {shape}"]
 
 
-def test_error_codes_are_told_as_agreed() -> None:
+def test_error_codes_are_reported_as_recorded() -> None:
     assert list(of_codes()) == agreed()["codes"]
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_fault_is_told_as_agreed(name: str) -> None:
+def test_a_fault_is_reported_as_recorded(name: str) -> None:
     assert list(of_fault(name)) == agreed()[f"fault {name}"]
 
 

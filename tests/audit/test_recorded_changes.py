@@ -1,8 +1,8 @@
-"""What checks say of a host when one thing that they read is not there, cannot be read, is empty or
-holds other numbers, as it was last agreed on: `fixtures/changes.txt`.
+"""Verdicts on a host with one input absent, unreadable, empty or with other numbers are those of
+`fixtures/changes.txt`.
 
-A check that passes what it could not read is worse than none. After a change that is meant, look at
-the difference of `python -m tests.audit.test_told_changes > tests/audit/fixtures/changes.txt`.
+A check that passes what it could not read is worse than none. After an intended change, look at the
+difference of `python -m tests.audit.test_recorded_changes > tests/audit/fixtures/changes.txt`.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def agreed() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("shape", mostly_slow(HOSTS, {"mi300x-thor2"}))
-def test_what_a_host_lacks_is_told_as_agreed(shape: str) -> None:
+def test_what_a_host_lacks_is_reported_as_recorded(shape: str) -> None:
     assert list(of_host(shape)) == agreed()[shape]
 
 
