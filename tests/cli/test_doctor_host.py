@@ -72,6 +72,7 @@ def test_each_step_of_an_agent_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     done, hint, _ = asked("agent", file, capsys)
     assert done[-1] == "directory"
     assert "enrol join gpu001 --at 127.0.0.1:8444" in hint
+    assert "syntony enrol token agent gpu001" in hint
 
 
 def test_an_agent_that_cannot_reach_its_controller(

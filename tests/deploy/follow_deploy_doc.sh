@@ -47,7 +47,9 @@ daemons() {
         [ -S /run/syntony-controller/controller.sock ] && break
         sleep 1
     done
-    TOKEN=$(eval "$(lines | grep '^syntony enrol token')")
+    TOKEN=$(eval "$(lines | grep '^syntony enrol token')" 2>/tmp/fingerprint.txt)
+    FINGERPRINT=$(sed -n 's/^fingerprint of the CA: //p' /tmp/fingerprint.txt)
+    export TOKEN FINGERPRINT
     eval "$(lines | grep '^runuser.* enrol join')"
     eval "$(lines | grep '^syntony enrol list')"
     as_unit reactor

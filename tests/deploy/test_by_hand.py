@@ -104,9 +104,9 @@ def join(machines: Machines, host: str, fingerprint: str) -> None:
     token = on(machines, FIRST, typed("syntony enrol token agent").replace("gpu001", host))
     secret = token.split()[0]
     command = typed("runuser -u syntony -- syntony enrol join").replace("gpu001", host)
-    command = re.sub(r"--ca \S+", f"--fingerprint {fingerprint}", command)
+    command = command.replace('"$FINGERPRINT"', fingerprint).replace('"$TOKEN"', secret)
     start = typed("systemctl enable --now syntony-reactor")
-    on(machines, host, command.replace('"$TOKEN"', secret), start)
+    on(machines, host, command, start)
 
 
 def well(machines: Machines, name: str) -> bool:

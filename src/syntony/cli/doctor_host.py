@@ -89,7 +89,10 @@ def _agent(file: str) -> Iterator[DoctorStep]:
     config = load_config(file, AgentConfig)
     address = config.controllers[0].rpartition(":")[0]
     edit = f"edit {file}, then: syntony config check {file}"
-    join = f"{_AS_USER} enrol join {config.host} --at {address}:8444 --ca CA.CRT --token TOKEN"
+    join = (
+        f"{_AS_USER} enrol join {config.host} --at {address}:8444 --fingerprint CA --token TOKEN"
+        f" (both from `syntony enrol token agent {config.host}` on the controller's host)"
+    )
     yield DoctorStep("configuration", lambda: f"{file}: host {config.host}", edit)
     yield DoctorStep("NICs", partial(_nics, [nic.name for nic in config.nics]), edit)
     yield _user()
