@@ -33,7 +33,11 @@ _METRIC = re.compile(rf"`{PREFIX}([a-z0-9_]+)(?:\{{[^`]*)?`")
 _VARIABLE = re.compile(r"\bSYNTONY_[A-Z0-9_]*[A-Z0-9]\b")
 _OTHER_FILES = {"rule", "objective", "device", "roles", "checks"}
 """First keys of files that are no configuration of a daemon."""
-_NO_METRICS = {"agent_extra", "controller_extra", "detours", "local", "verbs_probe_"}
+_DEFAULTS = TOP / "deploy/ansible/roles/syntony/defaults/main.yml"
+_NO_METRICS = {
+    *re.findall(r"^syntony_(\w+):", _DEFAULTS.read_text(encoding="utf-8"), re.MULTILINE),
+    *("detours", "local", "verbs_probe_"),
+}
 """Variables of Ansible, a table of nftables, a database; the beginning of names."""
 
 

@@ -1,0 +1,71 @@
+"""The configuration files that the Ansible role writes are what the daemons accept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.deploy.daemons import DEPLOY
+
+from syntony.agent.config import AgentConfig
+from syntony.config import load_config
+from syntony.controller.config import ControllerConfig, EnrolmentConfig
+
+yaml = pytest.importorskip("yaml")
+jinja2 = pytest.importorskip("jinja2")
+ROLE = DEPLOY / "ansible/roles/syntony"
+FACTS = {"ansible_managed": "made by Ansible", "inventory_hostname": "gpu001"}
+
+
+def written(name: str, place: Path, **given: Any) -> Path:
+    """A template as Ansible fills it in, with the role's defaults."""
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text(encoding="utf-8"))
+    template = (ROLE / f"templates/{name}.j2").read_text(encoding="utf-8")
+    values = {**defaults, **FACTS, "syntony_address": "head1.example", **given}
+    file = place / name
+    file.write_text(jinja2.Environment(trim_blocks=True).from_string(template).render(values))
+    return file
+
+
+def test_the_defaults_are_valid(tmp_path: Path) -> None:
+    nics = [{"name": "eth2", "rail": 0}, {"name": "eth3", "rail": 1}]
+    agent = load_config(written("agent.toml", tmp_path, syntony_nics=nics), AgentConfig)
+    assert [(nic.name, nic.rail) for nic in agent.nics] == [("eth2", 0), ("eth3", 1)]
+    assert agent.controllers == ("head1.example:8443",)
+    assert not agent.metrics.tls
+    controller = load_config(written("controller.toml", tmp_path), ControllerConfig)
+    assert controller.api.listen == "127.0.0.1:8445"
+    assert controller.enrolment.lifetime_ns == EnrolmentConfig().lifetime_ns
+    assert not controller.metrics.tls
+
+
+def test_every_key_of_both_files_can_be_set(tmp_path: Path) -> None:
+    """Also those that stand before the tables, and scrapers from outside."""
+    agent = load_config(
+        written(
+            "agent.toml", tmp_path,
+            syntony_nics=[{"name": "eth2", "rail": 0}],
+            syntony_scrapers=["prometheus", "backup"],
+            syntony_agent_extra='utc = "kernel"',
+            syntony_agent_tables='[traffic]\nmode = "act"\n',
+        ),
+        AgentConfig,
+    )  # fmt: skip
+    assert (agent.utc, agent.traffic.mode) == ("kernel", "act")
+    assert agent.metrics.clients == ("prometheus", "backup")
+    controller = load_config(
+        written(
+            "controller.toml", tmp_path,
+            syntony_store="clickhouse://clickhouse.example:8123/syntony",
+            syntony_certificate_lifetime_ns=604_800_000_000_000,
+            syntony_scrapers=["prometheus"],
+            syntony_controller_extra='state = "postgresql://syntony@db.example/syntony"',
+            syntony_controller_tables='[[anchors]]\nnode = "gpu001"\nreported = true\n',
+        ),
+        ControllerConfig,
+    )  # fmt: skip
+    assert controller.state.startswith("postgresql:")
+    assert controller.anchors[0].node == "gpu001"
+    assert (controller.metrics.listen, controller.metrics.tls) == ("0.0.0.0:9863", True)
+    assert controller.enrolment.lifetime_ns == 604_800_000_000_000
