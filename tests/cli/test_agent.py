@@ -20,6 +20,11 @@ def test_check_refuses_an_unknown_nic(capsys: pytest.CaptureFixture[str]) -> Non
     assert "no interface 'nope0' here; this host has" in capsys.readouterr().err
 
 
+def test_an_unknown_log_level_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["agent", "--log-level", "loud"]) == 2
+    assert "'loud' is not one of 'debug', 'info'" in capsys.readouterr().err
+
+
 def test_a_missing_configuration_is_one_line() -> None:
     done = syntony("agent", "--config", "/nowhere/agent.toml")
     assert done.returncode == 2

@@ -113,4 +113,4 @@ def test_command_line(
 def test_an_unknown_log_level_is_a_usage_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["--config", _written(tmp_path), "--log-level", "loud"])
     assert result.exit_code == click.UsageError.exit_code
-    assert "'loud' is not a log level" in result.output
+    assert "'loud' is not one of" in result.output

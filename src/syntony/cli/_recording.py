@@ -42,7 +42,15 @@ def window_option(default: str = "2m") -> Callable[[Callable[..., Any]], Callabl
     """Give a command ``--window``, as `window_ns`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @click.option("--window", default=default, show_default=True, help="How far back to look.")
+        @click.option(
+            "--window",
+            "--since",
+            "window",
+            default=default,
+            show_default=True,
+            metavar="TIME",
+            help="How far back to look.",
+        )
         @wraps(command)
         def wrapper(*args: Any, window: str, **kwargs: Any) -> Any:
             return command(*args, window_ns=parse_duration_ns(window), **kwargs)

@@ -33,7 +33,13 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         show_default=True,
         help="TOML file: host name, NICs, controller.",
     )
-    level = click.option("--log-level", default="INFO", show_default=True, help="Lowest log level.")
+    level = click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+        default="info",
+        show_default=True,
+        help="Lowest level that is logged.",
+    )
     return path(level(command))
 
 

@@ -60,10 +60,7 @@ _ELSEWHERE = {
     ),
     "reach": (
         "audit_tools:reach",
-        (
-            "Connect to each peer (HOST or HOST:PORT) so often, and say how many fail and how long "
-            "it takes."
-        ),
+        "Connect to each peer (HOST or HOST:PORT) --count times; show failures and durations.",
     ),
     "record": (
         "audit_tools:record",

@@ -58,12 +58,24 @@ class _Plan(NamedTuple):
     type=float,
     help="Lowest rate that passes, Gb/s. [default: by line rate or the other pairs]",
 )
-@click.option("--seconds", type=click.IntRange(1, 600), default=5, show_default=True)
-@click.option("--streams", type=click.IntRange(1, 64), default=8, show_default=True, help="Of TCP.")
+@click.option(
+    "--seconds",
+    type=click.IntRange(1, 600),
+    default=5,
+    show_default=True,
+    help="Length of a test, seconds.",
+)
+@click.option(
+    "--streams",
+    type=click.IntRange(1, 64),
+    default=8,
+    show_default=True,
+    help="TCP streams of each pair.",
+)
 @click.option(
     "--every-pair", is_flag=True, help="Test all pairs in N−1 rounds, not a sample in log₂ N."
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the sample.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the sample of pairs.")
 @click.option("--plan", is_flag=True, help="Print the rounds as JSON; run nothing.")
 @ssh_options
 @form_options

@@ -73,7 +73,11 @@ def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--routes", type=_FILE, help="Directory with DEVICE.json for each switch: "
                   "`ip -j route show table all` or FRR's `show ip route json`.")  # fmt: skip
     @click.option(
-        "--network-deadline", default="10m", show_default=True, help="Time limit of it all."
+        "--network-deadline",
+        default="10m",
+        show_default=True,
+        metavar="TIME",
+        help="Time limit of the whole test.",
     )
     @wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

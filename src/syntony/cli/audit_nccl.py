@@ -112,7 +112,13 @@ class _Requested(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs of each case."
 )
-@click.option("--iterations", type=click.IntRange(1), default=20, show_default=True)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    help="All-reduces of a run.",
+)
 @click.option(
     "--floor", type=float, help="Lowest bus bandwidth that passes, GB/s. [default: by node type]"
 )

@@ -179,7 +179,13 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Never run the checks that load the host, even if --check names them.",
     )
     @click.option("--name", hidden=True, help="This host's name in the fleet.")
-    @click.option("--deadline", default="60s", show_default=True, help="For each host.")
+    @click.option(
+        "--deadline",
+        default="60s",
+        show_default=True,
+        metavar="TIME",
+        help="Time limit for each host.",
+    )
     @wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return command(*args, sources=_sources(kwargs), **kwargs)

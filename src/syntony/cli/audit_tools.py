@@ -34,12 +34,17 @@ def record(*, folder: Path, sources: Sources) -> None:
 
 @click.command()
 @click.argument("peers", nargs=-1, required=True)
-@click.option("--count", default=20, show_default=True, type=click.IntRange(1, 1000))
+@click.option(
+    "--count",
+    default=20,
+    show_default=True,
+    type=click.IntRange(1, 1000),
+    help="Connections to each peer.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def reach(context: click.Context, *, peers: tuple[str, ...], count: int, as_json: bool) -> None:
-    """Connect to each peer (HOST or HOST:PORT) so often, and say how many fail and how long it
-    takes.
+    """Connect to each peer (HOST or HOST:PORT) --count times; show failures and durations.
 
     Exit status: 0. The check fe.mesh judges.
 

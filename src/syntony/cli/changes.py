@@ -16,20 +16,28 @@ from syntony.wire.control import CHANGES_LIMIT, ChangesQuery
 
 @click.command()
 @fleet_options
-@click.option("--since", default="24h", show_default=True, help="How far back to look.")
+@click.option(
+    "--since",
+    "--window",
+    "since",
+    default="24h",
+    show_default=True,
+    metavar="TIME",
+    help="How far back to look.",
+)
 @click.option(
     "--limit",
     default=100,
     show_default=True,
     type=click.IntRange(1, CHANGES_LIMIT),
-    help="The newest so many.",
+    help="Show the newest N.",
 )
 def command(target: FleetTarget, since: str, limit: int, as_json: bool) -> None:
     """List operators' changes: who, what, from where, when and why; newest last.
 
     \b
     Example:
-      syntony failover stop --why "switch maintenance" && syntony changes --since 1h
+      syntony failover stop --comment "switch maintenance" && syntony changes --since 1h
     """
     query = ChangesQuery(window_ns=parse_duration_ns(since), limit=limit)
     changes = ask(target, query, until=lambda _: True).changes

@@ -69,8 +69,8 @@ def command() -> None:
 
 @command.command()
 @fleet_options
-@click.option("--warn", metavar="T", help="Exit 1 when a clock's bound is above this.")
-@click.option("--critical", metavar="T", help="Exit 2 when a clock's bound is above this.")
+@click.option("--warn", metavar="TIME", help="Exit 1 when a clock's bound is above this.")
+@click.option("--critical", metavar="TIME", help="Exit 2 when a clock's bound is above this.")
 @click.option("--check", is_flag=True, help="One line, as a Nagios plugin prints it.")
 @click.pass_context
 def status(
@@ -140,8 +140,16 @@ def matrix(target: FleetTarget, nodes: tuple[str, ...], as_json: bool) -> None:
 @fleet_options
 @click.argument("node", required=False, metavar="CLOCK")
 @click.option("--all", "every", is_flag=True, help="Every clock, one line each.")
-@click.option("--since", default="10m", show_default=True, metavar="T", help="How far back.")
-@click.option("--step", metavar="T", help="Print one line for each interval of this length.")
+@click.option(
+    "--since",
+    "--window",
+    "since",
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="How far back to look.",
+)
+@click.option("--step", metavar="TIME", help="Print one line for each interval of this length.")
 def history(
     *,
     target: FleetTarget,
@@ -183,7 +191,15 @@ def history(
 
 @command.command()
 @fleet_options
-@click.option("--interval", default="1s", show_default=True, metavar="T", help="Between two looks.")
+@click.option(
+    "--interval",
+    "--every",
+    "interval",
+    default="1s",
+    show_default=True,
+    metavar="TIME",
+    help="Time between two updates.",
+)
 @click.option("--count", type=click.IntRange(1), help="Stop after this many updates.")
 def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) -> None:
     """Show all clocks live, until Ctrl-C; plain lines if there is no terminal.

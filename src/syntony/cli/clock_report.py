@@ -27,8 +27,22 @@ MAX_DELAY_NS = 7 * 24 * 3600 * S
 
 @click.command()
 @fleet_options
-@click.option("--out", type=click.Path(file_okay=False), default="clock-report", show_default=True)
-@click.option("--since", default="10m", show_default=True, metavar="T", help="How far back.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False),
+    default="clock-report",
+    show_default=True,
+    help="Directory to write.",
+)
+@click.option(
+    "--since",
+    "--window",
+    "since",
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="How far back to look.",
+)
 @click.option("--pair", nargs=2, metavar="SRC DST", help="NICs to show delays of.")
 def report(
     *,

@@ -48,9 +48,7 @@ def listing(as_json: bool) -> None:
 
 @command.command()
 @click.argument("name", required=False, default="")
-@click.option(
-    "--none", "unset", is_flag=True, help="Use no context: commands speak to the lab again."
-)
+@click.option("--none", "unset", is_flag=True, help="Use no context: commands use the lab again.")
 def use(name: str, unset: bool) -> None:
     """Use context NAME where neither --lab nor --controller is given.
 

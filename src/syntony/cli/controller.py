@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import os
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,13 @@ ENVIRONMENT = {
 @click.option(
     "--store", "store_url", default=None, help="Store to use in place of the configured one."
 )
-@click.option("--log-level", default="info", show_default=True, help="debug, info, warning, error.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
+    default="info",
+    show_default=True,
+    help="Lowest level that is logged.",
+)
 @click.pass_context
 def command(
     context: click.Context, config_path: str, store_url: str | None, log_level: str
@@ -65,7 +70,7 @@ def command(
 
 @command.command()
 @click.option("--above", type=click.IntRange(1), required=True,
-              help="The epoch that agents have seen; it is in the controller's log.")  # fmt: skip
+              help="Epoch that agents have obeyed; the controller's log names it.")  # fmt: skip
 @click.option("--comment", default="", help="Why, for the audit log.")
 @fleet_options
 def takeover(target: FleetTarget, above: int, comment: str, as_json: bool) -> None:
@@ -181,7 +186,4 @@ def _gateway_api(config: ControllerConfig) -> OpenGatewayApi | None:
 def _log_to_stderr(level: str) -> None:
     from syntony.io.log_limit import log_to_stderr
 
-    number = logging.getLevelNamesMapping().get(level.upper())
-    if number is None:
-        raise click.BadParameter(f"{level!r} is not a log level", param_hint="--log-level")
-    log_to_stderr(number, "%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_to_stderr(level.upper(), "%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -58,6 +58,8 @@ def _assumption(flag: str, name: str, kind: Any, meaning: str) -> Callable[[Any]
 
 def _humane(value_ns: float) -> str:
     """A duration in a readable unit, from seconds to years."""
+    if not value_ns:
+        return "0 s"
     for unit, scale_ns in (("years", YEAR_NS), ("d", _DAY_NS), ("h", HOUR_NS), ("min", 60 * S)):
         if value_ns >= 2 * scale_ns:
             return f"{value_ns / scale_ns:.3g} {unit}"
@@ -76,7 +78,7 @@ def _humane(value_ns: float) -> str:
 @_assumption("--checkpoint", "checkpoint_ns", _Duration(), "Time between checkpoints.")
 @_assumption("--lost-share", "lost_share", float, "Part of that time that a failure loses.")
 @_assumption("--recovery", "recovery_ns", _Duration(), "From a failure to the first new step.")
-@_assumption("--price", "price", float, "Of a GPU-hour, in any currency; 0: not known.")
+@_assumption("--price", "price", float, "Price of a GPU-hour, in any currency; 0: not known.")
 @_assumption("--network-share", "network_share", float, "Part of failures: NIC, cable, switch.")
 @_assumption("--rank-share", "rank_share", float, "Part of failures: a GPU, and so a rank.")
 @_assumption("--nics-per-host", "nics_per_host", int, "NICs that can stand in for each other.")

@@ -40,6 +40,7 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
 
     Exit status: 0 nothing is missing, 1 a feature is, 2 no lab can start, or a step is not done.
 
+    \b
     Examples:
       syntony doctor --json
       syntony doctor --for agent

@@ -42,7 +42,7 @@ OVER = click.option(
     help="verbs: RDMA between virtual machines, through the NCCL plug-in.",
 )
 _LIMIT_HELP = "A job that does not end by then hangs, and is killed."
-_JOB_HELP = "By default ddp, or builtin where there is no PyTorch."
+_JOB_HELP = "Job to run. [default: ddp, or builtin without PyTorch]"
 _HEADS = ("run", "ended", "median", "longest", "stalled", "before", "during", "after", "seen",
           "lost", "wrong")  # fmt: skip
 
@@ -62,8 +62,16 @@ command.add_command(drill_slow_job.command)
 @command.command(name="nic-flap")
 @click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
 @click.option("--job", type=click.Choice(list(programs.BY_NAME)), help=_JOB_HELP)
-@click.option("--fault", type=click.Choice(scenarios.NAMES), default="link-down", show_default=True)
-@click.option("--outage", default="5s", show_default=True, help="How long each fault lasts.")
+@click.option(
+    "--fault",
+    type=click.Choice(scenarios.NAMES),
+    default="link-down",
+    show_default=True,
+    help="Kind of failure.",
+)
+@click.option(
+    "--outage", default="5s", show_default=True, metavar="TIME", help="How long each fault lasts."
+)
 @click.option("--limit", default="60s", show_default=True, help=_LIMIT_HELP)
 @OVER
 @click.option(
@@ -177,9 +185,12 @@ def _seconds(value: float | None) -> str:
     type=click.Choice(["builtin", "builtin-all-to-all", "all-reduce", "all-to-all"]),
     default="builtin",
     show_default=True,
+    help="Job to run, twice.",
 )
-@click.option("--hosts", type=click.IntRange(4, 16), help="[4; over verbs 2]")
-@click.option("--spines", type=click.IntRange(2, 8), help="[2]")
+@click.option(
+    "--hosts", type=click.IntRange(4, 16), help="Number of hosts.  [default: 4; over verbs 2]"
+)
+@click.option("--spines", type=click.IntRange(2, 8), help="Number of spines.  [default: 2]")
 @click.option("--seed", default=1, show_default=True, help="Seed of the switches' ECMP hashes.")
 @click.option("--before", help="Length of the phase without Syntony.  [8s; over verbs 20s]")
 @click.option("--after", help="Length of the phase with Syntony.  [16s; over verbs 60s]")
@@ -239,7 +250,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
 @click.option(
     "--before", default="8s", show_default=True, help="Length of the phase with ECMP alone."
 )
-@click.option("--after", default="20s", show_default=True, help="And Syntony.")
+@click.option("--after", default="20s", show_default=True, help="Length of the phase with Syntony.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def qos(  # noqa: PLR0917 - click calls it by name
@@ -277,7 +288,9 @@ def qos(  # noqa: PLR0917 - click calls it by name
 
 @command.command()
 @click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
-@click.option("--senders", type=click.IntRange(2, 12), help="[4; over verbs 2]")
+@click.option(
+    "--senders", type=click.IntRange(2, 12), help="Number of them.  [default: 4; over verbs 2]"
+)
 @click.option("--plain", is_flag=True, help="Use plain TCP over one rail.")
 @click.option(
     "--step-mib",
@@ -285,7 +298,10 @@ def qos(  # noqa: PLR0917 - click calls it by name
     help="MiB that each sender sends in a step.  [1; over verbs 1/4]",
 )
 @click.option(
-    "--congestion", metavar="NAME", default="", help="TCP congestion control  [cubic, else reno]."
+    "--congestion",
+    metavar="NAME",
+    default="",
+    help="TCP congestion control.  [default: cubic, else reno]",
 )
 @click.option("--before", help="Length of the phase without pacing.  [10s; over verbs 20s]")
 @click.option("--after", help="Length of the phase with pacing.  [16s; over verbs 60s]")

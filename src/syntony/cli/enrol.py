@@ -53,7 +53,10 @@ def command() -> None:
 @click.argument("role", type=click.Choice([str(role) for role in Role]))
 @click.argument("names", nargs=-1, required=True)
 @click.option(
-    "--address", "addresses", multiple=True, help="IP address or DNS name at which it serves."
+    "--address",
+    "addresses",
+    multiple=True,
+    help="IP address or DNS name of a member that accepts connections.",
 )
 @click.option("--valid", default="1h", show_default=True, help="Validity of the token.")
 @click.option("--lifetime", default="", help="Validity of its certificates. [default: the fleet's]")
@@ -266,7 +269,13 @@ def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
 )
 @click.option("--address", "addresses", multiple=True, required=True,
               help="IP address or DNS name at which agents reach the controller.")  # fmt: skip
-@click.option("--lifetime", default="24h", show_default=True, help="Of its certificate.")
+@click.option(
+    "--lifetime",
+    default="24h",
+    show_default=True,
+    metavar="TIME",
+    help="Validity of its certificate.",
+)
 def authority(directory: str, name: str, addresses: tuple[str, ...], lifetime: str) -> None:
     """Make the fleet's CA in DIRECTORY, and the controller's first certificate in DIRECTORY/tls.
 

@@ -33,8 +33,10 @@ def command() -> None:
 @command.command()
 @click.argument("role", type=click.Choice(["viewer", "operator"]))
 @click.argument("name")
-@click.option("--valid", default="24h", show_default=True, help="How long it is good.")
-@click.option("--once", is_flag=True, help="For one browser session; valid for a day at most.")
+@click.option(
+    "--valid", default="24h", show_default=True, metavar="TIME", help="Validity of the token."
+)
+@click.option("--once", is_flag=True, help="Log in one browser, once; valid for a day at most.")
 @click.option("--comment", default="", help="Why, for the audit log.")
 @fleet_options
 def token(

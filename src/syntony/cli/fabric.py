@@ -104,7 +104,15 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
 
 
 @command.command()
-@click.option("--since", default="24h", show_default=True, metavar="T", help="How far back.")
+@click.option(
+    "--since",
+    "--window",
+    "since",
+    default="24h",
+    show_default=True,
+    metavar="TIME",
+    help="How far back to look.",
+)
 @fleet_options
 @click.pass_context
 def changes(context: click.Context, since: str, target: FleetTarget, as_json: bool) -> None:

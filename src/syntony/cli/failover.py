@@ -33,8 +33,16 @@ def command() -> None:
 
 @command.command()
 @fleet_options
-@click.option("--window", default="1h", show_default=True, help="How far back to look.")
-@click.option("--job", default="", help="Of this job only.")
+@click.option(
+    "--window",
+    "--since",
+    "window",
+    default="1h",
+    show_default=True,
+    metavar="TIME",
+    help="How far back to look.",
+)
+@click.option("--job", default="", help="Only this job.")
 @click.option("--host", default="", help="Only actions of this host's agent.")
 def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) -> None:
     """List failover actions: cause, evidence, reaction time; newest last.
@@ -143,25 +151,25 @@ def _switch(target: FleetTarget, *, stopped: bool, why: str, as_json: bool) -> N
 
 @command.command()
 @fleet_options
-@click.option("--why", default="", help="For the log.")
+@click.option("--comment", "--why", "why", default="", help="Why, for the audit log.")
 def stop(target: FleetTarget, why: str, as_json: bool) -> None:
     """Stop all failover in the fleet, also after restarts; connections stay as they are.
 
     \b
     Example:
-      syntony failover stop --why "maintenance of pod 3"
+      syntony failover stop --comment "maintenance of pod 3"
     """
     _switch(target, stopped=True, why=why, as_json=as_json)
 
 
 @command.command()
 @fleet_options
-@click.option("--why", default="", help="For the log.")
+@click.option("--comment", "--why", "why", default="", help="Why, for the audit log.")
 def start(target: FleetTarget, why: str, as_json: bool) -> None:
     """Let agents act again.
 
     \b
     Example:
-      syntony failover start --why "pod 3 is back"
+      syntony failover start --comment "pod 3 is back"
     """
     _switch(target, stopped=False, why=why, as_json=as_json)

@@ -37,7 +37,12 @@ def command() -> None:
 @fleet_options
 @click.option("--all", "resolved", is_flag=True, help="Also show resolved ones.")
 @click.option(
-    "--since", default="", metavar="T", help="All incidents of the past T, from the store."
+    "--since",
+    "--window",
+    "since",
+    default="",
+    metavar="TIME",
+    help="All incidents of the past TIME, from the store.",
 )
 @click.pass_context
 def list_(
@@ -119,10 +124,10 @@ def resolve(target: FleetTarget, number: int, by: str | None, as_json: bool) -> 
 @click.argument("subject", required=False, default="")
 @click.option("--rule", default="", help="Only incidents of this rule; a pattern.")
 @click.option(
-    "--for", "lasts", default="", metavar="T", help="Length of the silence, for example 2h."
+    "--for", "lasts", default="", metavar="TIME", help="Length of the silence, for example 2h."
 )
-@click.option("--in", "begins", default="0s", metavar="T", help="Begins so much later.")
-@click.option("--comment", default="", help="Why.")
+@click.option("--in", "begins", default="0s", metavar="TIME", help="Time until the silence begins.")
+@click.option("--comment", default="", help="Why, for other operators.")
 @click.option("--by", default=None, help="Name to record. [default: the user's name]")
 @click.option("--end", default=0, metavar="NUMBER", help="End a silence.")
 @click.option("--list", "as_list", is_flag=True, help="List current and coming silences.")

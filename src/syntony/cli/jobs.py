@@ -126,7 +126,15 @@ def show(
 
 @command.command()
 @window_option("30s")
-@click.option("--every", default="5s", show_default=True, help="Between two looks.")
+@click.option(
+    "--every",
+    "--interval",
+    "every",
+    default="5s",
+    show_default=True,
+    metavar="TIME",
+    help="Time between two updates.",
+)
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True,
               help="Number of running jobs to show, newest first.")  # fmt: skip
 @fleet_options

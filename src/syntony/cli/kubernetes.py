@@ -49,10 +49,16 @@ def command() -> None:
     "--node", envvar="NODE_NAME", required=True, help="Name of this node.  [env: NODE_NAME]"
 )
 @click.option(
-    "--every", metavar="DURATION", help="Repeat the audit at this interval. [default: run it once]"
+    "--every", metavar="TIME", help="Repeat the audit at this interval. [default: run it once]"
 )
 @click.option("--spec", type=click.Path(), help="Expected values for the audit.")
-@click.option("--deadline", default="45s", show_default=True, help="For each audit.")
+@click.option(
+    "--deadline",
+    default="45s",
+    show_default=True,
+    metavar="TIME",
+    help="Time limit for each audit.",
+)
 @click.option(
     "--results", type=click.File("rb"), help="Output of `syntony audit run --json`; - for stdin."
 )
@@ -191,10 +197,15 @@ def _print(node: str, found: Condition, *, tainted: bool, as_json: bool) -> None
 
 @command.command()
 @click.option(
-    "--port", default=8443, show_default=True, help="Address at which the controller listens."
+    "--port", default=8443, show_default=True, help="Port at which the controller listens."
 )
 @click.option("--pod", envvar="POD_NAME", required=True, help="Name of this pod.  [env: POD_NAME]")
-@click.option("--namespace", envvar="POD_NAMESPACE", required=True, help="[env: POD_NAMESPACE]")
+@click.option(
+    "--namespace",
+    envvar="POD_NAMESPACE",
+    required=True,
+    help="Namespace of this pod.  [env: POD_NAMESPACE]",
+)
 @click.option("--once", is_flag=True, hidden=True)
 def leader(port: int, pod: str, namespace: str, once: bool) -> None:
     """Label this pod syntony/leads=true while its controller is in charge, for Services.

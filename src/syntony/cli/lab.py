@@ -65,8 +65,16 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--name", "--lab", "name", default=state.DEFAULT_NAME, show_default=True)
-@click.option("--hosts", default=8, show_default=True, help="2 to 64.")
+@click.option(
+    "--name",
+    "--lab",
+    "name",
+    default=state.DEFAULT_NAME,
+    show_default=True,
+    metavar="NAME",
+    help="Name of the lab.",
+)
+@click.option("--hosts", default=8, show_default=True, help="Hosts, 2 to 64.")
 @click.option("--rails", default=2, show_default=True, help="NICs of each host, 1 to 8.")
 @click.option("--leaves", default=2, show_default=True, help="Leaves of each rail, 1 to 16.")
 @click.option(
@@ -83,7 +91,13 @@ def command() -> None:
 @click.option(
     "--seed", default=1, show_default=True, help="Seed of ECMP hashes, clocks and probe plan."
 )
-@click.option("--family", type=click.Choice(["ipv4", "ipv6"]), default="ipv4", show_default=True)
+@click.option(
+    "--family",
+    type=click.Choice(["ipv4", "ipv6"]),
+    default="ipv4",
+    show_default=True,
+    help="Addresses that are probed.",
+)
 @click.option(
     "--clock-swing",
     metavar="PPB:PERIOD",
@@ -406,10 +420,20 @@ def _list_or_clear(lab: Lab, clear: str | None, as_json: bool) -> None:
 @_which
 @click.argument("src")
 @click.argument("dst")
-@click.option("--sport", "sports", multiple=True, type=int, required=True, help="Repeatable.")
-@click.option("--dport", type=int, required=True)
-@click.option("--proto", type=click.Choice(["udp", "tcp"]), default="udp", show_default=True)
-@click.option("--family", type=click.Choice(["ipv4", "ipv6"]), default="ipv4", show_default=True)
+@click.option(
+    "--sport", "sports", multiple=True, type=int, required=True, help="Source port; repeatable."
+)
+@click.option("--dport", type=int, required=True, help="Destination port.")
+@click.option(
+    "--proto", type=click.Choice(["udp", "tcp"]), default="udp", show_default=True, help="Protocol."
+)
+@click.option(
+    "--family",
+    type=click.Choice(["ipv4", "ipv6"]),
+    default="ipv4",
+    show_default=True,
+    help="Addresses of the NICs.",
+)
 @_json
 def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> None:
     """Ask the switches which spine a flow takes.

@@ -54,9 +54,15 @@ def command() -> None:
 @command.command("list")
 @fleet_options
 @click.option(
-    "--window", default="1h", show_default=True, help="Window in which flaps are counted."
+    "--window",
+    "--since",
+    "window",
+    default="1h",
+    show_default=True,
+    metavar="TIME",
+    help="Time in which flaps are counted.",
 )
-@click.option("--all", "everything", is_flag=True, help="Virtual ports too.")
+@click.option("--all", "everything", is_flag=True, help="Also show virtual ports.")
 @click.pass_context
 def list_(
     context: click.Context, target: FleetTarget, window: str, everything: bool, as_json: bool
@@ -85,7 +91,15 @@ def list_(
 @command.command()
 @fleet_options
 @click.argument("nic", required=False, default="")
-@click.option("--window", default="24h", show_default=True, help="How far back to look.")
+@click.option(
+    "--window",
+    "--since",
+    "window",
+    default="24h",
+    show_default=True,
+    metavar="TIME",
+    help="How far back to look.",
+)
 def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
     """Show events of a port (HOST/NAME) or of all: flaps, states, drivers' messages, counters.
 
@@ -149,7 +163,7 @@ def watch(target: FleetTarget, as_json: bool) -> None:
 @command.command()
 @click.option("--root", default="/", show_default=True, help="Directory with sys and proc.",
               type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help="Virtual ports too.")
+@click.option("--all", "everything", is_flag=True, help="Also show virtual ports.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def show(context: click.Context, root: Path, everything: bool, as_json: bool) -> None:

@@ -65,7 +65,15 @@ def command() -> None:
 
 @command.command()
 @fleet_options
-@click.option("--window", default="10s", show_default=True, help="How far back to look.")
+@click.option(
+    "--window",
+    "--since",
+    "window",
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="How far back to look.",
+)
 @click.option("--list", "as_list", is_flag=True, help="One line per direction, with percentiles.")
 @click.option(
     "--over",
@@ -121,7 +129,15 @@ def _show(cells: tuple[MatrixCell, ...], plane: Plane, *, as_list: bool) -> None
 @fleet_options
 @click.argument("src")
 @click.argument("dst")
-@click.option("--window", default="60s", show_default=True, help="How far back to look.")
+@click.option(
+    "--window",
+    "--since",
+    "window",
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="How far back to look.",
+)
 def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool) -> None:
     """Show probes from one NIC to another, second by second.
 

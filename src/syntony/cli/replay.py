@@ -29,7 +29,9 @@ _SHOWN = frozenset({"page", "clear", "blamed", "cleared"})
 
 @click.command()
 @click.argument("store_url", metavar="STORE")
-@click.option("--for", "length", default="1h", show_default=True, metavar="T", help="How long.")
+@click.option(
+    "--for", "length", default="1h", show_default=True, metavar="TIME", help="Length of the window."
+)
 @click.option(
     "--end",
     default="",

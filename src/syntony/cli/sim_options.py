@@ -53,7 +53,8 @@ def scene_options(function: Callable[..., Any]) -> Callable[..., Any]:
                          help=f"{', '.join(KINDS)}; with -256, -2048, -random."),
             click.option("--queue-pairs", type=click.IntRange(1, 64), default=1,
                          help="Number of flows into which a preset splits each flow."),
-            click.option("--seed", type=click.IntRange(0), default=1, show_default=True),
+            click.option("--seed", type=click.IntRange(0), default=1, show_default=True,
+                         help="Seed of traffic, dead cables and hashes."),
         )
     ):  # fmt: skip
         function = option(function)

@@ -47,7 +47,15 @@ def command() -> None:
 @command.command()
 @fleet_options
 @click.argument("host")
-@click.option("--window", default="60s", show_default=True, help="How far back to look.")
+@click.option(
+    "--window",
+    "--since",
+    "window",
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="How far back to look.",
+)
 @click.pass_context
 def check(
     context: click.Context, target: FleetTarget, host: str, window: str, as_json: bool
@@ -90,7 +98,15 @@ def _measured(found: SlaChecked) -> bool:
     show_default=True,
     help="NIC pairs, pairs of hosts, rails, or the pairs that a job's connections use.",
 )
-@click.option("--window", default="60s", show_default=True, help="How far back to look.")
+@click.option(
+    "--window",
+    "--since",
+    "window",
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="How far back to look.",
+)
 @click.option("--all", "everything", is_flag=True, help=f"Show all, not only the worst {SHOWN}.")
 @click.pass_context
 def report(
@@ -118,9 +134,21 @@ def report(
 
 @command.command()
 @click.argument("rows", type=_FILE)
-@click.option("--by", type=_BY, default="pair", show_default=True, help="As of a report.")
 @click.option(
-    "--window", default="60s", show_default=True, help="Length of the window before the newest row."
+    "--by",
+    type=_BY,
+    default="pair",
+    show_default=True,
+    help="Rows of the report: NIC pairs, hosts or rails.",
+)
+@click.option(
+    "--window",
+    "--since",
+    "window",
+    default="60s",
+    show_default=True,
+    metavar="TIME",
+    help="Length of the window before the newest row.",
 )
 @click.option("--sla", "terms", default="", metavar="FILE", help="Objectives.")
 @click.option(

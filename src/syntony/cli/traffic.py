@@ -46,7 +46,7 @@ def command() -> None:
 
 @command.command()
 @fleet_options
-@click.option("--job", default="", help="Of this job only.")
+@click.option("--job", default="", help="Only this job.")
 def status(target: FleetTarget, job: str, as_json: bool) -> None:
     """List flows of managed jobs with paths, rates and one-way delays, and the busiest links.
 
@@ -113,8 +113,8 @@ def _show(answer: Traffic) -> None:
 
 @command.command()
 @fleet_options
-@click.option("--job", default="", help="Of this job only.")
-@click.option("--limit", default=50, show_default=True, help="The newest so many.")
+@click.option("--job", default="", help="Only this job.")
+@click.option("--limit", default=50, show_default=True, metavar="N", help="Show the newest N.")
 def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
     """List moves, done or only proposed: reason, target, effect; newest last.
 
@@ -153,13 +153,13 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
 @command.command()
 @fleet_options
 @click.argument("mode", type=click.Choice(["off", "observe", "act"]))
-@click.option("--why", default="", help="For the log.")
+@click.option("--comment", "--why", "why", default="", help="Why, for the audit log.")
 def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
     """Set placement to observe or act, until the controller restarts with its configured mode.
 
     \b
     Example:
-      syntony traffic mode act --why "two jobs share pod 3"
+      syntony traffic mode act --comment "two jobs share pod 3"
     """
     order = PlacementCommand(mode=mode, by=user(), why=why)
     answer = ask(target, order, until=lambda _: True)
@@ -172,7 +172,7 @@ def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
 @command.command()
 @fleet_options
 @click.argument("mode", type=click.Choice(["off", "observe", "act"]))
-@click.option("--why", default="", help="For the log.")
+@click.option("--comment", "--why", "why", default="", help="Why, for the audit log.")
 def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
     """Set pacing of flows that share a congested link to observe or act.
 
@@ -182,7 +182,7 @@ def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
 
     \b
     Example:
-      syntony traffic pacing act --why "incast at h0"
+      syntony traffic pacing act --comment "incast at h0"
     """
     order = PlacementCommand(what="pacing", mode=mode, by=user(), why=why)
     answer = ask(target, order, until=lambda _: True)

@@ -1,0 +1,50 @@
+"""Every option says what it is, and one idea has one spelling everywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from syntony.cli import root
+
+_FRAGMENT = re.compile(r"(Of|And|Between|As of|For|\[)\b|\[")
+
+
+def commands(context: click.Context) -> Iterator[click.Context]:
+    yield context
+    group = context.command
+    for name in group.list_commands(context) if isinstance(group, click.Group) else ():
+        child = group.get_command(context, name) if isinstance(group, click.Group) else None
+        assert child is not None
+        if not child.hidden:
+            yield from commands(click.Context(child, info_name=name, parent=context))
+
+
+EVERY = list(commands(click.Context(root, info_name="syntony")))
+
+
+@pytest.mark.parametrize("context", EVERY, ids=lambda context: context.command_path)
+def test_every_option_says_what_it_is(context: click.Context) -> None:
+    """A noun or a verb, not the rest of a sentence that its name begins."""
+    for option in context.command.get_params(context):
+        if isinstance(option, click.Option) and not option.hidden:
+            text = option.help or ""
+            assert len(text) > len("Seed."), option.opts
+            assert not _FRAGMENT.match(text), (option.opts, text)
+
+
+@pytest.mark.parametrize(
+    "spellings", [("--window", "--since"), ("--comment", "--why"), ("--interval", "--every")]
+)
+def test_one_idea_has_one_spelling_everywhere(spellings: tuple[str, str]) -> None:
+    """Both words of a pair work wherever one does, but for an option that means another thing."""
+    other = {"clock solve", "audit", "kubernetes node"}
+    for context in EVERY:
+        path = context.command_path.removeprefix("syntony ")
+        for option in context.command.get_params(context):
+            found = set(spellings) & set(option.opts)
+            if found and path not in other and option.name != "comment":
+                assert found == set(spellings), (path, option.opts)
