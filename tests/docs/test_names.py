@@ -16,6 +16,7 @@ from tests.docs.test_links import TOP
 from syntony.agent.config import AgentConfig
 from syntony.audit.registry import every_check
 from syntony.controller.config import ControllerConfig
+from syntony.mesh.plan import ports_to_cover
 from syntony.metrics.table import EVERY, PREFIX
 from syntony.workload.classes import RULES
 
@@ -151,3 +152,25 @@ def test_the_readme_counts_right() -> None:
     text = (TOP / "README.md").read_text(encoding="utf-8")
     assert f"| {len(every_check())} checks in one command" in text
     assert f"one of {len(RULES)} causes by name" in text
+
+
+def test_the_page_on_scale_has_the_plan_s_own_numbers() -> None:
+    """Its table of source ports, and its examples by its own rule."""
+    text = (TOP / "docs/reference/scale.md").read_text(encoding="utf-8")
+    paths, ports = (
+        [int(cell) for cell in re.findall(r"\d+", line)]
+        for line in text.splitlines()
+        if line.startswith(("| `ecmp_paths` | 1", "| ports |"))
+    )
+    assert [ports_to_cover(each) for each in paths] == ports
+    examples = re.findall(
+        r"^\| (\d+) hosts × (\d) NICs \| (\d+), (\d+) \| ([\d,]+) \| ([\d,]+) \| ([\d.]+)",
+        text, re.MULTILINE,
+    )  # fmt: skip
+    assert len(examples) >= 5
+    for hosts, nics, ecmp, peers, flows, rows, cores in examples:
+        count = int(hosts) * int(nics) * int(peers) * ports_to_cover(int(ecmp))
+        of_rows = 2 * count + 20 * int(hosts)
+        assert float(flows.replace(",", "")) == pytest.approx(count, rel=0.01)
+        assert float(rows.replace(",", "")) == pytest.approx(of_rows, rel=0.01)
+        assert float(cores) == pytest.approx(of_rows / 220_000 + count / 800_000, abs=0.06)
