@@ -66,7 +66,7 @@ def test_half_of_them_or_fewer_that_fall_silent_together_are_one_page(
     (page,) = control.pages()
     assert page.startswith(f"silent-together {min(gone)}"), f"seed {seed}"
     found = next(each for each in control.live_incidents() if each["rule"] == "silent-together")
-    assert ("way to the controller" in " ".join(found["evidence"])) is alive
+    assert ("network to the controller" in " ".join(found["evidence"])) is alive
     assert len(control.live()) == len(gone) + 1, f"seed {seed}: each is kept as evidence"
     # They come back one after the other, as a restarted rack does; the last one never.
     for host in gone[1:]:

@@ -128,7 +128,7 @@ def _gateway(found: GatewayStatus) -> str:
     if found.left:
         return f"{found.name}, stopped on purpose {format_ns(found.silent_ns)} ago"
     if not found.connected:
-        return f"{found.name}, absent for {format_ns(found.silent_ns)}: its agents dial another one"
+        return f"{found.name}, absent for {format_ns(found.silent_ns)}: its agents use another one"
     store = "" if found.store_up else ", its store refuses rows"
     return (
         f"{found.name}, version {found.version}, {found.agents} agents, "

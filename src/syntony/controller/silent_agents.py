@@ -155,7 +155,7 @@ def of_gateways(
 def _without_gateway(hosts: list[str]) -> tuple[str, ...]:
     if not hosts:
         return ("its agents report: they have attached to others",)
-    return (f"agents that were attached to it and say nothing since: {_called(tuple(hosts))}",)
+    return (f"agents attached to it that have not reported since: {_called(tuple(hosts))}",)
 
 
 def of_gateway_sets(
@@ -189,7 +189,7 @@ def of_gateway_sets(
         absent = [each for each in members if ages_ns.get(each, 0) > (EARLY_S - TOGETHER_S) * S]
         value = float(len(absent)) if all(each in ages_ns for each in members) else None
         hosts = tuple(host for each in absent for host in by_subject[each].members)
-        what = f"{len(absent)} of {len(members)} have said nothing since the same {TOGETHER_S:g} s"
+        what = f"last messages of {len(absent)} of {len(members)} gateways within {TOGETHER_S:g} s"
         found.append(
             Observation(
                 "gateways_together",
@@ -266,11 +266,11 @@ def _of_set(
         return Observation("silent_together", name, None)
     silent = [host for host in hosts if silent_ns[host] > (EARLY_S - TOGETHER_S) * S]
     alive = sum(host in answering for host in silent)
-    what = f"{len(silent)} of {len(hosts)} agents say nothing since the same {TOGETHER_S:g} s"
+    what = f"last reports of {len(silent)} of {len(hosts)} agents within {TOGETHER_S:g} s"
     if alive:
-        where = f"{alive} of these hosts answer probes: their way to the controller is broken"
+        where = f"{alive} of these hosts answer probes: their network to the controller is at fault"
     else:
-        where = "none of these hosts answers probes: look at what they share, as power"
+        where = "none of these hosts answers probes: check what they share, for example power"
     evidence = (what, where) if silent else ()
     return Observation(
         "silent_together", name, float(len(silent)), evidence, members=hosts, span_ns=BACK_NS
