@@ -11,6 +11,7 @@ SyntonyError
 ├── StoreError        the store refused or lost something
 ├── StateError        control state cannot be read or written
 └── RemoteError       the other side answered with an error, or not at all
+    └── RefusalError  the other side answers that it does not do it
 """
 
 
@@ -64,3 +65,7 @@ class RemoteError(SyntonyError):
     """The other side answered with an error, or not at all."""
 
     exit_code = 3
+
+
+class RefusalError(RemoteError):
+    """The other side answers that it does not do it, and why."""

@@ -17,6 +17,7 @@ from zlib import crc32
 import pytest
 from tests.nccl import profiler
 
+from syntony.agent.metrics import put_operations
 from syntony.agent.nccl_socket import ProcessOperations
 from syntony.agent.operations import JobTelemetry
 from syntony.agent.queue_pairs import FleetOffset
@@ -26,6 +27,8 @@ from syntony.io.job_socket import Process
 from syntony.io.job_table import JobTable
 from syntony.io.nccl_plugin import profiler_plugin
 from syntony.lab.jobs.torch_build import find_torch
+from syntony.metrics.sheet import Sheet
+from syntony.metrics.text import render
 from syntony.model import MS, S
 from syntony.traffic.operations_page import PAGE_BYTES
 from syntony.wire.arrow import encode_columns
@@ -250,6 +253,12 @@ sys.stdin.readline()
         assert jobs.socket.take() == []
         assert jobs.socket.malformed == (kind != "nothing")
         process.communicate("\n")
+        while jobs.socket.processes:
+            assert time.monotonic() < end_s
+        sheet = Sheet({"host": "h0"})
+        put_operations(sheet, jobs)
+        unused = 'syntony_job_operation_records_unused_total{host="h0"} 1.0'
+        assert unused in render(sheet, "")[1], "also once the process has ended"
 
 
 def test_processes_of_jobs_are_found_whatever_they_are_written_in(

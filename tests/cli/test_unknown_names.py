@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -113,6 +114,8 @@ def test_nothing_about_names_that_are_known(capsys: pytest.CaptureFixture[str]) 
 def test_a_silences_warning_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["incidents", "silence", "hh0", "--for", "1h", *REMOTE]) == 0
     assert "warning: nothing is so" in capsys.readouterr().err
+    assert run(["incidents", "silence", "hh0", "--for", "1h", "--json", *REMOTE]) == 0
+    assert json.loads(capsys.readouterr().out) == {"silences": [], "warning": "nothing is so"}
 
 
 def test_a_job_that_cannot_be_shown_has_the_nearest_name(

@@ -13,10 +13,14 @@ import pytest
 from tests.nccl import profiler
 
 from syntony.agent import nccl_socket
+from syntony.agent.metrics import put_operations
 from syntony.agent.nccl_socket import NcclSocket
+from syntony.agent.operations import JobTelemetry
 from syntony.errors import MissingError
 from syntony.io.nccl_plugin import profiler_plugin
 from syntony.io.run_directory import NCCL_SOCKET
+from syntony.metrics.sheet import Sheet
+from syntony.metrics.text import render
 from syntony.workload.nccl_operations import OPERATIONS
 
 if TYPE_CHECKING:
@@ -156,6 +160,16 @@ def test_operations_of_ended_processes_are_kept_up_to_a_bound(
     assert sorted(len(each.operations) for each in agent.read()) == [500, 1000]
     assert agent.losses()["lost"] == 500
     agent.close()
+
+
+def test_losses_are_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = JobTelemetry("h0", tmp_path)
+    monkeypatch.setattr(jobs.nccl, "losses", lambda: {"lost": 1, "malformed": 2, "left_out": 3})
+    sheet = Sheet({"host": "h0"})
+    put_operations(sheet, jobs)
+    text = render(sheet, "")[1]
+    for name, value in (("operations_lost", 1), ("operations_unused", 2), ("parts_left_out", 3)):
+        assert f'syntony_nccl_{name}_total{{host="h0"}} {value}.0\n' in text
 
 
 def test_a_job_without_an_agent_runs_as_ever(driver: Path, tmp_path: Path) -> None:

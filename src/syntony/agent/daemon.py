@@ -283,6 +283,7 @@ class Agent:
         metrics.put_clock(sheet, self._clock_server, self._pipeline, self._clock.now_ns())
         metrics.put_parts(sheet, self._machine.statuses(time.monotonic_ns()))
         metrics.put_queue_pairs(sheet, self._machine.queue_pairs)
+        metrics.put_operations(sheet, self._machine.jobs)
         metrics.put_takeovers(sheet, self._machine.jobs.takeovers)
         metrics.put_segments(sheet, self._machine.segments)
         metrics.put_nics(sheet, self._pipeline.totals.each())

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from syntony.agent.clock_server import ClockServer
 from syntony.agent.job_admission import AdmissionRefusal
 from syntony.agent.links import PortTotals
+from syntony.agent.operations import JobTelemetry
 from syntony.agent.pipeline import Pipeline
 from syntony.agent.queue_pairs import QueuePairSocket
 from syntony.agent.reactor.messages import ReactorState
@@ -145,6 +146,15 @@ def put_queue_pairs(sheet: Sheet, at: QueuePairSocket) -> None:
     sheet.put("queue_pairs", at.queue_pairs)
     sheet.put("queue_pairs_left_out", at.left_out)
     sheet.put("queue_pair_records_unused_total", at.malformed)
+
+
+def put_operations(sheet: Sheet, at: JobTelemetry) -> None:
+    """Records of collectives and steps that are missing or could not be used."""
+    sheet.put("job_operation_records_unused_total", at.socket.malformed)
+    losses = at.nccl.losses()
+    sheet.put("nccl_operations_lost_total", losses["lost"])
+    sheet.put("nccl_operations_unused_total", losses["malformed"])
+    sheet.put("nccl_parts_left_out_total", losses["left_out"])
 
 
 def put_takeovers(sheet: Sheet, at: TakeoverSocket) -> None:

@@ -92,9 +92,12 @@ class OperationsSocket(JobPeers[OperationsPage]):
         super().__init__(path)
         self._ended: deque[_Source] = deque(maxlen=MAX_ENDED)
         """The last reports of processes."""
+        self._malformed = 0
+        """Of processes that ended."""
 
     def _leave(self, peer: Peer[OperationsPage]) -> None:
         reported = peer.page.read()
+        self._malformed += peer.page.malformed
         if reported is not None:
             self._ended.append(_Source(peer.process, reported))
 
@@ -108,9 +111,9 @@ class OperationsSocket(JobPeers[OperationsPage]):
 
     @property
     def malformed(self) -> int:
-        """Invalid records of connected processes."""
+        """Total of invalid records, and pages, of all processes."""
         with self._lock:
-            return sum(peer.page.malformed for peer in self._peers.values())
+            return self._malformed + sum(peer.page.malformed for peer in self._peers.values())
 
 
 class JobTelemetry:

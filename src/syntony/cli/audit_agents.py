@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from syntony.audit.reported import host_report, unreachable
 from syntony.cli.audit_sources import now_ns
-from syntony.cli.fleet import FleetTarget, ask, fleet_target, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_target, lab_hosts, user
 from syntony.model import MS, S
 from syntony.wire.audit import (
     AuditCommand,
@@ -56,11 +56,7 @@ def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
 
 def _hosts(target: FleetTarget) -> tuple[str, ...]:
     """Every host that has an agent, and every host of a lab."""
-    expected: set[str] = set()
-    if target.lab is not None:
-        from syntony.lab.client import open_lab
-
-        expected = set(open_lab(target.lab).status().hosts)
+    expected = lab_hosts(target)
 
     def all_attached(fleet: Fleet) -> bool:
         return expected <= {agent.host for agent in fleet.agents if agent.connected}

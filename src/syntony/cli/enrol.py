@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, lab_hosts, user
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import MissingError, UsageError
@@ -156,7 +156,8 @@ def revoke(target: FleetTarget, what: str, comment: str, unseen: bool, as_json: 
       syntony enrol revoke gpu001 --comment "stolen"
     """
     order = RevokeCommand(what=what, by=user(), comment=comment, unseen=unseen)
-    revoked = ask(target, order, until=lambda _: True)
+    # A host's certificate is known once its agent has attached; what is no host stays unknown.
+    revoked = ask(target, order, until=lambda _: True, retry_refusal=what in lab_hosts(target))
     if as_json:
         print_json(msgspec.to_builtins(revoked))
         return

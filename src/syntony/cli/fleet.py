@@ -14,9 +14,10 @@ import click
 
 from syntony.cli import contexts
 from syntony.cli.output import messages
-from syntony.errors import RemoteError, UsageError
+from syntony.errors import RefusalError, RemoteError, UsageError
 from syntony.model import MS, S
 from syntony.wire.query import A, Query
+from syntony.wire.rest import is_question
 
 if TYPE_CHECKING:
     from syntony.agent.config import TlsFiles
@@ -165,10 +166,17 @@ def ask(
     query: Query[A],
     *,
     until: Callable[[A], bool] = bool,
+    retry_refusal: bool = False,
     timeout_ns: int = 10 * S,
 ) -> A:
-    """Send a query to the controller and return its answer. While a lab is young, the query is
-    repeated if there is no answer or `until` is not yet true for it.
+    """Send a query or an order to the controller and return its answer.
+
+    While a lab is young, it is repeated if there is no answer, `until` is not yet true for it, or
+    a query is refused, which may be because nothing has been measured yet. An order that the
+    controller refuses is not repeated.
+
+    Args:
+        retry_refusal: also repeat an order that is refused: what it names may still come.
 
     Raises:
         RemoteError: no answer, or a refusal.
@@ -181,13 +189,23 @@ def ask(
             answer = _ask_once(target, query, timeout_ns)
             if late or until(answer):
                 return answer
-        except RemoteError:
-            if late:
+        except RemoteError as error:
+            refused = isinstance(error, RefusalError) and not is_question(type(query))
+            if late or (refused and not retry_refusal):
                 raise
         if not reported:
             messages.print("the lab has just come up; waiting for what it measures")
             reported = True
         time.sleep(_RETRY_NS / S)
+
+
+def lab_hosts(target: FleetTarget) -> frozenset[str]:
+    """All hosts of the lab, attached or not; none if it is no lab."""
+    if target.lab is None:
+        return frozenset()
+    from syntony.lab.client import open_lab
+
+    return frozenset(open_lab(target.lab).status().hosts)
 
 
 def _ask_once(target: FleetTarget, query: Query[A], timeout_ns: int) -> A:

@@ -169,7 +169,7 @@ def silence(
     if reply.warning:
         messages.print(f"warning: {reply.warning}", style="yellow", markup=False)
     if as_json:
-        print_json(reply.silences)
+        print_json({"silences": reply.silences, "warning": reply.warning})
         return
     table = plain_table("silence", "rule", "subject", "lasts", "by", "comment")
     for each in reply.silences:

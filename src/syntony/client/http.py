@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from syntony.errors import MissingError, RemoteError, UsageError, WireError
+from syntony.errors import MissingError, RefusalError, RemoteError, UsageError, WireError
 from syntony.model import S
 from syntony.model.names import is_loopback
 from syntony.wire.query import A, Query, answer_type, join_pages
@@ -105,7 +105,8 @@ class Client:
         """Send a request and return its answer, with all pages.
 
         Raises:
-            RemoteError: no controller there, no answer in time, or it says why it cannot.
+            RemoteError: no controller there, or no answer in time.
+            RefusalError: the controller says why it does not do it.
             WireError: the answer is not one.
         """
         kind = type(query)
@@ -227,7 +228,7 @@ class Client:
                 f"the controller at {self.url} is older than this command and does not know its "
                 "question; install the same version there"
             )
-        return RemoteError(f"{problem.detail} (the controller at {self.url})")
+        return RefusalError(f"{problem.detail} (the controller at {self.url})")
 
 
 def _connection(url: str, access: Access, timeout_ns: int) -> http.client.HTTPConnection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from syntony.errors import RemoteError
+from syntony.errors import RefusalError, RemoteError
 from syntony.io.credentials import TlsFiles, load_credentials
 from syntony.io.transport import grpc
 from syntony.model import S
@@ -41,7 +41,8 @@ def ask(
         timeout_ns: for everything, including connecting.
 
     Raises:
-        RemoteError: no controller there, no answer in time, or it says why it cannot answer.
+        RemoteError: no controller there, or no answer in time.
+        RefusalError: the controller says why it does not do it.
         MissingError: a certificate file that cannot be read.
         WireError: our certificate or the answer is invalid.
     """
@@ -68,7 +69,7 @@ def _page(target: str, data: bytes, kind: type[A]) -> A:
             f"the controller at {target} is older than this command and does not know its "
             "question; install the same version there"
         )
-    raise RemoteError(f"{answer.reason} (the controller at {target})")
+    raise RefusalError(f"{answer.reason} (the controller at {target})")
 
 
 def join(

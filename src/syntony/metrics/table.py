@@ -140,6 +140,20 @@ _QUEUE_PAIRS = (
            "records of queue pairs that were read and rejected, or an invalid shared page"),
 )  # fmt: skip
 
+_OPERATIONS = (
+    _agent("job_operation_records_unused_total", "counter", "",
+           "records of collectives and steps that were read and rejected, and processes that "
+           "sent an invalid page or none"),
+    _agent("nccl_operations_lost_total", "counter", "",
+           "operations of NCCL that were overwritten before they were read, or beyond 65,536 of "
+           "processes that ended within a second"),
+    _agent("nccl_operations_unused_total", "counter", "",
+           "operations of NCCL that were read and rejected, and processes that sent an invalid "
+           "page or none"),
+    _agent("nccl_parts_left_out_total", "counter", "",
+           "parts and steps of NCCL's operations for which a process had no room"),
+)  # fmt: skip
+
 _SEGMENTS = (
     _agent("segment_flows", "gauge", "", "TCP flows of jobs whose segments are sampled"),
     _agent("segment_flows_left_out", "gauge", "", "flows beyond 256 of the host"),
@@ -411,6 +425,7 @@ GROUPS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Processes of jobs at the agent's socket", _JOBS),
     ("Lost ranks", _TAKEOVERS),
     ("Queue pairs of jobs, at the agent's second socket", _QUEUE_PAIRS),
+    ("Collectives and steps of jobs", _OPERATIONS),
     ("Segments of jobs' TCP flows", _SEGMENTS),
     ("Clock", _CLOCK),
     ("Probes, loss and delay", _PROBES),

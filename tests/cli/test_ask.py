@@ -1,0 +1,79 @@
+"""How often a command asks a lab that has just come up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from syntony.cli import enrol, fleet
+from syntony.cli.fleet import FleetTarget, ask
+from syntony.errors import RefusalError, RemoteError
+from syntony.lab import state
+from syntony.lab.client import Lab
+from syntony.lab.messages import LabStatus
+from syntony.lab.plan import FabricSpec
+from syntony.model import MS
+from syntony.wire.enrol import RevokeCommand
+from syntony.wire.incidents import IncidentsQuery
+from syntony.wire.query import Query
+
+YOUNG = FleetTarget("unix:x", None, 30 * MS, lab="lab")
+REVOKE = RevokeCommand(what="nobody", by="eve", comment="")
+
+
+class Controller:
+    """Fails every request in one way, and counts them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, error: RemoteError) -> None:
+        self.error, self.asked = error, 0
+        monkeypatch.setattr(fleet, "_RETRY_NS", 1 * MS)
+        monkeypatch.setattr(fleet, "_ask_once", self._fail)
+
+    def _fail(self, *_: object) -> None:
+        self.asked += 1
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("query", "retry_refusal", "once"),
+    [
+        (REVOKE, False, True),
+        (REVOKE, True, False),
+        # Nothing has been measured yet.
+        (IncidentsQuery(number=7), False, False),
+    ],
+)
+def test_an_order_that_is_refused_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, query: Query[msgspec.Struct], retry_refusal: bool, once: bool
+) -> None:
+    controller = Controller(monkeypatch, RefusalError("no"))
+    with pytest.raises(RefusalError):
+        ask(YOUNG, query, retry_refusal=retry_refusal)
+    assert (controller.asked == 1) is once
+
+
+def test_an_order_that_nobody_answers_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = Controller(monkeypatch, RemoteError("nobody answers"))
+    with pytest.raises(RemoteError):
+        ask(YOUNG, REVOKE)
+    assert controller.asked > 1
+
+
+@pytest.mark.parametrize(("name", "once"), [("nobody", True), ("h0", False)])
+def test_a_revocation_waits_for_hosts_of_the_lab_only(
+    monkeypatch: pytest.MonkeyPatch, name: str, once: bool
+) -> None:
+    """A host's certificate is known once its agent has attached."""
+    controller = Controller(monkeypatch, RefusalError("no certificate of it is known"))
+    status = LabStatus(
+        name="lab", directory="lab", age_ns=0, spec=FabricSpec(), hosts=("h0", "h1"), leaves=(),
+        spines=(), links=(), avoided=(), faults=(), daemons=(),
+    )  # fmt: skip
+    monkeypatch.setattr(state, "find", lambda _: Path("lab"))
+    monkeypatch.setattr(Lab, "status", lambda _: status)
+    monkeypatch.setattr(fleet, "fleet_target", lambda *_: YOUNG)
+    with pytest.raises(RefusalError):
+        enrol.revoke.main([name, "--lab", "lab"], standalone_mode=False)
+    assert (controller.asked == 1) is once
