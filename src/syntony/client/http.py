@@ -191,7 +191,7 @@ class Client:
             self.close()
             raise RemoteError(
                 f"the controller at {self.url} did not answer in time; try again, and check "
-                "its load and log"
+                "its load"
             ) from error
         except (OSError, http.client.HTTPException) as error:
             self.close()

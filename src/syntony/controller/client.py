@@ -112,7 +112,7 @@ def _channel(target: str, tls: TlsFiles | None) -> grpc.Channel:
 def _explain(target: str, error: grpc.RpcError) -> str:
     details = " ".join(str(error.details() or "").split())[:200]
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"the controller at {target} did not answer in time; try again, and check its load and log"
+        return f"the controller at {target} did not answer in time; try again, and check its load"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         if target.startswith("unix:"):
             return f"no controller answers at {target}; is it running?"
