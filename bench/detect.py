@@ -9,7 +9,7 @@ ports each, 2 ms), its carriers, and four TCP connections of iperf3 over rail 0,
 they send 20 Mb/s together; *hogs* is loaded beside two busy loops for each processor. A latency is
 told from the instant at which packets stop, as the kernel of the switch tells it (`bench.instant`).
 Silence is what the evidence itself saw: from the last answer to the verdict. Evidence: the carrier;
-*liveness*, one path by its own probes; *hush*, the engine's word on all paths between two NICs, one
+*liveness*, one path by its own probes; *pair*, the engine's word on all paths between two NICs, one
 of the things that agents weigh (`bench.verdicts` has their verdicts); *flow*, one connection by its
 acknowledgements.
 """
@@ -70,7 +70,7 @@ FAULTS: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "spine": ("blackhole", "leaf0-0/spine0", {}, "flow"),
 }
 """What is injected, and the evidence that must come."""
-SOURCES = ("carrier", "liveness", "hush", "flow")
+SOURCES = ("carrier", "liveness", "pair", "flow")
 MODES = ("light", "loaded", "hogs")
 HOGS_PER_CPU, HOG_NICENESS = 2, 10
 
@@ -120,7 +120,7 @@ class Detector:
         self._rows = self._flows.find()
         self._judges: dict[int, Subflow] = {}
         self._carriers: dict[str, bool] = {}
-        self._hushed: set[int] = set()
+        self._unresponsive: set[int] = set()
         self._stalled: set[int] = set()
         self._find_ns = self._sample_ns = 0
 
@@ -152,12 +152,12 @@ class Detector:
             tell("liveness", event.at_ns, f"path {event.flow_id}", event.alive, silent_ns)
         now_ns = time.monotonic_ns()
         watched = self._engine.watched()
-        hushed = {each.flow_id // PORTS_PER_RAIL for each in watched if each.hushed}
-        for rail in sorted(hushed ^ self._hushed):
+        unresponsive = {each.flow_id // PORTS_PER_RAIL for each in watched if each.unresponsive}
+        for rail in sorted(unresponsive ^ self._unresponsive):
             paths = [each for each in watched if each.flow_id // PORTS_PER_RAIL == rail]
             silent_ns = now_ns - max(each.heard_ns for each in paths)
-            tell("hush", now_ns, f"rail {rail}", rail not in hushed, silent_ns)
-        self._hushed = hushed
+            tell("pair", now_ns, f"rail {rail}", rail not in unresponsive, silent_ns)
+        self._unresponsive = unresponsive
 
     def _tell_carriers(self, now_ns: int) -> None:
         for event in self._carrier.poll(now_ns):

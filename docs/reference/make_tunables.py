@@ -244,7 +244,7 @@ def page() -> str:
 
 def configuration() -> str:
     """The page of configuration files."""
-    files = {
+    files: dict[str, type[msgspec.Struct]] = {
         "/etc/syntony/agent.toml": AgentConfig,
         "/etc/syntony/controller.toml": ControllerConfig,
     }

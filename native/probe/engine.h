@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 
 #include "flow.h"
-#include "hush.h"
+#include "pair_silence.h"
 #include "liveness.h"
 #include "priority.h"
 #include "session.h"
@@ -108,7 +108,7 @@ struct syn_watch {
 struct syn_watch_pair {
     uint32_t nic, dst_nic_id;
     uint32_t flows;
-    struct syn_hush hush;
+    struct syn_pair_silence silence;
 };
 
 struct syn_watches {

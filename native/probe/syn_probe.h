@@ -138,8 +138,8 @@ struct syn_watch_status {
     int64_t heard_ns; /* CLOCK_MONOTONIC of the newest reply */
     int64_t rtt_ns;   /* smoothed */
     int64_t slack_ns; /* silence allowed beyond the probes missed */
-    uint32_t doubted; /* all watches between these two NICs are silent: they were asked once more */
-    uint32_t hushed;  /* and have been for 20 ms and six probes (hush.h) */
+    uint32_t suspect; /* all watches between these two NICs are silent: they were asked once more */
+    uint32_t unresponsive; /* and have been for 20 ms and six probes (pair_silence.h) */
     int64_t steady_ns; /* monotonic: since when they have not been silent for long; 0: ever */
     int64_t gap_ns;    /* how long they were before */
 };
@@ -225,8 +225,8 @@ int syn_probe_set_flows(struct syn_probe_engine *engine, const struct syn_probe_
  * is free when the set is given again. */
 int syn_probe_set_watches(struct syn_probe_engine *engine, const struct syn_probe_flow *flows,
                           size_t count, char *message);
-/* Readable while events wait, and when a pair of NICs is doubted or hushed as a whole (hush.h, and
- * syn_watch_status); for epoll only. */
+/* Readable while events wait, and when a pair of NICs is suspect or unresponsive as a whole
+ * (pair_silence.h, and syn_watch_status); for epoll only. */
 int syn_probe_liveness_fd(const struct syn_probe_engine *engine);
 /* Move out at most `room` events; the number moved. */
 size_t syn_probe_take_liveness(struct syn_probe_engine *engine, struct syn_liveness_event *out,

@@ -79,12 +79,12 @@ static int is_proven(const struct syn_watches *watches, uint32_t pair)
         alive++;
         overdue += syn_liveness_overdue(&watch->live, watches->awake_ns);
     }
-    return alive == 0 || overdue >= SYN_HUSH_MISSES;
+    return alive == 0 || overdue >= SYN_SILENCE_MISSES;
 }
 
 static void burst(struct syn_watches *watches, uint32_t pair)
 {
-    syn_hush_burst(&watches->pairs[pair].hush, watches->awake_ns);
+    syn_pair_silence_burst(&watches->pairs[pair].silence, watches->awake_ns);
     for (size_t i = 0; i < watches->count; i++) {
         struct syn_watch *watch = watches->set[i];
         if (watch->pair != pair)
@@ -95,24 +95,24 @@ static void burst(struct syn_watches *watches, uint32_t pair)
 }
 
 /* Serve a silent pair; returns when to serve it next, on the awake clock. A subscriber is notified
- * at the first doubt as well, so that it can watch its own data from then on. */
+ * when the pair becomes suspect as well, so that it can watch its own data from then on. */
 static int64_t attend(struct syn_watches *watches, uint32_t at, int64_t spacing)
 {
-    struct syn_hush *hush = &watches->pairs[at].hush;
+    struct syn_pair_silence *silence = &watches->pairs[at].silence;
     int64_t now_ns = watches->awake_ns;
-    if (syn_hush_doubt_ns(hush, spacing) <= now_ns) {
+    if (syn_pair_suspect_ns(silence, spacing) <= now_ns) {
         burst(watches, at);
         ring(watches);
     }
-    int64_t due_ns = syn_hush_due_ns(hush);
+    int64_t due_ns = syn_pair_unresponsive_ns(silence);
     if (due_ns <= now_ns) {
         if (!is_proven(watches, at))
             return now_ns + LOOK_AGAIN_NS;
-        hush->reported = 1;
+        silence->reported = 1;
         ring(watches);
         return INT64_MAX;
     }
-    return syn_lesser(due_ns, syn_hush_doubt_ns(hush, spacing));
+    return syn_lesser(due_ns, syn_pair_suspect_ns(silence, spacing));
 }
 
 /* When any pair needs something again: monotonic. */
@@ -199,7 +199,8 @@ static void prepare(struct syn_probe_engine *engine, struct syn_watch *watch, un
 /* The watch's next turn, or the next probe of its burst while nothing is answered. */
 static int64_t following_due_ns(struct syn_watches *watches, struct syn_watch *watch)
 {
-    if (watch->burst > 0 && syn_hush_bursting(&pair_of(watches, watch)->hush) && --watch->burst > 0)
+    if (watch->burst > 0 && syn_pair_silence_bursting(&pair_of(watches, watch)->silence) &&
+        --watch->burst > 0)
         return watches->seen_ns + SYN_BURST_GAP_NS;
     watch->burst = 0;
     int64_t interval_ns = watch->config.interval_ns;
@@ -265,7 +266,7 @@ int syn_watches_reply(struct syn_probe_engine *engine, const struct syn_packet *
     }
     engine->counters.received++;
     watch->heard_ns = watches->seen_ns;
-    syn_hush_answered(&pair_of(watches, watch)->hush, spacing_ns(watches, watch),
+    syn_pair_silence_answered(&pair_of(watches, watch)->silence, spacing_ns(watches, watch),
                       watches->awake_ns);
     int revived = syn_liveness_reply(&watch->live, reply->seq, watches->awake_ns);
     if (watch->live.hits == 1)

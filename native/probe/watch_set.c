@@ -154,15 +154,15 @@ static int make_set(struct syn_probe_engine *engine, const struct syn_probe_flow
     return SYN_OK;
 }
 
-static struct syn_hush known_hush(const struct syn_watch_pair *pairs, size_t count,
+static struct syn_pair_silence known_silence(const struct syn_watch_pair *pairs, size_t count,
                                   const struct syn_watch *watch, int64_t awake_ns)
 {
-    struct syn_hush hush;
+    struct syn_pair_silence silence;
     for (size_t i = 0; i < count; i++)
         if (pairs[i].nic == watch->config.nic && pairs[i].dst_nic_id == watch->config.dst_nic_id)
-            return pairs[i].hush;
-    syn_hush_open(&hush, awake_ns);
-    return hush;
+            return pairs[i].silence;
+    syn_pair_silence_open(&silence, awake_ns);
+    return silence;
 }
 
 /* Which pair each watch is of, and its turn there; what is known of pairs that stay is kept. */
@@ -181,7 +181,7 @@ static void form_pairs(struct syn_watches *watches, struct syn_watch_pair *befor
         if (at == watches->pair_count)
             watches->pairs[watches->pair_count++] = (struct syn_watch_pair){
                 watch->config.nic, watch->config.dst_nic_id, 0,
-                known_hush(before, old_count, watch, watches->awake_ns)};
+                known_silence(before, old_count, watch, watches->awake_ns)};
         watch->pair = (uint32_t)at;
         watch->rank = watches->pairs[at].flows++;
     }
@@ -275,19 +275,19 @@ size_t syn_probe_read_watches(struct syn_probe_engine *engine, struct syn_watch_
     size_t count = watches->count;
     for (size_t i = 0; i < count && i < room; i++) {
         const struct syn_watch *watch = watches->set[i];
-        const struct syn_hush *hush = &watches->pairs[watch->pair].hush;
+        const struct syn_pair_silence *silence = &watches->pairs[watch->pair].silence;
         out[i] = (struct syn_watch_status){
             .flow_id = watch->config.flow_id,
             .life = watch->live.life,
             .heard_ns = watch->heard_ns,
             .rtt_ns = watch->live.rtt_ns,
             .slack_ns = syn_liveness_slack_ns(&watch->live, watches->awake_ns),
-            .doubted = (uint32_t)syn_hush_bursting(hush),
-            .hushed = (uint32_t)hush->reported,
-            .steady_ns = hush->gap_ns != 0
-                             ? watches->seen_ns - (watches->awake_ns - hush->steady_ns)
+            .suspect = (uint32_t)syn_pair_silence_bursting(silence),
+            .unresponsive = (uint32_t)silence->reported,
+            .steady_ns = silence->gap_ns != 0
+                             ? watches->seen_ns - (watches->awake_ns - silence->steady_ns)
                              : 0,
-            .gap_ns = hush->gap_ns,
+            .gap_ns = silence->gap_ns,
         };
     }
     syn_engine_leave(engine);

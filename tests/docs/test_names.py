@@ -164,13 +164,15 @@ def test_the_page_on_scale_has_the_plan_s_own_numbers() -> None:
     )
     assert [ports_to_cover(each) for each in paths] == ports
     examples = re.findall(
-        r"^\| (\d+) hosts × (\d) NICs \| (\d+), (\d+) \| ([\d,]+) \| ([\d,]+) \| ([\d.]+)",
+        r"^\| (\d+) hosts × (\d) NICs \| (\d+), (\d+) \| ([\d,]+) \| ([\d,]+) \| ([\d.]+)"
+        r"[^|]*\| (\d+) GB",
         text, re.MULTILINE,
     )  # fmt: skip
     assert len(examples) >= 5
-    for hosts, nics, ecmp, peers, flows, rows, cores in examples:
+    for hosts, nics, ecmp, peers, flows, rows, cores, day in examples:
         count = int(hosts) * int(nics) * int(peers) * ports_to_cover(int(ecmp))
         of_rows = 2 * count + 20 * int(hosts)
         assert float(flows.replace(",", "")) == pytest.approx(count, rel=0.01)
         assert float(rows.replace(",", "")) == pytest.approx(of_rows, rel=0.01)
         assert float(cores) == pytest.approx(of_rows / 220_000 + count / 800_000, abs=0.06)
+        assert float(day) == pytest.approx(of_rows * 18 * 86_400 / 1e9, rel=0.01)

@@ -193,11 +193,11 @@ def a_silent_pair_is_asked_at_once_and_told() -> None:
     follower.until(lambda: not any(each.suspect for each in here.watched()), "answered")
     before = here.counters().sent
     drop("ip daddr 127.0.0.2 udp dport 8620")
-    follower.until(lambda: all(each.hushed for each in here.watched()), "hushed")
+    follower.until(lambda: all(each.unresponsive for each in here.watched()), "unresponsive")
     assert all(each.suspect for each in here.watched())
     assert here.counters().sent >= before + 6
     heal()
-    follower.until(lambda: not any(each.hushed for each in here.watched()), "heard again")
+    follower.until(lambda: not any(each.unresponsive for each in here.watched()), "heard again")
     here.close()
     there.close()
 

@@ -172,7 +172,7 @@ def test_a_rank_and_its_neighbour_lost_at_once(parts: int, ends: bool) -> None:
     job.run()
     assert bool(kinds(job, "gave-up")) == ends
     if ends:
-        assert "nobody left has a copy" in str(kinds(job, "gave-up")[0]["reason"])
+        assert "no remaining rank has a copy" in str(kinds(job, "gave-up")[0]["reason"])
     else:
         assert job.seen() == SPLIT[parts]
 

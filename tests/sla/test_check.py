@@ -34,8 +34,8 @@ def place(expected: str, seen: str, rails: set[int], rail: int = 0) -> tuple[Sla
     [
         ("leaf0-0", "leaf0-0", OK, "at leaf0-0, as the topology says"),
         ("leaf0-0", "leaf0-1", BREACH, "at leaf0-1, the topology says leaf0-0"),
-        ("leaf0-0", "", UNKNOWN, "not been learnt"),
-        ("", "leaf0-0", UNKNOWN, "does not say where"),
+        ("leaf0-0", "", UNKNOWN, "not known yet"),
+        ("", "leaf0-0", UNKNOWN, "has no switch for it"),
     ],
 )
 def test_a_nic_is_where_it_belongs(expected: str, seen: str, status: SlaStatus, says: str) -> None:

@@ -186,15 +186,15 @@ def test_half_of_a_directions_pairs_break_it(broken: int, good: int, status: Sla
     out, back = check_latency(["n"], rows)
     assert (out.status, back.status) == (status, SlaStatus.OK)
     assert (out.subject, back.subject) == ("n out", "n in")
-    assert out.detail.startswith(f"{good} of {good + broken} pairs well (leaf)")
-    assert back.detail == "1 of 1 pairs well (leaf)"
+    assert out.detail.startswith(f"{good} of {good + broken} pairs OK (leaf)")
+    assert back.detail == "1 of 1 pairs OK (leaf)"
 
 
 def test_three_pairs_are_named_and_of_what_nobody_knows_why() -> None:
     rows = [row(f"n->b{k}", reason=f"slow {k}") for k in range(5)]
     out, back = check_latency(["n"], rows)
     assert out.detail.endswith(": n->b0: slow 0; n->b1: slow 1; n->b2: slow 2")
-    assert (back.status, back.detail) == (SlaStatus.UNKNOWN, "no pair of it is probed")
+    assert (back.status, back.detail) == (SlaStatus.UNKNOWN, "none of its pairs is probed yet")
     dark = [row("n->a", SlaStatus.UNKNOWN, "z"), row("n->b", SlaStatus.UNKNOWN, "dark")]
     assert check_latency(["n"], dark)[0].detail == "dark"
 

@@ -325,6 +325,15 @@ def test_a_table_of_an_earlier_version_gains_what_is_new(store: Store) -> None:
     Store(engine)  # nothing more to do
 
 
+def test_rows_of_seconds_can_be_kept_for_a_shorter_time_than_those_of_solves(store: Store) -> None:
+    fill(store, [probed(A, B), probed(A, B, 3600)])
+    store.insert(CLOCK, rows_of(CLOCK, [{"node": "h0", "state": "UNKNOWN"}]))
+    kept_ns = 6 * HOUR_NS
+    assert store.expire(T0 + kept_ns, kept_ns) == 0
+    assert store.expire(T0 + HOUR_NS + kept_ns, kept_ns) == 1
+    assert (store.count_rows(), store.latest_ns()) == (2, T0 + HOUR_NS)
+
+
 def test_retention_drops_what_is_wholly_too_old(store: Store) -> None:
     fill(store, [probed(A, B), probed(A, B, 3600)])
     store.insert(CLOCK, rows_of(CLOCK, [{"node": "h0", "state": "UNKNOWN"}]))

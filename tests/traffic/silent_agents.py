@@ -43,7 +43,7 @@ THIRD = "c"
 
 
 class Watched:
-    """One probed flow, as the engine judges it (native/probe/liveness.c, hush.c)."""
+    """One probed flow, as the engine judges it (native/probe/liveness.c, pair_silence.c)."""
 
     def __init__(self, pair: Pair, now_ns: int) -> None:
         self.pair = pair
@@ -54,7 +54,7 @@ class Watched:
 
 
 class Row:
-    """When a pair was answered (hush.c)."""
+    """When a pair was answered (pair_silence.c)."""
 
     heard_ns = steady_ns = gap_ns = 0
 
@@ -92,7 +92,7 @@ class Agent:
             WatchStatus(
                 flow_id=flow_id, alive=each.life, heard_ns=each.heard_ns, rtt_ns=each.rtt_ns,
                 slack_ns=0, suspect=now_ns - newest[each.pair] > max(8 * MS, spacing_ns * 3 // 2),
-                hushed=now_ns - newest[each.pair] > max(20 * MS, 6 * spacing_ns),
+                unresponsive=now_ns - newest[each.pair] > max(20 * MS, 6 * spacing_ns),
                 steady_ns=self.rows[each.pair].steady_ns, gap_ns=self.rows[each.pair].gap_ns,
             )
             for flow_id, each in self.flows.items()

@@ -65,7 +65,7 @@ def test_another_address_of_the_silent_nic_is_no_witness() -> None:
 def test_waiting_data_end_no_path_of_a_peer_that_has_just_come_back(
     back_ms: int, *, dead: bool
 ) -> None:
-    silent = answered(200, silent=True)._replace(hushed=True)
+    silent = answered(200, silent=True)._replace(unresponsive=True)
     answers = {SILENT: silent, OTHERS[0]: answered(1, back_ms=back_ms, gap_ms=100)}
     flow = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
     flows = {SILENT: [ConnectionProgress(flow, SINCE_NS, MS, 190 * MS, streams=True)]}

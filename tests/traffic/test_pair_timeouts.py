@@ -41,7 +41,9 @@ def answers(
 ) -> dict[Pair, Answers]:
     ages = {TO_B: (silent_ms, "b"), TO_B_ELSEWHERE: (elsewhere_ms, "b"), TO_C: (c_ms, "c")}
     return {
-        pair: Answers(NOW_NS - age_ms * MS, flows, host, silent=age_ms > 8, hushed=age_ms > 20)
+        pair: Answers(
+            NOW_NS - age_ms * MS, flows, host, silent=age_ms > 8, unresponsive=age_ms > 20
+        )
         for pair, (age_ms, host) in ages.items()
     }
 
@@ -126,7 +128,7 @@ def look(
     """At one pair, from which the newest acknowledgement is as old as its newest answer."""
     at_ns = now_ns - silent_ms * MS
     heard = {
-        TO_B: Answers(at_ns, 4, "b", silent=True, hushed=silent_ms > 20, dying=dying),
+        TO_B: Answers(at_ns, 4, "b", silent=True, unresponsive=silent_ms > 20, dying=dying),
         TO_C: Answers(now_ns - MS, 4, "c"),
     }
     flows = {TO_B: [ConnectionProgress(FLOW, at_ns, 5 * MS, waits_ms * MS, streams=True)]}
@@ -334,7 +336,9 @@ def own_queue(seed: int, dies_at_ms: int | None) -> tuple[int | None, int]:
         waits_ms = now_ms - max(acked_ms, began_ms) if waits else 0
         now_ns = NOW_NS + now_ms * MS
         heard = {
-            TO_B: Answers(now_ns - silent_ms * MS, 4, "b", silent=True, hushed=silent_ms > 20),
+            TO_B: Answers(
+                now_ns - silent_ms * MS, 4, "b", silent=True, unresponsive=silent_ms > 20
+            ),
             TO_C: Answers(now_ns - MS, 4, "c"),
         }
         flow = ConnectionProgress(
@@ -365,7 +369,7 @@ def test_a_jobs_own_queue_is_never_taken_for_a_dead_path(seed: int) -> None:
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=6, deadline=None)
 def test_what_dies_under_a_jobs_own_queue_is_found_within_the_patience(seed: int) -> None:
-    """And two looks; or the silence after which it is hushed, where the queue was empty."""
+    """And two looks; or the silence after which it is unresponsive, where the queue was empty."""
     dies_at_ms = 19_000 + seed % 400
     found_ms, timeout_ns = own_queue(seed, dies_at_ms)
     assert found_ms is not None

@@ -109,7 +109,7 @@ class Majority:
     def _decide(self, place: _Place) -> Expected:
         votes = self._votes.get(place)
         if votes is None:
-            return Expected(None, "undecided: nobody else has it")
+            return Expected(None, "undecided: no other host has it")
         peers = self._peers[place[0]]
         key = self._keys.get(place[1])
         if key is not None and key.compare in _AMOUNTS:

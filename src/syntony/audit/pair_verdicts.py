@@ -80,5 +80,5 @@ def _one(check: Check, each: Blamed, said: Mapping[Pair, str], tested: HuntProgr
             remedy="survey the paths: syntony audit network",
         )  # fmt: skip
     return check.result(
-        Status.UNKNOWN, subject, got, evidence=f"nobody known good was left: {text}"
+        Status.UNKNOWN, subject, got, evidence=f"no known good partner was left: {text}"
     )

@@ -96,7 +96,7 @@ def _show(report: RankLossReport) -> None:
         f"rank {report.victim} killed"
     )
     table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("run", "ended", "step", "stands still", "steps again", "result", "total"):
+    for heading in ("run", "ended", "step", "standstill", "steps again", "result", "total"):
         table.add_column(heading, justify="left" if heading in {"run", "result"} else "right")
     for run in report.runs:
         table.add_row(

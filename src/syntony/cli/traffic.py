@@ -94,11 +94,11 @@ def _show(answer: Traffic) -> None:
         )
     console.print(table)
     console.print(
-        "[dim]of: paths it could have; sends, gets: Mb/s, and after a stroke what it is held back "
-        "to; delay: of probes on the same links[/]"
+        "[dim]of: number of known paths; sends, gets: Mb/s, after a slash the rate to which it is "
+        "paced; delay: of probes on the same links[/]"
     )
     links = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("link", "load", "of", "flows", "waits", "shared out"):
+    for heading in ("link", "load", "capacity", "flows", "queue", "paced to"):
         links.add_column(heading, justify="left" if heading == "link" else "right")
     for link in answer.links[:_LINKS]:
         full = link.capacity_bps and link.bps >= _FULL * link.capacity_bps

@@ -190,7 +190,10 @@ class Client:
             data = response.read(MAX_RESPONSE_BYTES + 1)
         except TimeoutError as error:
             self.close()
-            raise RemoteError(f"the controller at {self.url} did not answer in time") from error
+            raise RemoteError(
+                f"the controller at {self.url} did not answer in time; try again, and check "
+                "its load"
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
             if isinstance(error, ssl.SSLError) and error.reason in _PLAIN:

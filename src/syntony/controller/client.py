@@ -113,8 +113,12 @@ def _channel(target: str, tls: TlsFiles | None) -> grpc.Channel:
 def _explain(target: str, error: grpc.RpcError) -> str:
     details = " ".join(str(error.details() or "").split())[:200]
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"the controller at {target} did not answer in time"
+        return f"the controller at {target} did not answer in time; try again, and check its load"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        why = "" if target.startswith("unix:") else f" ({details})"
-        return f"no controller answers at {target}; is it running?{why}"
+        if target.startswith("unix:"):
+            return f"no controller answers at {target}; is it running?"
+        return (
+            f"no controller answers at {target} ({details}); on its host, run: "
+            "syntony doctor --for controller"
+        )
     return f"the controller at {target}: {error.code().name}: {details}"

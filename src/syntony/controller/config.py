@@ -8,12 +8,17 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.controller.notify import Receiver
+from syntony.errors import UsageError
 from syntony.mesh.plan import VerbsClass
 from syntony.metrics.settings import MetricsConfig
-from syntony.model import SyntheticClockSpec
+from syntony.model import S, SyntheticClockSpec, parse_duration_ns
 from syntony.traffic.classes import JobClass
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.pacing import PacePolicy
+
+MIN_DETAIL_NS = 6 * 3600 * S
+"""Latency is compared with the past hour, and an hour is aggregated by minute after its end."""
+MAX_DETAIL_NS = 7 * 86_400 * S
 
 
 class TlsFiles(NamedTuple):
@@ -148,6 +153,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Path of a Unix socket for command lines on this machine; empty for none."""
     store: str = "/var/lib/syntony/store"
     """A directory (embedded engine) or ``clickhouse://user@host:port/database``."""
+    detail_retention: str = "7d"
+    """How long the store keeps rows of single seconds and traced paths, from ``6h`` to ``7d``; rows
+    of minutes are kept for 90 days (docs/reference/scale.md#disk)."""
     mesh_peers: int = 10
     """Number of NICs that each NIC probes."""
     ecmp_paths: int = 2
@@ -198,6 +206,19 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     topology: str = ""
     """File that names the fabric's devices and their addresses (see docs/reference/fabric.md);
     empty: hops are named by their addresses."""
+
+    def __post_init__(self) -> None:
+        try:
+            kept_ns = self.detail_ns
+        except UsageError as error:
+            raise ValueError(f"detail_retention: {error}") from error
+        if not MIN_DETAIL_NS <= kept_ns <= MAX_DETAIL_NS:
+            raise ValueError(f"detail_retention: {self.detail_retention}: from 6h to 7d")
+
+    @property
+    def detail_ns(self) -> int:
+        """`detail_retention` in ns."""
+        return parse_duration_ns(self.detail_retention)
 
     @property
     def tls(self) -> TlsFiles:

@@ -10,12 +10,12 @@ from syntony.store import Store
 _log = logging.getLogger(__name__)
 
 
-def keep(store: Store, fleet_now_ns: int) -> None:
-    """Drop old rows and aggregate completed hours; a failure is logged, and retried at the next
-    call."""
+def keep(store: Store, fleet_now_ns: int, detail_ns: int) -> None:
+    """Aggregate completed hours and drop old rows, those of single seconds after `detail_ns`; a
+    failure is logged, and retried at the next call."""
     try:
-        dropped = store.expire(fleet_now_ns)
         hours = store.minutes.sum_up(fleet_now_ns)
+        dropped = store.expire(fleet_now_ns, detail_ns)
     except StoreError as error:
         _log.error("retention failed reason=%s", error)
         return

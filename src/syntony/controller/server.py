@@ -130,6 +130,7 @@ class Controller:
         self._rows = StoredRows((buffer.put, self._jobs.put, lost_ranks.put), buffer.put_probed)
         self._ingest = Ingest(store, self._fleet_now, self._stored)
         self._hold_ns = hold_ns(config.probe_interval_ns)
+        self._detail_ns = config.detail_ns
         self._alerts = IncidentService(config.alerts, self._state, store)
         self._slas = SlaService(config.sla, store, self._fleet, self._locating)
         self._clock = KernelClock("controller")
@@ -477,4 +478,4 @@ class Controller:
 
     async def _expire(self) -> None:
         if (fleet_now_ns := self._fleet_now()) is not None:
-            await asyncio.to_thread(keep, self._store, fleet_now_ns)
+            await asyncio.to_thread(keep, self._store, fleet_now_ns, self._detail_ns)

@@ -59,7 +59,7 @@ def before_the_race(stage: Stage) -> tuple[DemoClaim, ...]:
             held=wanted <= named,
         ),
         DemoClaim(
-            text="and nothing else is blamed",
+            text="and no other part is named",
             measured=", ".join(extra) if extra else "nothing else",
             held=not extra,
         ),

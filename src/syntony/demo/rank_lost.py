@@ -53,7 +53,7 @@ def claims(calm: RankLossRunFigures, ours: RankLossRunFigures) -> tuple[DemoClai
             held=bool(ours.digest_equal),
         ),
         DemoClaim(
-            text=f"the others stand still for less than {STALL_S:.0f} s and repeat no step",
+            text=f"the others wait less than {STALL_S:.0f} s and repeat no step",
             measured=f"{stall}, {ours.steps_again} steps again",
             held=ours.stall_s is not None and ours.stall_s < STALL_S and ours.steps_again == 0,
         ),

@@ -202,7 +202,7 @@ class ProbeEngine(Closing):
 
     def liveness_fd(self) -> int:
         """Readable while `liveness` has something to tell, or `watched` of a pair of NICs that is
-        doubted or hushed since; for epoll. It is closed with the engine and is another one in
+        suspect or unresponsive since; for epoll. It is closed with the engine and is another one in
         another engine."""
         return int(self._library.syn_probe_liveness_fd(self._alive()))
 
@@ -237,7 +237,7 @@ class ProbeEngine(Closing):
                 rtt_ns=rtt_ns,
                 slack_ns=slack_ns,
                 suspect=bool(suspect),
-                hushed=bool(hushed),
+                unresponsive=bool(unresponsive),
                 steady_ns=steady_ns,
                 gap_ns=gap_ns,
             )
@@ -248,7 +248,7 @@ class ProbeEngine(Closing):
                 rtt_ns,
                 slack_ns,
                 suspect,
-                hushed,
+                unresponsive,
                 steady_ns,
                 gap_ns,
             ) in rows.tolist()

@@ -36,7 +36,7 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Silence that is allowed beyond four probes missed; it follows the delays seen."""
     suspect: bool
     """All watched paths between these two NICs are silent, and have been asked by a burst."""
-    hushed: bool
+    unresponsive: bool
     """They have been silent for 20 ms, and at least six probes of them for their round trip."""
     steady_ns: int = 0
     """CLOCK_MONOTONIC since when they have not been silent for 20 ms and three of their turns; 0:

@@ -33,7 +33,7 @@ REMEDIES: dict[PortState, str] = {
     PortState.DISABLED: "set it up: ip link set NIC up, or ibportstate enable",
     PortState.NO_PEER: "check that the far port is on; clean and reseat the cable",
     PortState.TRAINING: "clean and reseat the cable; try it in another port",
-    PortState.RECOVERING: "watch link_error_recovery; clean and reseat the cable if it goes on",
+    PortState.RECOVERING: "watch link_error_recovery; clean and reseat the cable if it continues",
     PortState.NO_SUBNET_MANAGER: "start the subnet manager, or look why it does not see this port",
     PortState.ACTIVE: "",
 }

@@ -1,7 +1,7 @@
-"""The replacement check: is a new or moved host where the topology says, and as fast as its place?
+"""The replacement check: is a new or moved host at the switches of the topology, and as fast as
+other hosts there?
 
-Every answer that could not be had is *unknown* and says so: an empty fabric does not make a host
-well.
+What could not be measured is *unknown*, never OK.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ def check_places(places: Sequence[Place]) -> list[SlaItem]:
 
 def _cabled(place: Place) -> SlaItem:
     if not place.seen:
-        status, detail = SlaStatus.UNKNOWN, "its first switch has not been learnt yet"
+        status, detail = (
+            SlaStatus.UNKNOWN,
+            "its switch is not known yet: paths are traced within a minute",
+        )
     elif not place.expected:
-        status, detail = SlaStatus.UNKNOWN, f"at {place.seen}; the topology does not say where"
+        status, detail = SlaStatus.UNKNOWN, f"at {place.seen}; the topology has no switch for it"
     elif place.seen == place.expected:
         status, detail = SlaStatus.OK, f"at {place.seen}, as the topology says"
     else:
@@ -54,8 +57,10 @@ def _cabled(place: Place) -> SlaItem:
 
 
 def _on_rail(place: Place) -> SlaItem:
-    if not place.seen or not place.rails_there:
-        status, detail = SlaStatus.UNKNOWN, "nobody else is known at its first switch"
+    if not place.seen:
+        status, detail = SlaStatus.UNKNOWN, "its switch is not known yet"
+    elif not place.rails_there:
+        status, detail = SlaStatus.UNKNOWN, f"no other host is known at {place.seen}"
     elif place.rail in place.rails_there:
         status, detail = SlaStatus.OK, f"among NICs of rail {place.rail}"
     else:
@@ -84,7 +89,7 @@ def _direction(nic: str, direction: str, rows: Sequence[SlaRow]) -> SlaItem:
     subject = f"{nic} {direction}"
     if not known:
         reasons = {reason for row in rows for reason in row.reasons[:1]}
-        detail = min(reasons) if reasons else "no pair of it is probed"
+        detail = min(reasons) if reasons else "none of its pairs is probed yet"
         return SlaItem(check="latency", subject=subject, status=SlaStatus.UNKNOWN, detail=detail)
     bad = [row for row in known if row.status is not SlaStatus.OK]
     broken = [row for row in known if row.status is SlaStatus.BREACH]
@@ -95,7 +100,7 @@ def _direction(nic: str, direction: str, rows: Sequence[SlaRow]) -> SlaItem:
         status = SlaStatus.WARNING
     reported = "; ".join(f"{row.subject}: {row.reasons[0]}" for row in bad[:WORST_TOLD])
     classes = ", ".join(sorted({row.path_class or "unknown class" for row in known}))
-    detail = f"{len(known) - len(bad)} of {len(known)} pairs well ({classes})"
+    detail = f"{len(known) - len(bad)} of {len(known)} pairs OK ({classes})"
     return SlaItem(
         check="latency",
         subject=subject,

@@ -23,6 +23,7 @@ from syntony.store.minutes import MinuteRows, spans
 from syntony.store.queries import MAX_POINTS, MINUTE_NS, Span
 from syntony.store.schema import (
     DAY_NS,
+    SHORT_RETENTION_DAYS,
     partition_ns,
     stored_columns,
 )
@@ -222,11 +223,19 @@ class Store:
         """Number of rows in all tables."""
         return integer(self._engine.select(queries.count_rows(self._engine.layout))[0][0])
 
-    def expire(self, now_ns: int) -> int:
-        """Drop partitions older than their table's retention; returns how many."""
+    def expire(self, now_ns: int, detail_ns: int | None = None) -> int:
+        """Drop partitions older than their table's retention; returns how many.
+
+        Args:
+            now_ns: fleet time.
+            detail_ns: shorter retention of tables with a row for each second, if any.
+        """
         dropped = 0
         for table in TABLES.values():
-            keep = (now_ns - table.retention_days * DAY_NS) // partition_ns(table)
+            kept_ns = table.retention_days * DAY_NS
+            if detail_ns is not None and table.retention_days <= SHORT_RETENTION_DAYS:
+                kept_ns = min(kept_ns, detail_ns)
+            keep = (now_ns - kept_ns) // partition_ns(table)
             for partition in self._partitions(table):
                 if partition < keep:
                     for each in self._engine.layout.drop_partition(table.name, partition):

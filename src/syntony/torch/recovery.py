@@ -139,7 +139,7 @@ def _shadowed(
         kept = [n for each in survivors.values() for n in each.shadows.get(rank, ()) if n <= last]
         if not kept:
             return RecoveryRefusal(
-                f"rank {rank} was lost, and nobody left has a copy of its parameters"
+                f"rank {rank} was lost, and no remaining rank has a copy of its parameters"
             )
         found[rank] = max(kept)
     return found
@@ -168,7 +168,7 @@ def _sharded(
         holder = _copy_holder(survivors, rank, boundary)
         if holder is None:
             return RecoveryRefusal(
-                f"nobody has a copy of rank {rank}'s parameters of step {boundary}"
+                f"no rank has a copy of rank {rank}'s parameters of step {boundary}"
             )
         sources[rank] = StateSource(holder, undo=False)
     return replace(plan, sources=sources)

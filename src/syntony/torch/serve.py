@@ -31,7 +31,7 @@ async def serve(config: dict[str, Any]) -> None:
     await coordinator.answer_operators(config["job"])
     reason = await asyncio.to_thread(sys.stdin.buffer.read)
     if not reason:
-        say("`syntony run` was killed; the job goes on, and is protected until it ends")
+        say("`syntony run` was killed; the job continues, and is protected until it ends")
         await coordinator.wait_alone()
     if reason == KILLED:
         say("the launcher was killed: its ranks are ended")

@@ -218,7 +218,7 @@ class Health:
                 dying=self._dying(key),
                 rtt_ns=max(its).rtt_ns,
                 silent=its[0].silent,
-                hushed=its[0].hushed,
+                unresponsive=its[0].unresponsive,
                 steady_ns=its[0].steady_ns,
                 gap_ns=its[0].gap_ns,
             )

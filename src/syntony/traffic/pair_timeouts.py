@@ -137,7 +137,7 @@ class PairTimeouts:
         over = [
             from_ns[pair]
             for pair, its in answers.items()
-            if its.hushed and not its.dying and _hangs(its, flows.get(pair, ()), now_ns)
+            if its.unresponsive and not its.dying and _hangs(its, flows.get(pair, ()), now_ns)
             and now_ns - from_ns[pair] > self.timeout_ns(pair, now_ns)
         ]  # fmt: skip
         newest_ns = max((each.newest_ns for each in answers.values()), default=0)
@@ -147,7 +147,7 @@ class PairTimeouts:
         return {
             pair: signs[pair]
             for pair, its in answers.items()
-            if its.hushed and not its.dying
+            if its.unresponsive and not its.dying
             and late_until_ns(pair, its.host, its.newest_ns, answers, now_ns) <= now_ns
             and from_ns[pair] <= max(over) + interval_ns // its.flows
         }  # fmt: skip

@@ -45,7 +45,7 @@ class Reply(NamedTuple):
     """Last reply, CLOCK_MONOTONIC."""
     silent: bool = False
     """No probe of its pair is answered; it is probed once more."""
-    hushed: bool = False
+    unresponsive: bool = False
     """No probe of its pair has been answered for a while."""
     rtt_ns: int = 0
     """Round trip of the last reply."""
@@ -66,7 +66,7 @@ class Answers(NamedTuple):
     dying: bool = False
     silent: bool = False
     """As of its flows."""
-    hushed: bool = False
+    unresponsive: bool = False
     rtt_ns: int = 0
     """Of the flow answered last."""
     steady_ns: int = 0

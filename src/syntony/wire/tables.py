@@ -198,7 +198,7 @@ PATH = Table(
     (
         Column("ts_ns", "int64", "fleet time at which the path was learnt"),
         Column("src", "string", "sending NIC, host/nic"),
-        Column("dst", "string", "receiving NIC, host/nic; its address where nobody probes it"),
+        Column("dst", "string", "receiving NIC, host/nic; its address if no agent probes it"),
         Column("sport", "uint16", "source port of the flow"),
         Column("dport", "uint16", "destination port of the flow"),
         Column("hops", "string", "who answered, one address a hop; * for a silent one"),
@@ -396,7 +396,7 @@ JOB_FLOW = Table(
         Column("ts_ns", "int64", "start of the second, fleet time"),
         Column("job", "string", "SYNTONY_JOB of the sending process"),
         Column("src", "string", "sending NIC, host/nic"),
-        Column("dst", "string", "receiving NIC, host/nic; its address where nobody has it"),
+        Column("dst", "string", "receiving NIC, host/nic; its address if no agent has it"),
         Column("sport", "uint16", "TCP port that sends"),
         Column("dport", "uint16", "TCP port that receives"),
         Column(
@@ -425,7 +425,7 @@ JOB_DELAY = Table(
         Column("ts_ns", "int64", "start of the second in which segments arrived, fleet time"),
         Column("job", "string", "SYNTONY_JOB of the sending process"),
         Column("src", "string", "sending NIC, host/nic"),
-        Column("dst", "string", "receiving NIC, host/nic; its address where nobody has it"),
+        Column("dst", "string", "receiving NIC, host/nic; its address if no agent has it"),
         Column("sport", "uint16", "TCP port that sends"),
         Column("dport", "uint16", "TCP port that receives"),
         Column(

@@ -164,7 +164,7 @@ def _exceptions(causes: list[RuleFinding], early_ns: int) -> tuple[list[RuleFind
         return causes, []
     others = len(shared) - len(kept)
     reason = f"flows wait at {others} links alike: none stands out"
-    gap = Gap("flows", reason, "whether these are to blame, or how the job is placed")
+    gap = Gap("flows", reason, "whether these are the cause, or the placement of the job")
     return [each for each in causes if each not in shared or each in kept], [gap]
 
 

@@ -120,6 +120,6 @@ class LivenessSource:
         """State of all watched flows; while a pair is suspect, call it again soon."""
         status = self._prober.watched()
         self.rung = False
-        suspect = any((each.suspect or each.hushed) and each.alive for each in status)
+        suspect = any((each.suspect or each.unresponsive) and each.alive for each in status)
         self._look_ns = now_ns + LOOKS_NS if suspect else None
         return status

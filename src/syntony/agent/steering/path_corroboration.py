@@ -95,8 +95,8 @@ def _replies(liveness: LivenessSource, now_ns: int) -> dict[int, Reply]:
     return {
         each.flow_id: Reply(
             heard_ns=each.heard_ns,
-            silent=each.suspect or each.hushed,
-            hushed=each.hushed,
+            silent=each.suspect or each.unresponsive,
+            unresponsive=each.unresponsive,
             rtt_ns=each.rtt_ns,
             steady_ns=each.steady_ns,
             gap_ns=each.gap_ns,

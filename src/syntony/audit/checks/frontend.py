@@ -226,7 +226,7 @@ class Errors(HostCheck):
 
 
 class Address(HostCheck):
-    """The host has its address, its name leads there, and nobody else has it.
+    """The host has its address, its name leads there, and no other host has it.
 
     Expected results: the default interface has a global address that is not tentative or found to
     be a duplicate, and that no other host has; the host's name resolves, and not only to a loopback

@@ -132,7 +132,7 @@ class HcaNames(FabricCheck):
     """
 
     id = "be.topo.names"
-    meaning = "nobody can tell from the fabric whose cable this is"
+    meaning = "the fabric does not show which host this cable belongs to"
     remedy = "set the host name, then restart the node description service (rdma-ndd) or openibd"
     suspect = Suspect.CONFIG
 

@@ -64,7 +64,7 @@ FAULTS = (
     _fault("kernel crash",
            r"(?P<item>kernel BUG at \S+|BUG: unable to handle|BUG: kernel NULL pointer|"
            r"general protection fault|Internal error: Oops|Oops: [0-9a-f]{4})",
-           "the kernel crashed in a driver and goes on with what is left",
+           "the kernel crashed in a driver and continues, degraded",
            "reboot the host; report the call trace to the maker of the module it names"),
     _fault("out of memory", r"Out of memory: Kill(?:ed)? process \d+ \((?P<item>[^)]{1,40})\)",
            "the host ran out of memory and the kernel killed a process: a daemon may be gone",
@@ -112,7 +112,7 @@ FAULTS = (
            "a PCIe link lost data that could not be repaired", "reseat the card; then the riser"),
     _fault("file server silent",
            r"(?:nfs: )?(?P<item>server \S{1,80}) not responding",
-           "a file server did not answer: jobs that read from it stand still",
+           "a file server did not answer: jobs that read from it hang",
            "check the server and the route to it", Suspect.HOST, severe=False,
            over=r"(?P<item>server \S{1,80}) OK"),
     _fault("transmit timeout",

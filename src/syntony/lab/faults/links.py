@@ -78,7 +78,7 @@ class Flap(_CarrierFault):
     """Down for `duty` of every `period`, `count` times (0: until cleared)."""
 
     name = "flap"
-    meaning = "a link goes down and up again and again"
+    meaning = "a link goes down and up repeatedly"
     options: ClassVar[Mapping[str, str]] = {
         "side": "", "period": "2s", "count": "0", "duty": "0.5",
     }  # fmt: skip

@@ -55,7 +55,7 @@ class ReactorKill(AgentKill):
     """The same to one of its two processes."""
 
     name = "reactor-kill"
-    meaning = "… only its reactor: nobody there probes, answers probes or moves jobs"
+    meaning = "… only its reactor: that host does not probe, answer probes or move jobs"
     of = (reactor_name,)
 
 
