@@ -100,7 +100,7 @@ def reclassify_slow_hosts(
     recent: Recent,
 ) -> tuple[Finding, ...]:
     """Replace findings that are only a late host by such a finding; and a link of a NIC by the NIC,
-    where nothing is known of what the NIC itself sends. Each component is named once.
+    where nothing is known of what the NIC itself sends. Each component is named once for loss.
 
     Args:
         findings: of these flows in these windows.
@@ -115,9 +115,9 @@ def reclassify_slow_hosts(
         else found
         for found in findings
     )
-    named: dict[tuple[str, str], Finding] = {}
+    named: dict[tuple[str, str, bool], Finding] = {}
     for found in reported:
-        named.setdefault((found.component, found.kind), found)
+        named.setdefault((found.component, found.kind, found.loss > 0), found)
     return tuple(named.values())
 
 
