@@ -196,3 +196,32 @@ def test_the_hosts_of_a_switch_are_those_with_a_nic_at_it(
 ) -> None:
     homes = {"h5/rail0": "leaf8", "h6/rail0": "leaf9", "h6/rail1": "leaf8"}
     assert PathContainment({}, homes).holds(wider, narrower) is holds
+
+
+@pytest.mark.parametrize(
+    ("page", "found", "named"),
+    [
+        ("leaf9", "leaf9", True), ("hosts at leaf9 or leaf9", "leaf9", True),
+        ("leaf9", "leaf9 or spine0", False), ("leaf9->spine0", "leaf9--spine0", True),
+        ("spine0->leaf9", "leaf9->spine0", True), ("leaf9->spine0", "leaf9", False),
+        ("leaf9->h6/rail0", "h6/rail0", True), ("h6/rail0--leaf9 or leaf9", "h6/rail0", True),
+        ("h6/rail0", "h6/rail1", False), ("h6/rail0", "h6", False),
+        ("a or b or c", "c or a", True),
+    ],
+)  # fmt: skip
+def test_which_pages_have_named_what_is_found(page: str, found: str, named: bool) -> None:
+    assert PathContainment.names(page, found) is named
+
+
+@pytest.mark.parametrize(
+    ("subject", "parts"),
+    [
+        ("leaf9", {"leaf9"}), ("leaf8->leaf9", {"leaf8->leaf9", "leaf8", "leaf9"}),
+        ("h6/rail0", {"h6/rail0", "leaf9"}), ("h6", {"h6"}),
+        ("hosts at leaf9 or leaf9", {"hosts at leaf9", "leaf9"}),
+        ("leaf9..*", {"leaf9..*", "leaf9", "*"}),
+        ("h6/rail0<->h7/rail0", {"h6/rail0<->h7/rail0", "h6/rail0", "h7/rail0", "leaf9"}),
+    ],
+)  # fmt: skip
+def test_what_a_silence_of_a_part_covers(subject: str, parts: set[str]) -> None:
+    assert PathContainment({}, {"h6/rail0": "leaf9"}).parts(subject) == parts

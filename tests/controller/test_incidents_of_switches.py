@@ -8,7 +8,8 @@ import pytest
 from tests.controller.judged import T0, Control, finding, port, standing
 
 from syntony.model import S
-from syntony.wire.incidents import IncidentsQuery
+from syntony.wire.control import Issuer
+from syntony.wire.incidents import IncidentsQuery, SilenceAction
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -205,3 +206,99 @@ def test_hosts_that_stop_together_are_one_page_that_names_their_leaf_as_well(
 def test_where_hosts_report_it_is_their_leaf_that_is_dead(control: Control) -> None:
     stop(control, silent=False)
     assert control.pages() == ["switch-loss leaf1"]
+
+
+@pytest.mark.parametrize("back_first", [True, False])
+def test_carriers_that_are_reported_late_are_evidence_of_the_page_that_named_their_leaf(
+    control: Control, back_first: bool
+) -> None:
+    """Also when the losses are over sooner than the ports are up, or the reverse."""
+    nics = ["h0/rail0", "h1/rail0"]
+    control.homes = dict.fromkeys(nics, "leaf0") | {"h2/rail0": "leaf1"}
+    down, up = (
+        tuple(port(nic, state=state if nic in nics else "active") for nic in control.homes)
+        for state in ("no-peer", "active")
+    )
+    control.store.links.seen = up
+    control.findings = (finding("leaf0", "leaf", loss=1.0),)
+    control.tick(5)
+    assert control.pages() == ["switch-loss leaf0"]
+    control.store.links.seen = down
+    control.tick(9)
+    causes = {each["rule"]: each["cause"] for each in control.live_incidents()}
+    number = next(
+        each["number"] for each in control.live_incidents() if each["rule"] == "switch-loss"
+    )
+    assert causes["switch-loss"] is None
+    assert causes["switch-down"] == number
+    if back_first:
+        control.findings = ()
+        control.tick(40)
+        assert {"switch-loss", "switch-down"} <= {e["rule"] for e in control.live_incidents()}
+        control.store.links.seen = up
+    else:
+        control.store.links.seen = up
+        control.tick(20)
+        control.findings = ()
+    control.tick(40)
+    assert control.live() == {}
+    assert control.pages() == ["switch-loss leaf0"]
+
+
+def test_a_dead_switch_pages_where_the_page_before_was_about_less(control: Control) -> None:
+    """A warning of a switch that loses little, or a page about one of its cables."""
+    control.homes = {f"h{number}/rail0": f"leaf{number // 2}" for number in range(6)}
+    some = {f"h{number}/rail0->h5/rail0": frozenset({"leaf0"}) for number in range(20)}
+    every = {f"h{number}/rail0->h5/rail1": frozenset({"leaf9"}) for number in range(9_000)}
+    control.slas = control.slas._replace(crossing=some | every, jobs={})
+    control.store.links.seen = tuple(port(nic) for nic in control.homes)
+    control.findings = (finding("leaf0", "leaf", loss=0.1), finding("leaf1->spine0", "link"))
+    control.tick(9)
+    assert control.pages() == ["switch-loss leaf0", "link-loss leaf1->spine0"]
+    (mild,) = [each for each in control.live_incidents() if each["subject"] == "leaf0"]
+    assert mild["severity"] == "warning"
+    control.store.links.seen = tuple(
+        port(nic, state="active" if at == "leaf2" else "no-peer")
+        for nic, at in control.homes.items()
+    )
+    control.tick(9)
+    assert sorted(control.pages()[2:]) == ["switch-down leaf0", "switch-down leaf1"]
+
+
+def test_a_port_that_is_known_late_to_be_down_is_evidence_of_its_nics_page(
+    control: Control,
+) -> None:
+    control.homes = {"h0/rail0": "leaf0", "h1/rail0": "leaf0", "h1/rail1": "leaf1"}
+    up = [port(nic) for nic in control.homes]
+    control.store.links.seen = tuple(up)
+    control.findings = (finding("leaf0->h1/rail0", "link", loss=1.0),)
+    control.tick(5)
+    assert control.pages() == ["link-loss leaf0->h1/rail0"]
+    control.store.links.seen = (up[0], port("h1/rail0", state="no-peer"), up[2])
+    control.tick(9)
+    assert control.pages() == ["link-loss leaf0->h1/rail0"]
+    control.store.links.seen = (*up[:2], port("h1/rail1", state="no-peer"))
+    control.findings = ()
+    control.tick(9)
+    assert control.pages()[1:] == ["port-down h1/rail1"], "another NIC of the same host"
+
+
+@pytest.mark.parametrize("subject", ["leaf0", "h0/rail0"])
+def test_a_silence_of_a_part_covers_what_names_it(control: Control, subject: str) -> None:
+    """Its links in either direction, the NICs at it, the hosts at it."""
+    control.homes = {"h0/rail0": "leaf0", "h1/rail0": "leaf1"}
+    action = SilenceAction(subject=subject, for_ns=3600 * S, by="ann")
+    control.service.silence(action, Issuer("ann", "unix"), control.now_ns)
+    control.store.links.seen = (port("h0/rail0", state="no-peer"), port("h1/rail0"))
+    control.findings = (finding("leaf0->h0/rail0", "link"),)
+    if subject == "leaf0":
+        control.findings += (
+            finding("spine0->leaf0", "link"), finding("leaf1--spine0", "cable", twins=1,
+            alternatives=("leaf0--spine0",), probabilities=(0.5,), confidence=0.5),
+        )  # fmt: skip
+    control.tick(20)
+    assert control.pages() == []
+    assert len(control.live()) == (4 if subject == "leaf0" else 2)
+    control.findings += (finding("spine1->leaf1", "link"),)
+    control.tick(9)
+    assert control.pages() == ["link-loss spine1->leaf1"]
