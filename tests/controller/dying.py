@@ -138,7 +138,7 @@ class Fleet:
         return host not in self.dead and host not in self.cut
 
     def carrier(self, nic: str) -> bool:
-        return nic not in self.dead and self.home[nic] not in self.dead and _host(nic) not in self.dead
+        return nic not in self.dead and self.home[nic] not in self.dead and host_of(nic) not in self.dead
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -187,15 +187,15 @@ class Fleet:
     def _lost(self, way: Way) -> bool:
         stops = (way.src, *self._taken[way], way.dst)
         parts = {*stops, *(cable_name(a, b) for a, b in pairwise(stops))}
-        return bool(parts & self.dead) or bool({_host(way.src), _host(way.dst)} & self.dead)
+        return bool(parts & self.dead) or bool({host_of(way.src), host_of(way.dst)} & self.dead)
 
     def _trace(self) -> None:
         due = [each for each in self._due if each[0] <= self.second]
         self._due = [each for each in self._due if each[0] > self.second]
         for _, way in due:
             self._due.append((self.second + self.rng.randint(ROUND_S // 2, ROUND_S), way))
-            if _host(way.src) not in self.dead and not self._lost(way):
-                self._waiting[_host(way.src)].append(Report(way, self._taken[way], self.second))
+            if host_of(way.src) not in self.dead and not self._lost(way):
+                self._waiting[host_of(way.src)].append(Report(way, self._taken[way], self.second))
 
     def _watch_carriers(self) -> None:
         for nic in self.home:
@@ -213,7 +213,7 @@ class Fleet:
         delays = BASE_NS + self.noise.normal(0, 300.0, (2, len(self.flows)))
         heard: dict[tuple[str, str], int] = {}
         for place, flow in enumerate(self.flows):
-            src, dst = _host(flow.src), _host(flow.dst)
+            src, dst = host_of(flow.src), host_of(flow.dst)
             if src in self.dead:
                 continue
             there = 0 if lost.get(flow) else PROBES
@@ -247,9 +247,9 @@ class Fleet:
             self.incoming += self._waiting[host]
             self._waiting[host] = []
         for nic in self.home:
-            if not self.reports_of(_host(nic)):
+            if not self.reports_of(host_of(nic)):
                 continue
-            late_s = self.late_s.get(_host(nic), 0)
+            late_s = self.late_s.get(host_of(nic), 0)
             down = nic in self._down_since and self.second - self._down_since[nic] >= late_s
             self._ports[nic] = ("no-peer" if down else PortState.ACTIVE, self.second)
             self._told_flaps[nic] = self._flaps[nic] - (nic in self._down_since and not down)
@@ -277,7 +277,7 @@ class Fleet:
                 received[pair] = heard.get((flow.src, flow.dst), 0)
             self.watch.take(second, received, now_ns - (self.second - ended) * S)
         self.control.findings = self.watch.findings()
-        self.control.answering = frozenset(map(_host, self.watch.answering()))
+        self.control.answering = frozenset(map(host_of, self.watch.answering()))
 
     def _judge(self) -> None:
         after_s, self._evaluated_s = self.second - self._evaluated_s, self.second
@@ -318,7 +318,7 @@ class Fleet:
         ]
 
 
-def _host(nic: str) -> str:
+def host_of(nic: str) -> str:
     return nic.partition("/")[0]
 
 

@@ -157,6 +157,26 @@ def test_a_silent_host_tells_nothing_of_its_clock(control: Control) -> None:
     assert control.pages() == ["host-silent h3"]
 
 
+def test_clocks_of_dead_leaves_say_nothing_of_the_fleet(control: Control) -> None:
+    """Two of three leaves die: most clocks, and each of them explained; then all but one."""
+    nics = [f"h{number}/rail0" for number in range(9)]
+    control.homes = {nic: f"leaf{number % 3}" for number, nic in enumerate(nics)}
+    start(control, nics)
+    control.silent = {nic.partition("/")[0]: 0 for nic in nics}
+    control.store.links.seen = tuple(
+        port(nic, state="active" if at == "leaf2" else "no-peer")
+        for nic, at in control.homes.items()
+    )
+    dead = {nic: ClockState.HOLDOVER for nic, at in control.homes.items() if at != "leaf2"}
+    control.timelines = tuple(line(nic, dead.get(nic, GOOD)) for nic in nics)
+    control.tick(60)
+    assert sorted(control.pages()) == ["switch-down leaf0", "switch-down leaf1"]
+    assert FLEET not in control.live()
+    control.timelines = tuple(line(nic, ClockState.HOLDOVER) for nic in nics)
+    control.tick(30)
+    assert control.pages()[2:] == [f"fleet-unsynchronized {FLEET}"], "those that nothing explains"
+
+
 @pytest.mark.parametrize(("known", "value"), [(2, None), (3, 1.0)])
 def test_too_few_clocks_blame_nothing_that_they_share(known: int, value: float | None) -> None:
     hosts = [f"h{number}" for number in range(4)]

@@ -302,3 +302,28 @@ def test_a_silence_of_a_part_covers_what_names_it(control: Control, subject: str
     control.findings += (finding("spine1->leaf1", "link"),)
     control.tick(9)
     assert control.pages() == ["link-loss spine1->leaf1"]
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_cable_that_routes_have_left_is_the_one_that_lost_packets(
+    control: Control, both: bool
+) -> None:
+    """It is not well because nobody uses it any more: one page, no end until it is back."""
+    cable = "leaf0--spine0"
+    other = {"twins": 1, "alternatives": ("spine0--leaf9",), "probabilities": (0.4,)}
+    control.findings = (finding(cable, "cable", **(other if both else {}), confidence=0.6),)
+    control.fabric = standing()
+    control.tick(6)
+    (page,) = control.pages()
+    control.fabric = standing(lost={cable: control.now_ns})
+    control.tick(10)
+    control.findings = ()
+    control.tick(200)
+    assert control.pages() == [page]
+    assert [each["rule"] for each in control.live_incidents() if not each["cause"]] == [
+        page.partition(" ")[0]
+    ]
+    control.fabric = standing()
+    control.tick(60)
+    assert control.live() == {}
+    assert control.pages() == [page]
