@@ -177,6 +177,20 @@ def test_clocks_of_dead_leaves_say_nothing_of_the_fleet(control: Control) -> Non
     assert control.pages()[2:] == [f"fleet-unsynchronized {FLEET}"], "those that nothing explains"
 
 
+def test_clocks_of_a_dead_rail_say_nothing_of_the_fleet(control: Control) -> None:
+    """All of them: nothing is left that would."""
+    nics = [f"h{number}/rail0" for number in range(6)]
+    control.homes = dict.fromkeys(nics, "leaf0")
+    start(control, nics)
+    control.silent = {nic.partition("/")[0]: 0 for nic in nics}
+    control.store.links.seen = tuple(port(nic, state="no-peer") for nic in nics)
+    control.tick(5)
+    control.timelines = tuple(line(nic, ClockState.HOLDOVER) for nic in nics)
+    control.tick(60)
+    assert control.pages() == ["switch-down leaf0"]
+    assert FLEET not in control.live()
+
+
 @pytest.mark.parametrize(("known", "value"), [(2, None), (3, 1.0)])
 def test_too_few_clocks_blame_nothing_that_they_share(known: int, value: float | None) -> None:
     hosts = [f"h{number}" for number in range(4)]

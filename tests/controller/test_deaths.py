@@ -97,7 +97,7 @@ class Script:
                     fleet.late_s[each] = rng.choice([0, 0, 0, rng.randint(1, 25)])
                 self._die(kind, {leaf}, self._of_leaf(leaf), lasts_s)
             case "leaf with management" if leaf not in busy and not (below | kinds) & {
-                *busy, "management", "spine", "cable",
+                *busy, "management", "leaf with management", "spine", "cable",
             }:  # fmt: skip
                 self._die(kind, {leaf}, self._of_leaf(leaf), lasts_s, cut=below, rules=SILENT,
                           also=below, back_s=rng.randint(12, 30))  # fmt: skip

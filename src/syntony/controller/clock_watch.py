@@ -68,15 +68,18 @@ class ClockWatch:
                 )
                 for node, reason in known.items()
             ),
-            _of_fleet({node: why for node, why in known.items() if node not in explained}),
+            _of_fleet(known, explained),
         ]
 
 
-def _of_fleet(reasons: dict[str, str]) -> Observation:
+def _of_fleet(known: dict[str, str], explained: Collection[str]) -> Observation:
     """If most clocks are affected at once, the cause is the measurement, not each clock."""
     metric = "unsynchronized_clocks_ratio"
-    if len(reasons) < WORTH_BLAMING:
+    if len(known) < WORTH_BLAMING:
         return Observation(metric, FLEET, None)
+    reasons = {node: why for node, why in known.items() if node not in explained}
+    if len(reasons) < WORTH_BLAMING:
+        return Observation(metric, FLEET, 0.0)
     bad = sorted(node for node, reason in reasons.items() if reason)
     names = ", ".join(bad[:NAMED]) + (" …" if len(bad) > NAMED else "")
     evidence = (f"{len(bad)} of {len(reasons)} clocks: {names}", reasons[bad[0]]) if bad else ()
