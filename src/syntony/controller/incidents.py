@@ -402,6 +402,7 @@ class IncidentService:
             (each["number"], each["opened_ns"]): each
             | {
                 "opened": render.instant(each["opened_ns"]),
+                "began": render.instant(each["began_ns"]),
                 "resolved": each["resolved_ns"] and render.instant(each["resolved_ns"]),
                 "unit": units.get(each["rule"], ""),
             }

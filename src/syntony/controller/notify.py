@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 RESEND_NS = 60 * S
 """Interval at which firing alerts are sent to Alertmanager …"""
 ECHO_NS = 5 * 60 * S
-"""… and time for which those that are resolved are repeated."""
+"""… and time for which resolved ones are repeated."""
 BACKOFF_MIN_NS, BACKOFF_MAX_NS = 1 * S, 60 * S
 ROUND_S = 0.5
 """Time that a round waits for its receivers; slower ones continue separately."""
