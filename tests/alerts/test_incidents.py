@@ -49,7 +49,6 @@ class NameContainment:
 
     around = roots
 
-
     def parts(self, name: str) -> frozenset[str]:
         return frozenset(name.split("->"))
 

@@ -113,9 +113,7 @@ def test_what_came_back_lasts_since_then_and_was_first_there_earlier() -> None:
         ),
         [],
     )  # fmt: skip
-    assert of("since", found) == [
-        "2026-11-25T03:05:00Z, reopened once, first 2026-11-25T03:00:00Z"
-    ]
+    assert of("since", found) == ["2026-11-25T03:05:00Z, reopened once, first 2026-11-25T03:00:00Z"]
     assert of("until", found) == ["2026-11-25T03:05:40Z, 40 s later"]
 
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from tests.controller.judged import Control, line, port
 
-from syntony.alerts.incidents import ChangeKind
 from syntony.controller.fabric_changes import FabricChangeService
 from syntony.controller.incidents import LatencyInputs
 from syntony.controller.last_reports import TICK_NS, LastReports
@@ -22,7 +21,7 @@ from syntony.fabric import history
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.fabric.history import FIELDS, SecondCounts
-from syntony.fabric.names import cable_name, link_name
+from syntony.fabric.names import cable_name
 from syntony.links.ports import PortState
 from syntony.model import ClockState, S
 from syntony.wire.links import LinkStatus
@@ -37,6 +36,7 @@ ROUND_S = 60
 CHECK_S = 8
 """… and a changed one is found within this time."""
 BASE_NS = 20_000.0
+HOLDOVER_S = 10
 
 
 class Report(NamedTuple):
@@ -56,8 +56,8 @@ class Fleet:
     """
 
     def __init__(self, control: Control, seed: int) -> None:
-        self.control, self.rng, self.noise = control, random.Random(seed), np.random.default_rng(seed)
-        rng = self.rng
+        self.control, self.noise = control, np.random.default_rng(seed)
+        rng = self.rng = random.Random(seed)
         rails, self.leaves = rng.randint(1, 3), rng.randint(2, 3)
         self.hosts = [f"h{number}" for number in range(rng.randint(2 * self.leaves, 10))]
         shared = rng.random() < 0.5
@@ -71,10 +71,10 @@ class Fleet:
             for number, host in enumerate(self.hosts)
             for rail in range(rails)
         }
-        few = rng.randint(3, 5)
-        pairs = set()
+        few, pairs = rng.randint(3, 5), set[tuple[str, str]]()
         for host in self.hosts:
-            for peer in rng.sample([h for h in self.hosts if h != host], min(few, len(self.hosts) - 1)):
+            others = [each for each in self.hosts if each != host]
+            for peer in rng.sample(others, min(few, len(others))):
                 pairs |= {(host, peer), (peer, host)}
         self.flows = [
             Way(f"{a}/rail{rail}", f"{b}/rail{rail}", 61_000 + number, TARGET)
@@ -103,13 +103,12 @@ class Fleet:
         self._due: list[tuple[int, Way]] = []
         self._waiting: dict[str, list[Report]] = {host: [] for host in self.hosts}
         self._stored: list[Report] = []
-        self._ports: dict[str, tuple[str, int]] = {nic: (PortState.ACTIVE, 0) for nic in self.home}
+        self._ports: dict[str, tuple[str, int]] = dict.fromkeys(self.home, (PortState.ACTIVE, 0))
         """What the controller knows: state, and when it was reported."""
         self._down_since: dict[str, int] = {}
         self._flaps = dict.fromkeys(self.home, 0)
         self._told_flaps = dict.fromkeys(self.home, 0)
         self._seconds: list[tuple[int, SecondCounts, dict[tuple[str, str], int]]] = []
-        self._evaluated_s = 0
         self._routed: object = None
         control.silent = dict.fromkeys(self.hosts, 0)
         control.probed = frozenset(self.home)
@@ -138,7 +137,8 @@ class Fleet:
         return host not in self.dead and host not in self.cut
 
     def carrier(self, nic: str) -> bool:
-        return nic not in self.dead and self.home[nic] not in self.dead and host_of(nic) not in self.dead
+        """Whether a NIC has a carrier."""
+        return not {nic, self.home[nic], host_of(nic)} & self.dead
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -149,7 +149,6 @@ class Fleet:
             self._probe()
             if self.second < self.away_until:
                 self.control.now_ns += S
-                self._evaluated_s = self.second
                 continue
             if self.restarts:
                 self.restarts = False
@@ -234,7 +233,7 @@ class Fleet:
     # --- the controller ---
 
     def _listen(self) -> None:
-        """A minute of ticks at once after a pause, as its loop has them."""
+        """Ticks of its loop; a pause ends with one late tick."""
         now_ns = self.second * S
         if now_ns - self.ticks > S:
             self.ticks = now_ns
@@ -280,23 +279,13 @@ class Fleet:
         self.control.answering = frozenset(map(host_of, self.watch.answering()))
 
     def _judge(self) -> None:
-        after_s, self._evaluated_s = self.second - self._evaluated_s, self.second
         self.control.now_ns += S
         if not self.reports.settled:
             return
         now_ns = self.control.now_ns
         self.control.silent = self.reports.silent(self.hosts)
         self.control.store.links.seen = tuple(self._status(nic, now_ns) for nic in self.home)
-        self.control.timelines = tuple(
-            line(
-                nic,
-                ClockState.HOLDOVER
-                if nic in self._down_since and self.second - self._down_since[nic] > 10
-                or self.holdover_until.get(nic, 0) > self.second
-                else ClockState.SYNCHRONIZED,
-            )
-            for nic in self.home
-        )
+        self.control.timelines = tuple(line(nic, self._clock(nic)) for nic in self.home)
         self.control.slas = LatencyInputs(None, (), {}, {})
         self.control.changes += self.control.service.evaluate(
             now_ns, self.control.silent, self.control.timelines, self.control.findings,
@@ -304,22 +293,18 @@ class Fleet:
             homes=self.control.homes, answering=self.control.answering,
         )  # fmt: skip
 
+    def _clock(self, nic: str) -> ClockState:
+        """In holdover once it was cut off for long, and for a while afterwards."""
+        cut_off = self.second - self._down_since.get(nic, self.second) > HOLDOVER_S
+        late = self.holdover_until.get(nic, 0) > self.second
+        return ClockState.HOLDOVER if cut_off or late else ClockState.SYNCHRONIZED
+
     def _status(self, nic: str, now_ns: int) -> LinkStatus:
         state, at_s = self._ports[nic]
         return port(nic, state=state, seen_ns=now_ns - (self.second - at_s) * S,
                     flaps=self._told_flaps[nic])  # fmt: skip
 
-    def pages(self, since: int = 0) -> list[tuple[str, str]]:
-        """Rule and subject of each page."""
-        return [
-            (change.incident.rule, change.incident.subject)
-            for change in self.control.changes[since:]
-            if change.kind is ChangeKind.PAGE
-        ]
-
 
 def host_of(nic: str) -> str:
+    """The host of a NIC."""
     return nic.partition("/")[0]
-
-
-__all__ = ["Fleet", "link_name"]

@@ -6,7 +6,8 @@ Shapes, parts, order and delays are drawn; the seed is printed (`tests.controlle
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 import pytest
@@ -17,7 +18,7 @@ from tests.controller.judged import Control
 from syntony.alerts.incident_texts import DIMENSIONS
 from syntony.alerts.incidents import ChangeKind
 from syntony.cli.incident_view import lines
-from syntony.fabric.names import OR, cable_name, same_place, suspects
+from syntony.fabric.names import OR, cable_name, same_place
 from syntony.wire.incidents import IncidentsQuery
 
 KNOWN_S, QUIET_S = 60, 180
@@ -26,6 +27,11 @@ LATE_S = 30
 SWITCH = frozenset({"switch-down", "switch-loss", "switch-or-hosts", "ambiguous-loss"})
 SILENT = frozenset({"host-silent", "silent-together", "fleet-silent"})
 LOSS = frozenset({"link-loss", "nic-loss", "ambiguous-loss"})
+RULES = {
+    "leaf": SWITCH | LOSS | {"port-down"}, "leaf with management": SWITCH | SILENT | {"port-down"},
+    "middle": SWITCH | LOSS | {"cable-lost"}, "host": SILENT | LOSS,
+    "nic": LOSS | {"port-down"}, "management": SILENT,
+}  # fmt: skip
 SCREEN = 22
 
 
@@ -54,101 +60,27 @@ class Death(NamedTuple):
 
 
 class Script:
-    """Faults of a fleet one after the other, each with its own delay and length."""
+    """Deaths in a fleet one after the other, each with its own delay and length."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet, self.rng = fleet, fleet.rng
         self.deaths: list[Death] = []
         self.told: list[str] = []
         self._ends: list[tuple[int, set[str], set[str]]] = []
+        """When they are over, what lives then, and which hosts reach the controller again."""
 
     def run(self, steps: int) -> None:
+        kinds = {
+            "leaf": self.leaf, "two leaves": self.two_leaves,
+            "leaf with management": self.leaf_with_management, "middle": self.middle,
+            "host": self.host, "nic": self.nic, "management": self.management, "away": self.away,
+        }  # fmt: skip
         for _ in range(steps):
-            kind = self.rng.choice([
-                "leaf", "spine", "host", "nic", "cable", "management", "leaf with management",
-                "two leaves", "paused", "restarted",
-            ])  # fmt: skip
-            self.begin(kind)
+            kinds[self.rng.choice(sorted(kinds))]()
             self.wait(self.rng.randint(2, 45))
         while self._ends:
             self.wait(1)
         self.wait(QUIET_S)
-
-    def begin(self, kind: str) -> None:
-        """Draw and begin one, unless it would overlap with one that makes it something else."""
-        fleet, rng, lasts_s = self.fleet, self.rng, self.rng.randint(15, 70)
-        busy = {part for death in self._live() for part in death.parts}
-        leaves = sorted(set(fleet.home.values()))
-        leaf = rng.choice(leaves)
-        rail = int(leaf[4])
-        spine, host = rng.choice(fleet.spines[rail]), rng.choice(fleet.hosts)
-        below = {host_of(nic) for nic, at in fleet.home.items() if at == leaf}
-        nic = rng.choice(sorted(fleet.home))
-        kinds = {each.kind for each in self._live()}
-        if kind in {"paused", "restarted"}:
-            seconds = rng.randint(2, 50)
-            self.told.append(f"{fleet.second}: {kind} for {seconds} s")
-            fleet.pause(seconds, restart=kind == "restarted")
-            return
-        late_s = rng.choice([0, 0, 3, 12])
-        match kind:
-            case "leaf" if leaf not in busy and not kinds & {"spine", "cable"}:
-                for each in below:
-                    fleet.late_s[each] = rng.choice([0, 0, 0, rng.randint(1, 25)])
-                self._die(kind, {leaf}, self._of_leaf(leaf), lasts_s)
-            case "leaf with management" if leaf not in busy and not (below | kinds) & {
-                *busy, "management", "leaf with management", "spine", "cable",
-            }:  # fmt: skip
-                self._die(kind, {leaf}, self._of_leaf(leaf), lasts_s, cut=below, rules=SILENT,
-                          also=below, back_s=rng.randint(12, 30))  # fmt: skip
-            case "two leaves" if not kinds:
-                for each in rng.sample(leaves, 2):
-                    self._die("leaf", {each}, self._of_leaf(each), lasts_s)
-            case "spine" | "cable" if not kinds & {
-                "spine", "cable", "leaf", "leaf with management",
-            }:  # fmt: skip
-                cable = cable_name(leaf, spine)
-                part = spine if kind == "spine" else cable
-                fleet.black[part] = fleet.second + late_s
-                known = fleet.leaves == 2 or kind == "spine"
-                self._die(kind, {part}, {spine, cable, *self._twins(spine)} if fleet.leaves == 2
-                          else {part}, lasts_s, must_page=known)  # fmt: skip
-            case "host" if host not in busy and not kinds & {"management"}:
-                self._die(kind, {host}, {host}, lasts_s)
-            case "nic" if nic not in busy and not busy & {host_of(nic), fleet.home[nic]}:
-                fleet.late_s[host_of(nic)] = rng.choice([0, 0, rng.randint(1, 25)])
-                self._die(kind, {nic}, {nic, fleet.home[nic]} if self._is_alone(nic) else {nic},
-                          lasts_s)  # fmt: skip
-            case "management" if not kinds & {"management", "leaf with management", "host"}:
-                cut = set(rng.sample(fleet.hosts, rng.randint(1, len(fleet.hosts))))
-                self._die(kind, set(), cut, lasts_s, cut=cut)
-            case _:
-                return
-
-    def _die(
-        self, kind: str, dead: set[str], parts: Iterable[str], lasts_s: int, *,
-        cut: Iterable[str] = (), must_page: bool = True, rules: frozenset[str] = frozenset(),
-        also: Iterable[str] = (), back_s: int = 0,
-    ) -> None:  # fmt: skip
-        fleet = self.fleet
-        of_kind = {
-            "leaf": SWITCH | {"port-down"} | LOSS, "leaf with management": SWITCH | {"port-down"},
-            "spine": SWITCH, "cable": SWITCH | LOSS | {"cable-lost"}, "host": SILENT | LOSS,
-            "nic": LOSS | {"port-down", "switch-loss", "switch-or-hosts"}, "management": SILENT,
-        }  # fmt: skip
-        away_s = max(0, fleet.away_until - fleet.second) + 12
-        seen = must_page and lasts_s >= 25 + away_s + (20 if kind in {"spine", "cable"} else 0)
-        self.deaths.append(
-            Death(kind, frozenset(parts) | frozenset(also), of_kind[kind] | rules, fleet.second,
-                  lasts_s, seen)
-        )  # fmt: skip
-        self.told.append(f"{fleet.second}: {kind} {sorted(dead) or sorted(cut)} for {lasts_s} s")
-        fleet.dead |= dead
-        fleet.cut |= set(cut)
-        if back_s and back_s < lasts_s:
-            self._ends += [(fleet.second + back_s, set(), set(cut)), (fleet.second + lasts_s, dead, set())]
-        else:
-            self._ends.append((fleet.second + lasts_s, dead, set(cut)))
 
     def wait(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -158,18 +90,103 @@ class Script:
                 self.fleet.cut -= end[2]
             self.fleet.run(1)
 
+    # Each draws its part, and does nothing where another death would make it something else.
+
+    def away(self) -> None:
+        seconds, restart = self.rng.randint(2, 50), self.rng.random() < 0.5
+        self.told.append(f"{self.fleet.second}: controller away for {seconds} s, {restart=}")
+        self.fleet.pause(seconds, restart=restart)
+
+    def leaf(self, leaf: str = "") -> None:
+        leaf = leaf or self._leaf()
+        if leaf in self._busy() or self._going() & {"middle"}:
+            return
+        for host in sorted(self._below(leaf)):
+            self.fleet.late_s[host] = self.rng.choice([0, 0, 0, self.rng.randint(1, 25)])
+        self._die("leaf", {leaf}, self._names_of(leaf))
+
+    def two_leaves(self) -> None:
+        if not self._going():
+            for leaf in self.rng.sample(sorted(set(self.fleet.home.values())), 2):
+                self.leaf(leaf)
+
+    def leaf_with_management(self) -> None:
+        """The hosts at it have no other way to the controller until some time later."""
+        leaf = self._leaf()
+        below = self._below(leaf)
+        busy = {leaf, *below} & self._busy()
+        if not busy and not self._going() & {"middle", "management", "leaf with management"}:
+            names = self._names_of(leaf) | below
+            self._die("leaf with management", {leaf}, names, below, self.rng.randint(12, 30))
+
+    def middle(self) -> None:
+        """A spine or a cable, from which routes turn after a while."""
+        leaf = self._leaf()
+        spine = self.rng.choice(self.fleet.spines[int(leaf[4])])
+        part = self.rng.choice([spine, cable_name(leaf, spine)])
+        if self._going() & {"middle", "leaf", "leaf with management"}:
+            return
+        self.fleet.black[part] = self.fleet.second + self.rng.choice([0, 1, 3, 12])
+        twins = {spine, *(cable_name(each, spine) for each in set(self.fleet.home.values()))}
+        between_two = self.fleet.leaves == 2
+        names = twins if between_two else {part}
+        self._die("middle", {part}, names, must_page=between_two or part == spine)
+
+    def host(self) -> None:
+        host = self.rng.choice(self.fleet.hosts)
+        if host not in self._busy() and "management" not in self._going():
+            self._die("host", {host}, {host})
+
+    def nic(self) -> None:
+        """Not the last one that lives at a leaf: then the leaf is as likely."""
+        nic = self.rng.choice(sorted(self.fleet.home))
+        leaf = self.fleet.home[nic]
+        others = [each for each, at in self.fleet.home.items() if at == leaf and each != nic]
+        if {nic, host_of(nic), leaf} & self._busy():
+            return
+        if any(self.fleet.carrier(each) for each in others):
+            self.fleet.late_s[host_of(nic)] = self.rng.choice([0, 0, self.rng.randint(1, 25)])
+            self._die("nic", {nic}, {nic})
+
+    def management(self) -> None:
+        cut = set(self.rng.sample(self.fleet.hosts, self.rng.randint(1, len(self.fleet.hosts))))
+        if not self._going() & {"management", "leaf with management", "host"}:
+            self._die("management", set(), cut, cut)
+
+    def _die(
+        self, kind: str, dead: set[str], names: set[str], cut: Collection[str] = (),
+        cut_s: int = 0, *, must_page: bool = True,
+    ) -> None:  # fmt: skip
+        fleet, lasts_s = self.fleet, self.rng.randint(15, 70)
+        away_s = max(0, fleet.away_until - fleet.second) + 12
+        seen = must_page and lasts_s >= 25 + away_s + 20 * (kind == "middle")
+        death = Death(kind, frozenset(names), RULES[kind], fleet.second, lasts_s, seen)
+        self.deaths.append(death)
+        self.told.append(f"{fleet.second}: {kind} {sorted(dead) or sorted(cut)} for {lasts_s} s")
+        fleet.dead |= dead
+        fleet.cut |= {*cut}
+        self._ends.append((death.ends_s, dead, set()))
+        self._ends.append((fleet.second + min(cut_s or lasts_s, lasts_s), set(), {*cut}))
+
+    def _going(self) -> set[str]:
+        return {each.kind for each in self._live()}
+
+    def _busy(self) -> set[str]:
+        return {name for each in self._live() for name in each.parts}
+
     def _live(self) -> list[Death]:
         return [each for each in self.deaths if each.ends_s + 5 > self.fleet.second]
 
-    def _of_leaf(self, leaf: str) -> set[str]:
+    def _leaf(self) -> str:
+        return self.rng.choice(sorted(set(self.fleet.home.values())))
+
+    def _below(self, leaf: str) -> set[str]:
+        return {host_of(nic) for nic, at in self.fleet.home.items() if at == leaf}
+
+    def _names_of(self, leaf: str) -> set[str]:
+        """A leaf with one NIC cannot be told from that."""
         nics = {nic for nic, at in self.fleet.home.items() if at == leaf}
         return {leaf, *(nics if len(nics) == 1 else ())}
-
-    def _is_alone(self, nic: str) -> bool:
-        return [*self.fleet.home.values()].count(self.fleet.home[nic]) == 1
-
-    def _twins(self, spine: str) -> set[str]:
-        return {cable_name(leaf, spine) for leaf in set(self.fleet.home.values())}
 
     # --- grading ---
 
@@ -206,12 +223,11 @@ class Script:
         )
 
     def _pages_without_end(self) -> list[str]:
-        kinds = {ChangeKind.PAGE: 1, ChangeKind.CLEAR: -1}
-        open_: dict[int, int] = {}
+        told = Counter[int]()
         for change in self.fleet.control.changes:
-            number = change.incident.number
-            open_[number] = open_.get(number, 0) + kinds.get(change.kind, 0)
-        return [f"{count} pages of {number} without an end" for number, count in open_.items() if count]
+            told[change.incident.number] += change.kind is ChangeKind.PAGE
+            told[change.incident.number] -= change.kind is ChangeKind.CLEAR
+        return [f"{count} pages of {each} without an end" for each, count in told.items() if count]
 
     def _words(self) -> list[str]:
         service, found = self.fleet.control.service, []
@@ -239,9 +255,8 @@ def lived(control: Control, seed: int, steps: int) -> Script:
     return script
 
 
-@pytest.mark.parametrize("case", mostly_slow(range(12), {0, 1}))
+@pytest.mark.parametrize("case", mostly_slow(range(12), {0}))
 def test_each_death_is_one_page_in_whatever_order_they_come(control: Control, case: int) -> None:
     seed = random.randrange(1_000_000) if case else 1
     script = lived(control, seed, steps=4)
     assert script.complaints() == []
-    assert suspects("a or b") == ("a", "b")

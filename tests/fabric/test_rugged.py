@@ -51,9 +51,7 @@ def test_a_longer_window_is_compared_with_one_whose_finding_bears_another_name()
     candidates = make_candidates(
         Listing.of([path.listed for path in case.paths]), parallel=case.parallel()
     )
-    windows = [
-        WindowCounts(name, case.sent, case.lost, overlaps=True) for name in ("3 s", "10 s")
-    ]
+    windows = [WindowCounts(name, case.sent, case.lost, overlaps=True) for name in ("3 s", "10 s")]
     assert locate(candidates, windows)
 
 

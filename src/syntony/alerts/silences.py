@@ -57,9 +57,7 @@ def warn_of_subject(silence: Silence, known: Collection[str]) -> str:
     )
 
 
-def silenced(
-    silences: Iterable[Silence], rule: str, names: Collection[str], now_ns: int
-) -> bool:
+def silenced(silences: Iterable[Silence], rule: str, names: Collection[str], now_ns: int) -> bool:
     """Whether any silence applies now, to a subject or to any of its parts."""
     return any(
         silence.first_ns <= now_ns < silence.last_ns and silence.matches(rule, names)

@@ -43,8 +43,8 @@ MAX_WAITING = 10_000
 """Messages kept for one receiver; beyond it the oldest are dropped, and counted."""
 _NOTIFIED = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED})
 _INVALID = frozenset({400, 411, 413, 414, 415, 422, 431})
-"""Errors of the message itself: no retry can succeed (RFC 9110, RFC 6585). Others are of its address
-or credentials, or of the receiver, which can be corrected."""
+"""Errors of the message itself: no retry can succeed (RFC 9110, RFC 6585). Others are errors of the
+address, the credentials or the receiver, which can be corrected."""
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 
 
@@ -181,8 +181,7 @@ class Notifier:
         reported = [
             incident
             for incident in book.incidents
-            if incident.severity in outgoing.receiver.severities
-            and _fires(incident, fleet_ns)
+            if incident.severity in outgoing.receiver.severities and _fires(incident, fleet_ns)
         ]
         if not reported:
             return b""
