@@ -177,6 +177,19 @@ def test_clocks_of_dead_leaves_say_nothing_of_the_fleet(control: Control) -> Non
     assert control.pages()[2:] == [f"fleet-unsynchronized {FLEET}"], "those that nothing explains"
 
 
+def test_a_host_and_its_only_nic_do_not_explain_each_other(control: Control) -> None:
+    control.homes = {f"h{number}/rail0": f"leaf{number % 2}" for number in range(4)}
+    clocks = [name for nic in control.homes for name in (nic, nic.partition("/")[0])]
+    start(control, clocks)
+    control.silent = {nic.partition("/")[0]: 0 for nic in control.homes}
+    control.timelines = tuple(
+        line(each, ClockState.HOLDOVER if each.startswith("h0") else GOOD) for each in clocks
+    )
+    control.tick(60)
+    assert len(control.pages()) == 1
+    assert len(control.live()) == 2
+
+
 def test_clocks_of_a_dead_rail_say_nothing_of_the_fleet(control: Control) -> None:
     """All of them: nothing is left that would."""
     nics = [f"h{number}/rail0" for number in range(6)]

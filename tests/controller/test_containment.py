@@ -67,7 +67,7 @@ def test_whatever_holds_or_mirrors_shares_a_root() -> None:
         places = fabric(rng)
         for _ in range(400):
             wider, narrower = name(rng), name(rng)
-            touch = (places.holds, places.may_hold, places.mirrors)
+            touch = (places.holds, places.may_hold, places.mirrors, places.names)
             if wider == narrower or any(each(wider, narrower) for each in touch):
                 held += 1
                 assert places.roots(wider) & places.around(narrower), (wider, narrower)
@@ -85,7 +85,7 @@ def rule(number: int, **settings: object) -> Rule:
 
 RULES = (
     rule(0),
-    rule(1, explained_by=("r0",), proven=True),
+    rule(1, explained_by=("r0",), joins=("r2",), proven=True),
     rule(2, explained_by=("r1", "r0"), joins=("r1", "r2")),
     rule(3, explained_by=("r2", "r0"), counts=True),
 )
@@ -125,6 +125,16 @@ def test_causes_are_those_that_comparing_all_with_all_finds(
 
     monkeypatch.setattr(causes.Related, "to", every)
     assert found == [life(seed) for seed in seeds]
+
+
+def test_no_incident_explains_itself_by_way_of_others() -> None:
+    for after in life(drawn().randrange(1 << 32)):
+        causes_of = {each.number: each.cause for each in after if each.live}
+        for number in causes_of:
+            seen, at = set[int](), number
+            while at := causes_of.get(at, 0):
+                assert at not in seen, number
+                seen.add(at)
 
 
 def test_few_are_compared_where_thousands_are_ill(monkeypatch: pytest.MonkeyPatch) -> None:

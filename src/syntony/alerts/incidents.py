@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -359,9 +359,10 @@ class Book:
         changes = []
         active = Related(filter(self._can_explain, self._live.values()), topology)
         ended = Related(self._recently_ended(now_ns), topology)
+        live = {incident.number: incident for incident in self._live.values()}
         for incident in self._live.values():
             cause = self._cause(incident, active, topology)
-            if cause is not None:
+            if cause is not None and not _is_explained_by(cause, incident, live):
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
                 copy_effect(cause, incident, self._rules[incident.rule])
@@ -511,6 +512,16 @@ def _postpone_page(incident: Incident, good_ns: int) -> None:
     intermittent fault pages once its bad times add up to the delay."""
     if not incident.pages:
         incident.held_ns += good_ns
+
+
+def _is_explained_by(
+    incident: Incident | None, cause: Incident, live: Mapping[int, Incident]
+) -> bool:
+    """Whether it is explained by another one, directly or through others, or is the same. Of two
+    that contain each other, as a host and its only NIC, one must page."""
+    while incident is not None and incident is not cause:
+        incident = live.get(incident.cause)
+    return incident is cause
 
 
 def explained(book: Book, number: int) -> list[Incident]:
