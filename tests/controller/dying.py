@@ -106,6 +106,8 @@ class Fleet:
         self._ports: dict[str, tuple[str, int]] = dict.fromkeys(self.home, (PortState.ACTIVE, 0))
         """What the controller knows: state, and when it was reported."""
         self._down_since: dict[str, int] = {}
+        self._lost_s: dict[str, int] = {}
+        """When each last lost its carrier."""
         self._flaps = dict.fromkeys(self.home, 0)
         self._told_flaps = dict.fromkeys(self.home, 0)
         self._seconds: list[tuple[int, SecondCounts, dict[tuple[str, str], int]]] = []
@@ -200,7 +202,7 @@ class Fleet:
         for nic in self.home:
             up = self.carrier(nic)
             if not up and nic not in self._down_since:
-                self._down_since[nic] = self.second
+                self._down_since[nic] = self._lost_s[nic] = self.second
                 self._flaps[nic] += 1
             elif up and nic in self._down_since:
                 del self._down_since[nic]
@@ -301,8 +303,10 @@ class Fleet:
 
     def _status(self, nic: str, now_ns: int) -> LinkStatus:
         state, at_s = self._ports[nic]
-        return port(nic, state=state, seen_ns=now_ns - (self.second - at_s) * S,
-                    flaps=self._told_flaps[nic])  # fmt: skip
+        flaps = self._told_flaps[nic]
+        lost_ns = now_ns - (self.second - self._lost_s[nic]) * S if flaps else None
+        return port(nic, state=state, seen_ns=now_ns - (self.second - at_s) * S, flaps=flaps,
+                    last_flap_ns=lost_ns)  # fmt: skip
 
 
 def host_of(nic: str) -> str:

@@ -81,7 +81,8 @@ def test_a_leaf_with_one_host_at_it_is_one_page_that_says_what_cannot_be_told(
     assert control.pages() == [f"port-down {nic}"], f"seed {seed}"
     down = next(each for each in control.live_incidents() if each["rule"] == "port-down")
     assert "1 of 1 compute ports of its host, 100% of what it can send" in down["evidence"]
-    assert f"no other host is at leaf0-1: {nic}, its cable or leaf0-1" in " ".join(down["evidence"])
+    twins = f"no other host's port at leaf0-1 is up: {nic}, its cable or leaf0-1 is down"
+    assert twins in down["evidence"]
 
 
 def test_a_leaf_with_one_host_is_not_said_of_leaves_that_others_are_at(control: Control) -> None:
@@ -327,3 +328,37 @@ def test_a_cable_that_routes_have_left_is_the_one_that_lost_packets(
     control.tick(60)
     assert control.live() == {}
     assert control.pages() == [page]
+
+
+@pytest.mark.parametrize(
+    ("apart_s", "pages"), [(31, "port-down h1/rail0"), (30, "switch-down leaf0")]
+)
+def test_ports_that_go_down_one_after_the_other_are_no_dead_switch(
+    control: Control, apart_s: int, pages: str
+) -> None:
+    """Although no port at it is up, and it loses all that is sent there."""
+    control.homes = {f"h{number}/rail0": f"leaf{number // 2}" for number in range(4)}
+    others = tuple(port(nic) for nic in control.homes)[2:]
+    first = port("h0/rail0", state="no-peer", last_flap_ns=T0)
+    control.store.links.seen = (first, port("h1/rail0"), *others)
+    control.tick(10)
+    assert control.pages() == ["port-down h0/rail0"]
+    lost = port("h1/rail0", state="no-peer", last_flap_ns=T0 + apart_s * S)
+    control.store.links.seen = (first, lost, *others)
+    control.findings = (finding("leaf0", "leaf", fault="blackhole", loss=1.0),)
+    control.tick(10)
+    assert control.pages() == ["port-down h0/rail0", pages]
+    if pages.startswith("port"):
+        found = next(each for each in control.live_incidents() if each["subject"] == "h1/rail0")
+        assert "h1/rail0, its cable or leaf0 is down" in " ".join(found["evidence"])
+
+
+def test_a_dead_switch_is_known_although_one_of_its_ports_was_down_before(control: Control) -> None:
+    control.homes = dict.fromkeys(("h0/rail0", "h1/rail0", "h2/rail0"), "leaf0")
+    control.store.links.seen = (
+        port("h0/rail0", state="no-peer", last_flap_ns=T0 - 3000 * S),
+        port("h1/rail0", state="no-peer", last_flap_ns=T0),
+        port("h2/rail0", state="no-peer", last_flap_ns=T0 + 20 * S),
+    )
+    control.tick(10)
+    assert control.pages() == ["switch-down leaf0"]

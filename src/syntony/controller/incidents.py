@@ -206,6 +206,9 @@ class IncidentService:
         findings = silent_agents.without_hosts_that_report(
             findings, silent_ns, homes or {}, self._blamed_for(observe.SWITCH_OR_HOSTS)
         )
+        findings = observe.without_switches_lost_apart(
+            findings, ports, homes or {}, silent, fleet_ns
+        )
         senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
         found = observe.of_findings(findings, notes, senders)
         found = impact.with_jobs(found, slas.jobs, slas.crossing)
