@@ -30,6 +30,9 @@ class NameContainment:
 
     may_hold = holds
 
+    def names(self, one: str, other: str) -> bool:
+        return one == other
+
     def mirrors(self, one: str, other: str) -> bool:
         return "->" in one and "->".join(reversed(one.split("->"))) == other
 
@@ -37,6 +40,9 @@ class NameContainment:
         return frozenset(name.split("->"))
 
     around = roots
+
+    def parts(self, name: str) -> frozenset[str]:
+        return frozenset(name.split("->"))
 
 
 def rule(name: str, metric: str, **fields: object) -> Rule:
@@ -223,9 +229,27 @@ def test_maintenance_is_silent_and_what_is_left_pages_at_its_end() -> None:
 
 def test_a_silence_of_a_host_is_one_of_its_parts() -> None:
     silence = Silence(subject="h3", last_ns=1, who="eve")
-    assert silence.matches("any", "h3/rail0")
-    assert silence.matches("any", "h3")
-    assert not silence.matches("any", "h30/rail0")
+    assert silence.covers("h3/rail0")
+    assert silence.covers("h3")
+    assert not silence.covers("h30/rail0")
+
+
+def test_a_silence_of_a_part_is_one_of_what_it_is_part_of() -> None:
+    story = Story()
+    story.book.silence(Silence(subject="spine0", last_ns=story.now_ns + 100 * S, who="eve"))
+    assert ChangeKind.PAGE not in story.tick(15, **{"loss__leaf0->spine0": 0.1})
+    assert ChangeKind.PAGE in story.tick(4, **{"loss__leaf0->spine1": 0.1})
+
+
+def test_since_when_it_is_there_again() -> None:
+    story = Story()
+    story.tick(4, **A)
+    first_ns = story.book.incidents[0].since_ns
+    story.tick(60)
+    story.tick(2, **A)
+    (again,) = story.book.incidents
+    assert again.reopened == 1
+    assert first_ns == again.opened_ns < again.since_ns == story.now_ns
 
 
 def test_a_rule_that_is_gone_leaves_no_orphan() -> None:

@@ -33,8 +33,14 @@ class Apart:
 
     may_hold = holds
 
+    def names(self, one: str, other: str) -> bool:
+        return one == other
+
     def mirrors(self, one: str, other: str) -> bool:
         return False
+
+    def parts(self, name: str) -> frozenset[str]:
+        return frozenset()
 
     def roots(self, name: str) -> frozenset[str]:
         return frozenset({"anything"})

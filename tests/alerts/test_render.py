@@ -59,6 +59,7 @@ def test_slack_shows_what_where_and_what_to_do_and_no_marks_of_ours() -> None:
     )
     (attachment,) = reported["attachments"]
     assert attachment["text"].splitlines() == [
+        "since 2023-11-14T22:13:20.000Z",
         *(f"seen {number}" for number in range(3, 8)),
         "explains 1 more, for example a&lt;b",
         "jobs: llm, eval",
@@ -74,6 +75,33 @@ def test_slack_hears_that_it_is_over_in_another_colour() -> None:
     assert over["text"].startswith("Resolved: ")
     assert "reseat" not in over["attachments"][0]["text"]
     assert there["attachments"][0]["color"] != over["attachments"][0]["color"]
+
+
+def test_slack_hears_from_when_to_when_it_lasted_in_the_worlds_time() -> None:
+    over = incident(state=IncidentState.RESOLVED, resolved_ns=T0 + 90 * S)
+    (attachment,) = render.slack(ChangeKind.CLEAR, over, GPU_7, (), 20 * S)["attachments"]
+    assert attachment["text"].splitlines()[0] == (
+        "from 2023-11-14T22:13:00.000Z to 2023-11-14T22:14:30.000Z: 90 s"
+    )
+
+
+def test_what_came_back_is_told_as_such_with_when_it_did() -> None:
+    back = incident(began_ns=T0 + 300 * S, reopened=1, pages=2)
+    reported = render.slack(ChangeKind.PAGE, back, GPU_7)
+    assert reported["text"].startswith("Critical, reopened: h0/rail0")
+    assert reported["attachments"][0]["text"].startswith("since 2023-11-14T22:18:20.000Z\n")
+    payload = render.pagerduty(ChangeKind.PAGE, back, GPU_7)["payload"]
+    assert payload["timestamp"] == "2023-11-14T22:18:20.000Z"
+    assert payload["custom_details"]["reopened"] == 1
+    (alert,) = render.alertmanager([back], GPU_7, T0 + 400 * S)
+    assert alert["startsAt"] == "2023-11-14T22:18:20.000Z"
+    plain = render.plain(back)
+    assert (plain["opened"], plain["began"]) == (
+        "2023-11-14T22:13:20.000Z", "2023-11-14T22:18:20.000Z",
+    )  # fmt: skip
+    # Nobody was paged before it came back.
+    first = render.slack(ChangeKind.PAGE, incident(reopened=1, pages=1), GPU_7)
+    assert first["text"].startswith("Critical: h0/rail0")
 
 
 def test_slack_hears_who_is_on_it_not_that_it_is_there_again() -> None:

@@ -88,7 +88,8 @@ def test_the_newest_evidence_is_shown(count: int, first: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("worst", "unit", "said"), [(1.0, "", []), (4.0, "", ["4"]), (1.0, "ratio", ["100%"])]
+    ("worst", "unit", "said"),
+    [(1.0, "", []), (4.0, "flaps", ["4 flaps"]), (1.0, "ratio", ["100%"]), (9.5, "s", ["9.5 s"])],
 )
 def test_a_value_is_told_where_there_is_more_or_less_of_it(
     worst: float, unit: str, said: list[str]
@@ -102,6 +103,18 @@ def test_a_value_is_told_where_there_is_more_or_less_of_it(
 )
 def test_what_came_back_says_how_often(reopened: int, since: str) -> None:
     assert of("since", lines(incident(reopened=reopened), []))[0].partition("T")[2] == since
+
+
+def test_what_came_back_lasts_since_then_and_was_first_there_earlier() -> None:
+    found = lines(
+        incident(
+            began="2026-11-25T03:05:00Z", began_ns=300_000_000_000, reopened=1,
+            resolved="2026-11-25T03:05:40Z", resolved_ns=340_000_000_000,
+        ),
+        [],
+    )  # fmt: skip
+    assert of("since", found) == ["2026-11-25T03:05:00Z, reopened once, first 2026-11-25T03:00:00Z"]
+    assert of("until", found) == ["2026-11-25T03:05:40Z, 40 s later"]
 
 
 def test_facts() -> None:

@@ -157,6 +157,53 @@ def test_a_silent_host_tells_nothing_of_its_clock(control: Control) -> None:
     assert control.pages() == ["host-silent h3"]
 
 
+def test_clocks_of_dead_leaves_say_nothing_of_the_fleet(control: Control) -> None:
+    """Two of three leaves die: most clocks, and each of them explained; then all but one."""
+    nics = [f"h{number}/rail0" for number in range(9)]
+    control.homes = {nic: f"leaf{number % 3}" for number, nic in enumerate(nics)}
+    start(control, nics)
+    control.silent = {nic.partition("/")[0]: 0 for nic in nics}
+    control.store.links.seen = tuple(
+        port(nic, state="active" if at == "leaf2" else "no-peer")
+        for nic, at in control.homes.items()
+    )
+    dead = {nic: ClockState.HOLDOVER for nic, at in control.homes.items() if at != "leaf2"}
+    control.timelines = tuple(line(nic, dead.get(nic, GOOD)) for nic in nics)
+    control.tick(60)
+    assert sorted(control.pages()) == ["switch-down leaf0", "switch-down leaf1"]
+    assert FLEET not in control.live()
+    control.timelines = tuple(line(nic, ClockState.HOLDOVER) for nic in nics)
+    control.tick(30)
+    assert control.pages()[2:] == [f"fleet-unsynchronized {FLEET}"], "those that nothing explains"
+
+
+def test_a_host_and_its_only_nic_do_not_explain_each_other(control: Control) -> None:
+    control.homes = {f"h{number}/rail0": f"leaf{number % 2}" for number in range(4)}
+    clocks = [name for nic in control.homes for name in (nic, nic.partition("/")[0])]
+    start(control, clocks)
+    control.silent = {nic.partition("/")[0]: 0 for nic in control.homes}
+    control.timelines = tuple(
+        line(each, ClockState.HOLDOVER if each.startswith("h0") else GOOD) for each in clocks
+    )
+    control.tick(60)
+    assert len(control.pages()) == 1
+    assert len(control.live()) == 2
+
+
+def test_clocks_of_a_dead_rail_say_nothing_of_the_fleet(control: Control) -> None:
+    """All of them: nothing is left that would."""
+    nics = [f"h{number}/rail0" for number in range(6)]
+    control.homes = dict.fromkeys(nics, "leaf0")
+    start(control, nics)
+    control.silent = {nic.partition("/")[0]: 0 for nic in nics}
+    control.store.links.seen = tuple(port(nic, state="no-peer") for nic in nics)
+    control.tick(5)
+    control.timelines = tuple(line(nic, ClockState.HOLDOVER) for nic in nics)
+    control.tick(60)
+    assert control.pages() == ["switch-down leaf0"]
+    assert FLEET not in control.live()
+
+
 @pytest.mark.parametrize(("known", "value"), [(2, None), (3, 1.0)])
 def test_too_few_clocks_blame_nothing_that_they_share(known: int, value: float | None) -> None:
     hosts = [f"h{number}" for number in range(4)]

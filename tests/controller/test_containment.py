@@ -68,7 +68,7 @@ def test_whatever_holds_or_mirrors_shares_a_root() -> None:
         places = fabric(rng)
         for _ in range(400):
             wider, narrower = name(rng), name(rng)
-            touch = (places.holds, places.may_hold, places.mirrors)
+            touch = (places.holds, places.may_hold, places.mirrors, places.names)
             if wider == narrower or any(each(wider, narrower) for each in touch):
                 held += 1
                 assert places.roots(wider) & places.around(narrower), (wider, narrower)
@@ -86,7 +86,7 @@ def rule(number: int, **settings: object) -> Rule:
 
 RULES = (
     rule(0),
-    rule(1, explained_by=("r0",), proven=True),
+    rule(1, explained_by=("r0",), joins=("r2",), proven=True),
     rule(2, explained_by=("r1", "r0"), joins=("r1", "r2")),
     rule(3, explained_by=("r2", "r0"), counts=True),
 )
@@ -126,6 +126,16 @@ def test_causes_are_those_that_comparing_all_with_all_finds(
 
     monkeypatch.setattr(causes.Related, "to", every)
     assert found == [life(seed) for seed in seeds]
+
+
+def test_no_incident_explains_itself_by_way_of_others() -> None:
+    for after in life(drawn().randrange(1 << 32)):
+        causes_of = {each.number: each.cause for each in after if each.live}
+        for number in causes_of:
+            seen, at = set[int](), number
+            while at := causes_of.get(at, 0):
+                assert at not in seen, number
+                seen.add(at)
 
 
 def test_few_are_compared_where_thousands_are_ill(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,3 +207,32 @@ def test_the_hosts_of_a_switch_are_those_with_a_nic_at_it(
 ) -> None:
     homes = {"h5/rail0": "leaf8", "h6/rail0": "leaf9", "h6/rail1": "leaf8"}
     assert PathContainment({}, homes).holds(wider, narrower) is holds
+
+
+@pytest.mark.parametrize(
+    ("page", "found", "named"),
+    [
+        ("leaf9", "leaf9", True), ("hosts at leaf9 or leaf9", "leaf9", True),
+        ("leaf9", "leaf9 or spine0", False), ("leaf9->spine0", "leaf9--spine0", True),
+        ("spine0->leaf9", "leaf9->spine0", True), ("leaf9->spine0", "leaf9", False),
+        ("leaf9->h6/rail0", "h6/rail0", True), ("h6/rail0--leaf9 or leaf9", "h6/rail0", True),
+        ("h6/rail0", "h6/rail1", False), ("h6/rail0", "h6", False),
+        ("a or b or c", "c or a", True),
+    ],
+)  # fmt: skip
+def test_which_pages_have_named_what_is_found(page: str, found: str, named: bool) -> None:
+    assert PathContainment.names(page, found) is named
+
+
+@pytest.mark.parametrize(
+    ("subject", "parts"),
+    [
+        ("leaf9", {"leaf9"}), ("leaf8->leaf9", {"leaf8->leaf9", "leaf8", "leaf9"}),
+        ("h6/rail0", {"h6/rail0", "leaf9"}), ("h6", {"h6"}),
+        ("hosts at leaf9 or leaf9", {"hosts at leaf9", "leaf9"}),
+        ("leaf9..*", {"leaf9..*", "leaf9", "*"}),
+        ("h6/rail0<->h7/rail0", {"h6/rail0<->h7/rail0", "h6/rail0", "h7/rail0", "leaf9"}),
+    ],
+)  # fmt: skip
+def test_what_a_silence_of_a_part_covers(subject: str, parts: set[str]) -> None:
+    assert PathContainment({}, {"h6/rail0": "leaf9"}).parts(subject) == parts

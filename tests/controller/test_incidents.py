@@ -199,6 +199,10 @@ def test_the_history_is_the_stores_and_the_books_newest_word(
         store.insert(INCIDENT, joined([piece]))
         control.findings = ()
         control.tick(30)
+        control.findings = (finding("leaf0->spine0", "link"),)
+        control.tick()
+        control.findings = ()
+        control.tick(30)
         later = control.service.rows()
         assert later is not None
         store.insert(INCIDENT, joined([later]))
@@ -210,7 +214,8 @@ def test_the_history_is_the_stores_and_the_books_newest_word(
         control.store.rows,
         control.service.incidents(IncidentsQuery(resolved=True)).incidents,
     )
-    assert set(stored) == set(kept) - {"opened", "resolved"}
+    assert set(stored) == set(kept) - {"opened", "began", "resolved"}
+    assert stored["began_ns"] > stored["opened_ns"], "when it was reopened"
     for name in stored.keys() - {"updated_ns", "unit"}:
         assert stored[name] == kept[name], name
     long_ago = stored | {"number": 77, "opened_ns": 5, "summary": "long ago"}

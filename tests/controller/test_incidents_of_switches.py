@@ -8,7 +8,8 @@ import pytest
 from tests.controller.judged import T0, Control, finding, port, standing
 
 from syntony.model import S
-from syntony.wire.incidents import IncidentsQuery
+from syntony.wire.control import Issuer
+from syntony.wire.incidents import IncidentsQuery, SilenceAction
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -80,7 +81,8 @@ def test_a_leaf_with_one_host_at_it_is_one_page_that_says_what_cannot_be_told(
     assert control.pages() == [f"port-down {nic}"], f"seed {seed}"
     down = next(each for each in control.live_incidents() if each["rule"] == "port-down")
     assert "1 of 1 compute ports of its host, 100% of what it can send" in down["evidence"]
-    assert f"no other host is at leaf0-1: {nic}, its cable or leaf0-1" in " ".join(down["evidence"])
+    twins = f"no other host's port at leaf0-1 is up: {nic}, its cable or leaf0-1 is down"
+    assert twins in down["evidence"]
 
 
 def test_a_leaf_with_one_host_is_not_said_of_leaves_that_others_are_at(control: Control) -> None:
@@ -205,3 +207,158 @@ def test_hosts_that_stop_together_are_one_page_that_names_their_leaf_as_well(
 def test_where_hosts_report_it_is_their_leaf_that_is_dead(control: Control) -> None:
     stop(control, silent=False)
     assert control.pages() == ["switch-loss leaf1"]
+
+
+@pytest.mark.parametrize("back_first", [True, False])
+def test_carriers_that_are_reported_late_are_evidence_of_the_page_that_named_their_leaf(
+    control: Control, back_first: bool
+) -> None:
+    """Also when the losses are over sooner than the ports are up, or the reverse."""
+    nics = ["h0/rail0", "h1/rail0"]
+    control.homes = dict.fromkeys(nics, "leaf0") | {"h2/rail0": "leaf1"}
+    down, up = (
+        tuple(port(nic, state=state if nic in nics else "active") for nic in control.homes)
+        for state in ("no-peer", "active")
+    )
+    control.store.links.seen = up
+    control.findings = (finding("leaf0", "leaf", loss=1.0),)
+    control.tick(5)
+    assert control.pages() == ["switch-loss leaf0"]
+    control.store.links.seen = down
+    control.tick(9)
+    causes = {each["rule"]: each["cause"] for each in control.live_incidents()}
+    number = next(
+        each["number"] for each in control.live_incidents() if each["rule"] == "switch-loss"
+    )
+    assert causes["switch-loss"] is None
+    assert causes["switch-down"] == number
+    if back_first:
+        control.findings = ()
+        control.tick(40)
+        assert {"switch-loss", "switch-down"} <= {e["rule"] for e in control.live_incidents()}
+        control.store.links.seen = up
+    else:
+        control.store.links.seen = up
+        control.tick(20)
+        control.findings = ()
+    control.tick(40)
+    assert control.live() == {}
+    assert control.pages() == ["switch-loss leaf0"]
+
+
+def test_a_dead_switch_pages_where_the_page_before_was_about_less(control: Control) -> None:
+    """A warning of a switch that loses little, or a page about one of its cables."""
+    control.homes = {f"h{number}/rail0": f"leaf{number // 2}" for number in range(6)}
+    some = {f"h{number}/rail0->h5/rail0": frozenset({"leaf0"}) for number in range(20)}
+    every = {f"h{number}/rail0->h5/rail1": frozenset({"leaf9"}) for number in range(9_000)}
+    control.slas = control.slas._replace(crossing=some | every, jobs={})
+    control.store.links.seen = tuple(port(nic) for nic in control.homes)
+    control.findings = (finding("leaf0", "leaf", loss=0.1), finding("leaf1->spine0", "link"))
+    control.tick(9)
+    assert control.pages() == ["switch-loss leaf0", "link-loss leaf1->spine0"]
+    (mild,) = [each for each in control.live_incidents() if each["subject"] == "leaf0"]
+    assert mild["severity"] == "warning"
+    control.store.links.seen = tuple(
+        port(nic, state="active" if at == "leaf2" else "no-peer")
+        for nic, at in control.homes.items()
+    )
+    control.tick(9)
+    assert sorted(control.pages()[2:]) == ["switch-down leaf0", "switch-down leaf1"]
+
+
+def test_a_port_that_is_known_late_to_be_down_is_evidence_of_its_nics_page(
+    control: Control,
+) -> None:
+    control.homes = {"h0/rail0": "leaf0", "h1/rail0": "leaf0", "h1/rail1": "leaf1"}
+    up = [port(nic) for nic in control.homes]
+    control.store.links.seen = tuple(up)
+    control.findings = (finding("leaf0->h1/rail0", "link", loss=1.0),)
+    control.tick(5)
+    assert control.pages() == ["link-loss leaf0->h1/rail0"]
+    control.store.links.seen = (up[0], port("h1/rail0", state="no-peer"), up[2])
+    control.tick(9)
+    assert control.pages() == ["link-loss leaf0->h1/rail0"]
+    control.store.links.seen = (*up[:2], port("h1/rail1", state="no-peer"))
+    control.findings = ()
+    control.tick(9)
+    assert control.pages()[1:] == ["port-down h1/rail1"], "another NIC of the same host"
+
+
+@pytest.mark.parametrize("subject", ["leaf0", "h0/rail0"])
+def test_a_silence_of_a_part_covers_what_names_it(control: Control, subject: str) -> None:
+    """Its links in either direction, the NICs at it, the hosts at it."""
+    control.homes = {"h0/rail0": "leaf0", "h1/rail0": "leaf1"}
+    action = SilenceAction(subject=subject, for_ns=3600 * S, by="ann")
+    control.service.silence(action, Issuer("ann", "unix"), control.now_ns)
+    control.store.links.seen = (port("h0/rail0", state="no-peer"), port("h1/rail0"))
+    control.findings = (finding("leaf0->h0/rail0", "link"),)
+    if subject == "leaf0":
+        control.findings += (
+            finding("spine0->leaf0", "link"), finding("leaf1--spine0", "cable", twins=1,
+            alternatives=("leaf0--spine0",), probabilities=(0.5,), confidence=0.5),
+        )  # fmt: skip
+    control.tick(20)
+    assert control.pages() == []
+    assert len(control.live()) == (4 if subject == "leaf0" else 2)
+    control.findings += (finding("spine1->leaf1", "link"),)
+    control.tick(9)
+    assert control.pages() == ["link-loss spine1->leaf1"]
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_cable_that_routes_have_left_is_the_one_that_lost_packets(
+    control: Control, both: bool
+) -> None:
+    """It is not well because nobody uses it any more: one page, no end until it is back."""
+    cable = "leaf0--spine0"
+    other = {"twins": 1, "alternatives": ("spine0--leaf9",), "probabilities": (0.4,)}
+    control.findings = (finding(cable, "cable", **(other if both else {}), confidence=0.6),)
+    control.fabric = standing()
+    control.tick(6)
+    (page,) = control.pages()
+    control.fabric = standing(lost={cable: control.now_ns})
+    control.tick(10)
+    control.findings = ()
+    control.tick(200)
+    assert control.pages() == [page]
+    assert [each["rule"] for each in control.live_incidents() if not each["cause"]] == [
+        page.partition(" ")[0]
+    ]
+    control.fabric = standing()
+    control.tick(60)
+    assert control.live() == {}
+    assert control.pages() == [page]
+
+
+@pytest.mark.parametrize(
+    ("apart_s", "pages"), [(31, "port-down h1/rail0"), (30, "switch-down leaf0")]
+)
+def test_ports_that_go_down_one_after_the_other_are_no_dead_switch(
+    control: Control, apart_s: int, pages: str
+) -> None:
+    """Although no port at it is up, and it loses all that is sent there."""
+    control.homes = {f"h{number}/rail0": f"leaf{number // 2}" for number in range(4)}
+    others = tuple(port(nic) for nic in control.homes)[2:]
+    first = port("h0/rail0", state="no-peer", last_flap_ns=T0)
+    control.store.links.seen = (first, port("h1/rail0"), *others)
+    control.tick(10)
+    assert control.pages() == ["port-down h0/rail0"]
+    lost = port("h1/rail0", state="no-peer", last_flap_ns=T0 + apart_s * S)
+    control.store.links.seen = (first, lost, *others)
+    control.findings = (finding("leaf0", "leaf", fault="blackhole", loss=1.0),)
+    control.tick(10)
+    assert control.pages() == ["port-down h0/rail0", pages]
+    if pages.startswith("port"):
+        found = next(each for each in control.live_incidents() if each["subject"] == "h1/rail0")
+        assert "h1/rail0, its cable or leaf0 is down" in " ".join(found["evidence"])
+
+
+def test_a_dead_switch_is_known_although_one_of_its_ports_was_down_before(control: Control) -> None:
+    control.homes = dict.fromkeys(("h0/rail0", "h1/rail0", "h2/rail0"), "leaf0")
+    control.store.links.seen = (
+        port("h0/rail0", state="no-peer", last_flap_ns=T0 - 3000 * S),
+        port("h1/rail0", state="no-peer", last_flap_ns=T0),
+        port("h2/rail0", state="no-peer", last_flap_ns=T0 + 20 * S),
+    )
+    control.tick(10)
+    assert control.pages() == ["switch-down leaf0"]

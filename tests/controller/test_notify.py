@@ -232,7 +232,8 @@ def test_alertmanager_hears_again_and_again_and_then_the_end(state: ControlState
         notifier.deliver(minute * RESEND_NS, T0, book(one))
     one.state, one.resolved_ns = IncidentState.RESOLVED, T0 + S
     for minute in range(3, 60):
-        notifier.deliver(minute * RESEND_NS, T0 + S, book(one))
+        now_ns = T0 + S + (minute - 3) * RESEND_NS
+        notifier.deliver(minute * RESEND_NS, now_ns, book(one))
     url, alerts, _ = far.got[0]
     assert url == "http://am.example:9093/api/v2/alerts"
     assert isinstance(alerts, list)
@@ -247,6 +248,16 @@ def test_alertmanager_hears_again_and_again_and_then_the_end(state: ControlState
     }
     assert len(far.got) == 3 + ECHO_NS // RESEND_NS
     assert far.got[-1][1][0]["endsAt"] == "2023-11-14T22:13:21.000Z"  # type: ignore[index]
+
+
+def test_a_restart_repeats_no_alerts_that_were_over_before(state: ControlState) -> None:
+    """The labels may be those of an alert that fires now."""
+    far = Far()
+    old = incident(state=IncidentState.RESOLVED, resolved_ns=T0 - ECHO_NS, paged=False)
+    Reported([AM], state, far).deliver(0, T0, book(old, incident(2)))
+    ((_, alerts, _),) = far.got
+    assert isinstance(alerts, list)
+    assert [each["annotations"]["incident"] for each in alerts] == ["2"]
 
 
 def test_alertmanager_does_not_hear_of_what_is_explained(state: ControlState) -> None:
@@ -297,7 +308,8 @@ def server() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "taken", "hopeless"),
     [(200, True, False), (202, True, False), (302, False, False), (400, False, True),
-     (429, False, False), (503, False, False)],
+     (401, False, False), (404, False, False), (413, False, True), (422, False, True),
+     (429, False, False), (500, False, False), (503, False, False)],
 )  # fmt: skip
 def test_what_an_answer_means(server: str, status: int, taken: bool, hopeless: bool) -> None:
     _Handler.status = status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.controller.judged import Control, line, port
+from tests.controller.judged import Control, finding, line, port
 
 from syntony.controller.containment import FLEET
 from syntony.controller.silent_agents import MAX_LISTED, Refused, of_fleet, of_hosts, of_sets
@@ -137,6 +137,45 @@ def test_a_set_behind_one_dead_leaf_is_the_leafs(control: Control) -> None:
     control.tick(3)
     fall_silent(control, hosts[4:8], random.Random(1), 12)
     assert control.pages() == ["switch-down leaf1"]
+
+
+def test_most_of_the_fleet_behind_one_leaf_is_that_leafs(control: Control) -> None:
+    """And who is silent elsewhere as well is not."""
+    hosts = [f"h{number}" for number in range(7)]
+    control.homes = {f"{host}/rail0": f"leaf{number // 4}" for number, host in enumerate(hosts)}
+    control.silent = dict.fromkeys(hosts, 0)
+    control.tick(3)
+    both = ("leaf0", "hosts at leaf0")
+    control.findings = (
+        finding(both[0], "leaf", fault="blackhole", loss=1.0, alternatives=both[1:],
+                probabilities=(0.5,), confidence=0.5, twins=1),
+    )  # fmt: skip
+    fall_silent(control, hosts[:4], random.Random(1), 30)
+    assert control.pages() == ["switch-or-hosts hosts at leaf0 or leaf0"]
+    assert control.live()[FLEET] == "fleet-silent"
+    fall_silent(control, hosts[4:6], random.Random(1), 20)
+    assert control.pages()[1:] == [f"fleet-silent {FLEET}"]
+
+
+def test_agents_that_are_back_later_than_their_leaf_are_still_its_evidence(
+    control: Control,
+) -> None:
+    hosts = [f"h{number}" for number in range(7)]
+    control.homes = {f"{host}/rail0": f"leaf{number // 4}" for number, host in enumerate(hosts)}
+    control.silent = dict.fromkeys(hosts, 0)
+    control.findings = (
+        finding("leaf0", "leaf", fault="blackhole", loss=1.0, alternatives=("hosts at leaf0",),
+                probabilities=(0.5,), confidence=0.5, twins=1),
+    )  # fmt: skip
+    fall_silent(control, hosts[:4], random.Random(1), 30)
+    control.findings = ()
+    for _ in range(15):
+        control.silent |= {host: control.silent[host] + 2 * S for host in hosts[:4]}
+        control.tick()
+    assert "leaf0" not in "".join(control.live())
+    hear_again(control, hosts, 60)
+    assert control.live() == {}
+    assert control.pages() == ["switch-or-hosts hosts at leaf0 or leaf0"]
 
 
 def test_of_two_agents_neither_stands_for_the_fleet(control: Control) -> None:

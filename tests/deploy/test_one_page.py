@@ -27,6 +27,7 @@ from syntony.io.scrape import ScrapeServer
 from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 from syntony.model import S
+from syntony.model.findings import Finding
 from syntony.state import ControlState
 from syntony.wire.links import LinkStatus
 
@@ -54,6 +55,7 @@ class Fleet:
         """Hosts."""
         self.lost: dict[str, int] = {}
         self.gone: dict[str, int] = {}
+        self.findings: tuple[Finding, ...] = ()
         self.controller = True
         self._runs = 0
         receiver = Receiver(name="am", kind="alertmanager", url=alertmanager)
@@ -131,7 +133,9 @@ class Fleet:
         self._runs += 1
         silent = {host: 60 * S if host in self.dead else 0 for host in HOSTS}
         standing = FabricStatus(4, self.lost, (), {}, self.gone)
-        self._service.evaluate(self._fleet_ns, silent, (), (), fabric=standing, homes=HOMES)
+        self._service.evaluate(
+            self._fleet_ns, silent, (), self.findings, fabric=standing, homes=HOMES
+        )
         self._service.deliver(self._monotonic_ns, self._fleet_ns, self._clock.now_ns())
 
 
@@ -190,6 +194,19 @@ def _leaf(fleet: Fleet, dies: bool) -> None:
     fleet.down = _hosts_of("leaf0") if dies else set()
 
 
+def _leaf_known_late(fleet: Fleet, dies: bool) -> None:
+    """What it loses is found at once; its hosts report their carriers 20 s later, and losses are
+    over sooner than these are back."""
+    lossy = Finding(
+        component="leaf0", kind="leaf", fault="loss", loss=1.0, delay_ns=0.0, confidence=1.0,
+        window="3s", explains=900.0, paths=9, alternatives=(),
+    )  # fmt: skip
+    fleet.findings = (lossy,) if dies else ()
+    for _ in range(10):
+        fleet.tick()
+    _leaf(fleet, dies)
+
+
 def _spine(fleet: Fleet, dies: bool) -> None:
     fleet.lost = {f"leaf{leaf}--spine1": 1 for leaf in range(2)} if dies else {}
     fleet.gone = {"spine1": 2} if dies else {}
@@ -210,8 +227,8 @@ def _controller(fleet: Fleet, dies: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("death", "page"),
-    [(_leaf, "switch-down"), (_spine, "switch-down"), (_host, "host-silent"), (_nic, "port-down"),
-     (_controller, "SyntonyControllerDown")],
+    [(_leaf, "switch-down"), (_leaf_known_late, "switch-loss"), (_spine, "switch-down"),
+     (_host, "host-silent"), (_nic, "port-down"), (_controller, "SyntonyControllerDown")],
 )  # fmt: skip
 def test_each_death_is_one_page_and_its_end_none(
     fleet: Fleet, hook: Webhook, death: Any, page: str

@@ -46,6 +46,15 @@ def test_a_finding_bears_the_name_of_its_likeliest_suspect(seed: int) -> None:
         assert each.confidence > 0.05 * max(each.probabilities, default=0.0), each
 
 
+def test_a_longer_window_is_compared_with_one_whose_finding_bears_another_name() -> None:
+    case = draw(1_900_037)
+    candidates = make_candidates(
+        Listing.of([path.listed for path in case.paths]), parallel=case.parallel()
+    )
+    windows = [WindowCounts(name, case.sent, case.lost, overlaps=True) for name in ("3 s", "10 s")]
+    assert locate(candidates, windows)
+
+
 @pytest.mark.parametrize("seed", range(1000, 1003))
 def test_no_fault_is_no_finding(seed: int) -> None:
     assert graded(draw(seed, faults=0)).verdict == "right"

@@ -9,12 +9,12 @@ loses an incident nor opens it again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from syntony.alerts.causes import Related, explains, is_reported, precedes
-from syntony.alerts.incident_texts import copy_effect, update
+from syntony.alerts.incident_texts import RANK, copy_effect, update
 from syntony.alerts.incidents import (
     BookState,
     ChangeKind,
@@ -87,7 +87,7 @@ class Book:
                 changes += self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
-        changes += self._page(now_ns)
+        changes += self._page(now_ns, topology)
         self._forget(now_ns)
         return changes
 
@@ -200,6 +200,7 @@ class Book:
             incident = past[-1]
             gap_ns = now_ns - incident.resolved_ns
             incident.state, incident.resolved_ns = IncidentState.OPEN, 0
+            incident.began_ns = now_ns
             incident.severity = Severity.INFO
             incident.reopened += 1
             incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
@@ -218,6 +219,7 @@ class Book:
                 remedy=rule.remedy,
                 opened_ns=now_ns,
                 updated_ns=now_ns,
+                began_ns=now_ns,
                 held_ns=now_ns,
                 repeats=len(past),
             )
@@ -248,9 +250,10 @@ class Book:
         changes = []
         active = Related(filter(self._can_explain, self._live.values()), topology)
         ended = Related(self._recently_ended(now_ns), topology)
+        live = {incident.number: incident for incident in self._live.values()}
         for incident in self._live.values():
             cause = self._cause(incident, active, topology)
-            if cause is not None:
+            if cause is not None and not _is_explained_by(cause, incident, live):
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
                 copy_effect(cause, incident, self._rules[incident.rule])
@@ -284,7 +287,9 @@ class Book:
                 continue
             holds = topology.may_hold if wider.proven else topology.holds
             for other in others.to(incident, name, since_ns):
-                if explains(other, incident, holds) and not self._may_be_same(other, incident):
+                if explains(other, incident, holds) and not self._may_be_same(
+                    other, incident, topology
+                ):
                     return other
         return None
 
@@ -309,16 +314,30 @@ class Book:
         return cause.number if cause else 0
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
-        """Whether an incident has replaced another one that paged, and may be the same fault."""
-        instead = other.paged and not other.cause and not self._is_bad_now(other)
+        """Whether another one has paged for the same fault: for one of the names of this one if
+        this one is proven, else for what this one has replaced and may be."""
+        if not other.paged or other.cause:
+            return False
         one, two = incident.subject, other.subject
+        if self._is_named_by(incident, other, topology):
+            return True
+        instead = not self._rules[incident.rule].proven and not self._is_bad_now(other)
         return instead and (topology.may_hold(one, two) or topology.may_hold(two, one))
 
-    def _may_be_same(self, other: Incident, incident: Incident) -> bool:
+    def _is_named_by(self, incident: Incident, other: Incident, topology: Containment) -> bool:
+        """Whether the page of another one, no less severe, named all that is proven now."""
+        told = RANK[incident.severity] <= RANK[other.paged_as or other.severity]
+        known = other.paged and not incident.paged and told
+        proven = self._rules[incident.rule].proven
+        return known and proven and topology.names(other.subject, incident.subject)
+
+    def _may_be_same(self, other: Incident, incident: Incident, topology: Containment) -> bool:
         """Whether `other`, which has not paged, may be the same fault as `incident`, which has,
         under another name, and so is not its cause."""
-        joins = incident.rule in self._rules[other.rule].joins
-        return joins and incident.paged and not other.paged and not self._is_bad_now(incident)
+        if incident.rule not in self._rules[other.rule].joins:
+            return False
+        instead = incident.paged and not other.paged and not self._is_bad_now(incident)
+        return instead or self._is_named_by(other, incident, topology)
 
     def _is_continued(self, incident: Incident) -> bool:
         """Whether an incident of another name continues it."""
@@ -336,14 +355,13 @@ class Book:
         """Whether it can explain others: it is bad now, or it has paged."""
         return self._is_bad_now(incident) or incident.paged
 
-    def _page(self, now_ns: int) -> list[IncidentChange]:
+    def _page(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
         changes = []
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
             rule = self._rules[incident.rule]
-            incident.silenced = silenced(
-                self.state.silences, incident.rule, incident.subject, now_ns
-            )
+            names = {incident.subject, *topology.parts(incident.subject)}
+            incident.silenced = silenced(self.state.silences, incident.rule, names, now_ns)
             # Effects of an ended cause may still be in the measuring window.
             due = now_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
             due = due and not incident.pending
@@ -385,6 +403,16 @@ def _postpone_page(incident: Incident, good_ns: int) -> None:
     intermittent fault pages once its bad times add up to the delay."""
     if not incident.pages:
         incident.held_ns += good_ns
+
+
+def _is_explained_by(
+    incident: Incident | None, cause: Incident, live: Mapping[int, Incident]
+) -> bool:
+    """Whether it is explained by another one, directly or through others, or is the same. Of two
+    that contain each other, as a host and its only NIC, one must page."""
+    while incident is not None and incident is not cause:
+        incident = live.get(incident.cause)
+    return incident is cause
 
 
 def explained(book: Book, number: int) -> list[Incident]:

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 MAX_EVIDENCE = 20
 MAX_JOBS = 8
 """Maximum number of jobs named in a line."""
+DIMENSIONS = frozenset({"ns", "s", "ratio"})
+"""Units of values that are not counts."""
 RANK = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 def shown(value: float, unit: str) -> str:
-    """A value as text, in its rule's unit."""
+    """A value as text, in its rule's unit; a count without what is counted."""
     match unit:
         case "ns":
             return format_ns(value)
@@ -30,6 +32,12 @@ def shown(value: float, unit: str) -> str:
             return f"{value * 100:.3g}%"
         case _:
             return f"{value:g}"
+
+
+def measured(value: float, unit: str) -> str:
+    """The same, also with the name of what is counted."""
+    text = shown(value, unit)
+    return f"{text} {unit}" if unit not in DIMENSIONS else text
 
 
 def update(

@@ -31,12 +31,15 @@ class Incident(msgspec.Struct, kw_only=True):
     summary: str
     remedy: str
     opened_ns: int
+    """First opening."""
     updated_ns: int
+    began_ns: int = 0
+    """Last opening: `opened_ns`, or when it was last reopened; 0 in a state of an older version."""
     resolved_ns: int = 0
     value: float = 0.0
     worst: float = 0.0
     unit: str = ""
-    """Unit of `value` and `worst`: ``ratio``, ``ns``, or none."""
+    """Unit of `value` and `worst`, as `Rule.unit`."""
     evidence: tuple[str, ...] = ()
     """Lines that differ only in numbers are merged into the newest, with a count."""
     jobs: tuple[str, ...] = ()
@@ -71,6 +74,11 @@ class Incident(msgspec.Struct, kw_only=True):
     @property
     def live(self) -> bool:
         return self.state is not IncidentState.RESOLVED
+
+    @property
+    def since_ns(self) -> int:
+        """When it was last opened."""
+        return self.began_ns or self.opened_ns
 
 
 class ChangeKind(enum.StrEnum):

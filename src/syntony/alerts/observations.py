@@ -43,6 +43,13 @@ class Containment(Protocol):
     def mirrors(self, one: str, other: str) -> bool:
         """Whether these are the two directions of one cable."""
 
+    def names(self, one: str, other: str) -> bool:
+        """Whether `one` names everything that `other` names, alone or among suspects: a cable also
+        by one direction, a NIC also by its cable."""
+
+    def parts(self, name: str) -> frozenset[str]:
+        """What a name consists of: each suspect, the ends of links, the switches of NICs."""
+
     def roots(self, name: str) -> frozenset[str]:
         """The devices and hosts that a name begins with, as a whole or in its parts."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from syntony.alerts.incidents import ChangeKind, Incident
-from syntony.model import S
+from syntony.model import S, format_ns
 
 FIRING_NS = 5 * 60 * S
 """Alertmanager resolves an alert that is not repeated within this time (resolve_timeout)."""
@@ -77,7 +77,7 @@ def _alert(incident: Incident, fleet: FleetName, now_ns: int, ahead_ns: int) -> 
     return {
         "labels": labels,
         "annotations": {name: text for name, text in annotations.items() if text},
-        "startsAt": instant(incident.opened_ns - ahead_ns),
+        "startsAt": instant(incident.since_ns - ahead_ns),
         "endsAt": instant(ends_ns - ahead_ns),
     }
 
@@ -101,7 +101,7 @@ def pagerduty(
             "summary": incident.summary[:_PAGERDUTY_SUMMARY],
             "source": incident.subject,
             "severity": _PAGERDUTY_SEVERITY[incident.severity],
-            "timestamp": instant(incident.opened_ns - ahead_ns),
+            "timestamp": instant(incident.since_ns - ahead_ns),
             "component": incident.subject,
             "group": fleet.name,
             "class": incident.rule,
@@ -110,22 +110,29 @@ def pagerduty(
                 "evidence": list(incident.evidence),
                 "jobs": list(incident.jobs),
                 "repeats": incident.repeats,
+                "reopened": incident.reopened,
             },
         }
     return event
 
 
 def slack(
-    kind: ChangeKind, incident: Incident, fleet: FleetName, children: Sequence[Incident] = ()
+    kind: ChangeKind,
+    incident: Incident,
+    fleet: FleetName,
+    children: Sequence[Incident] = (),
+    ahead_ns: int = 0,
 ) -> dict[str, Any]:
-    """One message with one attachment."""
+    """One message with one attachment. `ahead_ns` as for `alertmanager`."""
     over = kind is ChangeKind.CLEAR
     head = incident.severity.value.capitalize()
+    if incident.reopened and incident.pages > 1:
+        head += ", reopened"
     if over:
         head = "Resolved"
     elif kind is ChangeKind.ACKNOWLEDGED:
         head = f"Acknowledged by {incident.acknowledged_by}: {incident.comment}".rstrip(": ")
-    lines = [*incident.evidence[-5:]]
+    lines = [_span(incident, ahead_ns), *incident.evidence[-5:]]
     if children:
         lines.append(f"explains {len(children)} more, for example {children[0].summary}")
     if incident.jobs:
@@ -170,6 +177,8 @@ def plain(incident: Incident) -> dict[str, Any]:
         "remedy": incident.remedy,
         "opened_ns": incident.opened_ns,
         "opened": instant(incident.opened_ns),
+        "began_ns": incident.since_ns,
+        "began": instant(incident.since_ns),
         "updated_ns": incident.updated_ns,
         "resolved_ns": None if incident.live else incident.resolved_ns,
         "resolved": None if incident.live else instant(incident.resolved_ns),
@@ -188,6 +197,15 @@ def plain(incident: Incident) -> dict[str, Any]:
         "acknowledged_by": incident.acknowledged_by,
         "comment": incident.comment,
     }
+
+
+def _span(incident: Incident, ahead_ns: int) -> str:
+    """Since when it lasts, or from when to when it lasted."""
+    since = instant(incident.since_ns - ahead_ns)
+    if incident.live:
+        return f"since {since}"
+    lasted_ns = incident.resolved_ns - incident.since_ns
+    return f"from {since} to {instant(incident.resolved_ns - ahead_ns)}: {format_ns(lasted_ns)}"
 
 
 def _place(subject: str) -> dict[str, str]:

@@ -70,7 +70,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     of_jobs: bool = False
     """Whether it is about the impact on running jobs: its cause then lists these jobs."""
     unit: str = ""
-    """Unit for showing `value`: ``ns``, ``ratio``, ``s`` or none."""
+    """Unit for showing `value`: ``ns``, ``ratio``, ``s``, what is counted (``flaps``), or none if
+    it is true or not."""
     enabled: bool = True
 
     @property

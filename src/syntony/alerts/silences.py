@@ -19,15 +19,16 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
     rule: str = "*"
     """Shell pattern over rule names."""
     subject: str = "*"
-    """Shell pattern over subjects; ``h3`` also matches every part of host h3."""
+    """Shell pattern over subjects and their parts (`Containment.parts`); ``h3`` also matches every
+    part of host h3."""
     first_ns: int = 0
     last_ns: int
     who: str
     comment: str = ""
 
-    def matches(self, rule: str, subject: str) -> bool:
-        """Whether it applies to an incident."""
-        return fnmatch.fnmatchcase(rule, self.rule) and self.covers(subject)
+    def matches(self, rule: str, names: Iterable[str]) -> bool:
+        """Whether it applies to an incident: to its subject or to any of its parts."""
+        return fnmatch.fnmatchcase(rule, self.rule) and any(map(self.covers, names))
 
     def covers(self, subject: str) -> bool:
         """Whether it applies to a subject, for some rule."""
@@ -56,9 +57,9 @@ def warn_of_subject(silence: Silence, known: Collection[str]) -> str:
     )
 
 
-def silenced(silences: Iterable[Silence], rule: str, subject: str, now_ns: int) -> bool:
-    """Whether any silence applies now."""
+def silenced(silences: Iterable[Silence], rule: str, names: Collection[str], now_ns: int) -> bool:
+    """Whether any silence applies now, to a subject or to any of its parts."""
     return any(
-        silence.first_ns <= now_ns < silence.last_ns and silence.matches(rule, subject)
+        silence.first_ns <= now_ns < silence.last_ns and silence.matches(rule, names)
         for silence in silences
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from syntony.alerts.incident_texts import shown
+from syntony.alerts.incident_texts import measured
 from syntony.model import format_ns
 
 Line = tuple[str, str]
@@ -31,18 +31,15 @@ def lines(incident: dict[str, Any], children: Sequence[dict[str, Any]]) -> list[
 
 
 def _facts(incident: dict[str, Any]) -> list[Line]:
-    times = incident["reopened"]
-    reopened = f", reopened {'once' if times == 1 else f'{times} times'}" if times else ""
     facts = [
         ("rule", f"{incident['rule']} ({incident['severity']})"),
         ("state", incident["state"]),
-        ("since", incident["opened"] + reopened),
+        ("since", _since(incident)),
     ]
     if incident["resolved"]:
-        lasted_ns = incident["resolved_ns"] - incident["opened_ns"]
-        facts.append(("until", f"{incident['resolved']}, {format_ns(lasted_ns)} later"))
-    if incident["unit"] or incident["worst"] != 1:  # otherwise it is certain and needs no line
-        facts.append(("worst", shown(incident["worst"], incident["unit"])))
+        facts.append(("until", f"{incident['resolved']}, {format_ns(lasted_ns(incident))} later"))
+    if incident["unit"]:  # otherwise it is true or not
+        facts.append(("worst", measured(incident["worst"], incident["unit"])))
     facts.append(("do", incident["remedy"]))
     if incident["repeats"]:
         facts.append(("repeats", f"{incident['repeats']} within the past week"))
@@ -53,6 +50,22 @@ def _facts(incident: dict[str, Any]) -> list[Line]:
     if incident["cause"]:
         facts.append(("part of", f"incident {incident['cause']}"))
     return facts
+
+
+def lasted_ns(incident: dict[str, Any]) -> int:
+    """How long a resolved incident lasted since it was last opened."""
+    # A controller of an older version, and the store, have only the first opening.
+    return int(incident["resolved_ns"] - incident.get("began_ns", incident["opened_ns"]))
+
+
+def _since(incident: dict[str, Any]) -> str:
+    times = incident["reopened"]
+    if not times:
+        return str(incident["opened"])
+    reopened = f"reopened {'once' if times == 1 else f'{times} times'}"
+    if "began" not in incident:
+        return f"{incident['opened']}, {reopened}"
+    return f"{incident['began']}, {reopened}, first {incident['opened']}"
 
 
 def _evidence(evidence: Sequence[str]) -> Iterable[Line]:

@@ -227,11 +227,13 @@ def _print_list(reply: IncidentsReply) -> None:
         if each["cause"] in {other["number"] for other in reply.incidents}:
             continue
         state = "silenced" if each["silenced"] and each["state"] == "open" else each["state"]
+        if each["resolved_ns"]:
+            state += f" after {format_ns(incident_view.lasted_ns(each))}"
         table.add_row(
             str(each["number"]),
             lazy_rich.Text(each["severity"], style=_STYLES[each["severity"]]),
             state,
-            each["opened"][:19].replace("T", " "),
+            each.get("began", each["opened"])[:19].replace("T", " "),
             each["summary"],
             str(explains[each["number"]] or ""),
         )

@@ -9,7 +9,9 @@ from syntony.alerts.observations import Observation
 from syntony.controller.containment import FLEET
 from syntony.model import ClockState, S, Timeline, format_ns
 
-METRICS = frozenset({"clock_unsynchronized", "unsynchronized_clocks_ratio"})
+CLOCK_METRICS = frozenset({"clock_unsynchronized"})
+FLEET_METRICS = frozenset({"unsynchronized_clocks_ratio"})
+METRICS = CLOCK_METRICS | FLEET_METRICS
 NEW_NS = 30 * S
 """Time that an expected clock may take to get its first timeline."""
 WORTH_BLAMING = 3
@@ -29,6 +31,7 @@ class ClockWatch:
         expected: Collection[str],
         silent: Collection[str],
         fleet_ns: int,
+        explained: Collection[str] = (),
     ) -> list[Observation]:
         """One observation for each clock, and one for the fleet.
 
@@ -38,6 +41,8 @@ class ClockWatch:
                 synchronized either, after `NEW_NS`.
             silent: hosts whose agents send no reports: the state of their clocks is unknown.
             fleet_ns: now.
+            explained: clocks whose state is the effect of another incident, as a dead port; they
+                say nothing about the fleet.
         """
         reasons = {
             line.node: ""
@@ -63,15 +68,18 @@ class ClockWatch:
                 )
                 for node, reason in known.items()
             ),
-            _of_fleet(known),
+            _of_fleet(known, explained),
         ]
 
 
-def _of_fleet(reasons: dict[str, str]) -> Observation:
+def _of_fleet(known: dict[str, str], explained: Collection[str]) -> Observation:
     """If most clocks are affected at once, the cause is the measurement, not each clock."""
     metric = "unsynchronized_clocks_ratio"
-    if len(reasons) < WORTH_BLAMING:
+    if len(known) < WORTH_BLAMING:
         return Observation(metric, FLEET, None)
+    reasons = {node: why for node, why in known.items() if node not in explained}
+    if len(reasons) < WORTH_BLAMING:
+        return Observation(metric, FLEET, 0.0)
     bad = sorted(node for node, reason in reasons.items() if reason)
     names = ", ".join(bad[:NAMED]) + (" …" if len(bad) > NAMED else "")
     evidence = (f"{len(bad)} of {len(reasons)} clocks: {names}", reasons[bad[0]]) if bad else ()

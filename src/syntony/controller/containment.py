@@ -69,6 +69,21 @@ def _cover(suspected: Iterable[str], names: Iterable[str]) -> bool:
     )
 
 
+def _pieces(name: str) -> list[str]:
+    """The devices, NICs and hosts in a name."""
+    return _MARKS.split(_HOSTS_AT.sub(r"\1", name))
+
+
+def _components(subject: str) -> set[str]:
+    """Its suspects: cables without a direction, the cable of a NIC as that NIC."""
+    found = set()
+    for name in suspects(subject):
+        ends = link_ends(name)
+        nic = next((end for end in ends or () if "/" in end), "")
+        found.add(nic or (cable_name(*ends) if ends else name))
+    return found
+
+
 def _mirrored(name: str) -> str:
     """A group's other direction; empty for anything else."""
     a, group, b = name.partition(GROUP)
@@ -131,10 +146,20 @@ class PathContainment:
         return self._around.get(name.partition("/")[0], (set(), set()))[1]
 
     @staticmethod
+    def names(one: str, other: str) -> bool:
+        """Whether `one` names everything that `other` names, alone or among suspects: a cable also
+        by one direction, a NIC also by its cable."""
+        return _components(one) >= _components(other)
+
+    def parts(self, name: str) -> frozenset[str]:
+        """What a name consists of: each suspect, the ends of links, the switches of NICs."""
+        found = {*suspects(name), *_pieces(name)}
+        return frozenset(found | {self._homes[each] for each in found & self._homes.keys()})
+
+    @staticmethod
     def roots(name: str) -> frozenset[str]:
         """The devices and hosts that a name begins with, as a whole or in its parts."""
-        bare = _HOSTS_AT.sub(r"\1", name)
-        return frozenset(part.partition("/")[0] for part in _MARKS.split(bare))
+        return frozenset(piece.partition("/")[0] for piece in _pieces(name))
 
     def around(self, name: str) -> frozenset[str]:
         """Roots of all that may contain or mirror what `name` names, or any of its suspects."""

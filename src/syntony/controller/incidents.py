@@ -186,7 +186,9 @@ class IncidentService:
         observations = impact.with_jobs_at(
             [
                 *self._observations(fleet_ns, silent, ports, homes=homes or {}),
-                *self._clocks.observe(timelines, expected_clocks, silent, fleet_ns),
+                *self._clocks.observe(
+                    timelines, expected_clocks, silent, fleet_ns, self._explained_clocks()
+                ),
                 # Hosts that were silent before: one that has not reported since this controller
                 # started is still silent, not healthy because nothing is known of it.
                 *silent_agents.of_hosts(
@@ -204,6 +206,9 @@ class IncidentService:
         )
         findings = silent_agents.without_hosts_that_report(
             findings, silent_ns, homes or {}, self._blamed_for(observe.SWITCH_OR_HOSTS)
+        )
+        findings = observe.without_switches_lost_apart(
+            findings, ports, homes or {}, silent, fleet_ns
         )
         senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
         found = observe.of_findings(findings, notes, senders)
@@ -401,6 +406,7 @@ class IncidentService:
             (each["number"], each["opened_ns"]): each
             | {
                 "opened": render.instant(each["opened_ns"]),
+                "began": render.instant(each["began_ns"]),
                 "resolved": each["resolved_ns"] and render.instant(each["resolved_ns"]),
                 "unit": units.get(each["rule"], ""),
             }
@@ -420,6 +426,15 @@ class IncidentService:
     def _blamed_for(self, metrics: Container[str]) -> frozenset[str]:
         """Subjects of the live incidents about any of these metrics."""
         return frozenset(incident.subject for incident in self._live_about(metrics))
+
+    def _explained_clocks(self) -> frozenset[str]:
+        """Clocks that are not synchronized because of something other than the fleet's."""
+        of_fleet = {each.number for each in self._live_about(clock_watch.FLEET_METRICS)}
+        return frozenset(
+            each.subject
+            for each in self._live_about(clock_watch.CLOCK_METRICS)
+            if each.cause and each.cause not in of_fleet
+        )
 
     def _known_sets(self, removed: Container[str]) -> dict[str, tuple[str, ...]]:
         """Agents of one incident that fell silent together, and still belong to the fleet, by

@@ -43,8 +43,9 @@ ROUND_S = 0.5
 MAX_WAITING = 10_000
 """Messages kept for one receiver; beyond it the oldest are dropped, and counted."""
 _NOTIFIED = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED})
-_RETRY = frozenset({408, 425, 429})
-"""Client errors after which a retry may succeed (RFC 9110, RFC 6585)."""
+_INVALID = frozenset({400, 411, 413, 414, 415, 422, 431})
+"""Errors of the message itself: no retry can succeed (RFC 9110, RFC 6585). Others are errors of the
+address, the credentials or the receiver, which can be corrected."""
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 
 
@@ -168,7 +169,7 @@ class Notifier:
             case "pagerduty":
                 return render.pagerduty(kind, incident, self._fleet, self._ahead_ns)
             case "slack":
-                return render.slack(kind, incident, self._fleet, children)
+                return render.slack(kind, incident, self._fleet, children, self._ahead_ns)
             case "webhook":
                 return render.webhook(kind, incident, self._fleet, children)
             case _:
@@ -181,8 +182,7 @@ class Notifier:
         reported = [
             incident
             for incident in book.incidents
-            if incident.severity in outgoing.receiver.severities
-            and _fires(incident, outgoing, now_ns)
+            if incident.severity in outgoing.receiver.severities and _fires(incident, fleet_ns)
         ]
         if not reported:
             return b""
@@ -251,8 +251,6 @@ class _Outgoing:
         self._thread: threading.Thread | None = None
         self.taken: set[int] = set()
         """Messages that are finished but could not be removed from the outbox yet."""
-        self.resolved_at: dict[int, int] = {}
-        """Resolved incidents → CLOCK_MONOTONIC at which they were first reported as such."""
 
     @property
     def busy(self) -> bool:
@@ -277,15 +275,11 @@ class _Outgoing:
             self._thread.join(max(0.0, until_s - time.monotonic()))
 
 
-def _fires(incident: Incident, outgoing: _Outgoing, now_ns: int) -> bool:
+def _fires(incident: Incident, fleet_ns: int) -> bool:
     """Whether to send it to Alertmanager now."""
     if incident.live:
-        outgoing.resolved_at.pop(incident.number, None)
         return incident.paged and not incident.cause
-    if not incident.pages:
-        return False
-    first_ns = outgoing.resolved_at.setdefault(incident.number, now_ns)
-    return now_ns - first_ns < ECHO_NS
+    return incident.pages > 0 and fleet_ns - incident.resolved_ns < ECHO_NS
 
 
 def post_json(url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
@@ -299,8 +293,7 @@ def post_json(url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
     reason = " ".join(f"{answer.status} {answer.reason} {text}".split())
     if 200 <= answer.status < 300:
         return NotifyResult(True, False, reason)
-    hopeless = 400 <= answer.status < 500 and answer.status not in _RETRY
-    return NotifyResult(False, hopeless, reason)
+    return NotifyResult(False, answer.status in _INVALID, reason)
 
 
 def _read(receiver: Receiver, path: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from syntony.alerts.incident_texts import shown
 from syntony.alerts.observations import Observation
@@ -46,6 +47,9 @@ BURSTS = "packets wait so long in bursts, which are known by what they lose"
 STOPPED = "the NICs at it stopped sending within two seconds of one another; no host at it reports"
 WORTH_JOINING = 2
 """With fewer hosts with ports down there is no evidence against their switch."""
+TOGETHER_NS = 30 * S
+"""Carriers that are lost further apart do not prove that their switch died; agents that were paused
+notice them late."""
 MAX_NAMED = 5
 """Maximum pairs and flows named in evidence."""
 SLA_METRICS = frozenset({"latency_sla", "latency_unusual"})
@@ -86,8 +90,8 @@ def of_links(
         now_ns: fleet time.
         homes: NIC → the switch that it is at.
     """
-    alone = _alone(homes or {})
     ports = tuple(ports)
+    alone = _alone(homes or {}, {each.nic for each in ports if each.state == PortState.ACTIVE})
     compute = Counter(port.nic.partition("/")[0] for port in ports if port.role == LinkRole.COMPUTE)
     watched = [port for port in ports if port.role in {LinkRole.COMPUTE, LinkRole.FRONTEND}]
     usual = _usual_speeds(watched)
@@ -108,12 +112,17 @@ def _flaps(port: LinkStatus) -> Observation:
     return Observation("flaps_1h", port.nic, float(port.flaps), (*_where(port), *last))
 
 
-def _alone(homes: Mapping[str, str]) -> dict[str, str]:
-    """NICs of hosts that are the only host at their switch → that switch."""
+def _alone(homes: Mapping[str, str], active: Container[str]) -> dict[str, str]:
+    """NICs at whose switch no other host has a carrier → that switch."""
     hosts: dict[str, set[str]] = {}
     for nic, switch in homes.items():
-        hosts.setdefault(switch, set()).add(nic.partition("/")[0])
-    return {nic: switch for nic, switch in homes.items() if len(hosts[switch]) == 1}
+        if nic in active:
+            hosts.setdefault(switch, set()).add(nic.partition("/")[0])
+    return {
+        nic: switch
+        for nic, switch in homes.items()
+        if not hosts.get(switch, set()) - {nic.partition("/")[0]}
+    }
 
 
 def _down(port: LinkStatus, known: bool, alone: Mapping[str, str], of_host: int) -> Observation:
@@ -123,7 +132,8 @@ def _down(port: LinkStatus, known: bool, alone: Mapping[str, str], of_host: int)
     if port.state == PortState.ACTIVE:
         return Observation("port_down", port.nic, 0.0)
     at = alone.get(port.nic)
-    twins = (f"no other host is at {at}: {port.nic}, its cable or {at} is down",) if at else ()
+    twins = (f"no other host's port at {at} is up: {port.nic}, its cable or {at} is down",)
+    twins = twins if at else ()
     share = f"1 of {of_host} compute ports of its host, {1 / of_host:.0%} of what it can send"
     evidence = (f"state {port.state}", *_where(port), share, *twins)
     return Observation("port_down", port.nic, 1.0, evidence)
@@ -304,7 +314,8 @@ def of_switches(
     """Whether each switch is down, from the ports of hosts at it and the paths that left it.
 
     Carriers go at once, paths within a minute. A switch with only hosts of silent agents is
-    unknown; a single port down is a fault of that port.
+    unknown, and so is one whose ports went down one after the other; a single port down is a fault
+    of that port.
 
     Args:
         ports: of hosts.
@@ -314,6 +325,33 @@ def of_switches(
         silent: hosts whose agents send no reports.
         now_ns: fleet time.
     """
+    states = _known_ports(ports, homes, silent, now_ns)
+    found = [_of_ports(switch, at, len(homes)) for switch, at in states.items()]
+    return found + [
+        Observation("switch_down", switch, 1.0, _why_gone(switch, cables))
+        for switch, cables in gone.items()
+        if switch not in states
+    ]
+
+
+def without_switches_lost_apart(
+    findings: Iterable[Finding],
+    ports: Iterable[LinkStatus],
+    homes: Mapping[str, str],
+    silent: frozenset[str],
+    now_ns: int,
+) -> tuple[Finding, ...]:
+    """The findings without switches that lose everything because their ports went down one after
+    the other; arguments as `of_switches`."""
+    states = _known_ports(ports, homes, silent, now_ns)
+    apart = {switch for switch, at in states.items() if _all_down(at) and not _together(at)}
+    return tuple(each for each in findings if each.component not in apart)
+
+
+def _known_ports(
+    ports: Iterable[LinkStatus], homes: Mapping[str, str], silent: frozenset[str], now_ns: int
+) -> dict[str, list[LinkStatus]]:
+    """Ports of known state, by the switch that they are at; each switch is there."""
     states: dict[str, list[LinkStatus]] = {}
     for port in ports:
         known = port.nic.partition("/")[0] not in silent and now_ns - port.seen_ns <= STALE_NS
@@ -321,12 +359,23 @@ def of_switches(
             at = states.setdefault(homes[port.nic], [])
             if known and port.state != PortState.UNKNOWN:
                 at.append(port)
-    found = [_of_ports(switch, at, len(homes)) for switch, at in states.items()]
-    return found + [
-        Observation("switch_down", switch, 1.0, _why_gone(switch, cables))
-        for switch, cables in gone.items()
-        if switch not in states
-    ]
+    return states
+
+
+def _all_down(ports: Sequence[LinkStatus]) -> bool:
+    """Whether all ports are down, of enough hosts."""
+    hosts = {port.nic.partition("/")[0] for port in ports}
+    return len(hosts) >= WORTH_JOINING and all(each.state != PortState.ACTIVE for each in ports)
+
+
+def _together(ports: Iterable[LinkStatus]) -> bool:
+    """Whether enough hosts lost carriers at one time, or nobody knows when."""
+    lost: dict[str, int] = {}
+    for port in ports:
+        host = port.nic.partition("/")[0]
+        lost[host] = max(lost.get(host, 0), port.last_flap_ns or 0)
+    times = sorted(lost.values())
+    return any(later - one <= TOGETHER_NS for one, later in pairwise(times))
 
 
 def _why_gone(subject: str, cables: int) -> tuple[str, ...]:
@@ -340,6 +389,8 @@ def _of_ports(switch: str, ports: Sequence[LinkStatus], nics_of_all: int) -> Obs
         return Observation("switch_down", switch, None)
     if any(port.state == PortState.ACTIVE for port in ports):
         return Observation("switch_down", switch, 0.0)
+    if not _together(ports):
+        return Observation("switch_down", switch, None)
     nics = ", ".join(sorted(port.nic for port in ports)[:MAX_NAMED])
     hosts = len({port.nic.partition("/")[0] for port in ports})
     share = f"cuts off {len(ports)} of {nics_of_all} NICs, {len(ports) / nics_of_all:.0%}"

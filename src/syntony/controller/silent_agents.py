@@ -212,7 +212,11 @@ def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:
     names = ", ".join(silent[:MAX_LISTED]) + (" …" if len(silent) > MAX_LISTED else "")
     evidence = (f"{len(silent)} of {len(silent_ns)} agents: {names}",) if silent else ()
     ratio = len(silent) / len(silent_ns)
-    return [Observation("silent_agents_ratio", FLEET, ratio, evidence)]
+    return [
+        Observation(
+            "silent_agents_ratio", FLEET, ratio, evidence, members=tuple(silent), span_ns=BACK_NS
+        )
+    ]
 
 
 def of_sets(

@@ -51,7 +51,8 @@ class LossSearch:
         rate = min(float(-np.log1p(-min(loss, 1 - 1e-9))), MAX_RATE)
         if self._search is not None:
             same = (f for f in self.findings if candidate in {f.candidate, *f.alternatives})
-            return self._search.gain_at(candidate, rate, *(f.candidate for f in same))
+            fitted = (f.candidate if f.fitted < 0 else f.fitted for f in same)
+            return self._search.gain_at(candidate, rate, *fitted)
         only = np.array([candidate], dtype=np.intp)
         clean = self.tally.clean_of(only)
         if not clean.paths[0]:

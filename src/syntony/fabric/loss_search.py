@@ -79,6 +79,8 @@ class LossFinding(NamedTuple):
     """Posterior probability of these two."""
     flows: float = 1.0
     """Share of the paths across it that are affected; 1 for a fault of all flows."""
+    fitted: int = -1
+    """The candidate that the search found, if this one is a likelier name for it; else -1."""
 
 
 class Search(Fit):
@@ -387,6 +389,7 @@ def _by_likeliest(found: LossFinding) -> LossFinding:
     others = tuple(sorted(odds, key=lambda suspect: -odds[suspect]))
     return found._replace(
         candidate=best,
+        fitted=found.candidate,
         confidence=confidence,
         alternatives=others,
         probabilities=tuple(odds[other] for other in others),

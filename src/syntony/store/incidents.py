@@ -36,14 +36,15 @@ def _since(first_ns: int) -> str:
     # Numbers may repeat where the controller's state was lost: the opening time distinguishes them.
     newest = ", ".join(f"argMax({name}, ts_ns)" for name in (*_TEXTS, *_NUMBERS, *_REALS))
     return (
-        f"SELECT number, opened_ns, max(ts_ns), {newest} FROM {INCIDENT.name} "
+        "SELECT number, opened_ns, max(ts_ns), maxIf(ts_ns, change = 'reopened'), "
+        f"{newest} FROM {INCIDENT.name} "
         f"WHERE {window(max(0, first_ns), FAR_NS)} GROUP BY number, opened_ns "
         f"ORDER BY opened_ns DESC, number DESC LIMIT {MAX_ROWS}"
     )
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    number, opened_ns, updated_ns, *rest = row
+    number, opened_ns, updated_ns, reopened_ns, *rest = row
     texts = dict(zip(_TEXTS, map(str, rest), strict=False))
     numbers = dict(zip(_NUMBERS, map(integer, rest[len(_TEXTS) :]), strict=False))
     reals = dict(zip(_REALS, map(_known, rest[len(_TEXTS) + len(_NUMBERS) :]), strict=True))
@@ -54,6 +55,7 @@ def _plain(row: Row) -> dict[str, Any]:
         "number": integer(number),
         "opened_ns": integer(opened_ns),
         "updated_ns": integer(updated_ns),
+        "began_ns": integer(reopened_ns) or integer(opened_ns),
         "resolved_ns": numbers["resolved_ns"] or None,
         "cause": numbers["cause"] or None,
         "evidence": texts["evidence"].split("\n") if texts["evidence"] else [],
