@@ -108,15 +108,16 @@ class Agent:
     ) -> None:
         self._host, self._peers = host, peers
         self._rows, self._ill = arguments.rows_per_batch, arguments.ill
+        self._interval_s: float = arguments.interval
         self.steady = False
-        """Whether its batches come once a second, and bring what it reports beside them."""
+        """Whether its batches come at their interval, and bring what it reports beside them."""
         self._call = channel.stream_stream(ATTACH)()
         self._writing = asyncio.Lock()
         self._sent: dict[int, float] = {}
         self._progress = asyncio.Event()
         self._payloads: dict[int, bytes] = {}
         self.seq = 0
-        self._seconds = sum(map(ord, host))  # not all agents in the same second
+        self._reported = sum(map(ord, host))  # not all agents in the same second
         self.acknowledged = 0
         self.delays: list[float] = []
         self.decided: list[float] = []
@@ -136,14 +137,14 @@ class Agent:
         while not self.steady and not listening.done():
             for data in bundles(self._reports()):
                 await self._write(data)
-            await asyncio.wait([listening], timeout=1.0)
+            await asyncio.wait([listening], timeout=self._interval_s)
         await listening
 
     def _reports(self) -> list[bytes]:
-        """What it says beside its rows, once a second."""
-        self._seconds += 1
+        """What it says beside its rows, at their interval."""
+        self._reported += 1
         reports: list[bytes] = []
-        if self._seconds % ESTIMATE_SECONDS == 0:
+        if self._reported % max(1, round(ESTIMATE_SECONDS / self._interval_s)) == 0:
             reports.append(encode(clocks_of(self._host, self._peers)))
         if self._ill:
             down = PartStatus(name="spool", state=PartState.FAILED, reason="full", age_ns=3600 * S)
@@ -346,14 +347,14 @@ async def _flood(agent: Agent, _place: int, arguments: argparse.Namespace) -> No
 
 
 async def steady(agent: Agent, place: int, arguments: argparse.Namespace) -> None:
-    # Agents report at their own moment of the second, not all at once.
-    await asyncio.sleep(place / arguments.agents)
+    # Agents report at their own moment of the interval, not all at once.
+    interval_s = arguments.interval
+    await asyncio.sleep(place / arguments.agents * interval_s)
     agent.steady = True
     started = time.monotonic()
-    first = (now_ns() - START_NS) // S
-    for second in range(arguments.seconds):
-        await agent.send(first + second)
-        await asyncio.sleep(max(0.0, started + second + 1 - time.monotonic()))
+    for number in range(1, round(arguments.seconds / interval_s) + 1):
+        await agent.send((now_ns() - START_NS) // S)
+        await asyncio.sleep(max(0.0, started + number * interval_s - time.monotonic()))
 
 
 def _outcome(
@@ -367,8 +368,6 @@ def _outcome(
         np.diff([at for at in agent.decided if before.at <= at <= after.at]) for agent in agents
     ]))  # fmt: skip
     took = sorted(asking.took) or [0.0]
-    status = Path(f"/proc/{pid}/status").read_text()
-    rss_kb = int(status.partition("VmRSS:")[2].split()[0])
     return Outcome(
         agents=len(agents),
         batches=batches,
@@ -377,7 +376,7 @@ def _outcome(
         rows_per_s=round(batches * rows / seconds),
         controller_cpu_percent=round(100 * (after.controller - before.controller) / seconds, 1),
         agents_per_core=round(batches / (after.controller - before.controller)),
-        controller_rss_mb=round(rss_kb / 1024, 1),
+        controller_rss_mb=rss_mb(pid),
         client_cpu_percent=round(100 * (after.client - before.client) / seconds, 1),
         ack_p50_ms=round(float(delays[len(delays) // 2]), 1),
         ack_p99_ms=round(float(delays[int(len(delays) * 0.99)]), 1),
@@ -389,6 +388,12 @@ def _outcome(
         question_max_s=round(took[-1], 2),
         refused_questions=asking.refused,
     )
+
+
+def rss_mb(pid: int) -> float:
+    """Resident memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return round(int(status.partition("VmRSS:")[2].split()[0]) / 1024, 1)
 
 
 def channel_to(controller: ControllerProcess, tls: TlsPaths) -> grpc.aio.Channel:
@@ -422,7 +427,7 @@ def main() -> int:
 
 def _measure(load: str, arguments: argparse.Namespace) -> Outcome:
     flood = load == "flood"
-    arguments.load = load
+    arguments.load, arguments.interval = load, 1.0
     arguments.agents = arguments.agents or (8 if flood else 1000)
     arguments.rows_per_batch = arguments.rows_per_batch or (2000 if flood else 160)
     with tempfile.TemporaryDirectory(prefix="syntony-bench-") as directory:

@@ -1,5 +1,6 @@
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +73,16 @@ def test_agent_messages_round_trip(message: m.AgentMessage) -> None:
 @pytest.mark.parametrize("message", CONTROLLER, ids=lambda message: type(message).__name__)
 def test_controller_messages_round_trip(message: m.ControllerMessage) -> None:
     assert m.decode_controller(encode(message)) == message
+
+
+@pytest.mark.parametrize("kind", [Edge, Timeline, ProbeFlow])
+def test_what_a_controller_has_by_the_million_is_not_examined_for_cycles(
+    kind: type[msgspec.Struct],
+) -> None:
+    """None of its fields can be part of one. Tuples and lists could: the cycle would leak."""
+    assert not kind.__struct_config__.gc
+    for field in msgspec.structs.fields(kind):
+        assert issubclass(field.type, str | int | float)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81\xa4type\xa4plan", encode(m.Ack(seq=1))])

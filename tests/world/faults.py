@@ -19,6 +19,7 @@ from syntony.wire.enrol import RevokeCommand, Revoked
 from syntony.wire.failover import FailoverStatus, SwitchCommand
 from syntony.wire.probes import KeysQuery, RotateKeys
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
+from syntony.wire.spoolfile import SEGMENT_BYTES
 from syntony.wire.traffic import PlacementCommand
 
 if TYPE_CHECKING:
@@ -278,7 +279,11 @@ async def flip_a_bit(world: World) -> None:
         file = world.chance.choice(files)
         data = bytearray(file.read_bytes())
         if data:
-            data[world.chance.randrange(len(data))] ^= 1 << world.chance.randrange(8)
+            # What waits is at the end; a file may begin with much that is acknowledged.
+            head = world.chance.random() < 0.2
+            within = range(SEGMENT_BYTES) if head else range(len(data) - 2_000, len(data))
+            place = min(max(0, world.chance.choice(within)), len(data) - 1)
+            data[place] ^= 1 << world.chance.randrange(8)
             file.write_bytes(data)
     await _start(world, name)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from tests.world.loop import NODE, Loop
 
 from syntony.errors import StoreError
@@ -40,7 +39,8 @@ class WorldStore:
         self._loop = loop
         self._chance = chance
         self._doubled = doubled
-        self._recorded: dict[str, set[StoredPart]] = {}
+        self._recorded: dict[tuple[str, int], set[StoredPart]] = {}
+        """By table and partition."""
         self.batches: set[tuple[str, str, int]] = set()
         """(host, stream, number)."""
         self.path_events: list[tuple[int, str, str]] = []
@@ -67,9 +67,9 @@ class WorldStore:
         found = dict.fromkeys(map(StoredPart, hosts, streams, numbers, parts))
         wanted = sorted({each.partition for each in found})
         kept = set(wanted[: round(done * len(wanted))])
-        known = self._recorded.setdefault(table.name, set())
         for each in found:
             if each.partition in kept:
+                known = self._recorded.setdefault((table.name, each.partition), set())
                 if each in known:
                     self._doubled(f"{table.name}: {each} is stored twice")
                 known.add(each)
@@ -90,10 +90,10 @@ class WorldStore:
         if self._away() or self._chance.random() < self.fails:
             raise StoreError("the store does not answer")
         width = partition_ns(table)
-        parts = np.arange(first_ns // width, (last_ns - 1) // width + 1)
-        wanted = set(parts.tolist())
-        known = self._recorded.get(table.name, ())
-        return frozenset(each for each in known if each.partition in wanted)
+        parts = range(first_ns // width, (last_ns - 1) // width + 1)
+        return frozenset[StoredPart]().union(
+            *(self._recorded.get((table.name, part), ()) for part in parts)
+        )
 
     def latest_ns(self) -> int:
         return 0

@@ -4,7 +4,9 @@ Append-only segment files survive the death of the process at any instant (`kill
 in the page cache when `append` returns. They are not synced record by record, so a power failure
 can lose the last seconds. The directory is bounded. Beyond that the oldest rows are dropped and
 counted, and a full disk costs rows, never the measuring process. The state file contains the number
-of waiting rows: rows that the medium has lost are counted exactly.
+of waiting rows: rows that the medium has lost are counted exactly. A segment is removed when all of
+it is acknowledged, the one that is being written only when it is large enough: while the controller
+keeps up, batches are appended to one open file.
 
 Each opening begins a new stream. A batch is identified by its stream and number, so a directory
 that goes back in time (a restored snapshot, a power failure) never reuses a known number for other
@@ -43,6 +45,9 @@ from syntony.wire.spoolfile import (
 _log = logging.getLogger(__name__)
 _SEGMENTS = 16
 """Segments of a full spool: one sixteenth is dropped at once."""
+_KEPT_BYTES = 1 << 18
+"""Up to this size a segment of which everything is acknowledged is kept for the next batch. Larger,
+more of it would be written to the medium: the kernel writes what is 30 s old."""
 _SUFFIX = ".spool"
 _OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 """Errors of reading that are not faults of the medium."""
@@ -100,10 +105,11 @@ class Spool:
         self._directory = Path(directory)
         self._max_bytes = max_bytes
         self._segment_bytes = max(1, max_bytes // _SEGMENTS)
+        self._kept_bytes = min(_KEPT_BYTES, self._segment_bytes)
         self._lock = threading.RLock()
         self._segments: list[_Segment] = []
         self._writer = -1
-        self._reader: tuple[Path, int] | None = None
+        self._reader: tuple[_Segment, int] | None = None
         self._failing = False
         self._state_fd = -1
         self._state = SpoolState(0, 0, 0, secrets.token_bytes(16), 0)
@@ -155,7 +161,7 @@ class Spool:
         for path in sorted(self._directory.glob(_NUMBERED)):
             segment = _Segment(path, found.stream.hex())
             segment.load()
-            if segment.starts:
+            if segment.starts and segment.last_seq > self.acknowledged:
                 self._segments.append(segment)
             else:
                 path.unlink()
@@ -164,8 +170,8 @@ class Spool:
         self.stream = _new_stream()
         self._count_lost()
         # Write both slots, so that later writes find their disk blocks allocated.
-        self._write_state(self._state)
-        self._write_state(self._state)
+        self._write_state()
+        self._write_state()
 
     def _count_lost(self) -> None:
         """Waiting rows that no file has any more. If only numbers are known to be missing, at least
@@ -218,14 +224,13 @@ class Spool:
             data = pack_frame(frame)
             # Count them before they are written: if the process is killed in between, they are
             # lost.
-            self._expect(rows)
+            self._write_state(waiting_rows=self._waiting(rows))
             if self._state_fd < 0 or SEGMENT_BYTES + len(data) > self._max_bytes:
                 self._drop(rows)
                 return None
             self._make_room(len(data))
             try:
-                segment = self._writable()
-                self._write(segment, data)
+                segment = self._store(data)
             except OSError as error:
                 self._complain(error)
                 self._drop(rows)
@@ -304,9 +309,16 @@ class Spool:
 
     def _release(self, seq: int) -> None:
         released = sum(sum(each.rows_within(self.acknowledged, seq)) for each in self._segments)
-        self._state = self._state._replace(acknowledged=seq)
-        self._expect(-released)
-        while self._segments and self._segments[0].last_seq <= seq:
+        self._write_state(acknowledged=seq, waiting_rows=self._waiting(-released))
+        self._remove_released()
+
+    def _remove_released(self) -> None:
+        """Remove segments of which everything is acknowledged; the one that is being written stays
+        while it is small."""
+        while self._segments and self._segments[0].last_seq <= self.acknowledged:
+            writing = self._writer >= 0 and len(self._segments) == 1
+            if writing and self._segments[0].size < self._kept_bytes:
+                return
             self._remove_oldest()
 
     # --- writing ---
@@ -318,6 +330,16 @@ class Spool:
 
     def _bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
+
+    def _store(self, data: bytes) -> _Segment:
+        try:
+            return self._write(self._writable(), data)
+        except OSError:
+            # There may be room where the acknowledged batches of this segment are.
+            if not self._segments or self._segments[-1].last_seq > self.acknowledged:
+                raise
+            self._remove_released()
+            return self._write(self._writable(), data)
 
     def _writable(self) -> _Segment:
         if self._writer >= 0 and self._segments[-1].size < self._segment_bytes:
@@ -337,7 +359,7 @@ class Spool:
         self._writer = writer
         return segment
 
-    def _write(self, segment: _Segment, data: bytes) -> None:
+    def _write(self, segment: _Segment, data: bytes) -> _Segment:
         try:
             _write_all(self._writer, data)
         except OSError:
@@ -350,12 +372,13 @@ class Spool:
                     self._segments.pop()
                     segment.path.unlink(missing_ok=True)
             raise
+        return segment
 
     def _remove_oldest(self) -> None:
         segment = self._segments.pop(0)
         if not self._segments:
             self._close_writer()
-        if self._reader is not None and self._reader[0] == segment.path:
+        if self._reader is not None and self._reader[0] is segment:
             self._close_reader()
         try:
             segment.path.unlink(missing_ok=True)
@@ -363,16 +386,15 @@ class Spool:
             self._complain(error)
 
     def _drop(self, rows: int) -> None:
-        self._state = self._state._replace(dropped_rows=self._state.dropped_rows + rows)
-        self._expect(-rows)
+        dropped = self._state.dropped_rows + rows
+        self._write_state(dropped_rows=dropped, waiting_rows=self._waiting(-rows))
 
-    def _expect(self, rows: int) -> None:
-        """This many more rows wait, or fewer."""
-        waiting = max(0, (self._state.waiting_rows or 0) + rows)
-        self._write_state(self._state._replace(waiting_rows=waiting))
+    def _waiting(self, more: int) -> int:
+        """Rows that wait when there are so many more, or fewer."""
+        return max(0, (self._state.waiting_rows or 0) + more)
 
-    def _write_state(self, state: SpoolState) -> None:
-        self._state = state._replace(generation=state.generation + 1)
+    def _write_state(self, **changed: int) -> None:
+        self._state = self._state._replace(generation=self._state.generation + 1, **changed)
         if self._state_fd < 0:
             return
         slot = self._state.generation % 2
@@ -418,9 +440,9 @@ class Spool:
         return found[0] if found is not None and whole else None
 
     def _reader_of(self, segment: _Segment) -> int:
-        if self._reader is None or self._reader[0] != segment.path:
+        if self._reader is None or self._reader[0] is not segment:
             self._close_reader()
-            self._reader = (segment.path, os.open(segment.path, os.O_RDONLY))
+            self._reader = (segment, os.open(segment.path, os.O_RDONLY))
         return self._reader[1]
 
     def _close_reader(self) -> None:

@@ -58,6 +58,8 @@ class TrafficService:
     def __init__(self, state: ControlState) -> None:
         self._state = state
         self._reports: dict[str, _Reported] = {}
+        self._oldest_ns = 0
+        """No known report is older."""
         self._log = PathEventRows()
         self._recording = threading.Lock()
         self._unrecorded: tuple[Switch, Issuer, str] | None = None
@@ -74,16 +76,20 @@ class TrafficService:
             _log.warning("paths ignored host=%s reason=they start at another host", host)
             return
         self._reports[host] = _Reported(report, now_ns)
-        gone = [
-            name for name, reported in self._reports.items() if now_ns - reported.at_ns >= FORGET_NS
-        ]
-        for name in gone:
-            del self._reports[name]
+        if now_ns - self._oldest_ns >= FORGET_NS:
+            self._forget(now_ns)
         for job, ends in _pairs(report).items():
             self._used |= dict.fromkeys(((job, a, b) for a, b in ends), now_ns)
         if len(self._used) > MAX_USED:
             newest = sorted(self._used, key=self._used.__getitem__)[-MAX_USED // 2 :]
             self._used = {key: self._used[key] for key in newest}
+
+    def _forget(self, now_ns: int) -> None:
+        """Forget hosts without a report for long. Rare: it looks at all hosts."""
+        self._reports = {
+            name: each for name, each in self._reports.items() if now_ns - each.at_ns < FORGET_NS
+        }
+        self._oldest_ns = min(each.at_ns for each in self._reports.values())
 
     def throw(
         self, command: SwitchCommand, issuer: Issuer, fleet_ns: int

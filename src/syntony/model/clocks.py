@@ -31,7 +31,7 @@ class ClockState(enum.StrEnum):
     DISRUPTED = "DISRUPTED"
 
 
-class Edge(msgspec.Struct, frozen=True, kw_only=True):
+class Edge(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pair's relation over one window: clock `b` minus clock `a`.
 
     ``theta(t) = theta_ns + drift_ppb·1e-9·(t - ref_ns)`` with t on a's clock.
@@ -65,7 +65,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     a floor that no window has confirmed, a floor that was learned anew. No averaging reduces it."""
 
 
-class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+class Timeline(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One clock's mapping to fleet time.
 
     ``fleet = local + offset_ns + drift_ppb·1e-9·(local - ref_ns)``.

@@ -9,7 +9,7 @@ import msgspec
 from syntony.wire.query import Query
 
 
-class ProbeFlow(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeFlow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One probed path: local NIC → remote NIC with one entropy."""
 
     flow_id: int
