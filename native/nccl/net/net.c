@@ -11,6 +11,7 @@
 #include "abi.h"
 #include "config.h"
 #include "flush.h"
+#include "link.h"
 #include "setup.h"
 #include "watched.h"
 
@@ -63,7 +64,8 @@ int net_init(log_function *log)
     pthread_mutex_lock(&lock);
     nccl_log = log;
     if (state == NEW) {
-        const char *problem = pthread_atfork(NULL, NULL, after_fork) ? "no memory" : config_read();
+        const char *problem = pthread_atfork(NULL, NULL, after_fork) || link_leave_at_fork()
+                                  ? "no memory" : config_read();
         if (problem == NULL)
             problem = verbs_load(getenv("SYNTONY_NCCL_IBVERBS"));
         if (problem == NULL) {
@@ -200,7 +202,7 @@ static void deregister(struct memory *memory)
 }
 
 /* With each rail of the group. `fd` of a DMA-BUF, or -1. */
-static struct memory *register_with_rails(const struct conn *conn, void *data, size_t size, int type,
+static struct memory *register_with_rails(struct conn *conn, void *data, size_t size, int type,
                                           uint64_t offset, int fd)
 {
     const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -217,6 +219,8 @@ static struct memory *register_with_rails(const struct conn *conn, void *data, s
             continue;
         WARN("%s: %zu bytes cannot be registered: %s (ulimit -l?)", conn->queues[r].port->name, size,
              strerror(errno));
+        if (conn_give_up_rail(conn, r))
+            continue;
         deregister(memory);
         return NULL;
     }
@@ -279,7 +283,8 @@ int net_isend(void *comm, void *data, size_t size, int tag, void *memory, void *
     if (free && !conn_send(own->conn, data, size, tag, memory, &send))
         return NCCL_USAGE;
     /* `test` looks at the NIC, too: twice for a small message would cost a good part of it. */
-    if ((send == NULL || size > config.least_chunk) && !conn_progress(own->conn) && send == NULL)
+    if ((send == NULL || size > config.least_chunk) && !conn_progress(own->conn, false) &&
+        send == NULL)
         return NCCL_REMOTE;
     if (free && send == NULL && !conn_send(own->conn, data, size, tag, memory, &send))
         return NCCL_USAGE;
@@ -304,7 +309,7 @@ int net_irecv(void *comm, int count, void **data, const size_t *sizes, int *tags
         return NCCL_REMOTE;
     struct receive *receive =
         own->free ? conn_receive(own->conn, count, data, sizes, tags, memories) : NULL;
-    if (receive == NULL && !conn_progress(own->conn))
+    if (receive == NULL && !conn_progress(own->conn, false))
         return NCCL_REMOTE;
     if (receive) {
         struct request *taken = take_free(own, REQUEST_RECEIVE);
@@ -368,8 +373,11 @@ int net_test(void *request, int *done, int *sizes)
         return NCCL_SYSTEM;
     /* One that is complete costs no look at the NIC: others have brought it about. */
     bool works = true;
-    *done = finish(own, sizes) ||
-            ((works = conn_progress(own->comm->conn)), finish(own, sizes));
+    *done = finish(own, sizes);
+    if (!*done) {
+        works = conn_progress(own->comm->conn, own->kind == REQUEST_SEND);
+        *done = finish(own, sizes);
+    }
     return *done || works ? NCCL_OK : NCCL_REMOTE;
 }
 

@@ -5,11 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 
 #include "config.h"
 
 /* Of a work request's number: the slot, the queue, and what it is; the generation is above. */
 enum { QUEUE_SHIFT = 16, RECEIVE_BIT = 1 << 24, WRITE_BIT = 1 << 25 };
+
+/* The number of a queue pair's first packet is drawn anew each time. NICs use numbers of queue pairs
+ * again, and a late packet of the one before would be taken as its own by one that expects its number. */
+enum { PSN_MASK = 0xffffff };
+
+const char QUEUES_NO_ADDRESS[] = "no usable GID: a port has no RoCE v2 address, or its device has "
+                                 "gone";
 
 static unsigned receive_depth(const struct queues *q) { return q->is_sender ? CTS_DEPTH : DATA_DEPTH; }
 static unsigned receive_slot(const struct queues *q) { return q->is_sender ? CTS_SLOT : DATA_SLOT; }
@@ -33,8 +41,13 @@ static uint64_t number(uint32_t generation, int queue, unsigned slot, unsigned b
 static void prepare(struct queues *queues, struct queue *queue)
 {
     queue->record_sge.lkey = queues->mr->lkey;
-    queue->receive_sge = (struct ibv_sge){.length = receive_slot(queues), .lkey = queues->mr->lkey};
-    queue->receive = (struct ibv_recv_wr){.sg_list = &queue->receive_sge, .num_sge = 1};
+    for (int j = 0; j < RECEIVES; j++) {
+        queue->receive_sge[j] = (struct ibv_sge){.length = receive_slot(queues),
+                                                 .lkey = queues->mr->lkey};
+        queue->receive[j] = (struct ibv_recv_wr){
+            .next = j + 1 < RECEIVES ? &queue->receive[j + 1] : NULL,
+            .sg_list = &queue->receive_sge[j], .num_sge = 1};
+    }
     queue->record = (struct ibv_send_wr){.sg_list = &queue->record_sge, .num_sge = 1,
                                          .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     queue->write = (struct ibv_send_wr){.sg_list = &queue->write_sge, .num_sge = 1,
@@ -44,6 +57,10 @@ static void prepare(struct queues *queues, struct queue *queue)
 static const char *make_pairs(struct queues *queues)
 {
     int depth = queues->qps * (int)(2 * send_depth(queues) + receive_depth(queues));
+    uint32_t psn;
+    if (getrandom(&psn, sizeof psn, 0) != sizeof psn)
+        return "no random numbers";
+    queues->local.psn = psn & PSN_MASK;
     if (queues->cq == NULL)
         queues->cq = verbs.create_cq(queues->port->context, depth, NULL, NULL, 0);
     if (queues->cq == NULL)
@@ -73,10 +90,10 @@ static const char *make_pairs(struct queues *queues)
             return "a queue pair cannot be initialised";
         queues->queue[i].watched = watch_pair(qp);
     }
-    queues->local.qps = (uint32_t)queues->qps;
-    queues->bytes_outstanding = 0;
-    return port_address(queues->port, &queues->local, &queues->gid_index)
-               ? NULL : "no usable GID: a port has no RoCE v2 address, or its device has gone";
+    queues->bytes_outstanding = queues->outstanding = 0;
+    bool has_address = port_address(queues->port, &queues->local, &queues->gid_index);
+    queues->local.qps = has_address ? (uint32_t)queues->qps : 0;
+    return has_address ? NULL : QUEUES_NO_ADDRESS;
 }
 
 const char *queues_make(struct queues *queues, struct port *port, int qps, bool is_sender)
@@ -133,7 +150,8 @@ static const char *connect_pair(struct queues *queues, int i, uint32_t generatio
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = remote->mtu < queues->local.mtu ? remote->mtu : queues->local.mtu,
-        .dest_qp_num = remote->qpn[i], .rq_psn = 0, .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
+        .dest_qp_num = remote->qpn[i], .rq_psn = remote->psn & PSN_MASK,
+        .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
         .ah_attr = {.port_num = queues->port->number, .sl = config.service_level,
                     .dlid = remote->lid},
     };
@@ -148,10 +166,11 @@ static const char *connect_pair(struct queues *queues, int i, uint32_t generatio
                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
         return "a queue pair cannot be made ready to receive";
-    for (unsigned slot = 0; slot < receive_depth(queues); slot++)
-        if (queues_receive_again(queues, i, generation, slot))
+    for (unsigned count = 0; count < receive_depth(queues); count++)
+        if (queues_receive_again(queues, i, generation))
             return "a receive cannot be posted";
-    struct ibv_qp_attr ready = {.qp_state = IBV_QPS_RTS, .timeout = config.timeout,
+    struct ibv_qp_attr ready = {.qp_state = IBV_QPS_RTS, .sq_psn = queues->local.psn,
+                                .timeout = config.timeout,
                                 .retry_cnt = config.retries, .rnr_retry = 7, .max_rd_atomic = 1};
     if (verbs.modify_qp(queues->queue[i].qp, &ready,
                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
@@ -199,7 +218,7 @@ bool queues_abandon(struct queues *queues)
 {
     for (int i = 0; i < queues->qps; i++)
         queues->queue[i].outstanding = queues->queue[i].receives = 0;
-    queues->bytes_outstanding = 0;
+    queues->bytes_outstanding = queues->outstanding = 0;
     if (!destroy_pairs(queues, 0) || verbs.destroy_cq(queues->cq))
         return false;
     queues->cq = NULL;
@@ -244,22 +263,31 @@ int queues_send(struct queues *queues, int i, uint32_t generation, size_t size,
     queue->work[slot] = *work;
     queue->slot = slot + 1 == send_depth(queues) ? 0 : slot + 1;
     queue->outstanding++;
+    queues->outstanding++;
     queues->bytes_outstanding += work->bytes;
     return 0;
 }
 
-int queues_receive_again(struct queues *queues, int i, uint32_t generation, unsigned slot)
+int queues_receive_again(struct queues *queues, int i, uint32_t generation)
 {
     struct queue *queue = &queues->queue[i];
-    struct ibv_recv_wr *bad;
-    queue->receive_sge.addr = (uint64_t)(uintptr_t)receive_memory(queues, queue, slot);
-    queue->receive.wr_id = number(generation, i, slot, RECEIVE_BIT);
-    int error = ibv_post_recv(queue->qp, &queue->receive, &bad);
-    if (error == 0) {
-        queue->receives++;
-        if (queue->watched)
-            watch_posted_receives(queue->watched, 1);
+    struct ibv_recv_wr *bad = queue->receive;
+    if (++queue->empty < RECEIVES)
+        return 0;
+    for (unsigned j = 0; j < RECEIVES; j++) {
+        unsigned slot = queue->receive_slot + j;
+        queue->receive_sge[j].addr = (uint64_t)(uintptr_t)receive_memory(queues, queue, slot);
+        queue->receive[j].wr_id = number(generation, i, slot, RECEIVE_BIT);
     }
+    int error = ibv_post_recv(queue->qp, queue->receive, &bad);
+    unsigned posted = error ? (unsigned)(bad - queue->receive) : RECEIVES;
+    queue->receives += posted;
+    queue->empty = 0;
+    queue->receive_slot += RECEIVES;
+    if (queue->receive_slot == receive_depth(queues))
+        queue->receive_slot = 0;
+    if (queue->watched)
+        watch_posted_receives(queue->watched, posted);
     return error;
 }
 
@@ -276,7 +304,7 @@ bool queues_completed(struct queues *queues, uint32_t generation, const struct i
         return false;
     struct queue *queue = &queues->queue[i];
     completion->queue = i;
-    completion->slot = wc->wr_id & 0xffff;
+    unsigned slot = wc->wr_id & 0xffff;
     completion->is_receive = wc->wr_id & RECEIVE_BIT;
     completion->status = wc->status;
     completion->work = NULL;
@@ -284,10 +312,11 @@ bool queues_completed(struct queues *queues, uint32_t generation, const struct i
         watch_completed(queue->watched, wc, about_ns);
     if (completion->is_receive) {
         queue->receives--;
-        completion->record = receive_memory(queues, queue, completion->slot);
+        completion->record = receive_memory(queues, queue, slot);
     } else if (!(wc->wr_id & WRITE_BIT)) {
-        completion->work = &queue->work[completion->slot];
+        completion->work = &queue->work[slot];
         --queue->outstanding;
+        --queues->outstanding;
         queues->bytes_outstanding -= completion->work->bytes;
     }
     return true;

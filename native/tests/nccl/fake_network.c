@@ -150,6 +150,8 @@ static void acknowledge(struct pair *pair)
 
 static void take_ack(struct pair *pair, uint32_t psn)
 {
+    if (pair->sends && psn - pair->sends->psn > pair->next_psn - pair->sends->psn)
+        return; /* of nothing that is outstanding */
     while (pair->sends && (int32_t)(psn - pair->sends->psn) > 0) {
         struct entry *entry = pair->sends;
         if (entry->signaled)
@@ -258,7 +260,7 @@ static void deliver(struct pair *from, const struct packet *packet)
         return;
     }
     struct pair *to = from->peer < pair_count ? pairs[from->peer] : NULL;
-    if (to == NULL || to->gone || !devices[to->port].active || to->peer != from->base.qp_num)
+    if (to == NULL || to->gone || !devices[to->port].active || to->peer_port != from->port)
         return;
     if (packet->is_ack) {
         if (to->base.state == IBV_QPS_RTS)

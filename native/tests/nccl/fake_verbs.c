@@ -14,7 +14,7 @@
 #undef ibv_query_port
 #pragma GCC visibility push(default)
 
-struct fake_limits limits = {-1, -1, -1, -1, {-1, -1, -1, -1}};
+struct fake_limits limits = {-1, -1, -1, -1, {-1, -1, -1, -1}, -1};
 
 void fake_limit(const struct fake_limits *to)
 {
@@ -354,11 +354,16 @@ void fake_vanish(int port)
     pthread_mutex_unlock(&lock);
 }
 
-void fake_fail_device(int port)
+void fake_event(int port, int event)
 {
     pthread_mutex_lock(&lock);
-    happen(&devices[port], IBV_EVENT_DEVICE_FATAL);
+    happen(&devices[port], (enum ibv_event_type)event);
     pthread_mutex_unlock(&lock);
+}
+
+void fake_fail_device(int port)
+{
+    fake_event(port, IBV_EVENT_DEVICE_FATAL);
 }
 
 void fake_fail_queues(int port)
