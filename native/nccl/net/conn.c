@@ -104,7 +104,7 @@ static void take(struct conn *conn, int r, const struct completion *found)
         conn_stop(conn, problem);
     if (fencing)
         return;
-    if (queues_receive_again(&conn->queues[r], found->queue, conn->rail[r].generation))
+    if (queues_receive_again(&conn->queues[r], found->queue, conn->rail[r].generation, found->slot))
         conn_fail_rail(conn, r, "a receive cannot be posted");
     else if (is_header && ++conn->queues[r].queue[found->queue].consumed >= CREDIT_STEP)
         conn->owes_credit[r] = true;
@@ -261,15 +261,13 @@ bool conn_works(const struct conn *conn)
     return conn->problem == NULL;
 }
 
-bool conn_progress(struct conn *conn, bool for_send)
+bool conn_progress(struct conn *conn)
 {
     if (conn->problem)
         return false;
     bool calm = !conn->link.closed;
-    bool all = !for_send || conn->sender.todo || (conn->ticks + 1) % LOOK == 0;
     for (int r = 0; r < conn->rails; r++) {
-        if (all || conn->queues[r].outstanding || conn->rail[r].state != RAIL_UP)
-            poll_rail(conn, r);
+        poll_rail(conn, r);
         if (conn->rail[r].state != RAIL_UP) {
             advance(conn, r);
             calm = false;

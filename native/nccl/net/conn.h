@@ -63,9 +63,8 @@ void conn_begin(struct conn *conn, unsigned connected);
 /* Memory cannot be registered with this rail: it is not used any more. False: it is in use. */
 bool conn_give_up_rail(struct conn *conn, int r);
 bool conn_works(const struct conn *conn);
-/* Do what there is to do; false: the connection has ended, and `problem` says why. `for_send`: only the
- * completion of sends is waited for, so that rails without any need not be looked at each time. */
-bool conn_progress(struct conn *conn, bool for_send);
+/* Do what there is to do; false: the connection has ended, and `problem` says why. */
+bool conn_progress(struct conn *conn);
 /* Of the sender: false if the size is more than the receive offers. NULL in `send`: later. */
 bool conn_send(struct conn *conn, const void *data, uint64_t size, int tag, struct memory *memory,
                struct send **send);

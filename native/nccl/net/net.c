@@ -283,8 +283,7 @@ int net_isend(void *comm, void *data, size_t size, int tag, void *memory, void *
     if (free && !conn_send(own->conn, data, size, tag, memory, &send))
         return NCCL_USAGE;
     /* `test` looks at the NIC, too: twice for a small message would cost a good part of it. */
-    if ((send == NULL || size > config.least_chunk) && !conn_progress(own->conn, false) &&
-        send == NULL)
+    if ((send == NULL || size > config.least_chunk) && !conn_progress(own->conn) && send == NULL)
         return NCCL_REMOTE;
     if (free && send == NULL && !conn_send(own->conn, data, size, tag, memory, &send))
         return NCCL_USAGE;
@@ -309,7 +308,7 @@ int net_irecv(void *comm, int count, void **data, const size_t *sizes, int *tags
         return NCCL_REMOTE;
     struct receive *receive =
         own->free ? conn_receive(own->conn, count, data, sizes, tags, memories) : NULL;
-    if (receive == NULL && !conn_progress(own->conn, false))
+    if (receive == NULL && !conn_progress(own->conn))
         return NCCL_REMOTE;
     if (receive) {
         struct request *taken = take_free(own, REQUEST_RECEIVE);
@@ -373,11 +372,8 @@ int net_test(void *request, int *done, int *sizes)
         return NCCL_SYSTEM;
     /* One that is complete costs no look at the NIC: others have brought it about. */
     bool works = true;
-    *done = finish(own, sizes);
-    if (!*done) {
-        works = conn_progress(own->comm->conn, own->kind == REQUEST_SEND);
-        *done = finish(own, sizes);
-    }
+    *done = finish(own, sizes) ||
+            ((works = conn_progress(own->comm->conn)), finish(own, sizes));
     return *done || works ? NCCL_OK : NCCL_REMOTE;
 }
 

@@ -41,13 +41,8 @@ static uint64_t number(uint32_t generation, int queue, unsigned slot, unsigned b
 static void prepare(struct queues *queues, struct queue *queue)
 {
     queue->record_sge.lkey = queues->mr->lkey;
-    for (int j = 0; j < RECEIVES; j++) {
-        queue->receive_sge[j] = (struct ibv_sge){.length = receive_slot(queues),
-                                                 .lkey = queues->mr->lkey};
-        queue->receive[j] = (struct ibv_recv_wr){
-            .next = j + 1 < RECEIVES ? &queue->receive[j + 1] : NULL,
-            .sg_list = &queue->receive_sge[j], .num_sge = 1};
-    }
+    queue->receive_sge = (struct ibv_sge){.length = receive_slot(queues), .lkey = queues->mr->lkey};
+    queue->receive = (struct ibv_recv_wr){.sg_list = &queue->receive_sge, .num_sge = 1};
     queue->record = (struct ibv_send_wr){.sg_list = &queue->record_sge, .num_sge = 1,
                                          .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
     queue->write = (struct ibv_send_wr){.sg_list = &queue->write_sge, .num_sge = 1,
@@ -90,7 +85,7 @@ static const char *make_pairs(struct queues *queues)
             return "a queue pair cannot be initialised";
         queues->queue[i].watched = watch_pair(qp);
     }
-    queues->bytes_outstanding = queues->outstanding = 0;
+    queues->bytes_outstanding = 0;
     bool has_address = port_address(queues->port, &queues->local, &queues->gid_index);
     queues->local.qps = has_address ? (uint32_t)queues->qps : 0;
     return has_address ? NULL : QUEUES_NO_ADDRESS;
@@ -166,8 +161,8 @@ static const char *connect_pair(struct queues *queues, int i, uint32_t generatio
                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
         return "a queue pair cannot be made ready to receive";
-    for (unsigned count = 0; count < receive_depth(queues); count++)
-        if (queues_receive_again(queues, i, generation))
+    for (unsigned slot = 0; slot < receive_depth(queues); slot++)
+        if (queues_receive_again(queues, i, generation, slot))
             return "a receive cannot be posted";
     struct ibv_qp_attr ready = {.qp_state = IBV_QPS_RTS, .sq_psn = queues->local.psn,
                                 .timeout = config.timeout,
@@ -218,7 +213,7 @@ bool queues_abandon(struct queues *queues)
 {
     for (int i = 0; i < queues->qps; i++)
         queues->queue[i].outstanding = queues->queue[i].receives = 0;
-    queues->bytes_outstanding = queues->outstanding = 0;
+    queues->bytes_outstanding = 0;
     if (!destroy_pairs(queues, 0) || verbs.destroy_cq(queues->cq))
         return false;
     queues->cq = NULL;
@@ -263,31 +258,22 @@ int queues_send(struct queues *queues, int i, uint32_t generation, size_t size,
     queue->work[slot] = *work;
     queue->slot = slot + 1 == send_depth(queues) ? 0 : slot + 1;
     queue->outstanding++;
-    queues->outstanding++;
     queues->bytes_outstanding += work->bytes;
     return 0;
 }
 
-int queues_receive_again(struct queues *queues, int i, uint32_t generation)
+int queues_receive_again(struct queues *queues, int i, uint32_t generation, unsigned slot)
 {
     struct queue *queue = &queues->queue[i];
-    struct ibv_recv_wr *bad = queue->receive;
-    if (++queue->empty < RECEIVES)
-        return 0;
-    for (unsigned j = 0; j < RECEIVES; j++) {
-        unsigned slot = queue->receive_slot + j;
-        queue->receive_sge[j].addr = (uint64_t)(uintptr_t)receive_memory(queues, queue, slot);
-        queue->receive[j].wr_id = number(generation, i, slot, RECEIVE_BIT);
+    struct ibv_recv_wr *bad;
+    queue->receive_sge.addr = (uint64_t)(uintptr_t)receive_memory(queues, queue, slot);
+    queue->receive.wr_id = number(generation, i, slot, RECEIVE_BIT);
+    int error = ibv_post_recv(queue->qp, &queue->receive, &bad);
+    if (error == 0) {
+        queue->receives++;
+        if (queue->watched)
+            watch_posted_receives(queue->watched, 1);
     }
-    int error = ibv_post_recv(queue->qp, queue->receive, &bad);
-    unsigned posted = error ? (unsigned)(bad - queue->receive) : RECEIVES;
-    queue->receives += posted;
-    queue->empty = 0;
-    queue->receive_slot += RECEIVES;
-    if (queue->receive_slot == receive_depth(queues))
-        queue->receive_slot = 0;
-    if (queue->watched)
-        watch_posted_receives(queue->watched, posted);
     return error;
 }
 
@@ -304,7 +290,7 @@ bool queues_completed(struct queues *queues, uint32_t generation, const struct i
         return false;
     struct queue *queue = &queues->queue[i];
     completion->queue = i;
-    unsigned slot = wc->wr_id & 0xffff;
+    completion->slot = wc->wr_id & 0xffff;
     completion->is_receive = wc->wr_id & RECEIVE_BIT;
     completion->status = wc->status;
     completion->work = NULL;
@@ -312,11 +298,10 @@ bool queues_completed(struct queues *queues, uint32_t generation, const struct i
         watch_completed(queue->watched, wc, about_ns);
     if (completion->is_receive) {
         queue->receives--;
-        completion->record = receive_memory(queues, queue, slot);
+        completion->record = receive_memory(queues, queue, completion->slot);
     } else if (!(wc->wr_id & WRITE_BIT)) {
-        completion->work = &queue->work[slot];
+        completion->work = &queue->work[completion->slot];
         --queue->outstanding;
-        --queues->outstanding;
         queues->bytes_outstanding -= completion->work->bytes;
     }
     return true;

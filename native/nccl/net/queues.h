@@ -7,13 +7,9 @@
 #include "wire.h"
 
 enum { DATA_DEPTH = 128, CTS_DEPTH = 48, MAX_DEPTH = DATA_DEPTH, CREDIT_STEP = DATA_DEPTH / 2,
-       RECEIVES = 8, /* that are posted at once: up to 7 are not yet */
-       CREDITS = DATA_DEPTH - RECEIVES /* and one receive is for a probe */,
+       CREDITS = DATA_DEPTH - 1 /* one receive is for a probe */,
        DATA_SLOT = 64, CTS_SLOT = (sizeof(struct cts) + 63) / 64 * 64 };
 _Static_assert(sizeof(struct header) <= DATA_SLOT, "fits");
-_Static_assert(DATA_DEPTH % RECEIVES == 0 && CTS_DEPTH % RECEIVES == 0, "posted in whole lists");
-/* Clear-to-sends of all receives, credits and a probe may arrive before the sender looks. */
-_Static_assert(CTS_DEPTH - (RECEIVES - 1) >= SLOTS + 3, "no receiver that is not ready");
 
 struct work { /* posted, and not completed */
     void *send; /* the struct send of a chunk; NULL: of another record */
@@ -28,11 +24,9 @@ struct queue {
     unsigned char *send_memory, *receive_memory;
     /* Work requests and their memory, of which only what differs is set with each post. */
     struct ibv_send_wr record, write;
-    struct ibv_recv_wr receive[RECEIVES]; /* a list */
-    struct ibv_sge record_sge, write_sge, receive_sge[RECEIVES];
+    struct ibv_recv_wr receive;
+    struct ibv_sge record_sge, write_sge, receive_sge;
     unsigned slot;        /* of the next send */
-    unsigned receive_slot; /* of the next receive to be posted: they complete in order, */
-    unsigned empty;        /* and so many can be */
     unsigned outstanding; /* sends not completed */
     unsigned receives;    /* posted and not completed */
     unsigned credits;     /* headers that the peer can take */
@@ -51,7 +45,6 @@ struct queues {
     uint8_t gid_index;
     struct endpoint local, remote;
     uint64_t bytes_outstanding;
-    unsigned outstanding; /* sends not completed, of all */
     struct queue queue[MAX_QPS];
 };
 
@@ -62,6 +55,7 @@ struct completion {
     const struct work *work; /* NULL: a receive, or the write of a chunk whose header follows: that
                                 completes only if it failed */
     const void *record; /* received; gone with `queues_receive_again` */
+    unsigned slot;
 };
 
 /* All is made, and the port has no address: later it may. */
@@ -129,8 +123,7 @@ int queues_poll(struct queues *queues, struct ibv_wc *wc, int room);
 /* Decode one of them; false: it is of another generation. */
 bool queues_completed(struct queues *queues, uint32_t generation, const struct ibv_wc *wc,
                       int64_t about_ns, struct completion *completion);
-/* The record of the oldest receive is not needed any more: RECEIVES of them are posted again at once. */
-int queues_receive_again(struct queues *queues, int queue, uint32_t generation);
+int queues_receive_again(struct queues *queues, int queue, uint32_t generation, unsigned slot);
 /* The one of packets, if a communicator wants this one or (negative) none. */
 int queues_class(int traffic_class);
 uint32_t flow_label(uint32_t seed, uint32_t generation, int queue);

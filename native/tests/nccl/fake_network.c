@@ -165,10 +165,15 @@ static void take_ack(struct pair *pair, uint32_t psn)
     }
 }
 
-static bool may_write(const struct packet *packet)
+bool fake_knows(int port, uint32_t key)
 {
-    if (packet->rkey >= region_count || regions[packet->rkey] == NULL ||
-        !regions[packet->rkey]->used)
+    return key < region_count && regions[key] && regions[key]->used &&
+           fake_device_of(regions[key]->mr.context) == &devices[port];
+}
+
+static bool may_write(const struct pair *to, const struct packet *packet)
+{
+    if (!fake_knows(to->port, packet->rkey))
         return false;
     const struct ibv_mr *mr = &regions[packet->rkey]->mr;
     uint64_t start = (uint64_t)(uintptr_t)mr->addr;
@@ -236,7 +241,7 @@ static void execute(struct pair *from, struct pair *to, const struct packet *pac
         return;
     }
     if (!packet->is_send && packet->size) {
-        if (!may_write(packet)) {
+        if (!may_write(to, packet)) {
             counts.wrong_key++;
             fake_flush(from, IBV_WC_REM_ACCESS_ERR);
             return;

@@ -111,6 +111,8 @@ struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct i
                           int64_t due_ns);
 void fake_transmit(struct pair *pair, struct packet *packet);
 
+bool fake_knows(int port, uint32_t key); /* memory that is registered with this port's device */
+
 /* fake_objects.c */
 bool fake_is_gpu(uint64_t address);
 /* fake_verbs.c */

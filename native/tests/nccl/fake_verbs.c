@@ -42,6 +42,12 @@ static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
             }
             continue;
         }
+        if (wr->num_sge && !(wr->send_flags & IBV_SEND_INLINE) &&
+            !fake_knows(pair->port, wr->sg_list->lkey)) {
+            counts.wrong_key++;
+            pthread_mutex_unlock(&lock);
+            return EINVAL;
+        }
         struct entry *entry = calloc(1, sizeof *entry);
         *entry = (struct entry){.psn = pair->next_psn++, .wr_id = wr->wr_id,
                                 .address = wr->wr.rdma.remote_addr, .rkey = wr->wr.rdma.rkey,

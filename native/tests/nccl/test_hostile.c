@@ -17,8 +17,8 @@
 
 /* Numbers of enum ibv_gid_type (the oldest RoCE) and enum ibv_mtu. */
 enum { ROCE_V1 = 1, MTU_1024 = 3, MTU_2048 = 4 };
-/* Of enum ibv_event_type: the first, and the last of those that tell of one. */
-enum { CQ_ERR = 0, QP_ACCESS_ERR = 3 };
+/* Of enum ibv_event_type. */
+enum { CQ_ERR = 0, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, DEVICE_FATAL = 8 };
 static const struct fake_limits NONE = {-1, -1, -1, -1, {-1, -1, -1, -1}, -1};
 
 static void no_device(void)
@@ -238,18 +238,20 @@ static void *event_later(void *event)
     return NULL;
 }
 
-/* Queues that failed at either end, of which only the device's event tells: nothing completes. */
+/* Queues that failed at either end, of which only the device's event tells: nothing completes. After the
+ * last of these events the device is not used any more. */
 static void queues_fail_silently(void)
 {
+    static int EVENTS[] = {CQ_ERR, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, DEVICE_FATAL};
     pthread_t thread;
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     begin();
     connect_both();
     exchange();
-    for (int event = CQ_ERR; event <= QP_ACCESS_ERR; event++) {
+    for (int kind = 0; kind < 5; kind++) {
         until_pairs(8);
         faults_lose(0, 1000);
-        CHECK_EQUAL(pthread_create(&thread, NULL, event_later, &event), 0);
+        CHECK_EQUAL(pthread_create(&thread, NULL, event_later, &EVENTS[kind]), 0);
         for (int i = 0; i < 4; i++)
             exchange();
         CHECK_EQUAL(pthread_join(thread, NULL), 0);
@@ -307,23 +309,37 @@ static void other_version(void)
     CHECK(sender == NULL);
 }
 
-/* The greeting of a plug-in to come, from a peer that has the cookie. */
-static void other_greeting(void)
+/* A greeting to our listener, and what accepting it results in: 0 if it is ignored. */
+static int result_of_greeting(uint32_t version, uint32_t rails, bool has_cookie)
 {
-    begin();
     struct sockaddr_in address;
     memcpy(&address, handle + 16, sizeof address);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     CHECK_EQUAL(connect(fd, (void *)&address, sizeof address), 0);
     struct { struct control control; struct hello hello; } greeting = {
         .control = {.kind = CONTROL_HELLO, .length = sizeof greeting.hello},
-        .hello = {.magic = WIRE_MAGIC, .version = WIRE_VERSION + 1, .rails = 2}};
+        .hello = {.magic = WIRE_MAGIC, .version = version, .rails = rails}};
     memcpy(&greeting.hello.cookie, handle + 8, 8);
+    greeting.hello.cookie += !has_cookie;
     CHECK_EQUAL(write(fd, &greeting, sizeof greeting), sizeof greeting);
     int result = 0;
-    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 5000;)
+    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < (has_cookie ? 5000 : 200);)
         result = drive_accept(&net, listener, &receiver);
-    CHECK_EQUAL(result, 2);
+    CHECK(receiver == NULL);
+    close(fd);
+    return result;
+}
+
+static void other_greeting(void)
+{
+    begin();
+    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 2, false), 0); /* a stranger */
+    CHECK_EQUAL(result_of_greeting(WIRE_VERSION + 1, 2, true), 2); /* of a plug-in to come */
+    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 0, true), 2);
+    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 2, true), 2); /* no rail of it has an address */
+    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, MAX_RAILS + 1, true), 2);
+    connect_both();
+    exchange();
 }
 
 static void agent_is_absent(void)

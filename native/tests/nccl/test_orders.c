@@ -18,7 +18,7 @@ static int labels(uint32_t *to)
 static void begin_with_agent(void)
 {
     setenv("SYNTONY_NCCL_TC", "104", 1);
-    setenv("SYNTONY_NCCL_TIMEOUT", "18", 1); /* 2 x 1 s: no rail is left by chance */
+    setenv("SYNTONY_NCCL_TIMEOUT", "18", 0); /* 2 x 1 s: no rail is left by chance */
     faults_start_agent();
     begin();
     connect_both();
@@ -50,6 +50,21 @@ static void receivers_agent_says_so(void)
     until_pairs(4);
     faults_order(SYN_JOB_STOPPED, 0, 0, FOR_EVER_NS, 0, 0);
     until_pairs(8);
+}
+
+/* The agents of both ends speak of different rails at one moment: one is left, and one stays. */
+static void ends_disagree(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s */
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "0", 1); /* without any rail it ends at once */
+    begin_with_agent();
+    for (int i = 0; i < 10; i++) {
+        until_pairs(8);
+        faults_order(SYN_JOB_PATH_DEAD, i % 2, i % 2 + 2, LONG_NS, 0, 0);
+        faults_order(SYN_JOB_PATH_DEAD, 3 - i % 2, 1 - i % 2, LONG_NS, 0, 0);
+        until_pairs(4);
+        faults_order(SYN_JOB_STOPPED, 0, 0, FOR_EVER_NS, 0, 0);
+    }
 }
 
 static void order_both(int subject, uint64_t rate_bps, uint32_t only_class, int64_t for_ns)
@@ -311,7 +326,7 @@ int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
         {"leave_and_return", leave_and_return}, {"receivers_agent_says_so", receivers_agent_says_so},
-        {"address_comes_later", address_comes_later},
+        {"address_comes_later", address_comes_later}, {"ends_disagree", ends_disagree},
         {"small_messages_take_turns", small_messages_take_turns},
         {"large_messages", large_messages},
         {"avoid_and_return", avoid_and_return}, {"avoid_expires", avoid_expires},
