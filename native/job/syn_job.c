@@ -13,7 +13,7 @@
 
 #include "syn_job_page.h"
 
-enum { ANSWER_MS = 1000, CONTROL = CMSG_SPACE(sizeof(int)) };
+enum { ANSWER_MS = 1000, CONTROL = CMSG_SPACE(sizeof(int)) /* two fit, with the padding */ };
 typedef uint64_t __attribute__((may_alias)) word_t;
 
 static int connect_to(const char *path, int *error)
@@ -54,8 +54,9 @@ static int receive_page(int fd, int *error)
     } control;
     char version = 0;
     struct iovec vector = {&version, sizeof version};
-    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1,
-                             .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes,
+                             .msg_controllen = CMSG_LEN(sizeof(int)) /* of more, the kernel closes
+                                                                        all but the first */};
     ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
     if (got <= 0) { /* it hung up: refused */
         *error = got < 0 && errno != ECONNRESET ? errno : EACCES;

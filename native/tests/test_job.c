@@ -35,9 +35,12 @@ static int make_page(size_t size, int seals)
 
 /* --- an agent that does as it is reported, for one connection --- */
 
+enum { MAX_COPIES = 8 };
+
 struct agent {
     char path[64];
     int listener, page; /* page -1: hangs up; -2: says nothing */
+    unsigned copies;    /* of the page's descriptor; it should send one */
     pthread_t thread;
 };
 
@@ -48,19 +51,20 @@ static void *serve(void *argument)
     CHECK(fd >= 0);
     if (agent->page >= 0) {
         union {
-            char bytes[CMSG_SPACE(sizeof(int))];
+            char bytes[CMSG_SPACE(MAX_COPIES * sizeof(int))];
             struct cmsghdr align;
         } control = {{0}};
         char version = 1;
         struct iovec vector = {&version, 1};
         struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1,
                                  .msg_control = control.bytes,
-                                 .msg_controllen = sizeof control.bytes};
+                                 .msg_controllen = CMSG_SPACE(agent->copies * sizeof(int))};
         struct cmsghdr *header = CMSG_FIRSTHDR(&message);
         header->cmsg_level = SOL_SOCKET;
         header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(header), &agent->page, sizeof agent->page);
+        header->cmsg_len = CMSG_LEN(agent->copies * sizeof(int));
+        for (unsigned i = 0; i < agent->copies; i++)
+            memcpy(CMSG_DATA(header) + i * sizeof(int), &agent->page, sizeof(int));
         CHECK_EQUAL(sendmsg(fd, &message, 0), 1);
     }
     if (agent->page != -1) { /* until the process goes */
@@ -71,10 +75,11 @@ static void *serve(void *argument)
     return NULL;
 }
 
-static void start_agent(struct agent *agent, int page)
+static void start_agent_that_sends(struct agent *agent, int page, unsigned copies)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     agent->page = page;
+    agent->copies = copies;
     snprintf(agent->path, sizeof agent->path, "/tmp/test_job.%d", (int)getpid());
     strcpy(address.sun_path, agent->path);
     unlink(agent->path);
@@ -82,6 +87,11 @@ static void start_agent(struct agent *agent, int page)
     CHECK(bind(agent->listener, (struct sockaddr *)&address, sizeof address) == 0);
     CHECK(listen(agent->listener, 4) == 0);
     CHECK(pthread_create(&agent->thread, NULL, serve, agent) == 0);
+}
+
+static void start_agent(struct agent *agent, int page)
+{
+    start_agent_that_sends(agent, page, 1);
 }
 
 static void end_agent(struct agent *agent)
@@ -127,6 +137,29 @@ static void test_what_an_agent_may_be(void)
     memset(name, 'a', sizeof name);
     name[sizeof name - 1] = 0;
     CHECK_EQUAL(syn_job_connect(&job, name), ENAMETOOLONG);
+}
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* A process asks again and again: what an agent sends besides its page does not pile up. */
+static void test_an_agent_may_send_too_much(void)
+{
+    int before = open_descriptors();
+    for (unsigned copies = 1; copies <= MAX_COPIES; copies++) {
+        struct agent agent;
+        struct syn_job job = {.fd = -1};
+        start_agent_that_sends(&agent, make_page(sizeof(struct syn_job_page), SEALS), copies);
+        CHECK_EQUAL(syn_job_connect(&job, agent.path), 0);
+        syn_job_close(&job);
+        end_agent(&agent);
+        CHECK_EQUAL(open_descriptors(), before);
+    }
 }
 
 /* --- both ends in one process --- */
@@ -380,6 +413,7 @@ int main(int count, char **arguments)
         return 0;
     }
     test_what_an_agent_may_be();
+    test_an_agent_may_send_too_much();
     test_flows_come_and_go();
     test_too_many_flows_are_counted();
     test_a_child_has_nothing_to_say();

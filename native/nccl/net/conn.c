@@ -17,6 +17,23 @@ static uint32_t queue_generation(const struct rail *rail)
     return rail->state == RAIL_FENCING ? rail->generation - 1 : rail->generation;
 }
 
+/* A flow of the agent is of the path between two addresses. */
+static void report_flow(struct conn *conn, int r)
+{
+    const struct queues *queues = &conn->queues[r];
+    struct way way;
+    memcpy(way.local, queues->local.gid, sizeof way.local);
+    memcpy(way.remote, queues->remote.gid, sizeof way.remote);
+    if (conn->flow[r] && memcmp(&way, &conn->way[r], sizeof way) == 0)
+        return;
+    agent_close_flow(conn->flow[r]);
+    conn->way[r] = way;
+    conn->bytes_done[r] = 0;
+    conn->looked_at_agent = false;
+    conn->flow[r] = agent_open_flow(queues->local.qpn[0], way.local, way.remote,
+                                    conn_rail_name(conn, r));
+}
+
 static void prove_if_done(struct conn *conn, int r)
 {
     struct rail *rail = &conn->rail[r];
@@ -26,6 +43,7 @@ static void prove_if_done(struct conn *conn, int r)
         if (conn->queues[r].queue[i].outstanding)
             return;
     rail_proved(rail, clock_ns());
+    report_flow(conn, r);
     if (conn->flow[r])
         atomic_store(&conn->flow[r]->failed, 0);
     INFO("rail %s is back; %d of %d rails live", conn_rail_name(conn, r), conn_living(conn), conn->rails);
@@ -157,6 +175,11 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
     struct rail *rail = &conn->rail[r];
     if (atomic_load_explicit(&conn->queues[r].port->down, memory_order_relaxed))
         conn_fail_rail(conn, r, "its port is down");
+    unsigned failures = atomic_load_explicit(&conn->queues[r].port->failures, memory_order_relaxed);
+    if (failures != conn->failures[r]) {
+        conn->failures[r] = failures;
+        conn_fail_rail(conn, r, "its device told of a failed queue");
+    }
     conn_take_build(conn, r, now_ns);
     if (conn->build[r].running)
         return;
@@ -191,22 +214,19 @@ static void watch_whole(struct conn *conn, int64_t now_ns)
         conn_stop(conn, conn->peer_ended ? "the peer closed it" : "the peer has gone");
 }
 
-void conn_note_way(struct conn *conn, int r)
-{
-    memcpy(conn->way[r].local, conn->queues[r].local.gid, sizeof conn->way[r].local);
-    memcpy(conn->way[r].remote, conn->queues[r].remote.gid, sizeof conn->way[r].remote);
-}
-
-void conn_begin(struct conn *conn)
+void conn_begin(struct conn *conn, unsigned connected)
 {
     int64_t now_ns = conn->about_ns = clock_ns();
     for (int r = 0; r < conn->rails; r++) {
-        const struct queues *queues = &conn->queues[r];
-        rail_begin(&conn->rail[r], now_ns);
-        conn_note_way(conn, r);
-        conn->flow[r] = agent_open_flow(queues->local.qpn[0], queues->local.gid,
-                                        queues->remote.gid, conn_rail_name(conn, r));
+        (connected >> r & 1 ? rail_begin : rail_begin_down)(&conn->rail[r], now_ns);
+        report_flow(conn, r);
+        if (conn->flow[r])
+            atomic_store(&conn->flow[r]->failed, !(connected >> r & 1));
     }
+    for (int r = 0; r < conn->rails; r++)
+        if (conn->rail[r].state != RAIL_UP)
+            INFO("rail %s is not connected yet; %d of %d rails live", conn_rail_name(conn, r),
+                 conn_living(conn), conn->rails);
 }
 
 static void tell_finished(struct conn *conn, int r, int64_t now_ns)

@@ -28,6 +28,8 @@ struct conn {
     struct build build[MAX_RAILS]; /* while one runs, its queues are not touched */
     struct way { uint8_t local[16], remote[16]; } way[MAX_RAILS]; /* GIDs, as last connected */
     struct agent_flow *flow[MAX_RAILS];
+    unsigned given_up; /* a bit for each rail that is not used any more */
+    unsigned failures[MAX_RAILS]; /* of the rail's port, as last looked at */
     uint64_t bytes_done[MAX_RAILS];
     bool finished[MAX_RAILS]; /* something, since the flow last reported */
     int probes[MAX_RAILS]; /* arrived in this generation */
@@ -56,8 +58,10 @@ struct conn {
     uint64_t fences, replayed; /* for the last line of the log */
 };
 
-/* Rails and link are set up. */
-void conn_begin(struct conn *conn);
+/* Rails and link are set up; `connected`: a bit for each rail that is, at both ends. */
+void conn_begin(struct conn *conn, unsigned connected);
+/* Memory cannot be registered with this rail: it is not used any more. False: it is in use. */
+bool conn_give_up_rail(struct conn *conn, int r);
 bool conn_works(const struct conn *conn);
 /* Do what there is to do; false: the connection has ended, and `problem` says why. */
 bool conn_progress(struct conn *conn);

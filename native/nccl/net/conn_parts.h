@@ -20,7 +20,6 @@ void conn_accept_rejoin(struct conn *conn, int r, int64_t now_ns); /* receiver *
 void conn_rebuild(struct conn *conn, int r, int64_t now_ns);       /* sender */
 /* What a thread did to a rail's queue pairs, once it has ended. */
 void conn_take_build(struct conn *conn, int r, int64_t now_ns);
-void conn_note_way(struct conn *conn, int r);
 void conn_take_controls(struct conn *conn, int64_t now_ns);
 void conn_obey_agent(struct conn *conn, int64_t now_ns);
 

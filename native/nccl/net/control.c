@@ -66,6 +66,16 @@ void conn_fail_rail(struct conn *conn, int r, const char *why)
         begin_fence(conn, r, why, was_up);
 }
 
+bool conn_give_up_rail(struct conn *conn, int r)
+{
+    if (conn->rail[r].state == RAIL_UP || conn_living(conn) == 0)
+        return false;
+    conn->given_up |= 1U << r;
+    INFO("rail %s is given up", conn_rail_name(conn, r));
+    conn_fail_rail(conn, r, "memory cannot be registered with it"); /* if it is about to return */
+    return true;
+}
+
 void conn_probe(struct conn *conn, int r, int queue)
 {
     struct credit *record = queues_record(&conn->queues[r], queue);
@@ -110,7 +120,7 @@ static const char *begin_build(struct conn *conn, int r, bool make, const struct
 void conn_accept_rejoin(struct conn *conn, int r, int64_t now_ns)
 {
     struct rail *rail = &conn->rail[r];
-    if (!conn->rejoining[r] || !rail_is_fenced(rail) ||
+    if (!conn->rejoining[r] || !rail_is_fenced(rail) || conn->given_up >> r & 1 ||
         atomic_load(&conn->queues[r].port->down) || now_ns < rail->due_ns)
         return;
     conn->probes[r] = 0;
@@ -122,7 +132,7 @@ void conn_accept_rejoin(struct conn *conn, int r, int64_t now_ns)
 void conn_rebuild(struct conn *conn, int r, int64_t now_ns)
 {
     struct rail *rail = &conn->rail[r];
-    if (!rail_rebuilds(rail, conn_living(conn), now_ns))
+    if (!rail_rebuilds(rail, conn_living(conn), now_ns) || conn->given_up >> r & 1)
         return;
     if (atomic_load(&conn->queues[r].port->down) || begin_build(conn, r, true, NULL))
         rail_retry_later(rail, now_ns);
@@ -166,11 +176,10 @@ void conn_take_build(struct conn *conn, int r, int64_t now_ns)
     const char *problem;
     if (!build_ended(&conn->build[r], &problem))
         return;
-    conn_note_way(conn, r);
     if (rail->state == RAIL_FENCING) { /* it was left meanwhile */
         queues_fail(&conn->queues[r]);
         rail->due_ns = now_ns + RAIL_DRAIN_NS;
-    } else if (problem && rail->state == RAIL_DOWN)
+    } else if ((problem || conn->given_up >> r & 1) && rail->state == RAIL_DOWN)
         rail_retry_later(rail, now_ns);
     else if (problem)
         conn_fail_rail(conn, r, problem);

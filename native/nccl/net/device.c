@@ -116,11 +116,10 @@ static void add_port(struct ibv_device *device)
         verbs.close_device(context);
 }
 
-bool port_is_active(const struct port *port)
+bool port_is_there(const struct port *port)
 {
     struct ibv_port_attr attr = {0};
-    return verbs.query_port(port->context, port->number, &attr) == 0 &&
-           attr.state == IBV_PORT_ACTIVE;
+    return verbs.query_port(port->context, port->number, &attr) == 0;
 }
 
 static bool is_ipv4(const union ibv_gid *gid)
@@ -178,6 +177,10 @@ static void read_event(struct port *port)
         atomic_store(&port->down, false);
     else if (event.event_type == IBV_EVENT_PORT_ERR || event.event_type == IBV_EVENT_DEVICE_FATAL)
         atomic_store(&port->down, true);
+    else if (event.event_type == IBV_EVENT_CQ_ERR || event.event_type == IBV_EVENT_QP_FATAL ||
+             event.event_type == IBV_EVENT_QP_REQ_ERR ||
+             event.event_type == IBV_EVENT_QP_ACCESS_ERR)
+        atomic_fetch_add(&port->failures, 1); /* there may be no completion that tells of it */
     verbs.ack_async_event(&event);
 }
 

@@ -21,6 +21,7 @@ struct port {
     int speed_mbps;
     bool takes_dmabuf; /* memory of a GPU, as a DMA-BUF */
     atomic_bool down; /* the background thread's word */
+    atomic_uint failures; /* events that tell of a failed queue pair or completion queue */
 };
 
 struct group {
@@ -43,7 +44,7 @@ bool devices_read_gpus(void);
 int devices_merge(const int *members, int count);
 /* Its address now (it may move after a flap); false if it has none. */
 bool port_address(const struct port *port, struct endpoint *endpoint, uint8_t *gid_index);
-bool port_is_active(const struct port *port);
+bool port_is_there(const struct port *port); /* false: its device has gone */
 int64_t clock_ns(void);
 int64_t clock_about_ns(void); /* right to some milliseconds, never ahead, at a fifth of the price */
 

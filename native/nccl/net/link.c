@@ -4,14 +4,45 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list */
+static struct link *open_links;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+static void in_child(void)
+{
+    for (struct link *link = open_links; link; link = link->next)
+        close(link->fd);
+    open_links = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+int link_leave_at_fork(void)
+{
+    return pthread_atfork(before_fork, after_fork, in_child);
+}
 
 void link_begin(struct link *link, int fd)
 {
     int on = 1;
     *link = (struct link){.fd = fd};
+    pthread_mutex_lock(&lock);
+    link->next = open_links;
+    open_links = link;
+    pthread_mutex_unlock(&lock);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
@@ -46,7 +77,13 @@ void link_flush(struct link *link)
 void link_end(struct link *link)
 {
     link_flush(link);
+    pthread_mutex_lock(&lock);
+    struct link **at = &open_links;
+    while (*at != link)
+        at = &(*at)->next;
+    *at = link->next;
     close(link->fd);
+    pthread_mutex_unlock(&lock);
     link->fd = -1;
 }
 

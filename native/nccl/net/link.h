@@ -10,6 +10,7 @@
 enum { LINK_PAYLOAD = SLOTS * sizeof(struct receipt) };
 
 struct link {
+    struct link *next; /* of the open ones of this process */
     int fd;
     bool closed; /* by the peer, or broken */
     size_t in_used, out_used;
@@ -29,5 +30,8 @@ void link_send(struct link *link, const struct control *control, const void *pay
  * message can be. After `closed`, what had arrived before is still given. */
 int link_receive(struct link *link, struct control *control, const void **payload);
 void link_flush(struct link *link);
+/* Call it once. Children of fork let go of connections: a copy that lives on in one would keep the peer
+ * from learning of our end. Other threads begin and end none meanwhile. */
+int link_leave_at_fork(void);
 
 #endif

@@ -11,6 +11,7 @@
 #include "abi.h"
 #include "config.h"
 #include "flush.h"
+#include "link.h"
 #include "setup.h"
 #include "watched.h"
 
@@ -63,7 +64,8 @@ int net_init(log_function *log)
     pthread_mutex_lock(&lock);
     nccl_log = log;
     if (state == NEW) {
-        const char *problem = pthread_atfork(NULL, NULL, after_fork) ? "no memory" : config_read();
+        const char *problem = pthread_atfork(NULL, NULL, after_fork) || link_leave_at_fork()
+                                  ? "no memory" : config_read();
         if (problem == NULL)
             problem = verbs_load(getenv("SYNTONY_NCCL_IBVERBS"));
         if (problem == NULL) {
@@ -200,7 +202,7 @@ static void deregister(struct memory *memory)
 }
 
 /* With each rail of the group. `fd` of a DMA-BUF, or -1. */
-static struct memory *register_with_rails(const struct conn *conn, void *data, size_t size, int type,
+static struct memory *register_with_rails(struct conn *conn, void *data, size_t size, int type,
                                           uint64_t offset, int fd)
 {
     const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -217,6 +219,8 @@ static struct memory *register_with_rails(const struct conn *conn, void *data, s
             continue;
         WARN("%s: %zu bytes cannot be registered: %s (ulimit -l?)", conn->queues[r].port->name, size,
              strerror(errno));
+        if (conn_give_up_rail(conn, r))
+            continue;
         deregister(memory);
         return NULL;
     }

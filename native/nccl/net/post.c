@@ -85,7 +85,7 @@ void conn_post_cts(struct conn *conn)
         for (int i = 0; i < receive->count; i++) {
             const struct memory *memory = receive->place[i].memory;
             for (int q = 0; q < conn->rails; q++)
-                cts->offer[i].rkey[q] = memory->mr[q]->rkey;
+                cts->offer[i].rkey[q] = memory->mr[q] ? memory->mr[q]->rkey : 0;
         }
         size_t size = offsetof(struct cts, offer) + receive->count * sizeof(struct offer);
         int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, size, NULL,

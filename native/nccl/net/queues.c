@@ -5,11 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 
 #include "config.h"
 
 /* Of a work request's number: the slot, the queue, and what it is; the generation is above. */
 enum { QUEUE_SHIFT = 16, RECEIVE_BIT = 1 << 24, WRITE_BIT = 1 << 25 };
+
+/* The number of a queue pair's first packet is drawn anew each time. NICs use numbers of queue pairs
+ * again, and a late packet of the one before would be taken as its own by one that expects its number. */
+enum { PSN_MASK = 0xffffff };
+
+const char QUEUES_NO_ADDRESS[] = "no usable GID: a port has no RoCE v2 address, or its device has "
+                                 "gone";
 
 static unsigned receive_depth(const struct queues *q) { return q->is_sender ? CTS_DEPTH : DATA_DEPTH; }
 static unsigned receive_slot(const struct queues *q) { return q->is_sender ? CTS_SLOT : DATA_SLOT; }
@@ -44,6 +52,10 @@ static void prepare(struct queues *queues, struct queue *queue)
 static const char *make_pairs(struct queues *queues)
 {
     int depth = queues->qps * (int)(2 * send_depth(queues) + receive_depth(queues));
+    uint32_t psn;
+    if (getrandom(&psn, sizeof psn, 0) != sizeof psn)
+        return "no random numbers";
+    queues->local.psn = psn & PSN_MASK;
     if (queues->cq == NULL)
         queues->cq = verbs.create_cq(queues->port->context, depth, NULL, NULL, 0);
     if (queues->cq == NULL)
@@ -73,10 +85,10 @@ static const char *make_pairs(struct queues *queues)
             return "a queue pair cannot be initialised";
         queues->queue[i].watched = watch_pair(qp);
     }
-    queues->local.qps = (uint32_t)queues->qps;
     queues->bytes_outstanding = 0;
-    return port_address(queues->port, &queues->local, &queues->gid_index)
-               ? NULL : "no usable GID: a port has no RoCE v2 address, or its device has gone";
+    bool has_address = port_address(queues->port, &queues->local, &queues->gid_index);
+    queues->local.qps = has_address ? (uint32_t)queues->qps : 0;
+    return has_address ? NULL : QUEUES_NO_ADDRESS;
 }
 
 const char *queues_make(struct queues *queues, struct port *port, int qps, bool is_sender)
@@ -133,7 +145,8 @@ static const char *connect_pair(struct queues *queues, int i, uint32_t generatio
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_RTR,
         .path_mtu = remote->mtu < queues->local.mtu ? remote->mtu : queues->local.mtu,
-        .dest_qp_num = remote->qpn[i], .rq_psn = 0, .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
+        .dest_qp_num = remote->qpn[i], .rq_psn = remote->psn & PSN_MASK,
+        .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
         .ah_attr = {.port_num = queues->port->number, .sl = config.service_level,
                     .dlid = remote->lid},
     };
@@ -151,7 +164,8 @@ static const char *connect_pair(struct queues *queues, int i, uint32_t generatio
     for (unsigned slot = 0; slot < receive_depth(queues); slot++)
         if (queues_receive_again(queues, i, generation, slot))
             return "a receive cannot be posted";
-    struct ibv_qp_attr ready = {.qp_state = IBV_QPS_RTS, .timeout = config.timeout,
+    struct ibv_qp_attr ready = {.qp_state = IBV_QPS_RTS, .sq_psn = queues->local.psn,
+                                .timeout = config.timeout,
                                 .retry_cnt = config.retries, .rnr_retry = 7, .max_rd_atomic = 1};
     if (verbs.modify_qp(queues->queue[i].qp, &ready,
                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |

@@ -58,6 +58,8 @@ struct completion {
     unsigned slot;
 };
 
+/* All is made, and the port has no address: later it may. */
+extern const char QUEUES_NO_ADDRESS[];
 /* NULL, or what is wrong. */
 const char *queues_make(struct queues *queues, struct port *port, int qps, bool is_sender);
 /* New queue pairs instead of the old ones, of whose work nothing is outstanding. */

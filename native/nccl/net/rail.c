@@ -9,6 +9,14 @@ void rail_begin(struct rail *rail, int64_t now_ns)
                           .up_since_ns = now_ns};
 }
 
+void rail_begin_down(struct rail *rail, int64_t now_ns)
+{
+    rail_begin(rail, now_ns);
+    rail->generation = 2;
+    rail->peer_fenced = true;
+    rail_retry_later(rail, now_ns);
+}
+
 bool rail_fail(struct rail *rail, int64_t now_ns)
 {
     if (rail->state == RAIL_FENCING || rail->state == RAIL_DOWN)

@@ -45,6 +45,8 @@ static const int64_t RAIL_BACKOFF_NS = INT64_C(200000000);
 #endif
 
 void rail_begin(struct rail *rail, int64_t now_ns);
+/* It could not be connected, which both ends know. */
+void rail_begin_down(struct rail *rail, int64_t now_ns);
 /* The rail failed here: true if it now has to be fenced. */
 bool rail_fail(struct rail *rail, int64_t now_ns);
 /* No work of the old generation is left here. */

@@ -23,6 +23,8 @@ struct setup {
     enum stage stage;
     int64_t begun_ns;
     bool is_peer; /* it knows the cookie */
+    unsigned connected; /* a bit for each rail that is, or may be */
+    const char *problem; /* of one that is not */
     uint64_t cookie;
     struct conn *conn;
 };
@@ -94,7 +96,7 @@ const char *setup_listen(int group, int traffic_class, struct handle *handle,
 static void drop(struct setup *setup)
 {
     struct conn *conn = setup->conn;
-    close(conn->link.fd);
+    link_end(&conn->link);
     conn_free(conn);
     free(setup);
 }
@@ -105,6 +107,14 @@ void setup_close_listener(struct listener *listener)
         drop(listener->pending);
     close(listener->fd);
     free(listener);
+}
+
+/* A rail that cannot be connected now may be later, if another one can. */
+static void leave_out(struct setup *setup, int r, const char *problem)
+{
+    INFO("rail %s: %s", setup->conn->queues[r].port->name, problem);
+    setup->connected &= ~(1U << r);
+    setup->problem = problem;
 }
 
 /* A connection with its queue pairs, not connected. */
@@ -129,9 +139,20 @@ static const char *begin(int fd, int group, bool is_sender, int traffic_class, u
     conn->seed = (uint32_t)(cookie >> (is_sender ? 0 : 16));
     conn->traffic_class = traffic_class;
     const char *problem = NULL;
-    for (int r = 0; r < conn->rails && problem == NULL; r++)
-        problem = queues_make(&conn->queues[r], &ports[conn->group.rail[r]], (int)config.qps,
-                              is_sender);
+    for (int r = 0; r < conn->rails && problem == NULL; r++) {
+        struct port *port = &ports[conn->group.rail[r]];
+        conn->failures[r] = atomic_load(&port->failures);
+        problem = queues_make(&conn->queues[r], port, (int)config.qps, is_sender);
+        made->connected |= problem ? 0 : 1U << r;
+        bool is_gone = problem && !port_is_there(port);
+        conn->given_up |= (unsigned)is_gone << r;
+        if (is_gone || problem == QUEUES_NO_ADDRESS) {
+            leave_out(made, r, is_gone ? "its device has gone" : problem);
+            problem = NULL;
+        }
+    }
+    if (problem == NULL && made->connected == 0)
+        problem = made->problem;
     if (problem) {
         drop(made);
         return problem;
@@ -167,6 +188,7 @@ static const char *take_hello(struct setup *setup, const struct control *control
         return "the peer has another version of this plug-in";
     if (hello.rails < 1 || hello.rails > MAX_RAILS)
         return "the peer sent no valid rails";
+    setup->connected &= (1U << hello.rails) - 1;
     for (int r = (int)hello.rails; r < conn->rails; r++) {
         queues_end(&conn->queues[r]);
         conn->queues[r].port = NULL;
@@ -176,6 +198,11 @@ static const char *take_hello(struct setup *setup, const struct control *control
     for (int r = 0; r < conn->rails; r++) {
         struct build_order order = {.connect = true, .remote = hello.rail[r], .generation = 1,
                                     .seed = conn->seed, .traffic_class = conn->traffic_class};
+        conn->queues[r].remote = hello.rail[r];
+        if (hello.rail[r].qps == 0)
+            leave_out(setup, r, "its port at the peer has no address");
+        if (!(setup->connected >> r & 1))
+            continue;
         const char *problem = build_begin(&conn->build[r], &conn->queues[r], &order);
         if (problem)
             return problem;
@@ -192,14 +219,17 @@ static const char *finish_building(struct setup *setup)
     for (int r = 0; r < conn->rails; r++) {
         const char *problem = NULL;
         if (build_ended(&conn->build[r], &problem) && problem)
-            return problem;
+            leave_out(setup, r, problem);
         running |= conn->build[r].running;
     }
     if (running)
         return NULL;
+    if (setup->connected == 0)
+        return setup->problem;
     if (!conn->is_sender)
         say_hello(setup);
-    link_send(&conn->link, &(struct control){.kind = CONTROL_READY}, NULL);
+    link_send(&conn->link, &(struct control){.kind = CONTROL_READY, .connected = setup->connected},
+              NULL);
     setup->stage = WAIT_READY;
     setup->begun_ns = clock_ns();
     return NULL;
@@ -218,8 +248,11 @@ static const char *advance(struct setup *setup, struct conn **conn)
         if (setup->stage == WAIT_HELLO) {
             problem = take_hello(setup, &control, payload);
         } else if (control.kind == CONTROL_READY) {
+            setup->connected &= control.connected;
+            if (setup->connected == 0)
+                return "no rail is connected at both ends";
             link_end_after(&setup->conn->link, 0);
-            conn_begin(setup->conn);
+            conn_begin(setup->conn, setup->connected);
             *conn = setup->conn;
             return NULL;
         } else
@@ -251,11 +284,11 @@ const char *setup_connect(int group, int traffic_class, struct handle *handle, s
 {
     *conn = NULL;
     const char *problem = NULL;
+    if (handle->magic != WIRE_MAGIC) /* also what looks like `pending` is foreign then */
+        return "the peer uses another net plug-in, or none";
+    if (handle->version != WIRE_VERSION)
+        return "the peer has another version of this plug-in";
     if (handle->pending == NULL) {
-        if (handle->magic != WIRE_MAGIC)
-            return "the peer uses another net plug-in, or none";
-        if (handle->version != WIRE_VERSION)
-            return "the peer has another version of this plug-in";
         struct sockaddr_storage address = {0};
         memcpy(&address, handle->address, sizeof handle->address);
         int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -10,7 +10,7 @@ enum {
     MAX_GROUP = 8,    /* receives in one grouped receive */
     SLOTS = 32,       /* receives outstanding at once */
     MAX_CHUNKS = 64,  /* of a message: a bit each */
-    WIRE_VERSION = 1,
+    WIRE_VERSION = 2,
 };
 static const uint64_t WIRE_MAGIC = UINT64_C(0x31304c43434e5953); /* "SYNCCL01" */
 
@@ -60,7 +60,7 @@ struct control {
     uint16_t reserved;
     uint32_t generation;
     uint32_t length;
-    uint32_t reserved2;
+    uint32_t connected;  /* READY: a bit for each rail that is connected here */
     int64_t hold_ns;     /* LEAVE: how long from now */
     uint64_t posted;     /* FENCED, BYE: the receiver's newest receive */
 };
@@ -71,7 +71,8 @@ struct endpoint { /* one rail: payload of HELLO (one for each rail), REJOIN, ACC
     uint16_t lid;
     uint8_t mtu;        /* enum ibv_mtu */
     uint8_t link_layer; /* IBV_LINK_LAYER_… */
-    uint32_t qps;
+    uint32_t qps; /* 0: it has no address now */
+    uint32_t psn; /* of the first packet that each of them sends */
 };
 
 struct hello {

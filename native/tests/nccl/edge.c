@@ -1,5 +1,6 @@
 #include "edge.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -28,9 +29,17 @@ void begin(void)
 
 void connect_both(void)
 {
+    connect_both_by(0);
+}
+
+static int connections;
+
+void connect_both_by(int device)
+{
+    connections++;
     while (sender == NULL || receiver == NULL) {
         if (sender == NULL)
-            CHECK_EQUAL(drive_connect(&net, 0, handle, &sender), 0);
+            CHECK_EQUAL(drive_connect(&net, device, handle, &sender), 0);
         if (receiver == NULL)
             CHECK_EQUAL(drive_accept(&net, listener, &receiver), 0);
     }
@@ -117,12 +126,15 @@ void pump(void *request, int64_t for_ms)
 void exchange(void)
 {
     static char next;
-    static void *ahead, *of;
+    static void *ahead, *of; /* a receiver, and of which connection: its memory is used again */
+    static int of_connection;
     int result = 0;
     memset(from, ++next, sizeof from);
-    void *request = of == receiver ? ahead : post_receive(sizeof to);
+    bool is_ahead = of == receiver && of_connection == connections;
+    void *request = is_ahead ? ahead : post_receive(sizeof to);
     ahead = post_receive(sizeof to);
     of = receiver;
+    of_connection = connections;
     void *sent = post_send(sizeof from, ahead, &result);
     CHECK(sent != NULL);
     CHECK_EQUAL(results_of(request, sent, ahead), 0);

@@ -16,6 +16,7 @@ struct edge_case { const char *name; void (*run)(void); };
 int64_t now_ms(void);
 void begin(void);        /* init and listen */
 void connect_both(void); /* and register `from` and `to` */
+void connect_both_by(int device); /* of the sender; otherwise device 0 */
 void *post_receive(size_t size);
 /* Until there is a request, or an error in `result`. `other` is asked after meanwhile. */
 void *post_send(size_t size, void *other, int *result);

@@ -150,6 +150,8 @@ static void acknowledge(struct pair *pair)
 
 static void take_ack(struct pair *pair, uint32_t psn)
 {
+    if (pair->sends && psn - pair->sends->psn > pair->next_psn - pair->sends->psn)
+        return; /* of nothing that is outstanding */
     while (pair->sends && (int32_t)(psn - pair->sends->psn) > 0) {
         struct entry *entry = pair->sends;
         if (entry->signaled)
@@ -163,10 +165,15 @@ static void take_ack(struct pair *pair, uint32_t psn)
     }
 }
 
-static bool may_write(const struct packet *packet)
+bool fake_knows(int port, uint32_t key)
 {
-    if (packet->rkey >= region_count || regions[packet->rkey] == NULL ||
-        !regions[packet->rkey]->used)
+    return key < region_count && regions[key] && regions[key]->used &&
+           fake_device_of(regions[key]->mr.context) == &devices[port];
+}
+
+static bool may_write(const struct pair *to, const struct packet *packet)
+{
+    if (!fake_knows(to->port, packet->rkey))
         return false;
     const struct ibv_mr *mr = &regions[packet->rkey]->mr;
     uint64_t start = (uint64_t)(uintptr_t)mr->addr;
@@ -234,7 +241,7 @@ static void execute(struct pair *from, struct pair *to, const struct packet *pac
         return;
     }
     if (!packet->is_send && packet->size) {
-        if (!may_write(packet)) {
+        if (!may_write(to, packet)) {
             counts.wrong_key++;
             fake_flush(from, IBV_WC_REM_ACCESS_ERR);
             return;
@@ -258,7 +265,7 @@ static void deliver(struct pair *from, const struct packet *packet)
         return;
     }
     struct pair *to = from->peer < pair_count ? pairs[from->peer] : NULL;
-    if (to == NULL || to->gone || !devices[to->port].active || to->peer != from->base.qp_num)
+    if (to == NULL || to->gone || !devices[to->port].active || to->peer_port != from->port)
         return;
     if (packet->is_ack) {
         if (to->base.state == IBV_QPS_RTS)

@@ -54,7 +54,7 @@ struct cq { /* `ready_ns`: when the first is due */
 
 struct pair {
     struct ibv_qp base;
-    int port;
+    int port, peer_port; /* a NIC looks at where a packet is from, not at the number of its sender */
     bool gone;
     uint32_t peer, label, next_psn, expected_psn;
     uint8_t timeout, retry_count;
@@ -70,9 +70,11 @@ struct device {
     struct ibv_device base;
     struct fake_fault fault;
     struct fake_machine machine;
-    bool active, known, held;
+    bool active, known, held, alone;
     atomic_bool gone;
     struct opened *opened;
+    uint32_t ended[64]; /* numbers of queue pairs, the last one last */
+    int ended_count;
     struct packet *written, **last_written; /* to a GPU, which does not see it yet */
 };
 
@@ -108,6 +110,8 @@ bool fake_is_due(int64_t now_ns);
 struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct ibv_wc *wc,
                           int64_t due_ns);
 void fake_transmit(struct pair *pair, struct packet *packet);
+
+bool fake_knows(int port, uint32_t key); /* memory that is registered with this port's device */
 
 /* fake_objects.c */
 bool fake_is_gpu(uint64_t address);

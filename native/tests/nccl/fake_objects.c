@@ -47,6 +47,10 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t s
         errno = ENOMEM;
         return NULL;
     }
+    if (fake_device_of(pd->context)->gone) {
+        errno = EIO;
+        return NULL;
+    }
     pthread_mutex_lock(&lock);
     if (!take_one(&limits.regions)) {
         pthread_mutex_unlock(&lock);
@@ -130,14 +134,21 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
         errno = ENOMEM;
         return NULL;
     }
+    struct device *device = fake_device_of(pd->context);
+    uint32_t number = pair_count++;
+    if (limits.numbers_again >= 0 && device->ended_count) {
+        uint32_t last = device->ended[--device->ended_count];
+        pairs[number] = pairs[last]; /* it may still have packets on their way */
+        number = last;
+    }
+    pairs[number] = pair;
     pair->base = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = attr->send_cq,
-                                 .recv_cq = attr->recv_cq, .qp_num = pair_count, .qp_type = attr->qp_type,
+                                 .recv_cq = attr->recv_cq, .qp_num = number, .qp_type = attr->qp_type,
                                  .state = IBV_QPS_RESET};
-    pair->port = (int)(fake_device_of(pd->context) - devices);
+    pair->port = (int)(device - devices);
     pair->last_send = &pair->sends;
     pair->last_receive = &pair->receives;
     pair->last_out = &pair->out;
-    pairs[pair_count++] = pair;
     pthread_mutex_unlock(&lock);
     return &pair->base;
 }
@@ -150,6 +161,13 @@ void fake_hold_neighbour(int port, int hold)
     pthread_mutex_lock(&lock);
     devices[port].held = hold;
     pthread_cond_broadcast(&let_go);
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_hide_neighbour(int port, int hide)
+{
+    pthread_mutex_lock(&lock);
+    devices[port].alone = hide;
     pthread_mutex_unlock(&lock);
 }
 
@@ -170,6 +188,10 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     while (waits && devices[pair->port].held)
         pthread_cond_wait(&let_go, &lock);
     held_calls -= waits;
+    if (attr->qp_state == IBV_QPS_RTR && devices[pair->port].alone) {
+        pthread_mutex_unlock(&lock);
+        return ETIMEDOUT;
+    }
     int mtu = limits.mtu[pair->port];
     if (mask & IBV_QP_PATH_MTU && mtu >= 0 && (int)attr->path_mtu > mtu) {
         pthread_mutex_unlock(&lock);
@@ -182,8 +204,14 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         pair->label = attr->qkey;
     if (mask & IBV_QP_DEST_QPN) {
         pair->peer = attr->dest_qp_num;
+        pair->peer_port = (attr->ah_attr.is_global ? attr->ah_attr.grh.dgid.raw[15]
+                                                   : attr->ah_attr.dlid) - 1;
         pair->label = attr->ah_attr.grh.flow_label;
     }
+    if (mask & IBV_QP_RQ_PSN)
+        pair->expected_psn = attr->rq_psn;
+    if (mask & IBV_QP_SQ_PSN)
+        pair->next_psn = attr->sq_psn;
     if (mask & IBV_QP_TIMEOUT) {
         pair->timeout = attr->timeout;
         pair->retry_count = attr->retry_cnt;
@@ -210,8 +238,11 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 {
     struct pair *pair = (struct pair *)qp;
     pthread_mutex_lock(&lock);
+    struct device *device = &devices[pair->port];
     pair->base.state = IBV_QPS_RESET;
     pair->gone = true;
+    if (device->ended_count < (int)(sizeof device->ended / sizeof *device->ended))
+        device->ended[device->ended_count++] = qp->qp_num;
     while (pair->sends) {
         struct entry *next = pair->sends->next;
         fake_free_entry(pair->sends);

@@ -14,7 +14,7 @@
 #undef ibv_query_port
 #pragma GCC visibility push(default)
 
-struct fake_limits limits = {-1, -1, -1, -1, {-1, -1, -1, -1}};
+struct fake_limits limits = {-1, -1, -1, -1, {-1, -1, -1, -1}, -1};
 
 void fake_limit(const struct fake_limits *to)
 {
@@ -41,6 +41,12 @@ static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
                 return failed;
             }
             continue;
+        }
+        if (wr->num_sge && !(wr->send_flags & IBV_SEND_INLINE) &&
+            !fake_knows(pair->port, wr->sg_list->lkey)) {
+            counts.wrong_key++;
+            pthread_mutex_unlock(&lock);
+            return EINVAL;
         }
         struct entry *entry = calloc(1, sizeof *entry);
         *entry = (struct entry){.psn = pair->next_psn++, .wr_id = wr->wr_id,
@@ -354,11 +360,16 @@ void fake_vanish(int port)
     pthread_mutex_unlock(&lock);
 }
 
-void fake_fail_device(int port)
+void fake_event(int port, int event)
 {
     pthread_mutex_lock(&lock);
-    happen(&devices[port], IBV_EVENT_DEVICE_FATAL);
+    happen(&devices[port], (enum ibv_event_type)event);
     pthread_mutex_unlock(&lock);
+}
+
+void fake_fail_device(int port)
+{
+    fake_event(port, IBV_EVENT_DEVICE_FATAL);
 }
 
 void fake_fail_queues(int port)

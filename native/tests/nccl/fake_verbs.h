@@ -49,6 +49,7 @@ struct fake_limits { /* -1: none */
     int ports, queue_pairs, regions; /* how many (more) there are */
     int gid_type;                    /* enum ibv_gid_type */
     int mtu[FAKE_PORTS];             /* enum ibv_mtu */
+    int numbers_again; /* not -1: a new queue pair of a port has the number of the one that ended last */
 };
 void fake_limit(const struct fake_limits *limits);
 void fake_vanish(int port); /* the device is gone, as after its removal */
@@ -59,10 +60,12 @@ int64_t fake_ticks_at(int port, int64_t real_ns);
 void fake_datagrams(int port, struct fake_datagrams *to);
 void fake_set_active(int port, int active); /* with its event */
 void fake_fail_device(int port);            /* its event; it stays open */
+void fake_event(int port, int event);       /* enum ibv_event_type, and nothing else happens */
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
 /* No queue pair is made ready to receive until it is let go: the kernel asks for the neighbour's
  * address meanwhile, and the caller waits. */
 void fake_hold_neighbour(int port, int hold);
+void fake_hide_neighbour(int port, int hide); /* it does not answer: an error at once */
 /* What NICs write there is seen only when the same NIC has read there. One at a time. */
 void fake_gpu_memory(const void *address, uint64_t size);
 int fake_held_calls(void);  /* that wait now */

@@ -22,8 +22,10 @@ static struct {
     double (*accounting)(void);
     void (*limit)(const struct fake_limits *);
     void (*vanish)(int);
+    void (*event)(int, int);
     int (*flow_labels)(uint32_t *, int);
     void (*hold_neighbour)(int, int);
+    void (*hide_neighbour)(int, int);
     void (*set_machine)(int, const struct fake_machine *);
     void (*gpu_memory)(const void *, uint64_t);
     int (*held_calls)(void);
@@ -104,9 +106,11 @@ void faults_load(const char *provider)
     *(void **)&fake.cost = dlsym(loaded, "fake_cost");
     *(void **)&fake.limit = dlsym(loaded, "fake_limit");
     *(void **)&fake.vanish = dlsym(loaded, "fake_vanish");
+    *(void **)&fake.event = dlsym(loaded, "fake_event");
     *(void **)&fake.accounting = dlsym(loaded, "fake_cost_of_accounting");
     *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
     *(void **)&fake.hold_neighbour = dlsym(loaded, "fake_hold_neighbour");
+    *(void **)&fake.hide_neighbour = dlsym(loaded, "fake_hide_neighbour");
     *(void **)&fake.set_machine = dlsym(loaded, "fake_set_machine");
     *(void **)&fake.gpu_memory = dlsym(loaded, "fake_gpu_memory");
     *(void **)&fake.held_calls = dlsym(loaded, "fake_held_calls");
@@ -288,6 +292,11 @@ void faults_vanish(int port)
     fake.vanish(port);
 }
 
+void faults_event(int port, int event)
+{
+    fake.event(port, event);
+}
+
 void *faults_page(void)
 {
     pthread_mutex_lock(&page_lock);
@@ -314,6 +323,11 @@ double faults_cost_of_accounting(void)
 void faults_hold_neighbour(int port, int hold)
 {
     fake.hold_neighbour(port, hold);
+}
+
+void faults_hide_neighbour(int port, int hide)
+{
+    fake.hide_neighbour(port, hide);
 }
 
 void faults_machine(int port, const struct fake_machine *machine)

@@ -27,9 +27,11 @@ uint64_t faults_writes(void);
 void faults_delay(int port, int64_t delay_ns);
 void faults_limit(const struct fake_limits *limits);
 void faults_vanish(int port);
+void faults_event(int port, int event); /* enum ibv_event_type */
 void faults_lose(int port, int permille);
 void faults_error(int port);
 void faults_hold_neighbour(int port, int hold);
+void faults_hide_neighbour(int port, int hide);
 void faults_machine(int port, const struct fake_machine *machine);
 void faults_gpu_memory(const void *address, uint64_t size);
 int faults_held_calls(void);

@@ -2,6 +2,7 @@
  * test_hostile LIBRARY PROVIDER CASE */
 #include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -16,7 +17,9 @@
 
 /* Numbers of enum ibv_gid_type (the oldest RoCE) and enum ibv_mtu. */
 enum { ROCE_V1 = 1, MTU_1024 = 3, MTU_2048 = 4 };
-static const struct fake_limits NONE = {-1, -1, -1, -1, {-1, -1, -1, -1}};
+/* Of enum ibv_event_type. */
+enum { CQ_ERR = 0, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, DEVICE_FATAL = 8 };
+static const struct fake_limits NONE = {-1, -1, -1, -1, {-1, -1, -1, -1}, -1};
 
 static void no_device(void)
 {
@@ -121,12 +124,63 @@ static void none_to_return_with(void)
     CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 8);
 }
 
-/* Gone before the connection: without one of its rails there is none, which is said at once. */
+/* Gone before the connection: it does without that rail. */
 static void device_vanishes_before_connecting(void)
 {
     begin();
     faults_vanish(0);
+    connect_both();
+    for (int i = 0; i < 20; i++)
+        exchange();
+    faults_vanish(3); /* the receiver's, of the other rail */
+    sender = receiver = NULL;
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
     CHECK_EQUAL(connecting_fails(), 2);
+}
+
+/* A rail that cannot be connected is left out, at both ends, and comes when it can. */
+static void begins_without(void (*leave_out)(int port, int now))
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "18", 1); /* 2 x 1 s: no rail is left by chance */
+    begin();
+    for (int port = 0; port < 4; port++) {
+        sender = receiver = NULL;
+        CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+        leave_out(port, 1);
+        connect_both();
+        for (int i = 0; i < 20; i++)
+            exchange();
+        leave_out(port, 0);
+        until_pairs(8);
+        for (int64_t begun = now_ms(); now_ms() - begun < 100;) /* both ends know that it is back */
+            exchange();
+        faults_port(port ^ 1, 0); /* and it carries all */
+        for (int i = 0; i < 20; i++)
+            exchange();
+        faults_port(port ^ 1, 1);
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    }
+    leave_out(0, 1);
+    leave_out(3, 1);
+    sender = receiver = NULL;
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+    CHECK_EQUAL(connecting_fails(), 2);
+}
+
+static void have_old_gid(int port, int now)
+{
+    faults_machine(port, &(struct fake_machine){.old_gid = now});
+}
+
+static void begins_without_an_address(void)
+{
+    begins_without(have_old_gid);
+}
+
+static void begins_without_a_neighbour(void)
+{
+    begins_without(faults_hide_neighbour);
 }
 
 /* Of a sender's device that is gone nothing completes any more, and it writes nothing any more. */
@@ -138,6 +192,11 @@ static void senders_device_vanishes(void)
         exchange();
     faults_vanish(0);
     for (int i = 0; i < 100; i++)
+        exchange();
+    void *memory = NULL; /* of which the device that is gone knows nothing */
+    CHECK_EQUAL(drive_reg(&net, sender, from, sizeof from, &memory), 0);
+    CHECK_EQUAL(drive_dereg(&net, sender, memory), 0);
+    for (int i = 0; i < 20; i++)
         exchange();
 }
 
@@ -172,6 +231,74 @@ static void work_never_ends(void)
     }
 }
 
+static void *event_later(void *event)
+{
+    usleep(200000);
+    faults_event(*(int *)event % 2 * 2, *(int *)event);
+    return NULL;
+}
+
+/* Queues that failed at either end, of which only the device's event tells: nothing completes. After the
+ * last of these events the device is not used any more. */
+static void queues_fail_silently(void)
+{
+    static int EVENTS[] = {CQ_ERR, QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR, DEVICE_FATAL};
+    pthread_t thread;
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    exchange();
+    for (int kind = 0; kind < 5; kind++) {
+        until_pairs(8);
+        faults_lose(0, 1000);
+        CHECK_EQUAL(pthread_create(&thread, NULL, event_later, &EVENTS[kind]), 0);
+        for (int i = 0; i < 4; i++)
+            exchange();
+        CHECK_EQUAL(pthread_join(thread, NULL), 0);
+        faults_lose(0, 0);
+    }
+}
+
+/* A NIC gives the number of a queue pair that has ended to the next one. A late packet of the one before
+ * is none of the next one's, even if as many were sent by both. */
+static void numbers_again(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "18", 1); /* 2 x 1 s: no rail is left by chance */
+    struct fake_limits limits = NONE;
+    limits.numbers_again = 1;
+    faults_limit(&limits);
+    begin();
+    connect_both();
+    for (int i = 0; i < 4; i++) {
+        void *request = post_receive(sizeof to), *next = post_receive(sizeof to);
+        pump(request, 5); /* asked for */
+        memset(from, i + 1, sizeof from);
+        for (int port = 0; port < 2; port++)
+            faults_delay(port, 80000000); /* whichever rail it takes */
+        int result = 0;
+        void *sent = post_send(sizeof from, request, &result);
+        CHECK(sent != NULL);
+        for (int port = 0; port < 2; port++) {
+            faults_delay(port, 0);
+            faults_error(port);
+        }
+        CHECK_EQUAL(results_of(request, sent, next), 0);
+        CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+        for (int64_t begun = now_ms(); faults_flow_labels((uint32_t[16]){0}, 16) < 8;) {
+            CHECK(now_ms() - begun < 10000);
+            pump(next, 1);
+        }
+        memset(to, 0xee, sizeof to);
+        uint64_t writes = faults_writes();
+        pump(next, 120);
+        CHECK_EQUAL(faults_writes(), writes);
+        for (size_t j = 0; j < sizeof to; j++)
+            CHECK_EQUAL(to[j], (char)0xee);
+        sent = post_send(sizeof from, next, &result);
+        CHECK_EQUAL(results_of(next, sent, NULL), 0);
+    }
+}
+
 static void other_version(void)
 {
     begin();
@@ -182,23 +309,37 @@ static void other_version(void)
     CHECK(sender == NULL);
 }
 
-/* The greeting of a plug-in to come, from a peer that has the cookie. */
-static void other_greeting(void)
+/* A greeting to our listener, and what accepting it results in: 0 if it is ignored. */
+static int result_of_greeting(uint32_t version, uint32_t rails, bool has_cookie)
 {
-    begin();
     struct sockaddr_in address;
     memcpy(&address, handle + 16, sizeof address);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     CHECK_EQUAL(connect(fd, (void *)&address, sizeof address), 0);
     struct { struct control control; struct hello hello; } greeting = {
         .control = {.kind = CONTROL_HELLO, .length = sizeof greeting.hello},
-        .hello = {.magic = WIRE_MAGIC, .version = WIRE_VERSION + 1, .rails = 2}};
+        .hello = {.magic = WIRE_MAGIC, .version = version, .rails = rails}};
     memcpy(&greeting.hello.cookie, handle + 8, 8);
+    greeting.hello.cookie += !has_cookie;
     CHECK_EQUAL(write(fd, &greeting, sizeof greeting), sizeof greeting);
     int result = 0;
-    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 5000;)
+    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < (has_cookie ? 5000 : 200);)
         result = drive_accept(&net, listener, &receiver);
-    CHECK_EQUAL(result, 2);
+    CHECK(receiver == NULL);
+    close(fd);
+    return result;
+}
+
+static void other_greeting(void)
+{
+    begin();
+    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 2, false), 0); /* a stranger */
+    CHECK_EQUAL(result_of_greeting(WIRE_VERSION + 1, 2, true), 2); /* of a plug-in to come */
+    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 0, true), 2);
+    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 2, true), 2); /* no rail of it has an address */
+    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, MAX_RAILS + 1, true), 2);
+    connect_both();
+    exchange();
 }
 
 static void agent_is_absent(void)
@@ -325,6 +466,24 @@ static void fork_after_init(void)
         exchange();
 }
 
+/* A helper that was forked lives on as the process ends its connection: the peer learns of that. */
+static void fork_outlives_connection(void)
+{
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    pid_t child = fork();
+    if (child == 0) {
+        sleep(40);
+        _exit(0);
+    }
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    int result = result_of(request, NULL);
+    CHECK_EQUAL(kill(child, SIGKILL), 0);
+    CHECK_EQUAL(waitpid(child, NULL, 0), child);
+    CHECK_EQUAL(result, 6);
+}
+
 /* Another job on the same ports ends badly. */
 static void two_jobs(void)
 {
@@ -395,10 +554,14 @@ int main(int argc, char **argv)
         {"none_to_return_with", none_to_return_with}, {"senders_device_vanishes", senders_device_vanishes},
         {"receivers_device_vanishes", receivers_device_vanishes}, {"work_never_ends", work_never_ends},
         {"device_vanishes_before_connecting", device_vanishes_before_connecting},
+        {"begins_without_an_address", begins_without_an_address},
+        {"begins_without_a_neighbour", begins_without_a_neighbour},
         {"no_locked_memory_to_connect", no_locked_memory_to_connect},
         {"other_version", other_version}, {"other_greeting", other_greeting},
         {"agent_is_absent", agent_is_absent}, {"agent_talks_nonsense", agent_talks_nonsense},
         {"page_is_scribbled_on", page_is_scribbled_on}, {"fork_after_init", fork_after_init},
+        {"fork_outlives_connection", fork_outlives_connection},
+        {"queues_fail_silently", queues_fail_silently}, {"numbers_again", numbers_again},
         {"two_jobs", two_jobs}, {"drain", drain}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

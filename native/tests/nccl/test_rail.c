@@ -57,6 +57,16 @@ static void peers_agree_on_generations(void)
     CHECK_EQUAL(rail_peer_fenced(&rail, 2, 4), RAIL_NOTHING);
 }
 
+static void what_was_never_connected_is_asked_for(void)
+{
+    struct rail rail;
+    rail_begin_down(&rail, 0);
+    CHECK(rail_is_fenced(&rail));
+    CHECK(!rail_rebuilds(&rail, 1, RAIL_BACKOFF_NS - 1));
+    CHECK(rail_rebuilds(&rail, 1, RAIL_BACKOFF_NS));
+    CHECK_EQUAL(rail_peer_fenced(&rail, rail.generation, 1), RAIL_AGREED);
+}
+
 static void attempts_become_rarer(void)
 {
     struct rail rail;
@@ -149,6 +159,22 @@ static void what_was_posted_after_the_report_is_replayed(void)
     sender_lost(&sender, 1);
     CHECK_EQUAL(sender_replay(&sender, 1, NULL, 0, 0), 2);
     CHECK(!send_is_done(send));
+}
+
+/* The receiver has ended: done is only what it had, not what it never asked for or did not get. */
+static void an_ended_receiver_concludes_what_it_had(void)
+{
+    struct send *send = one_message(2 * 4096);
+    struct receipt receipt = {.sequence = 1, .got = {1}};
+    sender_posted(&sender, send, 0, 0);
+    sender_concluded(&sender, NULL, 0, 0);
+    CHECK(!send_is_done(send));
+    sender_concluded(&sender, &receipt, 1, 1);
+    CHECK(!send_is_done(send));
+    CHECK_EQUAL(sender.todo, 1);
+    sender_concluded(&sender, NULL, 0, 1);
+    CHECK(send_is_done(send));
+    CHECK_EQUAL(sender.todo, 0);
 }
 
 static void sizes(void)
@@ -280,10 +306,12 @@ int main(void)
     a_notice_spares_the_last_rail();
     a_rail_goes_round();
     peers_agree_on_generations();
+    what_was_never_connected_is_asked_for();
     attempts_become_rarer();
     only_what_lacks_is_replayed();
     what_is_complete_is_not_replayed();
     what_was_posted_after_the_report_is_replayed();
+    an_ended_receiver_concludes_what_it_had();
     sizes();
     a_message_has_a_chunk_for_each_rail();
     nothing_foreign_is_believed();
