@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from syntony.cli import root
+from syntony.cli import root, run
 
 _FRAGMENT = re.compile(r"(Of|And|Between|As of|For|\[)\b|\[")
 
@@ -34,6 +34,27 @@ def test_every_option_says_what_it_is(context: click.Context) -> None:
             text = option.help or ""
             assert len(text) > len("Seed."), option.opts
             assert not _FRAGMENT.match(text), (option.opts, text)
+
+
+@pytest.mark.parametrize("words", [[], ["lab"], ["clock"], ["links"], ["lab", "drill"]])
+def test_a_group_without_a_command_prints_its_help(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As it is laid out, and not as one line of an error."""
+    assert run(words) == 2
+    reported = capsys.readouterr().err
+    assert reported.startswith(f"Usage: {' '.join(['syntony', *words])}")
+    assert "\nCommands:\n  " in reported
+
+
+@pytest.mark.parametrize(
+    "context",
+    [each for each in EVERY if isinstance(each.command, click.Group)],
+    ids=lambda context: context.command_path,
+)
+def test_the_help_of_a_group_is_never_shortened(context: click.Context) -> None:
+    narrow = click.Context(context.command, info_name=context.info_name, terminal_width=60)
+    assert "..." not in context.command.get_help(narrow).partition("Commands:")[2]
 
 
 @pytest.mark.parametrize(

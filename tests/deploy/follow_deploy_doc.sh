@@ -3,7 +3,7 @@
 #
 #   deploy/try-bare-root.sh trixie root tests/deploy/follow_deploy_doc.sh
 #
-# Runs every shell line of the page; what systemd would do is done by hand from the units. The
+# Runs every line of the page's `sh` blocks; what systemd would do is done by hand from the units. The
 # daemons run in a network namespace with the NICs and the name that the examples use.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

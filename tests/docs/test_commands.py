@@ -12,7 +12,7 @@ from syntony.cli import root
 
 TOP = Path(__file__).parents[2]
 PAGES = sorted(
-    [TOP / "README.md", TOP / "docs/tutorial.md"]
+    [*TOP.glob("*.md"), *(TOP / "docs").glob("*.md")]
     + [page for room in ("how-to", "reference") for page in (TOP / "docs" / room).glob("*.md")]
 )
 _CODE = re.compile(r"^```\w*\n(.*?)^```|(?<!`)`([^`\n]+)`(?!`)", re.DOTALL | re.MULTILINE)
@@ -28,7 +28,7 @@ def commands(text: str) -> list[str]:
 
 
 def unknown(line: str) -> str | None:
-    """The first command or option of a line that Syntony does not have."""
+    """The first command or option of a line that Syntony does not have; a flag with a value too."""
     context = click.Context(root, info_name="syntony")
     options = _options(context)
     for word in line.split():
@@ -36,7 +36,8 @@ def unknown(line: str) -> str | None:
             return None
         command = context.command
         if word.startswith("--"):
-            if word.split("=")[0] not in options:
+            name, given, _ = word.partition("=")
+            if name not in options or (given and options[name].is_flag):
                 return word
         elif isinstance(command, click.Group) and re.fullmatch(r"[a-z-]+", word):
             child = command.get_command(context, word)
@@ -47,9 +48,14 @@ def unknown(line: str) -> str | None:
     return None
 
 
-def _options(context: click.Context) -> set[str]:
+def _options(context: click.Context) -> dict[str, click.Option]:
     made = context.command.get_params(context)
-    return {name for option in made for name in (*option.opts, *option.secondary_opts)}
+    return {
+        name: option
+        for option in made
+        if isinstance(option, click.Option)
+        for name in (*option.opts, *option.secondary_opts)
+    }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(TOP)))
@@ -61,9 +67,11 @@ def test_commands_exist(page: Path) -> None:
 def test_a_wrong_command_is_noticed() -> None:
     text = (
         "Use `syntony lab upp`.\n```sh\nsyntony lab up \\\n  --hots 4 # four\n"
-        "x && syntony run -- y --z\nT=$(syntony enrol api tokn viewer me)\n```\n"
+        "x && syntony run -- y --z\nT=$(syntony enrol api tokn viewer me)\n"
+        "syntony audit run --nccl=x\nsyntony lab up --hosts=4\n```\n"
     )
-    assert [unknown(line) for line in commands(text)] == ["upp", "--hots", None, "tokn"]
+    found = [unknown(line) for line in commands(text)]
+    assert found == ["upp", "--hots", None, "tokn", "--nccl=x", None]
 
 
 def test_no_page_has_conflict_markers() -> None:

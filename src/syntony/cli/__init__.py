@@ -125,7 +125,7 @@ def run(args: Sequence[str]) -> int:
         _trace(debug)
         return _print_error(f"error: {error}", error.exit_code)
     except click.ClickException as error:
-        return _print_error(f"error: {error.format_message()} {_help_hint(error)}", 2)
+        return _wrong_command(error)
     except (click.Abort, KeyboardInterrupt):
         return _print_error("interrupted", 130)
     except BrokenPipeError:  # `| head`: the reader has closed the pipe
@@ -136,6 +136,14 @@ def run(args: Sequence[str]) -> int:
         hint = "" if debug else " (a bug; see it with: syntony --debug …)"
         return _print_error(f"error: {type(error).__name__}: {error}{hint}", 1)
     return result if isinstance(result, int) else 0
+
+
+def _wrong_command(error: click.ClickException) -> int:
+    """A group without a command prints its help; anything else is one line."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return 2
+    return _print_error(f"error: {error.format_message()} {_help_hint(error)}", 2)
 
 
 def _help_hint(error: click.ClickException) -> str:

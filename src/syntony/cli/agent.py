@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import unknown_host
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
@@ -43,7 +44,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
     return path(level(command))
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=HelpGroup, invoke_without_command=True)
 @_options
 @click.pass_context
 def command(context: click.Context, config_path: str, log_level: str) -> None:

@@ -75,10 +75,10 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
                   "repeatable.")  # fmt: skip
     @click.option("--expected", type=_FILE, help="The expected cabling.")
     @click.option("--bandwidth", is_flag=True, help="Also test bandwidth of pairs.")
-    @click.option("--bandwidth-words", metavar="WORDS", help="The same, with options for "
+    @click.option("--bandwidth-options", metavar="OPTIONS", help="The same, with options of "
                   "`audit bandwidth`: '--rdma mlx5_[0-7]'.")  # fmt: skip
     @click.option("--nccl", is_flag=True, help="Also test all-reduce.")
-    @click.option("--nccl-words", metavar="WORDS", help="The same, with options for "
+    @click.option("--nccl-options", metavar="OPTIONS", help="The same, with options of "
                   "`audit nccl`: '--launcher srun'.")  # fmt: skip
     @click.option("--nccl-deadline", type=float, default=3600.0, show_default=True,
                   help="Time limit of the NCCL part, seconds.")  # fmt: skip
@@ -86,8 +86,8 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(
         *args: Any, network: NetworkOptions, subnet: Path | None, lldp: tuple[Path, ...],
         expected: Path | None, only: tuple[str, ...], skip: tuple[str, ...], nccl: bool,
-        nccl_words: str | None, nccl_deadline: float, bandwidth: bool, bandwidth_words: str | None,
-        **kwargs: Any,
+        nccl_options: str | None, nccl_deadline: float, bandwidth: bool,
+        bandwidth_options: str | None, **kwargs: Any,
     ) -> Any:  # fmt: skip
         if subnet is not None and lldp:
             raise UsageError("give --ibnetdiscover or --lldp, not both")
@@ -96,17 +96,17 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 raise UsageError(f"{path}: no such file")
         cabling = CablingOptions(subnet, lldp, network.topology, expected)
         parts = PartOptions(
-            network, cabling, only, skip, _option_words(nccl, nccl_words), nccl_deadline,
-            _option_words(bandwidth, bandwidth_words),
+            network, cabling, only, skip, _options_of(nccl, nccl_options), nccl_deadline,
+            _options_of(bandwidth, bandwidth_options),
         )  # fmt: skip
         return command(*args, parts=parts, **kwargs)
 
     return wrapper
 
 
-def _option_words(requested: bool, words: str | None) -> str | None:
-    """The words; empty if only the flag is set, None if neither is."""
-    return "" if requested and words is None else words
+def _options_of(requested: bool, options: str | None) -> str | None:
+    """The options; empty if only the flag is set, None if neither is."""
+    return "" if requested and options is None else options
 
 
 class ChosenChecks(NamedTuple):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, messages, print_json
 from syntony.model import ClockState, S, format_ns
 
 _EXIT = {ClockState.SYNCHRONIZED: 0, ClockState.HOLDOVER: 1, ClockState.DISRUPTED: 2}
@@ -34,6 +34,10 @@ def now(context: click.Context, as_json: bool) -> None:
         known = reading.status is not ClockState.UNKNOWN
         when = _when(reading.fleet_ns) if known else "no fleet time"
         console.print(f"{when}  {_bound_text(reading.bound_ns)}  {reading.status}")
+        if not known:
+            messages.print(
+                "no fleet time here: does syntony-agent run? (syntony doctor --for agent)"
+            )
     context.exit(_EXIT.get(reading.status, 3))
 
 

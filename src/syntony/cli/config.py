@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from syntony.cli.lazy import HelpGroup
 from syntony.config import load_config
 from syntony.errors import ConfigError
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """Configuration files.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from syntony.cli import contexts
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
 from syntony.view import lazy_rich
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """Fleets to which `syntony login` has logged in, and the one in use.
 

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
@@ -35,7 +36,7 @@ ENVIRONMENT = {
 (docs/decisions/0377)."""
 
 
-@click.group(name="controller", invoke_without_command=True)
+@click.group(name="controller", cls=HelpGroup, invoke_without_command=True)
 @click.option(
     "--config",
     "config_path",

@@ -19,6 +19,7 @@ from syntony.cli._drill import (
     python_of,
     say,
 )
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages
 from syntony.errors import UsageError
 from syntony.lab.client import open_lab
@@ -47,7 +48,7 @@ _HEADS = ("run", "ended", "median", "longest", "stalled", "before", "during", "a
           "lost", "wrong")  # fmt: skip
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """Real jobs under failure and contention, with and without Syntony.
 

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, parse_duration_ns
 from syntony.view import lazy_rich
@@ -19,7 +20,7 @@ from syntony.wire.access_tokens import (
 )
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """Tokens for the HTTP API and the console: make, list, revoke.
 

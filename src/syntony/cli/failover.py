@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns, parse_duration_ns
@@ -21,7 +22,7 @@ _OF_NEW = ("request", "create", "join-failed")
 """Actions that concern the new path."""
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """Failover of jobs' connections between NICs and paths.
 

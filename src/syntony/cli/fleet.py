@@ -225,8 +225,8 @@ def _lab(name: str | None) -> FleetTarget:
 
     if name is None and not running():
         raise UsageError(
-            "no controller is named and no lab is running; give --controller, or start a lab: "
-            "syntony lab up --detach"
+            "no controller is named and no lab is running; log in to a fleet: syntony login URL, "
+            "give --controller, or start a lab: syntony lab up --detach"
         )
     lab = open_lab(name)
     if not lab.file().agents:

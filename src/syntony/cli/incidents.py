@@ -8,6 +8,7 @@ import click
 
 from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, plain_table, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.view import lazy_rich
@@ -23,7 +24,7 @@ _STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 _CODES = {"critical": 2, "warning": 1, "info": 0}
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """Incidents: what is wrong in the fleet, one incident for each cause.
 

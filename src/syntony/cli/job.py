@@ -10,6 +10,7 @@ import msgspec
 from syntony.cli._recording import fetch, window_option
 from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, fleet_options
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
 from syntony.view import lazy_rich
@@ -23,7 +24,7 @@ _HEADINGS = (
 )  # fmt: skip
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """One job: its flows."""
 

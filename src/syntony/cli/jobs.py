@@ -13,6 +13,7 @@ from syntony.cli import jobs_protected
 from syntony.cli._recording import fetch, window_option
 from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.model import MS, S, format_ns, parse_duration_ns
@@ -31,7 +32,7 @@ MIN_EVERY_NS = 500 * MS
 _MOST = 8
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """Running and recent jobs: ranks, hosts, flows.
 

@@ -23,6 +23,7 @@ from syntony.audit.report.node_condition import (
     taint_patch,
 )
 from syntony.audit.result import Result
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import messages
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.io.kubernetes import MERGE, STRATEGIC, ConflictError, KubernetesApi
@@ -34,7 +35,7 @@ _LEADER_LABEL = "syntony/leads"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """What Syntony's pods report to the Kubernetes API server (docs/how-to/kubernetes.md).
 

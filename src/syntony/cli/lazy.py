@@ -1,4 +1,4 @@
-"""Command groups that import their commands on use, to keep `--help` fast."""
+"""Command groups: their help has whole lines, and their commands are imported on use."""
 
 from __future__ import annotations
 
@@ -10,8 +10,29 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_WHOLE = 1_000
+"""Characters of a command's line in its group's help: never shortened, wrapped instead."""
 
-class LazyGroup(click.Group):
+
+class HelpGroup(click.Group):
+    """A group whose help shows the first line of each command's help in full."""
+
+    def format_commands(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
+        lines = [(name, self.line(name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, line in lines if line is not None])
+
+    def line(self, name: str) -> str | None:
+        """What a command does; None if it is hidden."""
+        command = self.commands[name]
+        return None if command.hidden else command.get_short_help_str(_WHOLE)
+
+
+class LazyGroup(HelpGroup):
     """A group whose commands are given as ``MODULE:ATTRIBUTE`` below `syntony.cli`.
 
     Args:
@@ -36,16 +57,5 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(loaded, attribute)
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        names = [
-            name
-            for name in self.list_commands(ctx)
-            if name in self.lazy or not self.commands[name].hidden
-        ]
-        room = formatter.width - 6 - max(map(len, names))
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, self._line(name, room)) for name in names])
-
-    def _line(self, name: str, room: int) -> str:
-        stand_in = click.Command(name, help=self.lazy[name][1]) if name in self.lazy else None
-        return (stand_in or self.commands[name]).get_short_help_str(room)
+    def line(self, name: str) -> str | None:
+        return self.lazy[name][1] if name in self.lazy else super().line(name)

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, plain_table, print_json
 from syntony.errors import InputError, UsageError
 from syntony.links.counters import EVERY, TABLE, Blame, LinkCounter
@@ -41,7 +42,7 @@ _GOOD, _WARNING, _CRITICAL, _UNKNOWN = 0, 1, 2, 3
 _STYLES = {PortState.ACTIVE: "green", PortState.UNKNOWN: "yellow", PortState.DISABLED: "dim"}
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """Ports, cables and their counters.
 

@@ -57,7 +57,10 @@ def command(url: str, name: str, ca: str, cert: str, key: str, *, sso: bool) -> 
         token = click.prompt("token", hide_input=True, err=True) if sys.stdin.isatty() else ""
         token = (token or sys.stdin.readline()).strip()
         if not token:
-            raise UsageError("give a token on standard input, or --cert and --key")
+            raise UsageError(
+                "give a token on standard input (an operator makes one: syntony enrol api token), "
+                "--sso, or --cert and --key"
+            )
     context = contexts.Context(
         url=url.rstrip("/"), token=token, ca=_full(ca), cert=_full(cert), key=_full(key)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, print_json
 from syntony.metrics.table import GROUPS, Metric
 from syntony.view import lazy_rich
@@ -26,7 +27,7 @@ def _row(metric: Metric) -> str:
     )
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """Metrics that Prometheus can scrape.
 

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_nics
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
@@ -53,7 +54,7 @@ def _line(each: PlaneDisagreement) -> str:
     return f"{where}: {udp} over UDP, {verbs} over verbs; {usual} more is usual {rest}"
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """One-way delay, loss and liveness between all NICs.
 

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, plain_table, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
@@ -34,7 +35,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _BY = click.Choice(["pair", "host", "rail"])
 
 
-@click.group()
+@click.group(cls=HelpGroup)
 def command() -> None:
     """Latency compared with objectives, with its past and with similar pairs.
 

@@ -8,6 +8,7 @@ import click
 
 from syntony.cli import lab
 from syntony.cli._labup import bring_up
+from syntony.cli.lazy import HelpGroup
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
 from syntony.lab.rates import parse_rate_bps
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 DEFAULT_NAME = "verbs"
 
 
-@click.group(name="verbs")
+@click.group(name="verbs", cls=HelpGroup)
 def command() -> None:
     """A lab of virtual machines with Soft-RoCE: real verbs without RDMA hardware.
 

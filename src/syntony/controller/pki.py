@@ -189,7 +189,10 @@ def _load(cert_path: Path, key_path: Path) -> Authority:
         certificate = x509.load_pem_x509_certificate(cert_path.read_bytes())
         key = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{cert_path.parent}: not a usable authority: {error}") from error
+        raise ConfigError(
+            f"{cert_path.parent}: not a usable authority: {error}; make one: "
+            f"syntony enrol authority {cert_path.parent} --address NAME"
+        ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ConfigError(f"{key_path}: not an elliptic-curve key")
     return Authority(certificate, key)
