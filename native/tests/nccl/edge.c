@@ -148,6 +148,13 @@ void until_pairs(int wanted)
         exchange();
 }
 
+void until_both_up(void)
+{
+    until_pairs(8);
+    for (int64_t begun = now_ms(); now_ms() - begun < 100;)
+        exchange();
+}
+
 int run_case(int argc, char **argv, const struct edge_case *cases, size_t count)
 {
     CHECK(argc >= 4);

@@ -31,6 +31,7 @@ void pump(void *request, int64_t for_ms);
 void exchange(void);
 /* Messages go on until so many queue pairs work. */
 void until_pairs(int wanted);
+void until_both_up(void); /* and until both ends know that both rails are */
 /* main: LIBRARY PROVIDER CASE [fails]; with `fails` it is an error if the case holds. */
 int run_case(int argc, char **argv, const struct edge_case *cases, size_t count);
 

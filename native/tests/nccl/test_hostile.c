@@ -151,9 +151,7 @@ static void begins_without(void (*leave_out)(int port, int now))
         for (int i = 0; i < 20; i++)
             exchange();
         leave_out(port, 0);
-        until_pairs(8);
-        for (int64_t begun = now_ms(); now_ms() - begun < 100;) /* both ends know that it is back */
-            exchange();
+        until_both_up();
         faults_port(port ^ 1, 0); /* and it carries all */
         for (int i = 0; i < 20; i++)
             exchange();
@@ -249,7 +247,7 @@ static void queues_fail_silently(void)
     connect_both();
     exchange();
     for (int kind = 0; kind < 5; kind++) {
-        until_pairs(8);
+        until_both_up();
         faults_lose(0, 1000);
         CHECK_EQUAL(pthread_create(&thread, NULL, event_later, &EVENTS[kind]), 0);
         for (int i = 0; i < 4; i++)

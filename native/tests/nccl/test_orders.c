@@ -59,7 +59,7 @@ static void ends_disagree(void)
     setenv("SYNTONY_NCCL_SURVIVE_MS", "0", 1); /* without any rail it ends at once */
     begin_with_agent();
     for (int i = 0; i < 10; i++) {
-        until_pairs(8);
+        until_both_up();
         faults_order(SYN_JOB_PATH_DEAD, i % 2, i % 2 + 2, LONG_NS, 0, 0);
         faults_order(SYN_JOB_PATH_DEAD, 3 - i % 2, 1 - i % 2, LONG_NS, 0, 0);
         until_pairs(4);

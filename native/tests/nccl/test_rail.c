@@ -214,7 +214,7 @@ static void nothing_foreign_is_believed(void)
     struct header good = header_of(send, 0), header;
     header = good, header.sequence++;
     CHECK(!receiver_arrived(&receiver, &header, 0));
-    header = good, header.place = 1;
+    header = good, header.place = 1, header.size = 0;
     CHECK(!receiver_arrived(&receiver, &header, 0));
     header = good, header.chunks = 65;
     CHECK(!receiver_arrived(&receiver, &header, 0));
@@ -223,6 +223,10 @@ static void nothing_foreign_is_believed(void)
     header = good, header.size = sizeof data + 1;
     CHECK(!receiver_arrived(&receiver, &header, 0));
     CHECK(receiver_arrived(&receiver, &good, 0));
+    good = header_of(one_message(2 * 4096), 0);
+    CHECK(receiver_arrived(&receiver, &good, 0));
+    header = good, header.chunk = 1, header.chunks = 3; /* another message's */
+    CHECK(!receiver_arrived(&receiver, &header, 0));
     struct cts cts = {.kind = RECORD_CTS, .count = 9, .sequence = 2};
     CHECK(!sender_cleared(&sender, &cts));
     cts.count = 1, cts.sequence = 1000;
