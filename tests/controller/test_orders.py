@@ -111,14 +111,14 @@ def test_every_request_is_on_the_list_and_the_docs_print_it() -> None:
     assert allow_list() in (REPO / "docs/reference/security.md").read_text()
 
 
-def issued_before_roles(controller: ControllerProcess, name: str) -> TlsPaths:
-    """A certificate as versions before roles made them."""
+def issued_without_role(controller: ControllerProcess, name: str) -> TlsPaths:
+    """A certificate of the fleet's CA that names its holder only."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
 
-    tls = controller.issue(name, Role.AGENT, place="old")
+    tls = controller.issue(name, Role.AGENT, place="plain")
     current = x509.load_pem_x509_certificate(tls.cert.read_bytes())
-    old = (
+    plain = (
         x509.CertificateBuilder()
         .subject_name(current.subject)
         .issuer_name(current.issuer)
@@ -129,14 +129,13 @@ def issued_before_roles(controller: ControllerProcess, name: str) -> TlsPaths:
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .sign(controller.authority.key, hashes.SHA256())
     )
-    tls.cert.write_bytes(old.public_bytes(serialization.Encoding.PEM))
+    tls.cert.write_bytes(plain.public_bytes(serialization.Encoding.PEM))
     return tls
 
 
-def test_a_certificate_without_a_role_is_an_agents(shared: ControllerProcess) -> None:
-    """Agents of the version before keep working; their certificates command nothing."""
-    tls = issued_before_roles(shared, "h7")
-    with pytest.raises(RemoteError, match="'h7' is an agent"):
+def test_a_certificate_without_a_role_is_refused(shared: ControllerProcess) -> None:
+    tls = issued_without_role(shared, "h7")
+    with pytest.raises(RemoteError, match="'h7' has no role"):
         ask(remote(shared), STOP, tls=tls)
 
 

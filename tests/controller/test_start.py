@@ -58,6 +58,13 @@ def test_an_expired_certificate(tmp_path: Path) -> None:
         listen(config(tmp_path, lifetime_ns=-60 * S))
 
 
+def test_a_certificate_without_a_role(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    with pytest.raises(ConfigError, match="has no role: it needs the URI"):
+        key = str(tmp_path / "ca" / "ca.key")
+        listen(msgspec.structs.replace(settings, tls_cert=settings.tls_ca, tls_key=key))
+
+
 def test_a_missing_key(tmp_path: Path) -> None:
     settings = config(tmp_path)
     Path(settings.tls_key).unlink()

@@ -8,9 +8,10 @@ from syntony.errors import WireError
 from syntony.wire.roles import Identity, Role, identity
 
 
-def test_a_certificate_without_a_role_is_an_agents() -> None:
-    assert identity("h1", ()) == (Role.AGENT, "h1")
-    assert identity("h1", ("https://h1/agent", "spiffe://x/h1")) == (Role.AGENT, "h1")
+@pytest.mark.parametrize("uris", [(), ("https://h1/agent", "spiffe://x/h1")])
+def test_a_certificate_without_a_role_is_refused(uris: tuple[str, ...]) -> None:
+    with pytest.raises(WireError, match=r"of 'h1' has no role: it needs the URI syntony://ROLE"):
+        identity("h1", uris)
 
 
 @pytest.mark.parametrize("role", Role)

@@ -97,12 +97,12 @@ class ServerCertificate:
         credentials = load_credentials(self._files)
         try:
             check_validity(credentials.certificate, config.tls_cert, dt.datetime.now(dt.UTC))
+            self.role, self.name = read_certificate(credentials.certificate).identity
         except WireError as error:
             raise ConfigError(str(error)) from error
         self._failed = ""
         self.validity = read_validity(credentials.certificate)
         """Of the certificate in force."""
-        self.role, self.name = read_certificate(credentials.certificate).identity
         self._initial = _configuration(credentials)
 
     def credentials(self, *, mutual: bool) -> grpc.ServerCredentials:

@@ -44,15 +44,15 @@ class Identity(NamedTuple):
 def identity(common_name: str, uris: Iterable[str]) -> Identity:
     """Read the identity from a certificate's names.
 
-    A certificate without a role, as versions before roles issued them, is an agent's: it can attach
-    as the host it names and nothing else.
-
     Raises:
-        WireError: several roles, an unknown role, or a name other than the common name.
+        WireError: no role, several roles, an unknown role, or a name other than the common name.
     """
     ours = [uri for uri in uris if uri.startswith(_SCHEME)]
     if not ours:
-        return Identity(Role.AGENT, common_name)
+        raise WireError(
+            f"the certificate of {common_name[:80]!r} has no role: it needs the URI "
+            f"{_SCHEME}ROLE/NAME as a subject alternative name"
+        )
     role, _, name = ours[0].removeprefix(_SCHEME).partition("/")
     known = role in set(Role) and is_name(name)
     if len(ours) > 1 or not known or name != common_name:
