@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from syntony.errors import UsageError
 from syntony.fabric.book import Way
 from syntony.model import MS, S
 from syntony.state import ControlState
+from syntony.store.jobs import JobHost
 from syntony.wire.audit import AuditCommand, AuditReport, AuditView, AuditViewQuery
 from syntony.wire.clocks import ClockHistoryQuery
 from syntony.wire.control import Issuer
@@ -31,11 +33,14 @@ from syntony.wire.probes import Matrix, MatrixQuery
 from syntony.workload.recorded import SETTLE_NS
 
 ACTIVE = "be.act.state"
+LATE = "; it has not ended, but its agents are late; age of their newest rows"
 
 
-def job_report(rows: Any, known: tuple[str, ...] = (), **fields: Any) -> JobReport:
+def job_report(
+    rows: Any, known: tuple[str, ...] = (), hosts: tuple[JobHost, ...] = (), **fields: Any
+) -> JobReport:
     jobs = Jobs({"night": rows})
-    jobs.names = known
+    jobs.names, jobs.known_hosts = known, hosts
     services = services_with(store=Store(jobs))
     query = JobReportQuery(job="night", **({"window_ns": 30 * S} | fields))
     return answer(services, query, NOBODY, fleet_ns=NOW)
@@ -72,14 +77,43 @@ def test_a_job_s_report_is_json_without_infinities() -> None:
 def test_a_job_s_report_is_of_a_bounded_window() -> None:
     with pytest.raises(UsageError, match="a window of"):
         job_report(rows_with({}), window_ns=MAX_REPORT_NS + 1)
+
+
+def age(host: str, seconds: int, running: int = 1) -> JobHost:
+    return JobHost(host, NOW - seconds * S, running)
+
+
+@pytest.mark.parametrize(
+    ("known", "hosts", "end_ns", "hint"),
+    [
+        ((), (), 0, ""),
+        (("nigth",), (), 0, "; did you mean 'nigth'?"),
+        ((), (age("h0", 50, 0), age("h1", 42, 0)), 0, "; it ended 42 s ago"),
+        (
+            (),
+            (age("h0", 90, 0), age("h1", 60), age("h2", 42)),
+            0,
+            f"{LATE}: h1 60 s, h2 42 s",
+        ),
+        (
+            (),
+            tuple(age(f"h{number}", 60 - number) for number in range(7)),
+            0,
+            f"{LATE}: h0 60 s, h1 59 s, h2 58 s, h3 57 s, h4 56 s and 2 more",
+        ),
+        # It began after the window.
+        ((), (age("h0", 2),), NOW - 100 * S, "; its newest rows are 2 s old"),
+    ],
+)
+def test_a_job_without_rows_in_the_window(
+    known: tuple[str, ...], hosts: tuple[JobHost, ...], end_ns: int, hint: str
+) -> None:
     empty: dict[str, dict[str, list[Any]]] = {
         name: {column: [] for column in rows} for name, rows in rows_with({}).items()
     }
-    for known, hint in (((), "; `"), (("nigth",), r"; did you mean 'nigth'\?; `"), (
-        ("night", "nigth"), "; its newest report is 42 s old; `"
-    )):  # fmt: skip
-        with pytest.raises(UsageError, match=f"no record of job 'night' in that time{hint}syntony"):
-            job_report(empty, known)
+    reason = re.escape(f"no record of job 'night' in that time{hint}; `syntony jobs list`")
+    with pytest.raises(UsageError, match=reason):
+        job_report(empty, known, hosts, end_ns=end_ns)
 
 
 @pytest.fixture

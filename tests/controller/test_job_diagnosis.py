@@ -18,7 +18,7 @@ from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import StoreError, UsageError
 from syntony.model import MS, S
-from syntony.store.jobs import MAX_ROWS
+from syntony.store.jobs import MAX_ROWS, JobHost
 from syntony.wire.job_diagnosis import JobResult, JobRows, JobVerdict
 from syntony.wire.jobs import JobView, Takeover
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
@@ -43,6 +43,7 @@ class Jobs:
         self.windows: list[tuple[str, int]] = []
         self.fails = False
         self.names: tuple[str, ...] = ()
+        self.known_hosts: tuple[JobHost, ...] = ()
 
     def jobs(self, first_ns: int, last_ns: int) -> tuple[JobView, ...]:
         """Those of the last day."""
@@ -53,6 +54,10 @@ class Jobs:
         }  # fmt: skip
         return tuple(msgspec.convert({"job": name, **none, "programs": ()}, JobView)
                      for name in self.names)  # fmt: skip
+
+    def hosts(self, job: str, first_ns: int, last_ns: int) -> tuple[JobHost, ...]:
+        assert (job, first_ns, last_ns) == ("night", NOW - 86_400 * S, NOW)
+        return self.known_hosts
 
     def recording(
         self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS

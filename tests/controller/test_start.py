@@ -59,10 +59,10 @@ def test_an_expired_certificate(tmp_path: Path) -> None:
 
 
 def test_a_certificate_without_a_role(tmp_path: Path) -> None:
-    settings = config(tmp_path)
+    settings, key = config(tmp_path), str(tmp_path / "ca" / "ca.key")
+    settings = msgspec.structs.replace(settings, tls_cert=settings.tls_ca, tls_key=key)
     with pytest.raises(ConfigError, match="has no role: it needs the URI"):
-        key = str(tmp_path / "ca" / "ca.key")
-        listen(msgspec.structs.replace(settings, tls_cert=settings.tls_ca, tls_key=key))
+        listen(settings)
 
 
 def test_a_missing_key(tmp_path: Path) -> None:

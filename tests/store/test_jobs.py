@@ -49,6 +49,15 @@ def test_jobs_by_their_processes(store: Store) -> None:
     assert store.jobs.jobs(T0 + 20 * S, END) == ()
 
 
+def test_hosts_of_a_job_by_their_newest_rows(store: Store) -> None:
+    fill(store)
+    rows = [{"host": "h1", "job": "night", "pid": pid, "ts_ns": T0 + 9 * S, "window_ns": 2 * S,
+             "ended": 0} for pid in (1, 3)]  # fmt: skip
+    store.insert(JOB_PROCESS, rows_of(JOB_PROCESS, rows))
+    assert store.jobs.hosts("night", T0, END) == (("h0", T0 + 4 * S, 0), ("h1", T0 + 11 * S, 2))
+    assert store.jobs.hosts("night", T0 + 20 * S, END) == ()
+
+
 def test_protected_jobs_tell_their_spares_and_losses(store: Store) -> None:
     fill(store)
     rows = [

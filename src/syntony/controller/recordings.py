@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -12,7 +12,7 @@ from syntony.io.bundle_files import arrow_tables
 from syntony.model import S, format_ns
 from syntony.model.names import did_you_mean
 from syntony.store import Store
-from syntony.store.jobs import MAX_ROWS
+from syntony.store.jobs import MAX_ROWS, JobHost
 from syntony.wire.jobs import RecordedRows, Recording, RecordingQuery
 from syntony.workload.recorded import RecordedBundle, recorded
 
@@ -20,6 +20,8 @@ ROWS_AT_ONCE = 20_000
 """Rows in one part of an answer: a page or less."""
 KNOWN_NS = 86_400 * S
 """For an unknown job the nearest name of a job of this time is suggested."""
+NAMED = 5
+"""Most late agents in one line."""
 
 
 def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
@@ -49,15 +51,32 @@ def read_job(
     rows = store.jobs.recording(job, first_ns, last_ns, most)
     found = recorded(job, rows, first_ns, last_ns, now_ns)
     if not found.tables:
-        seen_ns = {each.job: each.seen_ns for each in store.jobs.jobs(now_ns - KNOWN_NS, now_ns)}
-        if job in seen_ns:
-            hint = f"; its newest report is {format_ns(now_ns - seen_ns[job])} old"
+        hosts = store.jobs.hosts(job, now_ns - KNOWN_NS, now_ns)
+        if hosts:
+            hint = f"; {_newest(hosts, last_ns, now_ns)}"
         else:
-            hint = did_you_mean(job, seen_ns)
+            known = store.jobs.jobs(now_ns - KNOWN_NS, now_ns)
+            hint = did_you_mean(job, [each.job for each in known])
         raise UsageError(
             f"no record of job {job!r} in that time{hint}; `syntony jobs list` shows jobs"
         )
     return found
+
+
+def _newest(hosts: Sequence[JobHost], last_ns: int, now_ns: int) -> str:
+    """How old the newest rows of a job are, and whose are late, for a window that ends at
+    `last_ns` and has none."""
+    running = [each for each in hosts if each.running > 0]
+    newest_ns = max(each.newest_ns for each in running or hosts)
+    age = format_ns(now_ns - newest_ns)
+    if not running:
+        return f"it ended {age} ago"
+    if newest_ns > last_ns:
+        return f"its newest rows are {age} old"
+    ages = [f"{each.host} {format_ns(now_ns - each.newest_ns)}" for each in running]
+    more = f" and {len(ages) - NAMED} more" if len(ages) > NAMED else ""
+    named = ", ".join(ages[:NAMED])
+    return f"it has not ended, but its agents are late; age of their newest rows: {named}{more}"
 
 
 def _parts(found: RecordedBundle) -> Iterator[RecordedRows]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from syntony.errors import UsageError
 from syntony.store.engine import Engine, Value, integer
@@ -40,6 +40,16 @@ Columns = Mapping[str, list[Any]]
 """Values by column name: text or numbers; None: not finite."""
 
 
+class JobHost(NamedTuple):
+    """What is stored of one host of a job."""
+
+    host: str
+    newest_ns: int
+    """Until when its newest row reports."""
+    running: int
+    """Processes that had not ended by then."""
+
+
 class JobQueries:
     """Queries on jobs; as thread-safe as the engine. Windows are half-open, in fleet time."""
 
@@ -70,6 +80,16 @@ class JobQueries:
             )
             for row in rows
         )
+
+    def hosts(self, job: str, first_ns: int, last_ns: int) -> tuple[JobHost, ...]:
+        """Hosts with a process of the job in the window, the one with the oldest newest row
+        first."""
+        rows = self._engine.select(
+            "SELECT host, max(ts_ns + window_ns) AS newest, uniqExact(pid) - sum(ended) "
+            f"FROM {JOB_PROCESS.name} WHERE {window(first_ns, last_ns)} AND job = {quote(job)} "
+            "GROUP BY host ORDER BY newest, host"
+        )
+        return tuple(JobHost(str(row[0]), *map(integer, row[1:])) for row in rows)
 
     def _protected(self, first_ns: int, last_ns: int) -> dict[str, dict[str, int]]:
         """For protected jobs the newest generation and spares, and the losses."""
