@@ -9,17 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony.alerts.incident_book import REOPEN_NS, RETENTION_NS, Book, explained
 from syntony.alerts.incident_texts import shown
-from syntony.alerts.incidents import (
-    REOPEN_NS,
-    RETENTION_NS,
-    Book,
-    BookState,
-    ChangeKind,
-    IncidentChange,
-    IncidentState,
-    explained,
-)
+from syntony.alerts.incidents import BookState, ChangeKind, IncidentChange, IncidentState
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence

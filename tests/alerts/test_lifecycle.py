@@ -13,14 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from syntony.alerts.incident_book import REOPEN_NS, REPEAT_NS, Book
 from syntony.alerts.incident_texts import MAX_EVIDENCE
-from syntony.alerts.incidents import (
-    REOPEN_NS,
-    REPEAT_NS,
-    Book,
-    ChangeKind,
-    IncidentChange,
-)
+from syntony.alerts.incidents import ChangeKind, IncidentChange
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, Severity, parse_rules
 from syntony.alerts.silences import Silence

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.alerts.test_lifecycle import T0, Inside, feed, kinds, rule
 
-from syntony.alerts.incidents import Book, ChangeKind
+from syntony.alerts.incident_book import Book
+from syntony.alerts.incidents import ChangeKind
 from syntony.alerts.observations import Observation, measured
 from syntony.model import S
 

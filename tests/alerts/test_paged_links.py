@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.alerts.test_lifecycle import T0, Apart, rule
 
-from syntony.alerts.incidents import (
-    Book,
-    ChangeKind,
-    IncidentChange,
-)
+from syntony.alerts.incident_book import Book
+from syntony.alerts.incidents import ChangeKind, IncidentChange
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule
 from syntony.model import S

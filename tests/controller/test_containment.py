@@ -14,7 +14,8 @@ import pytest
 from tests.controller.judged import CROSSING
 
 from syntony.alerts import causes
-from syntony.alerts.incidents import Book, Incident
+from syntony.alerts.incident_book import Book
+from syntony.alerts.incidents import Incident
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule
 from syntony.controller.containment import FLEET, NameContainment, PathContainment

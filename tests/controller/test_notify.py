@@ -13,14 +13,8 @@ from pathlib import Path
 import pytest
 from tests.live import eventually
 
-from syntony.alerts.incidents import (
-    Book,
-    BookState,
-    ChangeKind,
-    Incident,
-    IncidentChange,
-    IncidentState,
-)
+from syntony.alerts.incident_book import Book
+from syntony.alerts.incidents import BookState, ChangeKind, Incident, IncidentChange, IncidentState
 from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Severity
 from syntony.controller import notify

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.alerts import render
-from syntony.alerts.incidents import Book, ChangeKind, Incident, IncidentChange, explained
+from syntony.alerts.incident_book import Book, explained
+from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Rule, parse_rules, with_defaults

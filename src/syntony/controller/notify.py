@@ -21,7 +21,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from syntony.alerts import render
-from syntony.alerts.incidents import Book, ChangeKind, Incident, IncidentChange, explained
+from syntony.alerts.incident_book import Book, explained
+from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
 from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Severity
 from syntony.errors import ConfigError, StateError

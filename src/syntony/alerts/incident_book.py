@@ -1,0 +1,401 @@
+"""The book of incidents: opened when a rule has been broken for long enough, one for each cause.
+Sans IO.
+
+Incidents change only in the book. Its methods take evaluations and commands, with the time as an
+argument, and return the changes. Its state can be stored and loaded, so that a restart neither
+loses an incident nor opens it again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from syntony.alerts.causes import Related, explains, is_reported, precedes
+from syntony.alerts.incident_texts import copy_effect, update
+from syntony.alerts.incidents import (
+    BookState,
+    ChangeKind,
+    Incident,
+    IncidentChange,
+    IncidentState,
+    Streak,
+)
+from syntony.alerts.observations import Containment, Measured, Observation
+from syntony.alerts.rules import Rule, Severity
+from syntony.alerts.silences import Silence, silenced
+from syntony.errors import UsageError
+from syntony.model import S
+
+REOPEN_NS = 15 * 60 * S
+"""A condition that returns within this time after it was resolved reopens its incident."""
+REPEAT_NS = 7 * 24 * 3600 * S
+"""Incidents of the same rule and subject within this time are counted as repeats."""
+RETENTION_NS = 30 * 24 * 3600 * S
+"""Resolved incidents are dropped after this time; the store keeps them longer."""
+MAX_RESOLVED = 10_000
+"""… or earlier, the oldest first, if there are more: all are in memory."""
+
+
+class Book:
+    """All incidents of a fleet.
+
+    Args:
+        rules: those in force.
+        state: stored before a restart; None: a new book.
+    """
+
+    def __init__(self, rules: Iterable[Rule], state: BookState | None = None) -> None:
+        self._rules = {rule.name: rule for rule in rules}
+        self.state = state or BookState()
+        self._live = {
+            (incident.rule, incident.subject): incident
+            for incident in self.state.incidents
+            if incident.live
+        }
+
+    @property
+    def incidents(self) -> Sequence[Incident]:
+        """All live and recent incidents, oldest first."""
+        return self.state.incidents
+
+    def find(self, number: int) -> Incident:
+        """One incident. Raises `UsageError`: no incident has this number."""
+        for incident in self.state.incidents:
+            if incident.number == number:
+                return incident
+        raise UsageError(f"no incident {number}; `syntony incidents list --all` shows them")
+
+    def evaluate(
+        self, now_ns: int, measured: Measured, topology: Containment
+    ) -> list[IncidentChange]:
+        """Evaluate all rules.
+
+        Args:
+            now_ns: fleet time.
+            measured: observations, and which metrics were measured.
+            topology: which components contain which.
+        """
+        changes: list[IncidentChange] = []
+        by_metric: dict[str, dict[str, Observation]] = {}
+        for observation in measured.observations:
+            by_metric.setdefault(observation.metric, {})[observation.subject] = observation
+        for rule in self._rules.values():
+            if rule.metric in measured.metrics:
+                changes += self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
+        changes += self._drop_orphans(now_ns)
+        changes += self._explain(now_ns, topology)
+        changes += self._page(now_ns)
+        self._forget(now_ns)
+        return changes
+
+    def acknowledge(self, number: int, who: str, comment: str, now_ns: int) -> list[IncidentChange]:
+        """Acknowledge an incident. Raises `UsageError`: it does not exist, or is resolved."""
+        incident = self.find(number)
+        if not incident.live:
+            raise UsageError(f"incident {number} is resolved already")
+        incident.state = IncidentState.ACKNOWLEDGED
+        incident.acknowledged_by, incident.comment = who, comment
+        incident.updated_ns = now_ns
+        return [IncidentChange(now_ns, ChangeKind.ACKNOWLEDGED, incident)]
+
+    def resolve(self, number: int, who: str, now_ns: int) -> list[IncidentChange]:
+        """Resolve an incident; it opens again if it is still bad. Raises `UsageError`."""
+        incident = self.find(number)
+        if not incident.live:
+            raise UsageError(f"incident {number} is resolved already")
+        incident.comment = incident.comment or f"cleared by {who}"
+        self.state.streaks.pop(_key(incident.rule, incident.subject), None)
+        return self._close(incident, now_ns)
+
+    def silence(self, silence: Silence) -> Silence:
+        """Add a silence. Returns it with its number."""
+        numbered = msgspec.structs.replace(silence, number=self.state.next_silence)
+        self.state.next_silence += 1
+        self.state.silences.append(numbered)
+        return numbered
+
+    def unsilence(self, number: int) -> None:
+        """End a silence early. Raises `UsageError`: no silence has this number."""
+        kept = [silence for silence in self.state.silences if silence.number != number]
+        if len(kept) == len(self.state.silences):
+            raise UsageError(f"no silence {number}; `syntony incidents silence --list` shows them")
+        self.state.silences = kept
+
+    # --- one rule ---
+
+    def _apply(
+        self, now_ns: int, rule: Rule, measured: dict[str, Observation]
+    ) -> list[IncidentChange]:
+        changes: list[IncidentChange] = []
+        for observation in measured.values():
+            changes += self._evaluate(now_ns, rule, observation)
+        prefix = f"{rule.name}|"
+        for key in [key for key in self.state.streaks if key.startswith(prefix)]:
+            subject = key.removeprefix(prefix)
+            if subject not in measured:
+                changes += self._good(now_ns, rule, subject)
+        return changes
+
+    def _evaluate(self, now_ns: int, rule: Rule, observation: Observation) -> list[IncidentChange]:
+        if observation.value is None:
+            return []
+        if rule.is_bad(observation.value):
+            return self._bad(now_ns, rule, observation, observation.value)
+        return self._good(now_ns, rule, observation.subject, observation.value)
+
+    def _bad(
+        self, now_ns: int, rule: Rule, observation: Observation, value: float
+    ) -> list[IncidentChange]:
+        subject = observation.subject
+        streak = self.state.streaks.setdefault(_key(rule.name, subject), Streak())
+        incident = self._live.get((rule.name, subject))
+        if incident is not None and streak.good:
+            _postpone_page(incident, now_ns - streak.good_ns)
+        streak.bad, streak.good, streak.last_bad_ns = streak.bad + 1, 0, now_ns
+        changes: list[IncidentChange] = []
+        if incident is None:
+            if streak.bad < rule.open_after:
+                return []
+            changes.append(self._open(now_ns, rule, subject))
+            incident = changes[0].incident
+        update(incident, rule, observation, value, now_ns)
+        return changes
+
+    def _good(
+        self, now_ns: int, rule: Rule, subject: str, value: float | None = None
+    ) -> list[IncidentChange]:
+        key = _key(rule.name, subject)
+        streak = self.state.streaks.get(key)
+        if streak is None:
+            return []
+        if not streak.good:
+            streak.good_ns = now_ns
+        streak.bad, streak.good = 0, streak.good + 1
+        incident = self._live.get((rule.name, subject))
+        if incident is None:
+            del self.state.streaks[key]
+            return []
+        if value is not None:
+            incident.value = value
+        # The stable time avoids repeated pages: before the first page only counts need it.
+        unknown = not incident.paged and not rule.counts
+        stable = unknown or now_ns - streak.last_bad_ns >= rule.stable_ns
+        if streak.good < rule.clear_after or not stable or self._is_continued(incident):
+            return []
+        del self.state.streaks[key]
+        _postpone_page(incident, now_ns - streak.good_ns)
+        return self._close(incident, now_ns)
+
+    def _open(self, now_ns: int, rule: Rule, subject: str) -> IncidentChange:
+        past = [
+            incident
+            for incident in self.state.incidents
+            if (incident.rule, incident.subject) == (rule.name, subject)
+            and now_ns - incident.resolved_ns < REPEAT_NS
+        ]
+        if past and now_ns - past[-1].resolved_ns < REOPEN_NS:
+            incident = past[-1]
+            gap_ns = now_ns - incident.resolved_ns
+            incident.state, incident.resolved_ns = IncidentState.OPEN, 0
+            incident.severity = Severity.INFO
+            incident.reopened += 1
+            incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
+            kind = ChangeKind.REOPENED
+            _postpone_page(incident, gap_ns)
+            if incident.pages or gap_ns >= rule.stable_ns:
+                incident.held_ns = now_ns
+        else:
+            incident = Incident(
+                number=self.state.next_number,
+                rule=rule.name,
+                subject=subject,
+                severity=Severity.INFO,
+                state=IncidentState.OPEN,
+                summary="",
+                remedy=rule.remedy,
+                opened_ns=now_ns,
+                updated_ns=now_ns,
+                held_ns=now_ns,
+                repeats=len(past),
+            )
+            self.state.next_number += 1
+            self.state.incidents.append(incident)
+            kind = ChangeKind.OPENED
+        self._live[rule.name, subject] = incident
+        return IncidentChange(now_ns, kind, incident)
+
+    def _close(self, incident: Incident, now_ns: int) -> list[IncidentChange]:
+        self._live.pop((incident.rule, incident.subject), None)
+        incident.state = IncidentState.RESOLVED
+        incident.resolved_ns = incident.updated_ns = now_ns
+        changes = [IncidentChange(now_ns, ChangeKind.RESOLVED, incident)]
+        if incident.paged:
+            incident.paged = False
+            changes.append(IncidentChange(now_ns, ChangeKind.CLEAR, incident))
+        return changes
+
+    # --- causes and pages ---
+
+    def _drop_orphans(self, now_ns: int) -> list[IncidentChange]:
+        """Close incidents of removed rules, which nothing else would clear."""
+        orphans = [incident for incident in self._live.values() if incident.rule not in self._rules]
+        return [change for incident in orphans for change in self._close(incident, now_ns)]
+
+    def _explain(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
+        changes = []
+        active = Related(filter(self._can_explain, self._live.values()), topology)
+        ended = Related(self._recently_ended(now_ns), topology)
+        for incident in self._live.values():
+            cause = self._cause(incident, active, topology)
+            if cause is not None:
+                incident.caused = max(incident.caused, incident.value)
+                number = cause.number
+                copy_effect(cause, incident, self._rules[incident.rule])
+            else:
+                number = self._past_cause(now_ns, incident, ended, topology)
+            if number == incident.cause:
+                continue
+            kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
+            incident.cause = number
+            if not number:
+                incident.held_ns = now_ns
+            changes.append(IncidentChange(now_ns, kind, incident))
+        return changes
+
+    def _cause(
+        self, incident: Incident, others: Related, topology: Containment, since_ns: int = -1
+    ) -> Incident | None:
+        """The incident that explains this one: one of the same rule by `precedes`; else one that it
+        continues; else the oldest of the first rule in `explained_by` that has one."""
+        for other in others.to(incident, incident.rule, since_ns):
+            if precedes(other, incident, topology):
+                return other
+        rule = self._rules[incident.rule]
+        for name in rule.joins:
+            for other in others.to(incident, name, since_ns):
+                if self._continues(incident, other, topology):
+                    return other
+        for name in rule.explained_by:
+            wider = self._rules.get(name)  # None: switched off
+            if wider is None or wider.metric in incident.apart_from:
+                continue
+            holds = topology.may_hold if wider.proven else topology.holds
+            for other in others.to(incident, name, since_ns):
+                if explains(other, incident, holds) and not self._may_be_same(other, incident):
+                    return other
+        return None
+
+    def _recently_ended(self, now_ns: int) -> list[Incident]:
+        """Incidents that ended within the window of some live incident's value. One that ended
+        before it paged explains nothing, as while it was live (`_can_explain`)."""
+        oldest_ns = now_ns - max((each.span_ns for each in self._live.values()), default=0)
+        return [
+            each
+            for each in self.state.incidents
+            if each.resolved_ns > oldest_ns and not each.live and (each.paged_as or each.silenced)
+        ]
+
+    def _past_cause(
+        self, now_ns: int, incident: Incident, ended: Related, topology: Containment
+    ) -> int:
+        """The number of a resolved incident that still explains this one: the count has not risen
+        since, or the incident ended within the value's window."""
+        if self._rules[incident.rule].counts:
+            return incident.cause if incident.value <= incident.caused else 0
+        cause = self._cause(incident, ended, topology, now_ns - incident.span_ns)
+        return cause.number if cause else 0
+
+    def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
+        """Whether an incident has replaced another one that paged, and may be the same fault."""
+        instead = other.paged and not other.cause and not self._is_bad_now(other)
+        one, two = incident.subject, other.subject
+        return instead and (topology.may_hold(one, two) or topology.may_hold(two, one))
+
+    def _may_be_same(self, other: Incident, incident: Incident) -> bool:
+        """Whether `other`, which has not paged, may be the same fault as `incident`, which has,
+        under another name, and so is not its cause."""
+        joins = incident.rule in self._rules[other.rule].joins
+        return joins and incident.paged and not other.paged and not self._is_bad_now(incident)
+
+    def _is_continued(self, incident: Incident) -> bool:
+        """Whether an incident of another name continues it."""
+        return any(
+            each.cause == incident.number and incident.rule in self._rules[each.rule].joins
+            for each in self._live.values()
+        )
+
+    def _is_bad_now(self, incident: Incident) -> bool:
+        """Whether it was bad at its last measurement."""
+        streak = self.state.streaks.get(_key(incident.rule, incident.subject))
+        return streak is not None and streak.bad > 0
+
+    def _can_explain(self, incident: Incident) -> bool:
+        """Whether it can explain others: it is bad now, or it has paged."""
+        return self._is_bad_now(incident) or incident.paged
+
+    def _page(self, now_ns: int) -> list[IncidentChange]:
+        changes = []
+        live = Counter(incident.rule for incident in self._live.values())
+        for incident in self._live.values():
+            rule = self._rules[incident.rule]
+            incident.silenced = silenced(
+                self.state.silences, incident.rule, incident.subject, now_ns
+            )
+            # Effects of an ended cause may still be in the measuring window.
+            due = now_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
+            due = due and not incident.pending
+            may_page = (
+                incident.state is IncidentState.OPEN
+                and not incident.cause
+                and not incident.silenced
+            )
+            if may_page and due and self._is_bad_now(incident) and not is_reported(incident):
+                incident.paged, incident.paged_as = True, incident.severity
+                incident.pages += 1
+                changes.append(IncidentChange(now_ns, ChangeKind.PAGE, incident))
+        return changes
+
+    def _forget(self, now_ns: int) -> None:
+        ended = [each.resolved_ns for each in self.state.incidents if not each.live]
+        oldest_ns = now_ns - RETENTION_NS
+        if len(ended) > MAX_RESOLVED:
+            oldest_ns = max(oldest_ns, sorted(ended)[-MAX_RESOLVED - 1])
+        self.state.incidents = [
+            incident
+            for incident in self.state.incidents
+            if incident.live or incident.resolved_ns > oldest_ns
+        ]
+        self.state.silences = [
+            silence for silence in self.state.silences if silence.last_ns > now_ns
+        ]
+
+
+def _wait_ns(incident: Incident, rule: Rule, live: int) -> int:
+    """How long its page is delayed. `idle_wait` is only for an incident that was never explained or
+    reopened, is the only live one of its rule, and affects no known job."""
+    first = not incident.reopened and not incident.caused and live == 1
+    return rule.idle_wait_ns if first and not incident.jobs else rule.wait_ns
+
+
+def _postpone_page(incident: Incident, good_ns: int) -> None:
+    """Do not count time in which it was not bad towards the delay of its first page: an
+    intermittent fault pages once its bad times add up to the delay."""
+    if not incident.pages:
+        incident.held_ns += good_ns
+
+
+def explained(book: Book, number: int) -> list[Incident]:
+    """The live incidents that an incident explains, directly or through others."""
+    found: list[Incident] = []
+    causes = {number}
+    while more := [i for i in book.incidents if i.live and i.cause in causes and i not in found]:
+        found += more
+        causes = {incident.number for incident in more}
+    return sorted(found, key=lambda incident: incident.number)
+
+
+def _key(rule: str, subject: str) -> str:
+    return f"{rule}|{subject}"
