@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from bench.why_lab_causes import CAUSES, Cause, Running, Scene, kill, write
+from bench.why_lab_causes import CAUSES, Begun, Cause, Running, Scene, kill, write
 
 from syntony.errors import MissingError, RemoteError
 from syntony.lab.drill import modes
 from syntony.lab.drill.place import NIC, lab_for
-from syntony.lab.drill.slow_job import JudgedAnswer, Recorder, judge_until
+from syntony.lab.drill.slow_job import JudgedAnswer, NamedFlow, Recorder, judge_until
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import LabJob
 from syntony.lab.jobs.torch_build import find_torch
@@ -69,7 +69,7 @@ class Episode(NamedTuple):
     seed: str
     hosts: int
     detected_s: float | None
-    """Until the right class was said first."""
+    """Until the right class was said first, or one that flows do not tell from it."""
     named_s: float | None
     """… of the right subject and no other of that class."""
     before: tuple[str, ...]
@@ -83,6 +83,8 @@ class Episode(NamedTuple):
     load: float
     clock_s: float | None = None
     """Until the answer said whose clock is UNKNOWN, and nobody else's."""
+    twin: bool = False
+    """The right subject was named among those that flows do not tell from it."""
 
 
 @contextmanager
@@ -153,10 +155,11 @@ def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
             judge_until(
                 recorder, looks, began_ns + LIMIT_NS,
                 lambda look: bool(cause.fault) and not begun.clock
-                and _right(look, cause.fault, begun.right),
+                and bool(grade(look, cause.fault, begun)),
             )  # fmt: skip
-            besides = set(_classes(looks, begun.clock)) - {cause.fault}
-            named = any(_right(look, cause.fault, begun.right) for look in looks)
+            besides = set(_classes(looks, begun)) - {cause.fault}
+            grades = [grade(look, cause.fault, begun) for look in looks]
+            named = any(grades)
             unsaid = begun.clock and not any(_says_unknown(each, begun.clock) for each in looks)
             if keep is not None and (before or besides or unsaid or named != bool(cause.fault)):
                 recorder.keep(keep / seed.replace("/", "-").replace(" ", "-"))
@@ -166,20 +169,21 @@ def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
     def until(true: Callable[[JudgedAnswer], bool]) -> float | None:
         return next(((look.at_ns - began_ns) / S for look in looks if true(look)), None)
 
-    said = [_subjects(look, cause.fault) for look in looks]
+    said = [_subjects(look, cause.fault, begun) for look in looks]
     return Episode(
         row=cause.row,
         fault=cause.fault,
         seed=seed,
         hosts=len(hosts),
-        detected_s=until(lambda look: bool(_subjects(look, cause.fault))),
-        named_s=until(lambda look: _right(look, cause.fault, begun.right)),
+        detected_s=until(lambda look: bool(_subjects(look, cause.fault, begun))),
+        named_s=until(lambda look: bool(grade(look, cause.fault, begun))),
         before=before,
         besides=tuple(sorted(besides)),
         said=next((each for each in reversed(said) if each), ()),
         looks=len(looks),
         load=round(os.getloadavg()[0], 1),
         clock_s=until(lambda look: _says_unknown(look, begun.clock)) if begun.clock else None,
+        twin=next(filter(None, grades), "") == "twin",
     )
 
 
@@ -214,26 +218,36 @@ def missing(bundle: Bundle | None, wanted: int) -> str:
     return f"{known} of {wanted} flows are known; too short: {', '.join(short) or 'none'}"
 
 
-def _subjects(look: JudgedAnswer, fault: str) -> tuple[str, ...]:
-    return tuple(name for each in look.verdicts if each.fault == fault for name in each.subjects)
+def _subjects(look: JudgedAnswer, fault: str, begun: Begun) -> tuple[str, ...]:
+    return tuple(name for each in look.verdicts if each.fault == fault or begun.twin(each)
+                 for name in each.subjects)  # fmt: skip
 
 
-def _right(look: JudgedAnswer, fault: str, right: Callable[[tuple[str, ...]], bool]) -> bool:
-    """Whether there is a verdict of the class, and each is of the right subjects."""
+def grade(look: JudgedAnswer, fault: str, begun: Begun) -> str:
+    """``right``: there is a verdict of the class, and each is of the right subjects; ``twin``: none
+    is of the class, but one is right as far as flows can tell; empty: neither."""
     found = [each.subjects for each in look.verdicts if each.fault == fault]
-    return bool(found) and all(map(right, found))
+    if found:
+        return "right" if all(map(begun.right, found)) else ""
+    return "twin" if any(map(begun.twin, look.verdicts)) else ""
 
 
-def _classes(looks: Iterable[JudgedAnswer], clock: str = "") -> tuple[str, ...]:
-    """Classes that were named; of a host whose clock is wrong, without that."""
+def _classes(looks: Iterable[JudgedAnswer], begun: Begun | None = None) -> tuple[str, ...]:
+    """Classes that were named; since a cause began without its twins, and without that of a host
+    whose clock is wrong."""
     found = {
         each.fault
         for look in looks
         for each in look.verdicts
-        if each.fault != FaultClass.CLOCK_FAULT
-        or any(nic.partition("/")[0] != clock for nic in each.subjects)
+        if begun is None or not (begun.twin(each) or _is_of_clock(each, begun.clock))
     }
     return tuple(sorted(found))
+
+
+def _is_of_clock(verdict: NamedFlow, clock: str) -> bool:
+    """Whether a verdict says that the clock of this host is wrong, and no other's."""
+    hosts = {nic.partition("/")[0] for nic in verdict.subjects}
+    return verdict.fault == FaultClass.CLOCK_FAULT and hosts <= {clock}
 
 
 def _says_unknown(look: JudgedAnswer, host: str) -> bool:
@@ -291,9 +305,16 @@ def table(episodes: list[Episode]) -> None:
         clock = sum(each.clock_s is not None for each in some)
         print(
             f"| {row} | {len(some)} | {detected if some[0].fault else ''} "
-            f"| {len(named) if some[0].fault else ''} | {took} "
+            f"| {_names(some) if some[0].fault else ''} | {took} "
             f"| {clock if 'clock' in row else ''} | {_counted(also)} | {_counted(before)} |"
         )
+
+
+def _names(some: list[Episode]) -> str:
+    """How many named the right subject, and of these how many among twins."""
+    named = sum(each.named_s is not None for each in some)
+    twins = sum(each.twin for each in some)
+    return f"{named} ({twins} among twins)" if twins else str(named)
 
 
 def _counted(names: Counter[str]) -> str:

@@ -25,13 +25,14 @@ from syntony.lab.drill.place import NIC
 from syntony.lab.drill.slow_job import busiest_connection
 from syntony.lab.plan import LinkKind
 from syntony.workload.flows import Flows
+from syntony.workload.verdict import FaultClass
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from syntony.lab.client import Lab
-    from syntony.lab.drill.slow_job import Recorder
+    from syntony.lab.drill.slow_job import NamedFlow, Recorder
     from syntony.lab.jobs.programs import JobSpec
     from syntony.lab.plan import LabPlan, Link
 
@@ -52,9 +53,11 @@ class Begun(NamedTuple):
 
     end: Callable[[], object]
     right: Callable[[tuple[str, ...]], bool]
-    """Whether a verdict's subjects are the right ones, or honest twins of them."""
+    """Whether the subjects of a verdict of the right class are the right ones."""
     clock: str = ""
     """Host whose clock is wrong."""
+    twin: Callable[[NamedFlow], bool] = lambda _verdict: False
+    """Whether a verdict of another class is right as far as flows can tell."""
 
 
 class Cause(NamedTuple):
@@ -89,12 +92,14 @@ class Scene(NamedTuple):
     control: Path
     recorder: Recorder
 
-    def paths(self) -> list[tuple[str, ...]]:
-        """Directed links of each flow that is recorded. Raises `MissingError`: of none."""
+    def flows(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Receiving NIC and directed links of each flow that is recorded. Raises `MissingError`: of
+        none."""
         bundle = self.recorder.bundle()
         if bundle is None or "flows" not in bundle.tables:
             raise MissingError("no flow is recorded")
-        return [hops for hops in Flows(bundle.tables["flows"]).hops if hops]
+        flows = Flows(bundle.tables["flows"])
+        return [(dst, hops) for dst, hops in zip(flows.dst, flows.hops, strict=True) if hops]
 
     def host(self) -> str:
         return self.rng.choice(self.job.spec.hosts)
@@ -165,7 +170,7 @@ def lossy_nic(scene: Scene) -> Begun:
 
 def lossy_cable(scene: Scene) -> Begun:
     """One that the job sends by."""
-    used = {hop for hops in scene.paths() for hop in hops[1:-1]}
+    used = {hop for _, hops in scene.flows() for hop in hops[1:-1]}
     cable = scene.rng.choice(
         [each for each in scene.plan.of_kind(LinkKind.FABRIC) if not used.isdisjoint(_ways(each))]
     )
@@ -182,7 +187,7 @@ def contention(scene: Scene) -> Begun:
     """Two strangers' streams, of six tenths of a link each, meet on a link of two of the job's
     flows; they have no sender and no receiver in common, whose NICs would be full as well."""
     crossing: dict[str, int] = defaultdict(int)
-    for hops in scene.paths():
+    for _, hops in scene.flows():
         for hop in hops[1:-1]:
             crossing[hop] += 1
     links = sorted(each for each, flows in crossing.items() if flows >= 2)
@@ -210,8 +215,30 @@ def _ways_over(scene: Scene, link: str) -> list[tuple[str, str, list[int]]]:
 def incast(scene: Scene) -> Begun:
     """Two strangers' streams, spread over all spines, meet before one NIC of the job."""
     target, *senders = scene.rng.sample(scene.job.spec.hosts, 3)
+    nic = f"{target}/{NIC}"
+    alike = links_like(nic, scene.flows())
     end = scene.flood([(sender, target, [*FLOOD_PORTS]) for sender in senders])
-    return Begun(end, lambda subjects: subjects == (f"{target}/{NIC}",))
+    return Begun(
+        end, lambda subjects: subjects == (nic,),
+        twin=lambda verdict: is_twin(nic, alike, verdict),
+    )  # fmt: skip
+
+
+def links_like(nic: str, flows: Sequence[tuple[str, tuple[str, ...]]]) -> frozenset[str]:
+    """Links inside the fabric that exactly the flows to a NIC cross, which nothing that flows show
+    tells from it."""
+    into = [place for place, (dst, _) in enumerate(flows) if dst == nic]
+    crossing: dict[str, list[int]] = defaultdict(list)
+    for place, (_, hops) in enumerate(flows):
+        for hop in hops[1:-1]:
+            crossing[hop].append(place)
+    return frozenset(link for link, places in crossing.items() if places == into)
+
+
+def is_twin(nic: str, alike: frozenset[str], verdict: NamedFlow) -> bool:
+    """Whether a verdict says that the NIC is full, or a link that is like it (decision 0431)."""
+    names = set(verdict.subjects)
+    return verdict.fault == FaultClass.CONTENTION and nic in names and names - {nic} <= alike
 
 
 def slow_receiver(scene: Scene) -> Begun:
@@ -349,7 +376,7 @@ def besides(
             stack.callback(wrong.end)
             begun = cause(scene)
             stack.callback(begun.end)
-            return Begun(stack.pop_all().close, begun.right, wrong.clock)
+            return begun._replace(end=stack.pop_all().close, clock=wrong.clock)
 
     return begin
 

@@ -1,12 +1,15 @@
-"""When a live episode has seen the whole job."""
+"""When a live episode has seen the whole job, and which answers are right."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from bench.why_lab import RECORDED_S, missing
+from bench.why_lab import RECORDED_S, grade, missing
+from bench.why_lab_causes import Begun, is_twin, links_like
 from tests.workload.made import MS, T0, bundle
+
+from syntony.lab.drill.slow_job import JudgedAnswer, NamedFlow
 
 S = 1000 * MS
 
@@ -45,3 +48,45 @@ def test_a_job_is_whole_once_all_flows_that_it_still_has_are_known(
 def test_nothing_recorded_is_not_whole() -> None:
     assert missing(None, 2) == "no flows"
     assert missing(recording(WHOLE), 0) == "no steps"
+
+
+FLOWS = [
+    ("h1/n", ("h0/n->l0", "l0->s0", "s0->l1", "l1->h1/n")),
+    ("h1/n", ("h2/n->l0", "l0->s0", "s0->l1", "l1->h1/n")),
+    ("h3/n", ("h0/n->l0", "l0->s0", "s0->l3", "l3->h3/n")),
+    ("h4/n", ("h2/n->l0", "l0->s1", "s1->l3", "l3->h4/n")),
+    ("h3/n", ("h2/n->l0", "l0->s1", "s1->l3", "l3->h3/n")),
+]
+
+
+@pytest.mark.parametrize(
+    ("nic", "links"), [("h1/n", {"s0->l1"}), ("h4/n", set()), ("h3/n", set()), ("h9/n", set())]
+)
+def test_the_only_link_to_a_nic_is_like_it(nic: str, links: set[str]) -> None:
+    """Not one that a flow to another NIC crosses, nor one of several."""
+    assert links_like(nic, FLOWS) == links
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "graded"),
+    [
+        ((), ""),
+        ((("incast", ("h1/n",)),), "right"),
+        ((("incast", ("h3/n",)),), ""),
+        ((("contention", ("s0->l1", "h1/n")),), "twin"),
+        ((("contention", ("s0->l1", "h1/n")), ("incast", ("h3/n",))), ""),
+        ((("contention", ("s0->l1",)),), ""),
+        ((("contention", ("l0->s0", "h1/n")),), ""),
+        ((("bad-link", ("s0->l1", "h1/n")),), ""),
+    ],
+)
+def test_a_full_nic_may_be_named_with_its_only_link(
+    verdicts: tuple[tuple[str, tuple[str, ...]], ...], graded: str
+) -> None:
+    alike = links_like("h1/n", FLOWS)
+    begun = Begun(
+        int, lambda subjects: subjects == ("h1/n",), twin=lambda each: is_twin("h1/n", alike, each)
+    )
+    named = tuple(NamedFlow(fault=fault, subjects=subjects, confidence=1.0, text="")
+                  for fault, subjects in verdicts)  # fmt: skip
+    assert grade(JudgedAnswer(at_ns=0, verdicts=named, worst=""), "incast", begun) == graded
