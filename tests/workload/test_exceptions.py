@@ -232,6 +232,42 @@ def test_a_fabrics_usual_pauses_are_no_storm(share: float, count: int) -> None:
     assert [each.subjects for each in found] == [("swa->a0/n",), ("swb->b0/n",)][:count]
 
 
+@pytest.mark.parametrize(
+    ("paused", "recorded", "named"),
+    [
+        # A NIC does not take its packets.
+        (("swa->b1/n", "s->swa", "b0/n->swa"), True, ("swa->b1/n",)),
+        # An output of the switch is full: bursts of the job, or an incast.
+        (("s->swa", "b0/n->swa", "a0/n->swb", "swb->s"), True, None),
+        # The outputs' pauses are unknown, and so who began them.
+        (("s->swa", "b0/n->swa", "a0/n->swb", "swb->s"), False, ("s->swa",)),
+    ],
+)
+def test_a_switch_whose_outputs_are_full_is_no_storm(
+    paused: tuple[str, ...], recorded: bool, named: tuple[str, ...] | None
+) -> None:
+    """NICs a below switch b, and b below a; a spine between them."""
+    flows = [(f"a{one}/n", f"b{other}/n") for one in range(6) for other in range(3)]
+    flows += [("b0/n", "b1/n"), ("b0/n", "b2/n")]
+    columns = star(flows)
+    columns["flows"]["hops"] = [
+        (f"{src}->swb", "swb->s", "s->swa", f"swa->{dst}") if src[0] == "a" else
+        (f"{src}->swa", f"swa->{dst}")
+        for src, dst in zip(columns["flows"]["src"], columns["flows"]["dst"], strict=True)
+    ]  # fmt: skip
+    names = sorted({link for hops in columns["flows"]["hops"] for link in hops})
+    if not recorded:
+        names = [each for each in names if not each.startswith("swa->")]
+    columns["links"] = {
+        "link": np.repeat(names, WINDOWS).tolist(),
+        "at_ns": np.tile(T0 + np.arange(WINDOWS) * 100 * MS, len(names)),
+        "window_ns": np.full(len(names) * WINDOWS, 100 * MS),
+        "pause_ns": np.repeat([60.0 * MS * (each in paused) for each in names], WINDOWS),
+    }
+    found = pfc_storm.find(BundleFacts(bundle(columns)))
+    assert [each.subjects for each in found] == ([named] if named else [])
+
+
 def ring(late: tuple[int, ...], *, ends: bool, compute: str) -> Columns:
     """Twelve ranks of four hosts; those named come 40 ms late from step 10 on."""
     rank, step = np.tile(np.arange(12), WINDOWS), np.repeat(np.arange(WINDOWS), 12)

@@ -41,12 +41,23 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     above = {name: _inputs(name, before, after) & paused.keys() for name in paused}
     fed = {name for names in above.values() for name in names}
     roots = [name for name in sorted(paused) if above[name] and name not in fed]
+    roots = [name for name in roots if not _is_crowded(links, after[name])]
     trees = {root: _tree(root, above) for root in roots}
     rest = paused.keys() - trees.keys() - {link for tree in trees.values() for link in tree}
     held = {root: _held(links, root, paused[root]) for root in roots}
     # Every lossless fabric pauses now and then; a port that accepts nothing stands out.
     roots = [root for root in roots if held[root] >= ECHO * max(held.values())]
     return [_finding(facts, links, root, paused, trees[root] | rest) for root in roots]
+
+
+def _is_crowded(links: LinkTable, outputs: set[str]) -> bool:
+    """Whether the switch behind a root pauses because it has more to send than these outputs take:
+    pauses of all of them are recorded, and they are not paused themselves (or it were no root). A
+    NIC has no outputs."""
+    return bool(outputs) and all(
+        name in links.index and np.isfinite(links.pause[links.index[name]]).any()
+        for name in outputs
+    )
 
 
 def _held(links: LinkTable, root: str, stretch: Episode) -> float:
