@@ -11,11 +11,13 @@ from syntony.fabric.book import Way
 from syntony.fabric.history import HistoryWindow
 from syntony.fabric.starved import (
     FlowEnds,
+    Recent,
     Stopped,
     how_stopped,
     reclassify_slow_hosts,
     with_host_rivals,
 )
+from syntony.fabric.tally import Index, Ints
 from syntony.model.findings import Finding
 
 LATE, OTHER = "h3/rail0", "h5/rail0"
@@ -43,8 +45,18 @@ def window(
     return HistoryWindow(name, 10, counts)
 
 
+def at_once(seen: HistoryWindow, flows: list[Way] = FLOWS) -> Recent:
+    """The same counts, all within one second."""
+
+    def recent(chosen: Index) -> Ints:
+        assert seen.counts.shape[1] == len(flows)
+        return seen.counts[None][:, :, chosen]
+
+    return recent
+
+
 def kind(found: Finding, seen: HistoryWindow) -> str:
-    (reported,) = reclassify_slow_hosts((found,), FlowEnds.of(FLOWS), [seen])
+    (reported,) = reclassify_slow_hosts((found,), FlowEnds.of(FLOWS), [seen], at_once(seen))
     assert reported.component == (
         f"replies of {LATE}" if reported.kind == "replies" else found.component
     )
@@ -84,9 +96,10 @@ def test_who_fares_better(
 def test_only_what_is_at_a_hosts_edge_can_be_its_lateness(
     component: str, of: str, late: bool
 ) -> None:
-    reported = reclassify_slow_hosts(
-        (finding(component, of),), FlowEnds.of(FLOWS), [window((1000, 0), (1000, 50))]
-    )[0]
+    seen = window((1000, 0), (1000, 50))
+    (reported,) = reclassify_slow_hosts(
+        (finding(component, of),), FlowEnds.of(FLOWS), [seen], at_once(seen)
+    )
     if component == "h3":
         assert reported.component == "replies of h3"
     else:
@@ -97,8 +110,55 @@ def test_delays_and_windows_that_nobody_counted_stay_as_they_are() -> None:
     seen = window((1000, 0), (1000, 50))
     assert kind(finding(loss=0.0), seen) == "nic"
     assert kind(finding(window="60s"), seen) == "nic"
-    both = reclassify_slow_hosts((finding(), finding(OTHER)), FlowEnds.of(FLOWS), [seen])
+    two = finding(), finding(OTHER)
+    both = reclassify_slow_hosts(two, FlowEnds.of(FLOWS), [seen], at_once(seen))
     assert [each.kind for each in both] == ["replies", "nic"]
+
+
+RAILS = [
+    Way("h3/rail0", "h0/rail0", 1, 1), Way("h0/rail0", "h3/rail0", 1, 1),
+    Way("h3/rail1", "h0/rail1", 1, 1), Way("h0/rail1", "h3/rail1", 1, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("own", "elsewhere", "component"),
+    [
+        # What the NIC sends is not reported since others' probes to it are lost.
+        ((0, 0), (10, 0), "h3/rail0"),
+        ((0, 0), (10, 8), "replies of h3/rail0"),  # the other NIC answers hardly better
+        ((0, 0), (10, 10), "replies of h3/rail0"),  # the host stands still
+        ((0, 0), (0, 0), "replies of h3/rail0"),  # nobody asks the other NIC
+        # Reported, and answered: the host is late.
+        ((10, 0), (10, 0), "replies of h3/rail0"),
+    ],
+)
+def test_a_dark_nic_of_a_host_whose_rows_are_late_is_no_late_host(
+    own: tuple[int, int], elsewhere: tuple[int, int], component: str
+) -> None:
+    """Its own probes of before the fault fare better than those of others since."""
+    seconds = np.zeros((30, history.FIELDS, len(RAILS)), dtype=np.int64)
+    seconds[:, history.SENT] = 10
+    for flow, (sent, lost) in enumerate((own, (10, 10), own, elsewhere)):
+        seconds[20:, history.SENT, flow], seconds[20:, history.UNRESOLVED, flow] = sent, lost
+    for link in ("leaf1->h3/rail0", "leaf1--h3/rail0", "h3/rail0"):
+        of = {">": "link", "-": "cable"}.get(link[6], "nic")
+        (found,) = reclassify_slow_hosts(
+            (finding(link, of, window="30s"),), FlowEnds.of(RAILS),
+            [HistoryWindow("30s", 30, seconds.sum(axis=0))], lambda flows: seconds[:, :, flows],
+        )  # fmt: skip
+        assert found.component == component
+        if component == "h3/rail0" and link != component:
+            assert (found.kind, found.confidence, found.twins) == ("nic", 0.5, 1)
+            assert found.odds()[:2] == ("h3/rail0 50%", f"{link} 50%")
+
+
+def test_a_late_host_is_named_once() -> None:
+    seen = window((1000, 0), (1000, 50))
+    links = finding(f"leaf1->{LATE}", "link"), finding(f"{LATE}->leaf1", "link")
+    slow = finding(f"leaf1->{LATE}", "link", loss=0.0, delay_ns=5e6)
+    found = reclassify_slow_hosts((*links, slow), FlowEnds.of(FLOWS), [seen], at_once(seen))
+    assert [each.component for each in found] == [f"replies of {LATE}", slow.component]
 
 
 @pytest.mark.parametrize(

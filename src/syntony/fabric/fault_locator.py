@@ -195,7 +195,9 @@ class FaultLocator:
         if over:
             self._carried = None
             windows, located = self._searched(candidates)
-        found = starved.reclassify_slow_hosts(located.findings, self._layout().ends, windows)
+        found = starved.reclassify_slow_hosts(
+            located.findings, self._layout().ends, windows, self._history.recent_counts
+        )
         return self._with_overflow(candidates, self._settled(candidates, found))
 
     def _settled(

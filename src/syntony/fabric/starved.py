@@ -2,13 +2,14 @@
 
 A link at a host's edge loses the host's own probes as well as those of others. A host that is short
 of processor time answers the probes of others late, and loses none of its own; or it sends none at
-all. Then no component of the fabric is at fault.
+all. Then no component of the fabric is at fault. If a host's own reports are missing but its other
+NICs answer, it runs, and the NIC is at fault.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -30,6 +31,9 @@ AT_ONCE_S = 2
 """Agents report whole seconds: simultaneous ends may be this far apart."""
 MUCH = 2.0
 """A host's own probes must fare this much better than those of others."""
+_AMISS = [history.LOST, history.LOST_BACK, history.UNRESOLVED]
+Recent = Callable[[Index], Ints]
+"""Counts of some flows in each of the last seconds, (seconds, `history.FIELDS`, n)."""
 
 
 class FlowEnds(NamedTuple):
@@ -90,33 +94,45 @@ def with_host_rivals(found: Finding) -> Finding:
 
 
 def reclassify_slow_hosts(
-    findings: tuple[Finding, ...], flows: FlowEnds, windows: Sequence[HistoryWindow]
+    findings: tuple[Finding, ...],
+    flows: FlowEnds,
+    windows: Sequence[HistoryWindow],
+    recent: Recent,
 ) -> tuple[Finding, ...]:
-    """Replace findings that are only a late host by such a finding.
+    """Replace findings that are only a late host by such a finding; and a link of a NIC by the NIC,
+    where nothing is known of what the NIC itself sends. Each component is named once for loss.
 
     Args:
         findings: of these flows in these windows.
         flows: as the windows count them.
         windows: every one that a finding of loss may name.
+        recent: counts of the same flows.
     """
     counted = {window.name: window for window in windows}
-    return tuple(
-        _late(found, flows, counted[found.window]) or found
+    reported = (
+        _late(found, flows, counted[found.window], recent) or found
         if found.loss > 0 and found.kind in _AT_HOSTS and found.window in counted
         else found
         for found in findings
     )
+    named: dict[tuple[str, str, bool], Finding] = {}
+    for found in reported:
+        named.setdefault((found.component, found.kind, found.loss > 0), found)
+    return tuple(named.values())
 
 
-def _late(found: Finding, flows: FlowEnds, window: HistoryWindow) -> Finding | None:
+def _late(found: Finding, flows: FlowEnds, window: HistoryWindow, recent: Recent) -> Finding | None:
     edge = _edge(found.component, found.kind)
     if not edge:
         return None
     late = np.array([_is_at(nic, edge) for nic in flows.nics], dtype=np.bool_)
     own = late[flows.src]
     requested = late[flows.dst] & ~own
-    if not own.any() or not _fares_better(_fate(window, own), _fate(window, requested)):
+    fates = _fate(window.counts[:, own]), _fate(window.counts[:, requested])
+    if not own.any() or not _fares_better(*fates):
         return None
+    if _answers_elsewhere(edge, flows, own, requested, recent):
+        return _of_nic(found, edge)
     return msgspec.structs.replace(
         found,
         component=replies_name(edge),
@@ -124,6 +140,22 @@ def _late(found: Finding, flows: FlowEnds, window: HistoryWindow) -> Finding | N
         alternatives=(),
         probabilities=(),
         twins=0,
+    )
+
+
+def _of_nic(found: Finding, nic: str) -> Finding | None:
+    """The finding of a NIC's link as one of the NIC, which the same probes of others cross."""
+    if nic in {found.component, *found.alternatives}:
+        return None
+    half = found.confidence / 2
+    return msgspec.structs.replace(
+        found,
+        component=nic,
+        kind=ComponentKind.NIC.value,
+        confidence=half,
+        alternatives=(found.component, *found.alternatives),
+        probabilities=(half, *found.probabilities),
+        twins=found.twins + 1,
     )
 
 
@@ -139,12 +171,39 @@ def _is_at(nic: str, edge: str) -> bool:
     return nic == edge or nic.startswith(f"{edge}/")
 
 
-def _fate(window: HistoryWindow, flows: NDArray[np.bool_]) -> tuple[float, float]:
-    """Number of probes sent, and of these not answered."""
-    counts = window.counts[:, flows]
-    lost = counts[history.LOST] + counts[history.LOST_BACK] + counts[history.UNRESOLVED]
+def _answers_elsewhere(
+    edge: str, flows: FlowEnds, own: NDArray[np.bool_], requested: NDArray[np.bool_], recent: Recent
+) -> bool:
+    """Whether a host reports no probes from a NIC while those to it are lost, and answers at its
+    other NICs meanwhile.
+
+    Args:
+        edge: the NIC.
+        flows: their ends.
+        own: flows from there, (flows,).
+        requested: flows to there, (flows,).
+        recent: counts of these flows.
+    """
+    at_host = np.array([_is_at(nic, edge.partition("/")[0]) for nic in flows.nics], dtype=np.bool_)
+    other = np.flatnonzero(at_host[flows.dst] & ~at_host[flows.src] & ~requested)
+    counts = recent(np.flatnonzero(requested))
+    lost = counts[:, _AMISS].sum(axis=(1, 2))
+    reports = recent(np.flatnonzero(own))[:, history.SENT].any(axis=1)
+    if lost[reports].sum() * 2 > lost.sum():
+        return False
+    answers = _fate_over(recent(other)[lost > 0])
+    return answers[0] > 0 and _fares_better(answers, _fate_over(counts[lost > 0]))
+
+
+def _fate_over(counts: Ints) -> tuple[float, float]:
+    """As `_fate`, of counts by second, (seconds, `FIELDS`, n)."""
+    return _fate(counts.transpose(1, 0, 2).reshape(history.FIELDS, -1))
+
+
+def _fate(counts: Ints) -> tuple[float, float]:
+    """Number of probes sent, and of these not answered; of counts (`FIELDS`, n)."""
     sent = counts[history.SENT]
-    return float(sent.sum()), float(np.minimum(lost, sent).sum())
+    return float(sent.sum()), float(np.minimum(counts[_AMISS].sum(axis=0), sent).sum())
 
 
 def _fares_better(own: tuple[float, float], requested: tuple[float, float]) -> bool:
