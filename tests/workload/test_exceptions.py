@@ -268,6 +268,20 @@ def test_a_switch_whose_outputs_are_full_is_no_storm(
     assert [each.subjects for each in found] == ([named] if named else [])
 
 
+@pytest.mark.parametrize(("every", "named"), [(1, True), (5, True), (40, False)])
+def test_the_links_above_a_storm_may_be_paused_in_bursts(every: int, named: bool) -> None:
+    """As a job's traffic to that port comes: in one window of so many."""
+    columns = star([(f"h{one}/n", f"h{other}/n") for one in range(5) for other in range(5)
+                    if one != other])  # fmt: skip
+    links = columns["links"]
+    window = (links["at_ns"] - T0) // (100 * MS)
+    burst = np.isin(links["link"], ["h1/n->sw", "h2/n->sw"]) & (window % every == every // 2)
+    root = np.array(links["link"]) == "sw->h0/n"
+    links["pause_ns"] = np.where(root, 90 * MS, np.where(burst, 50 * MS, 0.0))
+    found = pfc_storm.find(BundleFacts(bundle(columns)))
+    assert [each.subjects for each in found] == [("sw->h0/n",)] * named
+
+
 def ring(late: tuple[int, ...], *, ends: bool, compute: str) -> Columns:
     """Twelve ranks of four hosts; those named come 40 ms late from step 10 on."""
     rank, step = np.tile(np.arange(12), WINDOWS), np.repeat(np.arange(WINDOWS), 12)

@@ -38,7 +38,9 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     stretches = episodes(bad, np.isfinite(links.pause))
     paused = {links.names[row]: each for row, each in stretches.items()}
     before, after = _neighbours(flows)
-    above = {name: _inputs(name, before, after) & paused.keys() for name in paused}
+    above = {name: {each for each in _inputs(name, before, after)
+                    if _mean(links, each, stretch) > PAUSED}
+             for name, stretch in paused.items()}  # fmt: skip
     fed = {name for names in above.values() for name in names}
     roots = [name for name in sorted(paused) if above[name] and name not in fed]
     roots = [name for name in roots if not _is_crowded(links, after[name])]
@@ -63,6 +65,17 @@ def _is_crowded(links: LinkTable, outputs: set[str]) -> bool:
 def _held(links: LinkTable, root: str, stretch: Episode) -> float:
     """Share of the time for which a link is paused, over an episode."""
     return float(median(links.pause[links.index[root], stretch.first : stretch.last + 1]))
+
+
+def _mean(links: LinkTable, name: str, stretch: Episode) -> float:
+    """Share of the time for which a link is paused, by the windows of another one's episode: it may
+    be paused in bursts. 0 if unknown."""
+    row = links.index.get(name)
+    if row is None:
+        return 0.0
+    pause = links.pause[row, stretch.first : stretch.last + 1]
+    known = pause[np.isfinite(pause)]
+    return float(known.mean()) if len(known) else 0.0
 
 
 def _neighbours(flows: Flows) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
