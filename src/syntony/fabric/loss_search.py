@@ -47,6 +47,8 @@ independent and their paths not exactly known. With it, as many names of drawn f
 0.995 are right as are said to be."""
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: because of stale paths it is not exactly 1."""
+COVERING = 0.9
+"""A candidate that this share of a finding's affected paths may cross could replace it alone."""
 _NEVER = 1e6
 """Log-odds against what is impossible."""
 _EXCHANGES = 4
@@ -176,22 +178,23 @@ class Search(Fit):
         return float(each * clean.paths[0]) > 2 * float(self.price[candidate])
 
     def _search_without(self, candidate: int, some_flows: float = SOME_FLOWS_PRICE) -> None:
-        """Search again without one finding, and keep the better result: two other components may
-        explain more, though each of the two explains less than it does. If neither is clearly
+        """Search again without one finding and those that could replace it alone, and keep the
+        better result: two other components may explain more, though each of the two explains less. If neither is clearly
         better, the others of the new result are alternatives.
 
         Args:
             some_flows: nats that a fault of some flows costs; infinite for none. It explains any
                 losses near it.
         """
-        before, worth, price = self._state(), self._worth(), self.price[candidate]
-        max_found = self._max_found
+        before, worth, max_found = self._state(), self._worth(), self._max_found
+        single = self._covering(candidate)
+        price = self.price[single]
         self._found, self._held = {}, {}
         self._set_background()
-        self.price[candidate], self._max_found = np.inf, len(before[0]) + 1
+        self.price[single], self._max_found = np.inf, len(before[0]) + 1
         self._some_flows = some_flows
         self._search()
-        self.price[candidate], self._max_found = price, max_found
+        self.price[single], self._max_found = price, max_found
         self._some_flows = SOME_FLOWS_PRICE
         gain, others = self._worth() - worth, self._found.keys() - before[0].keys()
         if gain >= CLOSE_NATS:
@@ -201,6 +204,19 @@ class Search(Fit):
             self._refit()
             if abs(gain) < CLOSE_NATS:
                 self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(gain, 0.0))))
+
+    def _covering(self, candidate: int) -> Index:
+        """Candidates that each alone could explain nearly all that a finding explains, other
+        findings excepted; includes itself."""
+        rows, _ = self._held[candidate]
+        near = self._near(candidate)
+        across = [
+            np.count_nonzero(np.isin(rows, np.union1d(self._entries.of(n)[0], self._may.of(n)[0])))
+            for n in near.tolist()
+        ]
+        covering = near[np.array(across) >= COVERING * len(rows)]
+        others = [other for other in self._found if other != candidate]
+        return np.union1d(covering[~np.isin(covering, others)], candidate).astype(np.intp)
 
     def _state(self) -> tuple[dict[int, float], dict[int, tuple[Index, Floats]], set[int]]:
         return dict(self._found), dict(self._held), set(self._paired)
