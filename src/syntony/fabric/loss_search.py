@@ -48,7 +48,7 @@ independent and their paths not exactly known. With it, as many names of drawn f
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: because of stale paths it is not exactly 1."""
 COVERING = 0.9
-"""A candidate that this share of a finding's affected paths may cross could replace it alone."""
+"""A component that this share of a finding's affected paths may cross could replace it alone."""
 _NEVER = 1e6
 """Log-odds against what is impossible."""
 _EXCHANGES = 4
@@ -178,8 +178,8 @@ class Search(Fit):
         return float(each * clean.paths[0]) > 2 * float(self.price[candidate])
 
     def _search_without(self, candidate: int, some_flows: float = SOME_FLOWS_PRICE) -> None:
-        """Search again without one finding and those that could replace it alone, and keep the
-        better result: two other components may explain more, though each of the two explains less. If neither is clearly
+        """Search again without one finding (`_covering`) and keep the better result: two other
+        components may explain more, though each of the two explains less than it does. If neither is clearly
         better, the others of the new result are alternatives.
 
         Args:
@@ -206,17 +206,17 @@ class Search(Fit):
                 self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(gain, 0.0))))
 
     def _covering(self, candidate: int) -> Index:
-        """Candidates that each alone could explain nearly all that a finding explains, other
-        findings excepted; includes itself."""
+        """A finding, and each one of parallel cables that could replace it alone: that too affects
+        some of the flows across a place."""
         rows, _ = self._held[candidate]
         near = self._near(candidate)
-        across = [
-            np.count_nonzero(np.isin(rows, np.union1d(self._entries.of(n)[0], self._may.of(n)[0])))
-            for n in near.tolist()
+        several = near[self._partly.impossible(near)[0]]
+        found = [
+            each
+            for each in several[~np.isin(several, list(self._found))].tolist()
+            if np.count_nonzero(np.isin(rows, self._may.of(each)[0])) >= COVERING * len(rows)
         ]
-        covering = near[np.array(across) >= COVERING * len(rows)]
-        others = [other for other in self._found if other != candidate]
-        return np.union1d(covering[~np.isin(covering, others)], candidate).astype(np.intp)
+        return np.array([candidate, *found], dtype=np.intp)
 
     def _state(self) -> tuple[dict[int, float], dict[int, tuple[Index, Floats]], set[int]]:
         return dict(self._found), dict(self._held), set(self._paired)
