@@ -204,7 +204,7 @@ def _widened(
     nats = odds_of_both(amiss, found.candidate, cable, {each.candidate for each in every})
     both = float(1 / (1 + np.exp(-np.clip(nats, -50, 50))))
     ranked = (1 - both, found.candidate), (both, cable.whole)
-    (first, candidate), (second, other) = ranked if 1 - both > _CLOSE else ranked[::-1]
+    (first, candidate), (second, other) = ranked if both < 0.5 else ranked[::-1]
     close = [(other, second * found.confidence)] if second > MIN_CABLE_SHARE else []
     others = zip(found.alternatives, found.probabilities, strict=True)
     suspects = [*close, *(each for each in others if each[0] != cable.whole)]

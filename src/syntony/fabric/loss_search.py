@@ -47,6 +47,8 @@ independent and their paths not exactly known. With it, as many names of drawn f
 0.995 are right as are said to be."""
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: because of stale paths it is not exactly 1."""
+MAX_REFITTED = 3
+"""Rivals of a finding that are compared with all other rates refitted, at most."""
 COVERING = 0.9
 """A component that this share of a finding's affected paths may cross could replace it alone."""
 _NEVER = 1e6
@@ -83,6 +85,17 @@ class LossFinding(NamedTuple):
     """Share of the paths across it that are affected; 1 for a fault of all flows."""
 
 
+class _State(NamedTuple):
+    """Findings and rates, to return to."""
+
+    found: dict[int, float]
+    held: dict[int, tuple[Index, Floats]]
+    paired: set[int]
+    background: float
+    rates: Floats
+    moved: float
+
+
 class Search(Fit):
     """The search: adds, exchanges and drops findings, and compares pairs.
 
@@ -113,6 +126,8 @@ class Search(Fit):
         self._instead: dict[int, dict[int, float]] = {}
         """For each finding, replacements that are possible if another finding is replaced too →
         odds."""
+        self._refitted: dict[int, dict[int, float]] = {}
+        """For each finding, rivals → nats gained if one replaces it and all else is refitted."""
         self._paired = set[int]()
         """Findings that are two parts of a previous finding."""
         self._max_found, self._at_most = max_found, at_most
@@ -130,6 +145,7 @@ class Search(Fit):
             elif candidate in self._found and self._is_doubtful(candidate):
                 self._search_without(candidate)
         self._settle()
+        self._compare_refitted()
         for pair in self._switch_pairs():
             for candidate, odds in loss_pairs.instead(self._rivals_of(pair)).items():
                 self._instead.setdefault(candidate, {}).update(odds)
@@ -191,17 +207,16 @@ class Search(Fit):
         price = self.price[single]
         self._found, self._held = {}, {}
         self._set_background()
-        self.price[single], self._max_found = np.inf, len(before[0]) + 1
+        self.price[single], self._max_found = np.inf, len(before.found) + 1
         self._some_flows = some_flows
         self._search()
         self.price[single], self._max_found = price, max_found
         self._some_flows = SOME_FLOWS_PRICE
-        gain, others = self._worth() - worth, self._found.keys() - before[0].keys()
+        gain, others = self._worth() - worth, self._found.keys() - before.found.keys()
         if gain >= CLOSE_NATS:
             self._search()
         else:
-            self._found, self._held, self._paired = before
-            self._refit()
+            self._restore(before)
             if abs(gain) < CLOSE_NATS:
                 self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(gain, 0.0))))
 
@@ -218,8 +233,57 @@ class Search(Fit):
         ]
         return np.array([candidate, *found], dtype=np.intp)
 
-    def _state(self) -> tuple[dict[int, float], dict[int, tuple[Index, Floats]], set[int]]:
-        return dict(self._found), dict(self._held), set(self._paired)
+    def _compare_refitted(self) -> None:
+        """Compare each finding with its closest rivals, and two findings at one switch with the
+        switch, all other rates refitted: paths may have moved onto a rival as well, and what it
+        explains of another finding changes that one's rate."""
+        for pair in self._switch_pairs():
+            if pair.switch not in self._found and self._found.keys() >= {*pair.parts}:
+                self._choose([pair.parts, (pair.switch,)])
+        for candidate in list(self._found):
+            if candidate in self._found and (rivals := self._close_rivals(candidate)):
+                self._choose([(candidate,), *((rival,) for rival in rivals)])
+
+    def _close_rivals(self, candidate: int) -> list[int]:
+        """Those that may turn out better once all else is refitted, best first."""
+        rivals, gain, _ = self._rivals(candidate)
+        close = gain > gain[rivals == candidate][0] - self._outlier
+        order = rivals[close][np.argsort(-gain[close], kind="stable")].tolist()
+        return [rival for rival in order if rival != candidate][:MAX_REFITTED]
+
+    def _choose(self, choices: list[tuple[int, ...]]) -> None:
+        """Replace the first of these, findings, by the one that explains most."""
+        for candidate in choices[0]:
+            self._drop(candidate)
+        self._refit()
+        without, states, worth = self._state(), [], []
+        for choice in choices:
+            for candidate in choice:
+                _, rate = self._score(np.array([candidate], dtype=np.intp))
+                self._take(candidate, float(rate[0]), self._rates)
+                self._refit()
+            states.append(self._state())
+            worth.append(self._worth())
+            self._restore(without)
+        best = int(np.argmax(worth))
+        self._restore(states[best])
+        for candidate in choices[best]:
+            self._refitted[candidate] = {
+                other: gain - worth[best]
+                for choice, gain in zip(choices, worth, strict=True)
+                for other in choice
+                if other not in choices[best]
+            }
+
+    def _state(self) -> _State:
+        fit = self._background, self._rates, self._moved
+        return _State(dict(self._found), dict(self._held), set(self._paired), *fit)
+
+    def _restore(self, state: _State) -> None:
+        self._found, self._held = dict(state.found), dict(state.held)
+        self._paired = set(state.paired)
+        self._background, self._rates, self._moved = state.background, state.rates, state.moved
+        self._changed()
 
     def _changed(self) -> None:
         self._rivals_now.clear()
@@ -359,7 +423,10 @@ class Search(Fit):
 
     def _finding(self, candidate: int) -> LossFinding:
         rivals, gain, _ = self._rivals(candidate)
+        gain = gain.copy()
         own = float(gain[np.flatnonzero(rivals == candidate)[0]])
+        for rival, more in self._refitted.get(candidate, {}).items():
+            gain[rivals == rival] = own + more
         rate = self._found[candidate]
         rows, times = self._held[candidate]
         prior = np.maximum(self.price[candidate] - self.price[rivals], -_NEVER)
