@@ -45,6 +45,8 @@ OVERSTATED = 1.5
 """By this factor the evidence between suspects, in nats, is overstated: probes of a window are not
 independent and their paths not exactly known. With it, as many names of drawn faults at 0.5 to
 0.995 are right as are said to be."""
+LIKELIER = 2.0
+"""A finding has the name of a suspect that is this many times as likely as the component found."""
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: because of stale paths it is not exactly 1."""
 MAX_REFITTED = 3
@@ -217,7 +219,7 @@ class Search(Fit):
             self._search()
         else:
             self._restore(before)
-            if abs(gain) < CLOSE_NATS:
+            if gain > -CLOSE_NATS * OVERSTATED:
                 self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(gain, 0.0))))
 
     def _covering(self, candidate: int) -> Index:
@@ -433,10 +435,10 @@ class Search(Fit):
         evidence = np.maximum(gain - own, -_NEVER) - prior
         likelier = np.exp(np.minimum(evidence / OVERSTATED + prior, 50))
         odds = dict(zip(rivals.tolist(), likelier.tolist(), strict=True))
-        near = {*rivals[gain > own - CLOSE_NATS].tolist()}
+        near = {*rivals[likelier > _CLOSE].tolist()}
         for rival, share in self._instead.get(candidate, {}).items():
             odds[rival] = max(odds.get(rival, 0.0), share ** (1 / OVERSTATED))
-            near |= {rival} if share > _CLOSE else set()
+            near |= {rival} if odds[rival] > _CLOSE else set()
         pair = self._pair(candidate)
         parts_odds = float(np.exp(min(pair.nats / OVERSTATED, 50))) if pair is not None else 0.0
         total = sum(odds.values()) + float(np.exp(-max(own, 0.0) - 1.0)) + parts_odds
@@ -458,12 +460,12 @@ class Search(Fit):
 
 
 def _by_likeliest(found: LossFinding) -> LossFinding:
-    """The finding, by its likeliest suspect if that is clearly likelier than the component found: a
-    search whose exchanges go in circles ends with such findings."""
+    """The finding, by its likeliest suspect if that is likelier than the component found: a search
+    whose exchanges go in circles ends with such findings."""
     odds = dict(zip(found.alternatives, found.probabilities, strict=True))
     odds |= dict.fromkeys(found.parts, found.parts_probability / max(1, len(found.parts)))
     best = max(odds, key=lambda suspect: odds[suspect], default=found.candidate)
-    if odds.get(best, 0.0) * _CLOSE <= found.confidence:
+    if odds.get(best, 0.0) <= LIKELIER * found.confidence:
         return found
     confidence = odds.pop(best)
     odds[found.candidate] = found.confidence
