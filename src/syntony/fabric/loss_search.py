@@ -241,10 +241,10 @@ class Search(Fit):
         explains of another finding changes that one's rate."""
         for pair in self._switch_pairs():
             if pair.switch not in self._found and self._found.keys() >= {*pair.parts}:
-                self._choose([pair.parts, (pair.switch,)])
+                self._refit_instead(pair.parts, [pair.switch])
         for candidate in list(self._found):
-            if candidate in self._found and (rivals := self._close_rivals(candidate)):
-                self._choose([(candidate,), *((rival,) for rival in rivals)])
+            if rivals := self._close_rivals(candidate):
+                self._refit_instead((candidate,), rivals)
 
     def _close_rivals(self, candidate: int) -> list[int]:
         """Those that may turn out better once all else is refitted, best first."""
@@ -253,29 +253,24 @@ class Search(Fit):
         order = rivals[close][np.argsort(-gain[close], kind="stable")].tolist()
         return [rival for rival in order if rival != candidate][:MAX_REFITTED]
 
-    def _choose(self, choices: list[tuple[int, ...]]) -> None:
-        """Replace the first of these, findings, by the one that explains most."""
-        for candidate in choices[0]:
+    def _refit_instead(self, found: tuple[int, ...], rivals: list[int]) -> None:
+        """Note what each rival gains over these findings if it replaces them."""
+        before = self._state()
+        for candidate in found:
             self._drop(candidate)
         self._refit()
-        without, states, worth = self._state(), [], []
-        for choice in choices:
+        without, worth = self._state(), []
+        for choice in (found, *((rival,) for rival in rivals)):
             for candidate in choice:
                 _, rate = self._score(np.array([candidate], dtype=np.intp))
                 self._take(candidate, float(rate[0]), self._rates)
                 self._refit()
-            states.append(self._state())
             worth.append(self._worth())
             self._restore(without)
-        best = int(np.argmax(worth))
-        self._restore(states[best])
-        for candidate in choices[best]:
-            self._refitted[candidate] = {
-                other: gain - worth[best]
-                for choice, gain in zip(choices, worth, strict=True)
-                for other in choice
-                if other not in choices[best]
-            }
+        self._restore(before)
+        for rival, each in zip(rivals, worth[1:], strict=True):
+            for candidate in found:
+                self._refitted.setdefault(candidate, {})[rival] = each - worth[0]
 
     def _state(self) -> _State:
         fit = self._background, self._rates, self._moved
@@ -428,7 +423,7 @@ class Search(Fit):
         gain = gain.copy()
         own = float(gain[np.flatnonzero(rivals == candidate)[0]])
         for rival, more in self._refitted.get(candidate, {}).items():
-            gain[rivals == rival] = own + more
+            gain[rivals == rival] = np.maximum(gain[rivals == rival], own + min(more, 0.0))
         rate = self._found[candidate]
         rows, times = self._held[candidate]
         prior = np.maximum(self.price[candidate] - self.price[rivals], -_NEVER)
