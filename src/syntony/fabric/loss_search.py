@@ -49,7 +49,7 @@ LIKELIER = 2.0
 """A finding has the name of a suspect that is this many times as likely as the component found."""
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: because of stale paths it is not exactly 1."""
-MAX_REFITTED = 3
+MAX_REFITTED = 4
 """Rivals of a finding that are compared with all other rates refitted, at most."""
 COVERING = 0.9
 """A component that this share of a finding's affected paths may cross could replace it alone."""
@@ -214,6 +214,7 @@ class Search(Fit):
         self._search()
         self.price[single], self._max_found = price, max_found
         self._some_flows = SOME_FLOWS_PRICE
+        self._changed()
         gain, others = self._worth() - worth, self._found.keys() - before.found.keys()
         if gain >= CLOSE_NATS:
             self._search()
@@ -298,13 +299,18 @@ class Search(Fit):
 
     def _settle(self) -> None:
         """Exchange until no finding has a likelier rival, since each exchange changes what the
-        others explain. Then drop those that no longer reach their threshold."""
+        others explain, and drop those that no longer reach their threshold. An exchange after
+        which all together is worth less is undone: paths that have moved speak for a finding, but
+        not for the rival that it is compared with."""
         for _ in range(_EXCHANGES):
-            before = set(self._found)
+            before, worth = self._state(), self._worth()
             self._exchange()
-            if before == set(self._found):
+            if before.found.keys() == self._found.keys():
                 return
             self._prune(newest=-1)
+            if self._worth() < worth:
+                self._restore(before)
+                return
 
     def _exchange(self) -> None:
         """Replace each finding by a rival that explains more, given the others."""
@@ -423,7 +429,10 @@ class Search(Fit):
         gain = gain.copy()
         own = float(gain[np.flatnonzero(rivals == candidate)[0]])
         for rival, more in self._refitted.get(candidate, {}).items():
-            gain[rivals == rival] = np.maximum(gain[rivals == rival], own + min(more, 0.0))
+            # Where the two comparisons disagree, neither makes the other name the likelier one.
+            before = gain[rivals == rival] - own
+            refitted = min(more, 0.0)
+            gain[rivals == rival] = own + np.where(before > 0, refitted, np.maximum(before, refitted))
         rate = self._found[candidate]
         rows, times = self._held[candidate]
         prior = np.maximum(self.price[candidate] - self.price[rivals], -_NEVER)
