@@ -42,8 +42,18 @@ class LinkGraph:
         begins = (near, *self.only_link(near, away=True)[2:])
         ends = (far, *self.only_link(far, away=False)[2:])
         if begins[-1] != ends[-1]:
-            pairs |= {(a, b) for a in begins for b in self._after.get(a, ()) if self._leads(a, b, ends[-1])}
-            pairs |= {(a, b) for b in ends for a in self._before.get(b, ()) if self._leads(b, a, begins[-1])}
+            pairs |= {
+                (a, b)
+                for a in begins
+                for b in self._after.get(a, ())
+                if self._leads(a, b, ends[-1])
+            }
+            pairs |= {
+                (a, b)
+                for b in ends
+                for a in self._before.get(b, ())
+                if self._leads(b, a, begins[-1])
+            }
         devices = {device for pair in pairs for device in pair} - {near, far}
         links = {name(a, b) for a, b in pairs for name in (link_name, cable_name)}
         return devices | links

@@ -197,15 +197,18 @@ class Search(Fit):
 
     def _search_without(self, candidate: int, some_flows: float = SOME_FLOWS_PRICE) -> None:
         """Search again without one finding (`_covering`) and keep the better result: two other
-        components may explain more, though each of the two explains less than it does. If neither is clearly
-        better, the others of the new result are alternatives.
+        components may explain more, though each of the two explains less than it does. If neither
+        is clearly better, the others of the new result are alternatives.
 
         Args:
             some_flows: nats that a fault of some flows costs; infinite for none. It explains any
                 losses near it.
         """
-        before, worth, max_found = self._state(), self._worth(), self._max_found
         single = self._covering(candidate)
+        rivals, gain, _ = self._rivals(candidate)
+        if not self._may_exceed(gain[~np.isin(rivals, single)], gain[rivals == candidate]):
+            return
+        before, worth, max_found = self._state(), self._worth(), self._max_found
         price = self.price[single]
         self._found, self._held = {}, {}
         self._set_background()
@@ -215,13 +218,19 @@ class Search(Fit):
         self.price[single], self._max_found = price, max_found
         self._some_flows = SOME_FLOWS_PRICE
         self._changed()
-        gain, others = self._worth() - worth, self._found.keys() - before.found.keys()
-        if gain >= CLOSE_NATS:
+        more, others = self._worth() - worth, self._found.keys() - before.found.keys()
+        if more >= CLOSE_NATS:
             self._search()
         else:
             self._restore(before)
-            if gain > -CLOSE_NATS * OVERSTATED:
-                self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(gain, 0.0))))
+            if more > -CLOSE_NATS * OVERSTATED:
+                self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(more, 0.0))))
+
+    @staticmethod
+    def _may_exceed(others: Floats, own: Floats) -> bool:
+        """Whether two of the others may gain as much together as one finding. The likelihood of a
+        path is concave in its rate, so together they gain no more than the sum of each alone."""
+        return 2 * float(others.max(initial=0.0)) > float(own[0])
 
     def _covering(self, candidate: int) -> Index:
         """A finding, and each one of parallel cables that could replace it alone: that too affects
@@ -432,7 +441,9 @@ class Search(Fit):
             # Where the two comparisons disagree, neither makes the other name the likelier one.
             before = gain[rivals == rival] - own
             refitted = min(more, 0.0)
-            gain[rivals == rival] = own + np.where(before > 0, refitted, np.maximum(before, refitted))
+            gain[rivals == rival] = own + np.where(
+                before > 0, refitted, np.maximum(before, refitted)
+            )
         rate = self._found[candidate]
         rows, times = self._held[candidate]
         prior = np.maximum(self.price[candidate] - self.price[rivals], -_NEVER)
