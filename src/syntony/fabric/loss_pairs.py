@@ -209,7 +209,7 @@ def _matched(
     return max(straight, crosswise, key=agreement)
 
 
-def find_pairs(
+def find_pairs(  # noqa: PLR0917
     fits: Fits, parts: CandidateParts, starts: Index, alone: Floats, base: Floats, floor: Floats
 ) -> dict[tuple[int, int], Pair]:
     """Pairs of parts at different places, by parts: for each pair the best rates that were tried.

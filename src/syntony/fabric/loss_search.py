@@ -444,6 +444,8 @@ class Search(Fit):
             gain[rivals == rival] = own + np.where(
                 before > 0, refitted, np.maximum(before, refitted)
             )
+        if (beside := self._hidden_beside(candidate)) is not None:
+            gain[rivals == beside] = own
         rate = self._found[candidate]
         rows, times = self._held[candidate]
         prior = np.maximum(self.price[candidate] - self.price[rivals], -_NEVER)
@@ -472,6 +474,15 @@ class Search(Fit):
             parts_probability=parts_odds / total,
             flows=self._flows(candidate),
         )
+
+    def _hidden_beside(self, candidate: int) -> int | None:
+        """What is unknown next to a switch, if each lossy path across the switch crosses that too:
+        then the fault may as well be there."""
+        beside = self._structure.unknown_beside(candidate)
+        rows, _ = self._entries.of(candidate)
+        if beside is None or not len(rows) or not np.isin(rows, self._may.of(beside)[0]).all():
+            return None
+        return beside
 
 
 def _by_likeliest(found: LossFinding) -> LossFinding:
