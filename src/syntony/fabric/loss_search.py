@@ -452,10 +452,10 @@ class Search(Fit):
         evidence = np.maximum(gain - own, -_NEVER) - prior
         likelier = np.exp(np.minimum(evidence / OVERSTATED + prior, 50))
         odds = dict(zip(rivals.tolist(), likelier.tolist(), strict=True))
-        near = {*rivals[likelier > _CLOSE].tolist()}
+        near = {*rivals[gain > own - CLOSE_NATS].tolist()}
         for rival, share in self._instead.get(candidate, {}).items():
             odds[rival] = max(odds.get(rival, 0.0), share ** (1 / OVERSTATED))
-            near |= {rival} if odds[rival] > _CLOSE else set()
+            near |= {rival} if share > _CLOSE else set()
         pair = self._pair(candidate)
         parts_odds = float(np.exp(min(pair.nats / OVERSTATED, 50))) if pair is not None else 0.0
         total = sum(odds.values()) + float(np.exp(-max(own, 0.0) - 1.0)) + parts_odds
