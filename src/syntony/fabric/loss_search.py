@@ -206,7 +206,7 @@ class Search(Fit):
         """
         single = self._covering(candidate)
         rivals, gain, _ = self._rivals(candidate)
-        if not self._may_exceed(gain[~np.isin(rivals, single)], gain[rivals == candidate]):
+        if not may_exceed(gain[~np.isin(rivals, single)], float(gain[rivals == candidate][0])):
             return
         before, worth, max_found = self._state(), self._worth(), self._max_found
         price = self.price[single]
@@ -225,12 +225,6 @@ class Search(Fit):
             self._restore(before)
             if more > -CLOSE_NATS * OVERSTATED:
                 self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(more, 0.0))))
-
-    @staticmethod
-    def _may_exceed(others: Floats, own: Floats) -> bool:
-        """Whether two of the others may gain as much together as one finding. The likelihood of a
-        path is concave in its rate, so together they gain no more than the sum of each alone."""
-        return 2 * float(others.max(initial=0.0)) > float(own[0])
 
     def _covering(self, candidate: int) -> Index:
         """A finding, and each one of parallel cables that could replace it alone: that too affects
@@ -504,3 +498,9 @@ def _by_likeliest(found: LossFinding) -> LossFinding:
         parts=(),
         parts_probability=0.0,
     )
+
+
+def may_exceed(others: Floats, own: float) -> bool:
+    """Whether two of the others may gain as much together as one finding. The likelihood of a path
+    is concave in its rate, so together they gain no more than the sum of each alone."""
+    return 2 * float(others.max(initial=0.0)) > own
