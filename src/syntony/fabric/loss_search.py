@@ -448,7 +448,7 @@ class Search(Fit):
         odds = dict(zip(rivals.tolist(), likelier.tolist(), strict=True))
         near = {*rivals[gain > own - CLOSE_NATS].tolist()}
         for rival, share in self._instead.get(candidate, {}).items():
-            odds[rival] = max(odds.get(rival, 0.0), share ** (1 / OVERSTATED))
+            odds[rival] = max(odds.get(rival, 0.0), min(share, 1.0) ** (1 / OVERSTATED))
             near |= {rival} if share > _CLOSE else set()
         pair = self._pair(candidate)
         parts_odds = float(np.exp(min(pair.nats / OVERSTATED, 50))) if pair is not None else 0.0
