@@ -103,7 +103,9 @@ def tally_losses(
         total_lost=float(lost[used].sum()),
         partly=partly.chosen(lossy),
         partly_clean_paths=np.bincount(member, minlength=candidates).astype(np.float64),
-        partly_clean_probes=np.bincount(member, sent[clean][path], minlength=candidates),
+        partly_clean_probes=np.bincount(
+            member, weights=sent[clean][path], minlength=candidates
+        ).astype(np.float64),
     )
 
 
