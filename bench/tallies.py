@@ -18,7 +18,6 @@ from syntony.fabric.tally import (
     Ints,
     PartlyLearnt,
     Times,
-    spread,
 )
 
 
@@ -91,6 +90,7 @@ def tally_losses(
     real = across >= 0
     flat = across[real]
     probes = (sent[clean][:, None] * times[clean])[real]
+    path, member = partly.chosen(clean).pairs(across)
     return LossTally(
         crossings=crossings[lossy],
         times=times[lossy],
@@ -102,8 +102,10 @@ def tally_losses(
         total_sent=float(sent[used].sum()),
         total_lost=float(lost[used].sum()),
         partly=partly.chosen(lossy),
-        partly_clean_paths=spread(partly, clean, np.ones(len(sent)), candidates),
-        partly_clean_probes=spread(partly, clean, sent.astype(np.float64), candidates),
+        partly_clean_paths=np.bincount(member, minlength=candidates).astype(np.float64),
+        partly_clean_probes=np.bincount(
+            member, weights=sent[clean][path], minlength=candidates
+        ).astype(np.float64),
     )
 
 

@@ -270,6 +270,21 @@ def test_what_lies_between_two_devices() -> None:
     assert list(ways.shortest("leaf1", "leaf0")) == list(ways.shortest("x", "leaf0")) == []
 
 
+def test_a_link_down_leads_only_to_what_lies_below() -> None:
+    pods = [[f"core0->agg{n}", f"agg{n}->leaf{n}", f"leaf{n}->h{n}/r"] for n in range(3)]
+    ways = LinkGraph([*itertools.chain(*pods), "leaf1->agg1"], lambda name: "/" in name)
+    # In pod 3 only the leaf is known: its aggregation switches may be any.
+    assert {"agg0", "agg1", "agg2"} <= ways.between("core0", "leaf3")
+    # In pod 0, agg0 is known above the leaf, and nothing above two pods.
+    assert ways.between("core0", "leaf0") == {"agg0"} | {
+        name(a, b)
+        for a, b in (("core0", "agg0"), ("agg0", "leaf0"))
+        for name in (link_name, cable_name)
+    }
+    # A leaf leads to no other leaf.
+    assert "leaf1" not in ways.between("agg1", "leaf2")
+
+
 def test_between_two_leaves_of_three_tiers_lies_what_their_shortest_ways_cross() -> None:
     ways = LinkGraph(
         [

@@ -66,7 +66,7 @@ def test_no_way_leads_down_and_up_again() -> None:
     cables = ["leaf0--agg0", "leaf0--agg1", "leaf1--agg1", "leaf1--agg2"]
     hosts = [f"h{n}/r--leaf{n}" for n in range(2)]
     ways = LinkGraph([*cables, *hosts], lambda name: "/" in name)
-    assert "leaf1" in ways.between("leaf0", "agg2") | ways.between("agg1", "agg2")
+    assert "leaf1" not in ways.between("leaf0", "agg2") | ways.between("agg1", "agg2")
     inside = ways.between("agg0", "agg2")
     assert "agg1" not in inside
     assert "agg1->leaf1" not in inside
@@ -81,3 +81,11 @@ def test_extra_probes_take_the_ways_that_packets_take() -> None:
     near = {("h0/r", "h1/r"), ("h1/r", "h0/r")}
     found = separating(("leaf0->agg0", "agg0->leaf0"), links, homes, planned=near, limit=4)
     assert {*found.pairs} == near
+
+
+def test_two_comparisons_that_disagree_leave_a_name_unsure() -> None:
+    """A switch between two faults was named at 0.9: pairs of its links were compared by paths that
+    have not moved, and all together by those that have."""
+    found = found_in(draw(21_500_038))
+    assert {each.component for each in found} == {"agg20->leaf20", "agg20->core00"}
+    assert max(each.confidence for each in found) < 0.5

@@ -10,8 +10,9 @@ import pytest
 from bench.tallies import LossTally, merge, tally_losses
 
 from syntony.fabric.loss import LossSearch
-from syntony.fabric.loss_search import OVERSTATED
-from syntony.fabric.tally import PartlyLearnt
+from syntony.fabric.loss_pairs import two_of
+from syntony.fabric.loss_search import OVERSTATED, may_exceed
+from syntony.fabric.tally import CandidateParts, Floats, Index, PartlyLearnt
 
 CANDIDATES = 23
 PENALTY = np.full(CANDIDATES, math.log(CANDIDATES))
@@ -233,3 +234,46 @@ def test_what_is_crossed_twice_loses_twice(share: float) -> None:
         assert quiet.clean_probes[0] == 3 * 20 * 500
         again = merge([counts, tally([[5]], [7], [3])])
         assert LossSearch(again, PENALTY).findings[0].loss == pytest.approx(share, rel=0.1)
+
+
+class Fitted:
+    """Rates and gains that are given, as `loss_pairs.Fits`; counts what is fitted together."""
+
+    def __init__(self, gains: list[float]) -> None:
+        self.price = np.zeros(len(gains))
+        self._gains = np.array(gains)
+        self.held = 0
+
+    def fitted(self, candidates: Index, _rates: Floats, _floor: Floats) -> tuple[Floats, Floats]:
+        return self._gains[candidates], np.full(len(candidates), 0.1)
+
+    def gains(self, candidates: Index, _grid: Floats, _rates: Floats, _floor: Floats) -> Floats:
+        return self._gains[candidates][:, None]
+
+    def rows_of(
+        self, _candidate: int, _rate: float, _rates: Floats, _floor: Floats
+    ) -> tuple[Index, Floats]:
+        self.held += 1
+        return np.zeros(0, dtype=np.intp), np.zeros(0)
+
+
+@pytest.mark.parametrize(("each", "fits_together"), [(40.0, True), (30.0, False)])
+def test_parts_that_gain_too_little_alone_are_not_fitted_together(
+    each: float, fits_together: bool
+) -> None:
+    """Of a switch that gains 100 nats."""
+    fits = Fitted([100.0, each, each, 1.0])
+    parts = CandidateParts(np.array([1, 2, 3]), np.array([0, 1, 2]))
+    pair = two_of(fits, 0, parts, np.zeros(0), np.zeros(0))
+    assert pair.parts == (1, 2)
+    assert pair.nats == pytest.approx(2 * each - 100 - math.log(3))
+    assert bool(fits.held) is fits_together
+
+
+@pytest.mark.parametrize(
+    ("others", "may"), [([50.1, 3.0], True), ([49.9, 49.9], False), ([], False)]
+)
+def test_a_second_search_needs_others_that_gain_half_as_much(
+    others: list[float], may: bool
+) -> None:
+    assert may_exceed(np.array(others), 100.0) is may

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from syntony.fabric.crossed import PathCrossings
 from syntony.fabric.directions import CableDirections
 from syntony.fabric.loss_search import BLACKHOLE_LOSS
-from syntony.fabric.names import ComponentKind, cable_name, link_ends, link_name
+from syntony.fabric.names import ANY, GROUP, ComponentKind, cable_name, link_ends, link_name
 from syntony.fabric.tally import CandidateParts, Floats, Index
 from syntony.model.findings import Finding
 
@@ -75,6 +75,26 @@ class Candidates:
         avoid it while routes converge, so paths without loss contradict it."""
         dead = self.kinds[candidate] in _SWITCHES and loss > BLACKHOLE_LOSS
         return dead and self.names[candidate] in self._edges
+
+    def unknown_beside(self, candidate: int) -> int | None:
+        """As `tally.Structure`: the group of all paths out of and into a switch that list unknown
+        components there."""
+        if self.kinds[candidate] not in _SWITCHES:
+            return None
+        name = f"{self.names[candidate]}{GROUP}{ANY}"
+        number = self._beside.get(name)
+        return number if number is not None and number != candidate else None
+
+    @cached_property
+    def _beside(self) -> dict[str, int]:
+        """Groups in both directions → the representative of each."""
+        return {
+            self.names[each]: number
+            for number, twins in enumerate(self.same)
+            if np.isfinite(self.loss_price[number])
+            for each in (number, *twins)
+            if self.both_ways[each]
+        }
 
     @cached_property
     def _edges(self) -> frozenset[str]:

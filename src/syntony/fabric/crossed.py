@@ -72,6 +72,20 @@ class PathCrossings:
         return Entries(rows, candidate, np.ones(len(rows), np.int8), self.candidates)
 
     @cached_property
+    def listed_too(self) -> tuple[Index, Index]:
+        """(path, candidate) pairs of what a path certainly crosses and would otherwise count as
+        something that it may cross, as one of what lies within its groups."""
+        members = self.partly.members
+        combo, column = np.nonzero(members >= 0)
+        keys = np.unique(combo * self.candidates + members[combo, column])
+        paths = self.partly_learnt
+        place, column = np.nonzero(self.crossings[paths] >= 0)
+        path = paths[place]
+        candidate = self.crossings[path, column].astype(np.int64)
+        both = np.isin(self.partly.combo[path] * self.candidates + candidate, keys)
+        return path[both], candidate[both]
+
+    @cached_property
     def widths(self) -> NDArray[np.int16]:
         """How many candidates each path certainly crosses, (paths,)."""
         return np.asarray((self.crossings >= 0).sum(axis=1, dtype=np.int16))
@@ -309,10 +323,14 @@ class PathTally:
 
 
 def _partly(crossed: PathCrossings, sent: Floats) -> Floats:
-    """Paths that may cross each candidate and lost nothing, and their probes, (2, candidates).
+    """Paths that may cross each candidate, but not certainly, and lost nothing; and their probes,
+    (2, candidates).
 
     Args:
         sent: by each path that lost nothing; 0 for the others, (paths,).
     """
-    values = (np.ones(len(sent)), sent)
-    return np.stack([spread(crossed.partly, sent > 0, v, crossed.candidates) for v in values])
+    values = np.stack((sent > 0, sent)).astype(np.float64)
+    sums = [spread(crossed.partly, sent > 0, each, crossed.candidates) for each in values]
+    path, candidate = crossed.listed_too
+    surely = [np.bincount(candidate, each[path], crossed.candidates) for each in values]
+    return np.stack(sums) - np.stack(surely)

@@ -42,11 +42,42 @@ class LinkGraph:
         begins = (near, *self.only_link(near, away=True)[2:])
         ends = (far, *self.only_link(far, away=False)[2:])
         if begins[-1] != ends[-1]:
-            pairs |= {(a, b) for a in begins for b in self._after.get(a, ()) if not self._is_end(b)}
-            pairs |= {(a, b) for b in ends for a in self._before.get(b, ()) if not self._is_end(a)}
+            pairs |= {
+                (a, b)
+                for a in begins
+                for b in self._after.get(a, ())
+                if self._leads(a, b, ends[-1])
+            }
+            pairs |= {
+                (a, b)
+                for b in ends
+                for a in self._before.get(b, ())
+                if self._leads(b, a, begins[-1])
+            }
         devices = {device for pair in pairs for device in pair} - {near, far}
         links = {name(a, b) for a, b in pairs for name in (link_name, cable_name)}
         return devices | links
+
+    def _leads(self, device: str, other: str, far: str) -> bool:
+        """Whether the link from a device to another one may be part of a path to `far`. A link down
+        leads only to what lies below it: a device of a lower tier, unless other devices of the
+        same tier are above that and none of them is above what is known below this one."""
+        here, there, aim = (self._tiers.get(each, 0) for each in (device, other, far))
+        if self._is_end(other):
+            return False
+        if there >= here or other == far:
+            return True
+        above = {each for each in self._near(far) if self._tiers.get(each, 0) == there}
+        below = self._below(other)
+        return there > aim and (not above or any(below & self._below(each) for each in above))
+
+    def _near(self, device: str) -> set[str]:
+        return self._after.get(device, set()) | self._before.get(device, set())
+
+    def _below(self, device: str) -> set[str]:
+        """Devices of the next lower tier that a device is cabled to."""
+        tier = self._tiers.get(device, 0)
+        return {each for each in self._near(device) if self._tiers.get(each, 0) == tier - 1}
 
     def only_link(self, end: str, *, away: bool) -> tuple[str, ...]:
         """The only known link of a NIC or host in this direction, its cable, and the device at its

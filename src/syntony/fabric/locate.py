@@ -19,14 +19,13 @@ from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay import DelayFinding
 from syntony.fabric.directions import AffectedPaths, odds_of_both
 from syntony.fabric.loss import LossSearch
-from syntony.fabric.loss_search import BLACKHOLE_LOSS, CLOSE_NATS, LossFinding
+from syntony.fabric.loss_search import BLACKHOLE_LOSS, LossFinding
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.numbering import REPLIES_REBATE
 from syntony.fabric.tally import Floats, Index, Ints, Tally
 from syntony.model.findings import Finding
 
 MAX_ALTERNATIVES = 8
-_CLOSE = float(np.exp(-CLOSE_NATS))
 MIN_REPLIES_LOSS = 0.01
 """A host that answers late less often than this is not reported: every host does now and then."""
 OVER_NATS = 7.0
@@ -197,14 +196,14 @@ def _widened(
     amiss: AffectedPaths,
 ) -> LossFinding | DelayFinding:
     """The finding with its cable as an alternative, as likely as the losses in the other direction
-    suggest; the cable itself if these leave little doubt."""
+    suggest; the cable itself if that is the likelier one."""
     cable = candidates.cable_of(found.candidate)
     if cable is None:
         return found
     nats = odds_of_both(amiss, found.candidate, cable, {each.candidate for each in every})
     both = float(1 / (1 + np.exp(-np.clip(nats, -50, 50))))
     ranked = (1 - both, found.candidate), (both, cable.whole)
-    (first, candidate), (second, other) = ranked if 1 - both > _CLOSE else ranked[::-1]
+    (first, candidate), (second, other) = ranked if both < 0.5 else ranked[::-1]
     close = [(other, second * found.confidence)] if second > MIN_CABLE_SHARE else []
     others = zip(found.alternatives, found.probabilities, strict=True)
     suspects = [*close, *(each for each in others if each[0] != cable.whole)]

@@ -34,6 +34,8 @@ MIN_SHARE = 0.25
 HIT_NATS = 3.0
 """A path whose likelihood at the rates of the findings is lower by this than at its own rate has
 another fault."""
+NEARLY_ALL = 2.3
+"""At this rate (nine probes in ten are lost) a path shows no further fault."""
 _TIMES = 1 << 8
 """Number of different values of `Times`."""
 
@@ -186,14 +188,17 @@ class Gains:
         component."""
         candidate, known = int(self._candidates[place]), self._paths.known
         rows, _ = self._paths.sure.of(candidate)
-        rows = rows[self._hit[rows]]
-        key = candidate, rows.tobytes()
+        hit = self._hit[rows]
+        well = rows[~hit & (self._path_losses.rates[rows] < NEARLY_ALL)]
+        rows = rows[hit]
+        key = candidate, rows.tobytes() + well.tobytes()
         if key not in known:
             known[key] = is_of_another(
                 self._paths.crossings[rows],
                 self._paths.partly.chosen(rows),
                 float(self._clean.paths[place]),
                 self._paths.clean_of,
+                self._paths.crossings[well],
             )
         return known[key]
 

@@ -22,6 +22,9 @@ NO_GAIN = 1e-6
 """Nats below this are rounding errors."""
 NEAR_NATS = 10.0
 """Pairs that are further behind the best (20,000 to 1) are no rivals, at any rates."""
+SHORT = 0.75
+"""Two parts that each alone gain less than this share of what their switch does, added up, are not
+fitted together: the likelihood of a path is concave in its rate, so together they gain no more."""
 SETTLED_NATS = 0.01
 
 
@@ -104,10 +107,19 @@ def two_of(fits: Fits, whole: int, parts: CandidateParts, base: Floats, floor: F
     choice of the two.
     """
     own, _ = fits.fitted(np.array([whole], dtype=np.intp), base, floor)
-    gain, _ = fits.fitted(parts.candidates, base, floor)
-    pairs = find_pairs(fits, parts, np.array([np.argmax(gain)]), base, floor)
-    best = max(pairs.values(), key=lambda pair: pair.nats)
+    gain, alone = fits.fitted(parts.candidates, base, floor)
     choices = len(parts.candidates) * (len(parts.candidates) - 1) / 2
+    first = int(np.argmax(gain))
+    others = np.flatnonzero(parts.place != parts.place[first])
+    second = int(others[np.argmax(gain[others])])
+    if gain[first] + gain[second] < SHORT * own[0]:
+        (a, a_rate), (b, b_rate) = sorted(
+            (int(parts.candidates[n]), float(alone[n])) for n in (first, second)
+        )
+        best = Pair((a, b), (a_rate, b_rate), float(gain[first] + gain[second]))
+    else:
+        pairs = find_pairs(fits, parts, np.array([first]), alone, base, floor)
+        best = max(pairs.values(), key=lambda pair: pair.nats)
     return best._replace(nats=best.nats - float(own[0]) - float(np.log(choices)))
 
 
@@ -122,7 +134,8 @@ def rival_pairs(
     own = findings.parts
     places = _places(parts)
     starts = np.flatnonzero(np.isin(parts.place, [places[part] for part in own]))
-    pairs = find_pairs(fits, parts, starts, base, floor)
+    _, alone = fits.fitted(parts.candidates, base, floor)
+    pairs = find_pairs(fits, parts, starts, alone, base, floor)
     found = {
         pair.parts: pair._replace(nats=pair.nats - float(fits.price[[*pair.parts]].sum()))
         for pair in _refined(fits, pairs, base, floor)
@@ -196,8 +209,8 @@ def _matched(
     return max(straight, crosswise, key=agreement)
 
 
-def find_pairs(
-    fits: Fits, parts: CandidateParts, starts: Index, base: Floats, floor: Floats
+def find_pairs(  # noqa: PLR0917
+    fits: Fits, parts: CandidateParts, starts: Index, alone: Floats, base: Floats, floor: Floats
 ) -> dict[tuple[int, int], Pair]:
     """Pairs of parts at different places, by parts: for each pair the best rates that were tried.
 
@@ -207,11 +220,11 @@ def find_pairs(
     Args:
         parts: of one switch.
         starts: places within `parts` to start with.
+        alone: most likely rate of each part without the others.
         base: rates without any of them, (rows,).
         floor: lower bound of each row's likelihood, (rows,).
     """
     found: dict[tuple[int, int], Pair] = {}
-    _, alone = fits.fitted(parts.candidates, base, floor)
     for start in starts.tolist():
         one, rate, best = start, float(alone[start]), -np.inf
         while True:

@@ -45,8 +45,14 @@ OVERSTATED = 1.5
 """By this factor the evidence between suspects, in nats, is overstated: probes of a window are not
 independent and their paths not exactly known. With it, as many names of drawn faults at 0.5 to
 0.995 are right as are said to be."""
+LIKELIER = 2.0
+"""A finding has the name of a suspect that is this many times as likely as the component found."""
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: because of stale paths it is not exactly 1."""
+MAX_REFITTED = 4
+"""Rivals of a finding that are compared with all other rates refitted, at most."""
+COVERING = 0.9
+"""A component that this share of a finding's affected paths may cross could replace it alone."""
 _NEVER = 1e6
 """Log-odds against what is impossible."""
 _EXCHANGES = 4
@@ -83,6 +89,17 @@ class LossFinding(NamedTuple):
     """The candidate that the search found, if this one is a likelier name for it; else -1."""
 
 
+class _State(NamedTuple):
+    """Findings and rates, to return to."""
+
+    found: dict[int, float]
+    held: dict[int, tuple[Index, Floats]]
+    paired: set[int]
+    background: float
+    rates: Floats
+    moved: float
+
+
 class Search(Fit):
     """The search: adds, exchanges and drops findings, and compares pairs.
 
@@ -113,6 +130,8 @@ class Search(Fit):
         self._instead: dict[int, dict[int, float]] = {}
         """For each finding, replacements that are possible if another finding is replaced too →
         odds."""
+        self._refitted: dict[int, dict[int, float]] = {}
+        """For each finding, rivals → nats gained if one replaces it and all else is refitted."""
         self._paired = set[int]()
         """Findings that are two parts of a previous finding."""
         self._max_found, self._at_most = max_found, at_most
@@ -130,6 +149,7 @@ class Search(Fit):
             elif candidate in self._found and self._is_doubtful(candidate):
                 self._search_without(candidate)
         self._settle()
+        self._compare_refitted()
         for pair in self._switch_pairs():
             for candidate, odds in loss_pairs.instead(self._rivals_of(pair)).items():
                 self._instead.setdefault(candidate, {}).update(odds)
@@ -178,34 +198,95 @@ class Search(Fit):
         return float(each * clean.paths[0]) > 2 * float(self.price[candidate])
 
     def _search_without(self, candidate: int, some_flows: float = SOME_FLOWS_PRICE) -> None:
-        """Search again without one finding, and keep the better result: two other components may
-        explain more, though each of the two explains less than it does. If neither is clearly
-        better, the others of the new result are alternatives.
+        """Search again without one finding (`_covering`) and keep the better result: two other
+        components may explain more, though each of the two explains less than it does. If neither
+        is clearly better, the others of the new result are alternatives.
 
         Args:
             some_flows: nats that a fault of some flows costs; infinite for none. It explains any
                 losses near it.
         """
-        before, worth, price = self._state(), self._worth(), self.price[candidate]
-        max_found = self._max_found
+        single = self._covering(candidate)
+        rivals, gain, _ = self._rivals(candidate)
+        if not may_exceed(gain[~np.isin(rivals, single)], float(gain[rivals == candidate][0])):
+            return
+        before, worth, max_found = self._state(), self._worth(), self._max_found
+        price = self.price[single]
         self._found, self._held = {}, {}
         self._set_background()
-        self.price[candidate], self._max_found = np.inf, len(before[0]) + 1
+        self.price[single], self._max_found = np.inf, len(before.found) + 1
         self._some_flows = some_flows
         self._search()
-        self.price[candidate], self._max_found = price, max_found
+        self.price[single], self._max_found = price, max_found
         self._some_flows = SOME_FLOWS_PRICE
-        gain, others = self._worth() - worth, self._found.keys() - before[0].keys()
-        if gain >= CLOSE_NATS:
+        self._changed()
+        more, others = self._worth() - worth, self._found.keys() - before.found.keys()
+        if more >= CLOSE_NATS:
             self._search()
         else:
-            self._found, self._held, self._paired = before
-            self._refit()
-            if abs(gain) < CLOSE_NATS:
-                self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(gain, 0.0))))
+            self._restore(before)
+            if more > -CLOSE_NATS * OVERSTATED:
+                self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(more, 0.0))))
 
-    def _state(self) -> tuple[dict[int, float], dict[int, tuple[Index, Floats]], set[int]]:
-        return dict(self._found), dict(self._held), set(self._paired)
+    def _covering(self, candidate: int) -> Index:
+        """A finding, and each one of parallel cables that could replace it alone: that too affects
+        some of the flows across a place."""
+        rows, _ = self._held[candidate]
+        near = self._near(candidate)
+        several = near[self._partly.impossible(near)[0]]
+        found = [
+            each
+            for each in several[~np.isin(several, list(self._found))].tolist()
+            if np.count_nonzero(np.isin(rows, self._may.of(each)[0])) >= COVERING * len(rows)
+        ]
+        return np.array([candidate, *found], dtype=np.intp)
+
+    def _compare_refitted(self) -> None:
+        """Compare each finding with its closest rivals, and two findings at one switch with the
+        switch, all other rates refitted: paths may have moved onto a rival as well, and what it
+        explains of another finding changes that one's rate."""
+        for pair in self._switch_pairs():
+            if pair.switch not in self._found and self._found.keys() >= {*pair.parts}:
+                self._refit_instead(pair.parts, [pair.switch])
+        for candidate in list(self._found):
+            if rivals := self._close_rivals(candidate):
+                self._refit_instead((candidate,), rivals)
+
+    def _close_rivals(self, candidate: int) -> list[int]:
+        """Those that may turn out better once all else is refitted, best first."""
+        rivals, gain, _ = self._rivals(candidate)
+        close = gain > gain[rivals == candidate][0] - self._outlier
+        order = rivals[close][np.argsort(-gain[close], kind="stable")].tolist()
+        return [rival for rival in order if rival != candidate][:MAX_REFITTED]
+
+    def _refit_instead(self, found: tuple[int, ...], rivals: list[int]) -> None:
+        """Note what each rival gains over these findings if it replaces them."""
+        before = self._state()
+        for candidate in found:
+            self._drop(candidate)
+        self._refit()
+        without, worth = self._state(), []
+        for choice in (found, *((rival,) for rival in rivals)):
+            for candidate in choice:
+                _, rate = self._score(np.array([candidate], dtype=np.intp))
+                self._take(candidate, float(rate[0]), self._rates)
+                self._refit()
+            worth.append(self._worth())
+            self._restore(without)
+        self._restore(before)
+        for rival, each in zip(rivals, worth[1:], strict=True):
+            for candidate in found:
+                self._refitted.setdefault(candidate, {})[rival] = each - worth[0]
+
+    def _state(self) -> _State:
+        fit = self._background, self._rates, self._moved
+        return _State(dict(self._found), dict(self._held), set(self._paired), *fit)
+
+    def _restore(self, state: _State) -> None:
+        self._found, self._held = dict(state.found), dict(state.held)
+        self._paired = set(state.paired)
+        self._background, self._rates, self._moved = state.background, state.rates, state.moved
+        self._changed()
 
     def _changed(self) -> None:
         self._rivals_now.clear()
@@ -223,13 +304,18 @@ class Search(Fit):
 
     def _settle(self) -> None:
         """Exchange until no finding has a likelier rival, since each exchange changes what the
-        others explain. Then drop those that no longer reach their threshold."""
+        others explain, and drop those that no longer reach their threshold. An exchange after
+        which all together is worth less is undone: paths that have moved speak for a finding, but
+        not for the rival that it is compared with."""
         for _ in range(_EXCHANGES):
-            before = set(self._found)
+            before, worth = self._state(), self._worth()
             self._exchange()
-            if before == set(self._found):
+            if before.found.keys() == self._found.keys():
                 return
             self._prune(newest=-1)
+            if self._worth() < worth:
+                self._restore(before)
+                return
 
     def _exchange(self) -> None:
         """Replace each finding by a rival that explains more, given the others."""
@@ -345,7 +431,17 @@ class Search(Fit):
 
     def _finding(self, candidate: int) -> LossFinding:
         rivals, gain, _ = self._rivals(candidate)
+        gain = gain.copy()
         own = float(gain[np.flatnonzero(rivals == candidate)[0]])
+        for rival, more in self._refitted.get(candidate, {}).items():
+            # Where the two comparisons disagree, neither makes the other name the likelier one.
+            before = gain[rivals == rival] - own
+            refitted = min(more, 0.0)
+            gain[rivals == rival] = own + np.where(
+                before > 0, refitted, np.maximum(before, refitted)
+            )
+        if (beside := self._hidden_beside(candidate)) is not None:
+            gain[rivals == beside] = own
         rate = self._found[candidate]
         rows, times = self._held[candidate]
         prior = np.maximum(self.price[candidate] - self.price[rivals], -_NEVER)
@@ -354,7 +450,7 @@ class Search(Fit):
         odds = dict(zip(rivals.tolist(), likelier.tolist(), strict=True))
         near = {*rivals[gain > own - CLOSE_NATS].tolist()}
         for rival, share in self._instead.get(candidate, {}).items():
-            odds[rival] = max(odds.get(rival, 0.0), share ** (1 / OVERSTATED))
+            odds[rival] = max(odds.get(rival, 0.0), min(share, 1.0) ** (1 / OVERSTATED))
             near |= {rival} if share > _CLOSE else set()
         pair = self._pair(candidate)
         parts_odds = float(np.exp(min(pair.nats / OVERSTATED, 50))) if pair is not None else 0.0
@@ -375,14 +471,23 @@ class Search(Fit):
             flows=self._flows(candidate),
         )
 
+    def _hidden_beside(self, candidate: int) -> int | None:
+        """What is unknown next to a switch, if each lossy path across the switch crosses that too:
+        then the fault may as well be there."""
+        beside = self._structure.unknown_beside(candidate)
+        rows, _ = self._entries.of(candidate)
+        if beside is None or not len(rows) or not np.isin(rows, self._may.of(beside)[0]).all():
+            return None
+        return beside
+
 
 def _by_likeliest(found: LossFinding) -> LossFinding:
-    """The finding, by its likeliest suspect if that is clearly likelier than the component found: a
-    search whose exchanges go in circles ends with such findings."""
+    """The finding, by its likeliest suspect if that is likelier than the component found: a search
+    whose exchanges go in circles ends with such findings."""
     odds = dict(zip(found.alternatives, found.probabilities, strict=True))
     odds |= dict.fromkeys(found.parts, found.parts_probability / max(1, len(found.parts)))
     best = max(odds, key=lambda suspect: odds[suspect], default=found.candidate)
-    if odds.get(best, 0.0) * _CLOSE <= found.confidence:
+    if odds.get(best, 0.0) <= LIKELIER * found.confidence:
         return found
     confidence = odds.pop(best)
     odds[found.candidate] = found.confidence
@@ -396,3 +501,9 @@ def _by_likeliest(found: LossFinding) -> LossFinding:
         parts=(),
         parts_probability=0.0,
     )
+
+
+def may_exceed(others: Floats, own: float) -> bool:
+    """Whether two of the others may gain as much together as one finding. The likelihood of a path
+    is concave in its rate, so together they gain no more than the sum of each alone."""
+    return 2 * float(others.max(initial=0.0)) > own

@@ -20,7 +20,11 @@ fault in 50 at most."""
 
 
 def is_of_another(
-    crossings: Crossings, partly: PartlyLearnt, well: float, clean_of: Callable[[Index], Clean]
+    crossings: Crossings,
+    partly: PartlyLearnt,
+    well: float,
+    clean_of: Callable[[Index], Clean],
+    explained: Crossings,
 ) -> bool:
     """Whether the affected paths at a component are clearly those of another component.
 
@@ -32,17 +36,24 @@ def is_of_another(
         partly: what they may cross in addition.
         well: number of paths across the component that lost nothing.
         clean_of: candidates → their paths that lost nothing.
+        explained: what further paths across the component cross whose losses other findings
+            explain: this fault does not affect them, (paths, width).
     """
     surely = crossings[crossings >= 0].astype(np.intp)
     others, count = np.unique(surely, return_counts=True)
-    every, amiss, clean = others, count, clean_of(others).paths
+    every, parts, amiss, clean = others, others, count, clean_of(others).paths
     if len(perhaps := partly.pairs(crossings)[1]):
         every, of_all = np.unique(np.concatenate((surely, perhaps)), return_counts=True)
         across = clean_of(every)
+        parts = np.concatenate((others, every))
         amiss = np.concatenate((count, of_all))
         clean = np.concatenate((clean, across.paths + across.partly_paths))
+    spared = np.bincount(explained[explained >= 0], minlength=int(parts.max(initial=-1)) + 1)
     gain = _gain_apart(
-        amiss.astype(np.float64), np.minimum(clean, well), float(len(crossings)), well
+        amiss.astype(np.float64),
+        np.minimum(clean, well) + spared[parts],
+        float(len(crossings)),
+        well + len(explained),
     )
     return bool(gain.max(initial=0.0) > SINGLED_OUT_NATS + np.log(max(len(every), 1)))
 

@@ -149,6 +149,9 @@ class Structure(Protocol):
     def may_be_parts(self, candidate: int, loss: float) -> bool:
         """Whether a candidate with this loss may instead be some of its parts."""
 
+    def unknown_beside(self, candidate: int) -> int | None:
+        """The candidate for all unknown components next to a device; None if there is none."""
+
 
 class NoStructure:
     """No relations are known."""
@@ -164,6 +167,10 @@ class NoStructure:
     def may_be_parts(self, _candidate: int, _loss: float) -> bool:
         """Never."""
         return False
+
+    def unknown_beside(self, _candidate: int) -> int | None:
+        """None."""
+        return None
 
 
 class Clean(NamedTuple):
