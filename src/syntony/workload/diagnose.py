@@ -134,7 +134,7 @@ def _starves(cause: RuleFinding, other: RuleFinding) -> bool:
     """Whether a flow has less to send because another cause holds up its ring or tree, or is
     delayed by the resulting bursts without being slower."""
     together = other.onset_ns <= cause.last_ns and cause.onset_ns <= other.last_ns
-    if not together or _kept_waiting(cause):
+    if not together or _kept_waiting(cause) or cause.confidence < MIN_CONFIDENCE:
         return False
     holds_up = cause.fault not in QUEUES | {FaultClass.CLOCK_FAULT}
     return _kept_waiting(other) or (holds_up and _keeps_pace(other))
