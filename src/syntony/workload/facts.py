@@ -13,6 +13,7 @@ from syntony.workload.bundle import NULL, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.device_tables import GpuTable, HostTable, LinkTable
 from syntony.workload.flows import Flows
+from syntony.workload.full_links import FullLink, full_links
 from syntony.workload.grid import Episode, N, median
 from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.ranks import Ranks, step_length
@@ -187,6 +188,13 @@ class BundleFacts:
         if len(late) > MOST_LATE * (len(late) + len(self.healthy)):  # all wait: no link stands out
             found = [each for each in found if len(each.flows) >= 0.8 * len(late)]
         return found
+
+    @cached_property
+    def full_links(self) -> list[FullLink]:
+        """Links that others fill while the job runs."""
+        if self.flows is None or self.links is None:
+            return []
+        return full_links(self.flows, self.links)
 
     def _healthy_meanwhile(self) -> frozenset[int]:
         """Healthy flows that sent while the late ones waited: others prove nothing."""

@@ -257,6 +257,12 @@ class Flows:
             dtype=np.int64,
         )
 
+    def during(self, begin_ns: int, last_ns: int) -> slice:
+        """Windows that begin in a time interval."""
+        first, last = (-(-(each - self.grid.begin_ns) // self.grid.width_ns)
+                       for each in (begin_ns, last_ns))  # fmt: skip
+        return slice(min(max(first, 0), self.grid.windows), min(max(last, 0), self.grid.windows))
+
     def typical(self, matrix: Floats, flow: int) -> Floats:
         """Median over the flow's siblings, or its class if there are too few, (windows,)."""
         peers = self.siblings == self.siblings[flow]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.classes.contention import FULL
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.flows import LATE_RATIO, Flows, more_than_chance
+from syntony.workload.full_links import FULL
 from syntony.workload.grid import episodes, median
 from syntony.workload.verdict import (
     ECHO,

@@ -9,6 +9,7 @@ import numpy as np
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LIKE, MUCH_ALWAYS, SLOW_RATIO
+from syntony.workload.full_links import FULL
 from syntony.workload.grid import median
 from syntony.workload.verdict import Alternative, Evidence, FaultClass, RuleFinding, confidence
 
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
     from syntony.workload.common_hop import Common
     from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
+    from syntony.workload.full_links import FullLink
 
-FULL = 0.85
-"""Utilisation from which a link is full: near it, queues of bursty traffic grow without bound."""
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 
 
@@ -26,12 +26,51 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     """Links inside the fabric at which flows wait."""
     if facts.flows is None:
         return []
-    found = []
+    into_nics = facts.last_hops()
+    found = [
+        _full(facts, each) for each in facts.full_links if into_nics.keys().isdisjoint(each.links)
+    ]
     for common in facts.late_hops:
         inside, last = suspects(facts, common)
         if inside:
             found.append(_finding(facts, common, inside, last))
-    return found
+    return distinct(found)
+
+
+def distinct(found: list[RuleFinding]) -> list[RuleFinding]:
+    """Without findings whose subject one with more confidence, or an earlier one, has as well."""
+    kept: list[RuleFinding] = []
+    for each in sorted(found, key=lambda one: -one.confidence):
+        if not any({*each.subjects} & {*other.subjects} for other in kept):
+            kept.append(each)
+    return [each for each in found if any(each is one for one in kept)]
+
+
+def _full(facts: BundleFacts, full: FullLink) -> RuleFinding:
+    """A link that others fill."""
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - flows across it
+    return RuleFinding(
+        fault=FaultClass.CONTENTION, subjects=full.links, onset_ns=full.begin_ns,
+        last_ns=full.last_ns,
+        confidence=confidence(full.share, full.strangers, len(full.links) == 1 or None),
+        evidence=full_evidence(full), alternatives=alternatives(facts, full.flows), action=ACTION,
+        flows=full.flows,
+        hosts=frozenset(flows.src[each].split("/")[0] for each in full.flows),
+    )  # fmt: skip
+
+
+def full_evidence(full: FullLink) -> tuple[Evidence, ...]:
+    """What a link that fills up shows."""
+    return (
+        Evidence("owd_p50_ns", f"{len(full.flows)} flows across it wait: {format_ns(full.delay_ns)}"
+                 f" while it is full, {format_ns(full.usual_ns)} at other times", full.delay_ns,
+                 full.usual_ns),
+        Evidence("utilisation", f"used to {full.use:.0%}, at other times {full.before:.0%}"
+                 f"{', by bytes that are not of these flows' * bool(full.strangers)}", full.use,
+                 full.before),
+        Evidence("hops", f"{full.elsewhere} flows that cross no full link wait no longer"),
+    )  # fmt: skip
 
 
 def suspects(facts: BundleFacts, common: Common) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -110,17 +149,17 @@ def _finding(
         alternatives=(
             *(weigh(FaultClass.INCAST, False, f"no other flow crosses {links[0]}, or goes to {nic}")
               for nic in nics),
-            *alternatives(facts, common),
+            *alternatives(facts, common.flows),
         ), action=ACTION, flows=common.flows,
         ranks=frozenset(), hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
     )  # fmt: skip
 
 
-def alternatives(facts: BundleFacts, common: Common) -> tuple[Alternative, ...]:
+def alternatives(facts: BundleFacts, waiting: frozenset[int]) -> tuple[Alternative, ...]:
     """Alternative causes if packets of several flows wait."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
-    lossy = common.flows & flows.lossy.keys()
+    lossy = waiting & flows.lossy.keys()
     counted = "retransmits" in flows.table
     gaps = "poll_gap_ns" in flows.table
     return (
