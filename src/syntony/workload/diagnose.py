@@ -8,7 +8,7 @@ import msgspec
 
 from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
-from syntony.workload.classes import EXPLAINS, QUEUES, RULES
+from syntony.workload.classes import EXPLAINS, QUEUES, RULES, contention
 from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import SLOW_RATE
 from syntony.workload.verdict import (
@@ -51,6 +51,9 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     facts = BundleFacts(bundle)
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
+    if all(each.confidence < MIN_CONFIDENCE or each.fault is FaultClass.CLOCK_FAULT
+           for each in causes):  # fmt: skip
+        causes, follows = _causes(_distinct([*found, *contention.changed(facts)]))
     causes, usual = _exceptions(_ties(causes), facts.early_ns)
     facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
