@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
 
 AGREE = 0.3
-"""Maximum ratio of the spread of a NIC's pairs to their median at which they moved together."""
+"""Maximum ratio of the spread of three quarters of a NIC's pairs to their median at which they
+moved together."""
 MIN_PART = 0.5
 """Minimum clock error, relative to a path's delay, to be reported from paths of unequal length."""
 SUM_MOVES, PATHS_DIFFER = 0.5, 0.2
@@ -154,10 +155,20 @@ def _by_nic(
             for nic in sorted(half) if len(half[nic]) >= 2}  # fmt: skip
 
 
+def _most(apart: Floats) -> Floats:
+    """Limit that three of four known values of each column do not exceed, so with up to three the
+    largest: of many pairs, one has a queue now and then."""
+    ordered = np.sort(apart, axis=0)  # NaN comes last
+    known = np.isfinite(apart).sum(axis=0)
+    place = np.maximum(np.ceil(0.75 * known).astype(int) - 1, 0)
+    most: Floats = np.nan_to_num(np.take_along_axis(ordered, place[None, :], axis=0)[0])
+    return most
+
+
 def _judge(nic: str, sides: _Sides, source: _Source, usual_total: float) -> RuleFinding | None:
     grid, width, _, _, sigma_ns = source
     typical = median(sides.half, axis=0)
-    spread = np.nanmax(np.abs(sides.half - typical), axis=0, initial=0.0)
+    spread = _most(np.abs(sides.half - typical))
     smallest = np.nanmin(np.abs(sides.half), axis=0, initial=np.inf)
     least = max(CLOCK_SIGMAS * np.nan_to_num(sigma_ns), MIN_PART * usual_total / 2)
     moved = np.abs(median(sides.total, axis=0) - usual_total)
