@@ -57,7 +57,7 @@ def changed_link(flows: Flows) -> ChangedLink | None:
     """
     firsts = {hops[0] for hops in flows.hops if hops}
     across: dict[frozenset[int], list[str]] = defaultdict(list)
-    for link, members in _crossing(flows).items():
+    for link, members in flows.across.items():
         if link not in firsts and 2 <= len(members) <= MOST_FLOWS * len(flows):
             across[frozenset(members)].append(link)
     if not across:
@@ -113,14 +113,6 @@ def _risen(level: Floats, change: Floats, members: list[int], part: slice) -> Fl
 def _most(risen: Floats, least: float) -> bool:
     """Whether most flows wait longer by so much: all packets wait in the queue of a link."""
     return len(risen) >= 2 and float((risen >= least).mean()) >= MIN_PURITY
-
-
-def _crossing(flows: Flows) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = defaultdict(set)
-    for flow, hops in enumerate(flows.hops):
-        for link in hops:
-            found[link].add(flow)
-    return found
 
 
 def _relative(flows: Flows) -> Floats:

@@ -8,6 +8,7 @@ sibling channels.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,15 @@ class Flows:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def across(self) -> dict[str, set[int]]:
+        """Flows across each link."""
+        found: dict[str, set[int]] = defaultdict(set)
+        for flow, hops in enumerate(self.hops):
+            for link in hops:
+                found[link].add(flow)
+        return found
 
     def column(self, name: str, combine: str = "mean") -> Floats:
         """A column as a matrix."""

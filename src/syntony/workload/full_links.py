@@ -60,7 +60,7 @@ def full_links(flows: Flows, links: LinkTable) -> list[FullLink]:
     with np.errstate(invalid="ignore"):
         found = episodes(use >= FULL, np.isfinite(use))
     full = {row: each for row, each in found.items() if _rise(use[row], each) >= ROSE}
-    across = {row: _across(flows, links.names[row]) for row in full}
+    across = {row: flows.across.get(links.names[row], set()) for row in full}
     crossing = {flow for members in across.values() for flow in members}
     result: dict[tuple[frozenset[int], int, int], FullLink] = {}
     for row, stretch in sorted(full.items()):
@@ -89,10 +89,6 @@ def full_links(flows: Flows, links: LinkTable) -> list[FullLink]:
         result[key] = each if twin is None else twin._replace(
             links=(*twin.links, *each.links))  # fmt: skip
     return list(result.values())
-
-
-def _across(flows: Flows, link: str) -> set[int]:
-    return {flow for flow, hops in enumerate(flows.hops) if link in hops}
 
 
 def _level(row: Floats, stretch: Episode, *, inside: bool) -> float:

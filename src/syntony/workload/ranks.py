@@ -23,8 +23,8 @@ MIN_STEPS = 3
 PART_OF_STEP = 0.5
 """Minimum time between operations of different steps, as a share of a step, as steps vary."""
 MIN_LATE_NS = 1_000_000_000
-"""… and for this long: a process that other programs keep off its cores is late for some tenths of
-a second."""
+"""… and for this long, unless a device shows why: a process that other programs keep off its cores
+is late for some tenths of a second."""
 SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 """Operations in which all ranks do the same."""
 AS_MANY = 1.2
@@ -73,6 +73,11 @@ class SlowRank(NamedTuple):
     operations: int
     peers: frozenset[int]
     """The other ranks with which it is compared."""
+
+    @property
+    def brief(self) -> bool:
+        """Whether it may be a process that was kept off its cores."""
+        return self.last_ns - self.begin_ns < MIN_LATE_NS
 
 
 class _Group(NamedTuple):
@@ -157,6 +162,11 @@ class Ranks:
 
     @cached_property
     def slow(self) -> dict[int, SlowRank]:
+        """Ranks of `late` that are so for `MIN_LATE_NS`."""
+        return {rank: each for rank, each in self.late.items() if not each.brief}
+
+    @cached_property
+    def late(self) -> dict[int, SlowRank]:
         """Ranks that take longer by themselves than their peers, from the end of one operation to
         the begin of the next, by more than noise and by a relevant share of a step."""
         found: dict[int, SlowRank] = {}
@@ -257,8 +267,6 @@ class Ranks:
             if _apart(enqueued, PART_OF_STEP * self.step_ns) < MIN_STEPS:
                 continue
             first_ns, last_ns = group.enqueue[row, stretch.first], group.enqueue[row, stretch.last]
-            if last_ns - first_ns < MIN_LATE_NS:
-                continue
             rank = int(group.ranks[row])
             found.append(
                 SlowRank(

@@ -70,7 +70,7 @@ def _gpus(facts: BundleFacts) -> list[RuleFinding]:
     speed, most = _bandwidth(gpus)
     limit = _most(most)
     found = []
-    for slow in ranks.slow.values():
+    for slow in ranks.late.values():
         gpu = ranks.gpu.get(slow.rank, "")
         row = gpus.index.get(gpu)
         if row is None:
