@@ -17,6 +17,8 @@ from syntony.workload.grid import N, median
 from syntony.workload.verdict import ALIKE
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from syntony.workload.bundle import Floats
     from syntony.workload.flows import Flows
 
@@ -53,35 +55,30 @@ class ChangedLink(NamedTuple):
 def changed_link(flows: Flows) -> ChangedLink | None:
     """The link that stands out of all by how much longer flows across it wait; None: none does.
 
-    Links out of NICs are left out: the job's own flows wait there for each other.
+    It is not the link out of a NIC: the job's own flows wait there for each other.
     """
     firsts = {hops[0] for hops in flows.hops if hops}
     across: dict[frozenset[int], list[str]] = defaultdict(list)
     for link, members in flows.across.items():
-        if link not in firsts and 2 <= len(members) <= MOST_FLOWS * len(flows):
+        if 2 <= len(members) <= MOST_FLOWS * len(flows):
             across[frozenset(members)].append(link)
     if not across:
         return None
     groups = list(across)
     level, width = _coarse(_relative(flows))
-    change = np.array([_against_others(level, sorted(group)) for group in groups])
+    change = _against_others(level, groups)
     score, first, end = _segments(change)
     risen = {row: _risen(level, change[row], sorted(groups[row]), slice(first[row], end[row]))
              for row, value in enumerate(score) if value >= SCORE}  # fmt: skip
-    pure = [row for row, each in risen.items() if _most(each, np.log(LIKE))]
+    pure = [row for row, each in risen.items() if _most(each, np.log(LIKE))
+            and not firsts.issuperset(across[groups[row]])]  # fmt: skip
     if not pure:
         return None
     best = max(pure, key=lambda row: risen[row].mean())
     # Some of its flows cross other links together; the link at fault has all that wait as long.
     least = risen[best].mean() + np.log(ALIKE)
-    best = max(
-        (
-            row
-            for row in pure
-            if groups[row] >= groups[best] and (row == best or _most(risen[row], least))
-        ),
-        key=lambda row: len(groups[row]),
-    )
+    wider = [row for row in pure if groups[row] > groups[best] and _most(risen[row], least)]
+    best = max([best, *wider], key=lambda row: len(groups[row]))
     apart = [score[row] for row, group in enumerate(groups) if not group & groups[best]]
     if max(apart, default=0.0) > STANDS_OUT * score[best]:
         return None
@@ -91,12 +88,13 @@ def changed_link(flows: Flows) -> ChangedLink | None:
     delay_ns, usual_ns = float(median(inside)), float(median(outside))
     if delay_ns - usual_ns < CLOCK_SIGMAS * float(flows.clock_err_ns[members].max()):
         return None
+    links = tuple(sorted({*across[groups[best]]} - firsts))
     during = change[best, first[best] : end[best]]
     rest = np.delete(change[best], slice(first[best], end[best]))
     middle = (np.nanmean(during) + np.nanmean(rest)) / 2
     return ChangedLink(
-        tuple(sorted(across[groups[best]])), groups[best], flows.grid.instant(part.start),
-        flows.grid.instant(part.stop), float((during[np.isfinite(during)] > middle).mean()),
+        links, groups[best], flows.grid.instant(part.start), flows.grid.instant(part.stop),
+        float((during[np.isfinite(during)] > middle).mean()),
         float(np.exp(risen[best].mean())), delay_ns, usual_ns, len(flows) - len(members),
     )  # fmt: skip
 
@@ -143,10 +141,18 @@ def _mean(values: Floats, axis: int) -> Floats:
     return mean
 
 
-def _against_others(level: Floats, members: list[int]) -> Floats:
-    """Mean of these flows minus that of all others, (windows,)."""
-    difference: Floats = _mean(level[members], 0) - _mean(np.delete(level, members, axis=0), 0)
-    return difference
+def _against_others(level: Floats, groups: Iterable[Collection[int]]) -> Floats:
+    """Mean of the flows of each group minus that of all others, (groups, windows)."""
+    known = np.isfinite(level)
+    filled = np.where(known, level, 0.0)
+    total, count = filled.sum(axis=0), known.sum(axis=0)
+    differences = []
+    for group in groups:
+        rows = sorted(group)
+        own, seen = filled[rows].sum(axis=0), known[rows].sum(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            differences.append(own / seen - (total - own) / (count - seen))
+    return np.array(differences)
 
 
 def _segments(change: Floats) -> tuple[Floats, Floats, Floats]:
