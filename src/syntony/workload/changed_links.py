@@ -59,9 +59,9 @@ def changed_link(flows: Flows) -> ChangedLink | None:
     """
     firsts = {hops[0] for hops in flows.hops if hops}
     across: dict[frozenset[int], list[str]] = defaultdict(list)
-    for link, members in flows.across.items():
-        if 2 <= len(members) <= MOST_FLOWS * len(flows):
-            across[frozenset(members)].append(link)
+    for link, crossing in flows.across.items():
+        if 2 <= len(crossing) <= MOST_FLOWS * len(flows):
+            across[frozenset(crossing)].append(link)
     if not across:
         return None
     groups = list(across)
