@@ -28,7 +28,7 @@ SCORE = 5.0
 """Minimum distance of two means in units of its standard error: about one of a million segments of
 normal scatter exceeds it, and a recording has some thousand segments for each of some hundred
 links, which overlap."""
-STANDS_OUT = 0.8
+STANDS_OUT = 0.6
 """Maximum ratio of the score of a link that none of the same flows cross."""
 MOST_FLOWS = 0.6
 """Maximum share of the flows across a link: there must be others to compare with."""
