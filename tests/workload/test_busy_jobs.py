@@ -17,6 +17,7 @@ from syntony.model import S
 from syntony.workload import FaultClass, diagnose
 from syntony.workload.changed_links import changed_link
 from syntony.workload.classes import (
+    bad_link,
     class_mismatch,
     clock_fault,
     contention,
@@ -25,6 +26,7 @@ from syntony.workload.classes import (
     pcie,
     pfc_storm,
     slow_flow,
+    slow_receiver,
     straggler,
 )
 from syntony.workload.diagnose import _causes
@@ -341,3 +343,65 @@ def test_a_gpu_that_is_throttled_is_named_though_its_rank_is_late_briefly(
 ) -> None:
     found = gpu_throttle.find(BundleFacts(bundle(short(15, None, throttle))))
     assert [each.subjects for each in found] == ([("G5",)] if named else [])
+
+
+def consumed(times: float, longer: float, *, behind: bool = False) -> Columns:
+    """Forty steps of 200 ms; what rank 3 receives waits for its GPU so many times as long since
+    step 15, and operations take so many times as long. No flow waits for credit."""
+    made = short(200, None)
+    ops = made["collectives"]
+    late = ops["seq"] >= AFTER
+    usual = T0 + ops["seq"] * 200 * MS + 100 * MS
+    ops["enqueue_ns"] = usual + (behind & late & (ops["rank"] == 3)) * 40 * MS
+    ops["done_ns"] = usual + 50 * MS * (1 + late * (longer - 1))
+    ops["consume_wait_ns"] = np.where(late & (ops["rank"] == 3), times, 1.0) * 2 * MS
+    return made
+
+
+@pytest.mark.parametrize(
+    ("times", "longer", "behind", "named"),
+    [
+        (8.0, 1.8, False, True),
+        (1.5, 1.8, False, False),
+        (8.0, 1.1, False, False),  # nothing takes longer
+        (8.0, 1.8, True, False),  # a straggler
+    ],
+)
+def test_a_receiver_is_slow_if_operations_wait_for_its_gpu_and_no_sender_for_credit(
+    times: float, longer: float, behind: bool, named: bool
+) -> None:
+    made = consumed(times, longer, behind=behind)
+    found = slow_receiver.find(BundleFacts(bundle(made)))
+    assert [each.subjects for each in found] == ([("rank 3",)] if named else [])
+    verdicts = {each.fault for each in diagnose(bundle(made)).verdicts}
+    assert verdicts == ({F.SLOW_RECEIVER} if named else {F.STRAGGLER} if behind else set())
+
+
+@pytest.mark.parametrize(("elsewhere", "sure"), [(1.0, True), (0.1, False)])
+@pytest.mark.parametrize("recorded", ["utilisation", "probes"])
+def test_a_queue_explains_losses_only_where_others_that_wait_as_long_lose_as_well(
+    recorded: str, elsewhere: float, sure: bool
+) -> None:
+    """The link to a NIC loses packets and counts errors; all of a job's flows wait for each
+    other, or those to that NIC longer than others."""
+    made = mesh()
+    flows, links = made["flows"], made["links"]
+    bad = f"sw->{NICS[7]}"
+    into = np.array([each == NICS[7] for each in flows["dst"]])
+    flows["retransmits"] = np.where(into & LATE, 9.0, 0.0)
+    late = links["at_ns"] >= T0 + AFTER * 100 * MS
+    here = np.array([each == bad for each in links["link"]])
+    links["symbol_errors"] = np.where(here & late, 400.0, 0.0)
+    if recorded == "utilisation":
+        del flows["owd_p50_ns"]
+        links["utilisation"] = np.where(here, 0.95, 0.95 * elsewhere)
+    else:
+        waits = np.where(into, 60.0, 60.0 * elsewhere) * US
+        flows["owd_p50_ns"] = flows["owd_p50_ns"] + LATE * waits
+        made["probes"] = {
+            "at_ns": flows["at_ns"], "src": flows["src"], "dst": flows["dst"],
+            "owd_p50_ns": flows["owd_p50_ns"], "owd_p99_ns": flows["owd_p50_ns"],
+        }  # fmt: skip
+    (found,) = bad_link.find(BundleFacts(bundle(made)))
+    assert found.subjects == (bad,)
+    assert (found.confidence >= 0.8) is sure
