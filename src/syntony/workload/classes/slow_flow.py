@@ -47,6 +47,8 @@ STAYS = 0.1
 """Quantile of its delays that must be beyond the limit."""
 STEADY = 0.4
 """… and the minimum ratio of that to their median: a queue of bursts drains between them."""
+LONGEST = 0.99
+"""Quantile of its siblings' delays that counts as their longest."""
 MUCH = 5.0
 """Ratio of its delay to its siblings' that is a fault even if the flow has their rate, as far as
 known. A job's own bursts cause less (94 µs among 4 µs is 23 times)."""
@@ -269,7 +271,7 @@ def _extremes(flows: Flows, flow: int, part: slice) -> tuple[float, float]:
     others = others[np.isfinite(others)]
     if not len(others):
         return float("inf"), float("inf")
-    low, high = (float(each) for each in np.quantile(others, (STAYS, 1 - STAYS)))
+    low, high = (float(each) for each in np.quantile(others, (STAYS, LONGEST)))
     return max(low, float(flows.reference[flow])), high
 
 

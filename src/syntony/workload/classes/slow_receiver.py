@@ -49,7 +49,7 @@ def _of_gpus(facts: BundleFacts) -> list[RuleFinding]:
     if ranks is None:
         return []
     found = []
-    for rank, each in ranks.long_waits("consume_wait_ns", CONSUMES_LATE).items():
+    for rank, each in ranks.long_waits("consume_wait_ns", TIMES).items():
         if rank in ranks.late:
             continue
         into = [] if flows is None else np.flatnonzero(flows.peer == rank).tolist()
