@@ -51,14 +51,12 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     facts = BundleFacts(bundle)
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
-    if all(each.confidence < MIN_CONFIDENCE or each.fault is FaultClass.CLOCK_FAULT
-           for each in causes):  # fmt: skip
-        causes, follows = _causes(_distinct([*found, *contention.changed(facts)]))
     causes, usual = _exceptions(_ties(causes), facts.early_ns)
+    if all(each.fault is FaultClass.CLOCK_FAULT or _is_note(each) for each in causes):
+        causes = _distinct([*causes, *contention.changed(facts)])
     facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
-    causes = [each for each in causes if each.confidence >= MIN_CONFIDENCE
-              or each.fault is FaultClass.UNDETERMINED]  # fmt: skip
+    causes = [each for each in causes if not _is_note(each)]
     verdicts = [_verdict(facts, cause, follows.get(id(cause), ())) for cause in causes]
     verdicts.sort(key=lambda each: (-each.confidence, each.onset_ns, each.subjects))
     return Diagnosis(tuple(verdicts), tuple(facts.gaps))
@@ -73,6 +71,11 @@ def _distinct(found: Iterable[RuleFinding]) -> list[RuleFinding]:
         if each.confidence > known.confidence:
             best[each.fault, each.subjects] = each
     return list(best.values())
+
+
+def _is_note(finding: RuleFinding) -> bool:
+    """Whether its evidence is too little for a verdict."""
+    return finding.confidence < MIN_CONFIDENCE and finding.fault is not FaultClass.UNDETERMINED
 
 
 def _doubtful(finding: RuleFinding) -> Gap:
