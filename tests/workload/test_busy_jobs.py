@@ -1,5 +1,5 @@
 """Faults in jobs whose own flows always wait for each other, or that are short or small
-(docs/decisions/0439 to 0441): each with a neighbour in which nothing is to be named."""
+(docs/decisions/0439 to 0442): each with a neighbour in which nothing is to be named."""
 
 from __future__ import annotations
 
