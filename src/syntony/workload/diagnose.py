@@ -8,7 +8,7 @@ import msgspec
 
 from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
-from syntony.workload.classes import EXPLAINS, QUEUES, RULES, contention
+from syntony.workload.classes import EXPLAINS, QUEUES, RULES, _changed_link
 from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import SLOW_RATE
 from syntony.workload.verdict import (
@@ -53,7 +53,7 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     causes, follows = _causes(found)
     causes, usual = _exceptions(_ties(causes), facts.early_ns)
     if all(each.fault is FaultClass.CLOCK_FAULT or _is_note(each) for each in causes):
-        causes = _distinct([*causes, *contention.changed(facts)])
+        causes = _distinct([*causes, *_changed_link.find(facts)])
     facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
     causes = [each for each in causes if not _is_note(each)]

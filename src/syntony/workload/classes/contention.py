@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import format_ns
-from syntony.workload.changed_links import changed_link
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LIKE, MUCH_ALWAYS, SLOW_RATIO
 from syntony.workload.full_links import FULL
@@ -63,40 +62,6 @@ def _full(facts: BundleFacts, full: FullLink) -> RuleFinding:
     )  # fmt: skip
 
 
-def changed(facts: BundleFacts) -> list[RuleFinding]:
-    """The link across which flows wait longer from some time on, unlike all others: for jobs in
-    which nothing else is found. If it leads to a NIC, it is an incast."""
-    flows = facts.flows
-    each = None if flows is None else changed_link(flows)
-    if flows is None or each is None:
-        return []
-    into_nics = facts.last_hops()
-    inside = tuple(link for link in each.links if link not in into_nics)
-    nics = tuple(into_nics[link] for link in each.links if link in into_nics)
-    if not inside and len({flows.src[flow] for flow in each.flows}) < 2:
-        return []
-    use = facts.use(each.links[0], each.begin_ns, each.last_ns)
-    evidence = [
-        Evidence("owd_p50_ns", f"{len(each.flows)} flows across it wait {each.ratio:.1f} times as"
-                 f" long as before, compared with {each.elsewhere} others:"
-                 f" {format_ns(each.delay_ns)} against {format_ns(each.usual_ns)}", each.delay_ns,
-                 each.usual_ns),
-    ]  # fmt: skip
-    if use is not None:
-        evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
-    first = flows.during(each.begin_ns, each.last_ns).start
-    slower = _slower(flows, dict.fromkeys(each.flows, first))
-    fault = FaultClass.CONTENTION if inside else FaultClass.INCAST
-    return [RuleFinding(
-        fault=fault, subjects=inside + nics, onset_ns=each.begin_ns, last_ns=each.last_ns,
-        confidence=confidence(each.share, None if use is None else use >= FULL,
-                              len(inside + nics) == 1 or None, each.ratio >= SLOW_RATIO or slower),
-        evidence=tuple(evidence), alternatives=alternatives(facts, each.flows), action=ACTION,
-        flows=each.flows,
-        hosts=frozenset(flows.src[flow].split("/")[0] for flow in each.flows),
-    )]  # fmt: skip
-
-
 def full_evidence(full: FullLink) -> tuple[Evidence, ...]:
     """What a link that fills up shows."""
     return (
@@ -146,7 +111,7 @@ def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
     )  # fmt: skip
 
 
-def _slower(flows: Flows, since_windows: Mapping[int, int]) -> bool | None:
+def slower(flows: Flows, since_windows: Mapping[int, int]) -> bool | None:
     """Whether flows send less than before they waited, by the window in which each began to; None
     if unknown. Packets wait a little at a well-used link, which is not a fault."""
     ratios = []
@@ -177,7 +142,7 @@ def _finding(
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
     full = None if use is None else use >= FULL
     since_windows = {each: flows.late[each].first for each in common.flows & flows.late.keys()}
-    harm = delay >= SLOW_RATIO * usual or _slower(flows, since_windows)
+    harm = delay >= SLOW_RATIO * usual or slower(flows, since_windows)
     alone = len(links + nics) == 1 or None
     return RuleFinding(
         fault=FaultClass.CONTENTION, subjects=links + nics, onset_ns=begin_ns, last_ns=last_ns,
