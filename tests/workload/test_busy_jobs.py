@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.workload.made import MS, T0, Columns, bundle
 from tests.workload.test_exceptions import MESH, NICS, WINDOWS, finding, star
+from tests.workload.test_left_behind import steps
 from tests.workload.test_rules import AFTER, US, mesh, of_flow
 
 from syntony.model import S
@@ -21,6 +22,7 @@ from syntony.workload.classes import (
     class_mismatch,
     clock_fault,
     contention,
+    data_stall,
     gpu_throttle,
     incast,
     pcie,
@@ -405,3 +407,17 @@ def test_a_queue_explains_losses_only_where_others_that_wait_as_long_lose_as_wel
     (found,) = bad_link.find(BundleFacts(bundle(made)))
     assert found.subjects == (bad,)
     assert (found.confidence >= 0.8) is sure
+
+
+@pytest.mark.parametrize("ended", [1, 2, 4])
+def test_a_checkpoint_that_some_ranks_have_not_ended_counts(ended: int) -> None:
+    """Every fourth step writes a long checkpoint, three in all; so many of four ranks have ended
+    the last of them."""
+    waits = np.zeros(17, dtype=np.int64)
+    waits[[8, 12, 16]] = 300 * MS
+    made = steps(waits)["steps"]
+    kept = (made["step"] < 16) | (made["rank"] < ended)
+    columns = {name: values[kept] for name, values in made.items()}
+    columns["checkpoint_ns"] = columns.pop("data_ns")
+    (found,) = data_stall.find(BundleFacts(bundle({"steps": columns})))
+    assert found.onset_ns == columns["begin_ns"][8]
