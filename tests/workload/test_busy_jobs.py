@@ -175,6 +175,22 @@ def test_a_link_stands_out_over_all_its_flows_where_no_flow_is_late() -> None:
     assert (verdict.fault, verdict.subjects) == (F.CONTENTION, ("up",))
 
 
+def test_of_links_in_series_that_changed_the_full_one_is_named() -> None:
+    made = bursts(8.0, UP)
+    flows = made["flows"]
+    flows["hops"] = [tuple(each for link in path for each in (("up", "down") if link == "up"
+                                                              else (link,)))
+                     for path in flows["hops"]]  # fmt: skip
+    (both,) = diagnose(bundle(made)).verdicts
+    assert both.subjects == ("down", "up")
+    utilised(made, "up", 0.95)
+    made["links"].pop("speed_bps")
+    always = np.array([each == "up" for each in made["links"]["link"]])
+    made["links"]["utilisation"][always] = 0.95  # a link that did not fill up, but is full
+    (verdict,) = diagnose(bundle(made)).verdicts
+    assert (verdict.fault, verdict.subjects) == (F.CONTENTION, ("up",))
+
+
 @pytest.mark.parametrize("flows", [[], [*range(len(MESH))], UP[:2]])
 def test_no_link_stands_out_where_its_flows_wait_no_longer_than_others(flows: list[int]) -> None:
     """Without a change, with one everywhere, and with one of few of its flows."""

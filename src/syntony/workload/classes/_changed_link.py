@@ -24,11 +24,12 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     if flows is None or each is None:
         return []
     into_nics = facts.last_hops()
-    inside = tuple(link for link in each.links if link not in into_nics)
-    nics = tuple(into_nics[link] for link in each.links if link in into_nics)
+    links = facts.fullest(each.links, each.begin_ns, each.last_ns)
+    inside = tuple(link for link in links if link not in into_nics)
+    nics = tuple(into_nics[link] for link in links if link in into_nics)
     if not inside and len({flows.src[flow] for flow in each.flows}) < 2:
         return []
-    use = facts.use(each.links[0], each.begin_ns, each.last_ns)
+    use = facts.use(links[0], each.begin_ns, each.last_ns)
     evidence = [
         Evidence("owd_p50_ns", f"{len(each.flows)} flows across it wait {each.ratio:.1f} times as"
                  f" long as before, compared with {each.elsewhere} others:"
