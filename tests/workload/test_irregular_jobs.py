@@ -6,7 +6,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.workload.irregular import FAULTS, KINDS, NoPlace, job_and_fault
+from tests.workload.irregular import FAULTS, KINDS, NoPlace
+from tests.workload.irregular_recorder import job_and_fault
 
 from syntony.workload import FaultClass, diagnose
 

@@ -8,7 +8,7 @@ import msgspec
 
 from syntony.workload.blast import blast_radius
 from syntony.workload.bundle import Gap
-from syntony.workload.classes import EXPLAINS, QUEUES, RULES
+from syntony.workload.classes import EXPLAINS, QUEUES, RULES, _changed_link
 from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import SLOW_RATE
 from syntony.workload.verdict import (
@@ -52,10 +52,11 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
     causes, usual = _exceptions(_ties(causes), facts.early_ns)
+    if all(each.fault is FaultClass.CLOCK_FAULT or _is_note(each) for each in causes):
+        causes = _distinct([*causes, *_changed_link.find(facts)])
     facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
-    causes = [each for each in causes if each.confidence >= MIN_CONFIDENCE
-              or each.fault is FaultClass.UNDETERMINED]  # fmt: skip
+    causes = [each for each in causes if not _is_note(each)]
     verdicts = [_verdict(facts, cause, follows.get(id(cause), ())) for cause in causes]
     verdicts.sort(key=lambda each: (-each.confidence, each.onset_ns, each.subjects))
     return Diagnosis(tuple(verdicts), tuple(facts.gaps))
@@ -70,6 +71,11 @@ def _distinct(found: Iterable[RuleFinding]) -> list[RuleFinding]:
         if each.confidence > known.confidence:
             best[each.fault, each.subjects] = each
     return list(best.values())
+
+
+def _is_note(finding: RuleFinding) -> bool:
+    """Whether its evidence is too little for a verdict."""
+    return finding.confidence < MIN_CONFIDENCE and finding.fault is not FaultClass.UNDETERMINED
 
 
 def _doubtful(finding: RuleFinding) -> Gap:
@@ -134,7 +140,7 @@ def _starves(cause: RuleFinding, other: RuleFinding) -> bool:
     """Whether a flow has less to send because another cause holds up its ring or tree, or is
     delayed by the resulting bursts without being slower."""
     together = other.onset_ns <= cause.last_ns and cause.onset_ns <= other.last_ns
-    if not together or _kept_waiting(cause):
+    if not together or _kept_waiting(cause) or cause.confidence < MIN_CONFIDENCE:
         return False
     holds_up = cause.fault not in QUEUES | {FaultClass.CLOCK_FAULT}
     return _kept_waiting(other) or (holds_up and _keeps_pace(other))

@@ -13,7 +13,8 @@ from syntony.workload.bundle import NULL, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.device_tables import GpuTable, HostTable, LinkTable
 from syntony.workload.flows import Flows
-from syntony.workload.grid import Episode, N, median
+from syntony.workload.full_links import FullLink, full_links
+from syntony.workload.grid import Episode, K, N, median
 from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.ranks import Ranks, step_length
 from syntony.workload.schema import NOT_KNOWN
@@ -178,8 +179,8 @@ class BundleFacts:
         """Links that late flows have in common."""
         if self.flows is None:
             return []
-        late = self.flows.late.keys()
-        worst = self._worst_late()
+        late = {each for each in self.flows.late if not self._waits_alone(each)}
+        worst = self._worst_late() & late
         healthy = self._healthy_meanwhile()
         found = common_hops(self.flows.hops, worst, healthy | (late - worst))
         covered = {flow for each in found for flow in each.flows}
@@ -187,6 +188,13 @@ class BundleFacts:
         if len(late) > MOST_LATE * (len(late) + len(self.healthy)):  # all wait: no link stands out
             found = [each for each in found if len(each.flows) >= 0.8 * len(late)]
         return found
+
+    @cached_property
+    def full_links(self) -> list[FullLink]:
+        """Links that others fill while the job runs."""
+        if self.flows is None or self.links is None:
+            return []
+        return full_links(self.flows, self.links)
 
     def _healthy_meanwhile(self) -> frozenset[int]:
         """Healthy flows that sent while the late ones waited: others prove nothing."""
@@ -196,6 +204,19 @@ class BundleFacts:
                      max((each.last for each in late), default=0) + 1)  # fmt: skip
         sent = np.isfinite(self.flows.delay[:, part]).sum(axis=1)
         return frozenset(each for each in self.healthy if sent[each] > 0)
+
+    def _waits_alone(self, flow: int) -> bool:
+        """Whether a late flow waits far longer than all that cross any of its links meanwhile: in
+        the queue of a link all packets wait."""
+        flows = self.flows
+        assert flows is not None  # noqa: S101 - a late flow
+        stretch = flows.late[flow]
+        part = slice(stretch.first, stretch.last + 1)
+        mates = sorted({each for link in flows.hops[flow] for each in flows.across[link]} - {flow})
+        excess = median(flows.excess[mates][:, part], axis=1)
+        known = excess[np.isfinite(flows.excess[mates][:, part]).sum(axis=1) >= K]
+        limit = ECHO * flows.mean_over(flows.excess, flow, stretch)
+        return len(known) > 0 and bool((known < limit).all())
 
     def _worst_late(self) -> set[int]:
         """Late flows whose delay is at least `ECHO` times the second longest. In comparison, late

@@ -8,6 +8,7 @@ sibling channels.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,15 @@ class Flows:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @cached_property
+    def across(self) -> dict[str, set[int]]:
+        """Flows across each link."""
+        found: dict[str, set[int]] = defaultdict(set)
+        for flow, hops in enumerate(self.hops):
+            for link in hops:
+                found[link].add(flow)
+        return found
 
     def column(self, name: str, combine: str = "mean") -> Floats:
         """A column as a matrix."""
@@ -256,6 +266,12 @@ class Flows:
             ],
             dtype=np.int64,
         )
+
+    def during(self, begin_ns: int, last_ns: int) -> slice:
+        """Windows that begin in a time interval."""
+        first, last = (-(-(each - self.grid.begin_ns) // self.grid.width_ns)
+                       for each in (begin_ns, last_ns))  # fmt: skip
+        return slice(min(max(first, 0), self.grid.windows), min(max(last, 0), self.grid.windows))
 
     def typical(self, matrix: Floats, flow: int) -> Floats:
         """Median over the flow's siblings, or its class if there are too few, (windows,)."""

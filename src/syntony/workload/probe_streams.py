@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from syntony.workload.bundle import BundleTable
 
+MIN_WINDOWS = 4
+"""Minimum number of windows with probes, to compare the fastest."""
+
 TrafficClass = tuple[float | None, ...]
 """Values of `CLASS_COLUMNS`; None where not recorded."""
 
@@ -91,6 +94,13 @@ class ProbeStreams:
         found = self.tail[streams][:, self._part(begin_ns, last_ns)]
         known = found[np.isfinite(found)]
         return float(np.quantile(known, 0.9)) if len(known) else 0.0
+
+    def fastest(self, streams: list[int], begin_ns: int, last_ns: int) -> float:
+        """Delay that one of four windows of a time interval does not exceed, in ns; NaN if there
+        are fewer than `MIN_WINDOWS`."""
+        found = self.delay[streams][:, self._part(begin_ns, last_ns)]
+        known = found[np.isfinite(found)]
+        return float(np.quantile(known, 0.25)) if len(known) >= MIN_WINDOWS else float("nan")
 
     def _part(self, begin_ns: int, last_ns: int) -> slice:
         first = max(0, (begin_ns - self.grid.begin_ns) // self.grid.width_ns)

@@ -23,8 +23,8 @@ MIN_STEPS = 3
 PART_OF_STEP = 0.5
 """Minimum time between operations of different steps, as a share of a step, as steps vary."""
 MIN_LATE_NS = 1_000_000_000
-"""… and for this long: a process that other programs keep off its cores is late for some tenths of
-a second."""
+"""… and for this long, unless a device shows why: a process that other programs keep off its cores
+is late for some tenths of a second."""
 SYMMETRIC = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"})
 """Operations in which all ranks do the same."""
 AS_MANY = 1.2
@@ -32,6 +32,8 @@ AS_MANY = 1.2
 in the middle of a step."""
 MIN_RANKS, MIN_OPERATIONS = 3, 4
 """Minimum number of ranks and operations with which one can stand out."""
+LONGER = 1.3
+"""Minimum ratio of the time that operations take while a proxy waits to that at other times."""
 MAX_OPERATIONS = 20_000
 MAX_CELLS = 10_000_000
 """Limits of one communicator: operations, and operations times ranks. Older ones are left out."""
@@ -73,6 +75,24 @@ class SlowRank(NamedTuple):
     operations: int
     peers: frozenset[int]
     """The other ranks with which it is compared."""
+
+    @property
+    def brief(self) -> bool:
+        """Whether it may be a process that was kept off its cores."""
+        return self.last_ns - self.begin_ns < MIN_LATE_NS
+
+
+class LongWait(NamedTuple):
+    """Operations in which the proxy of a rank waits longer than its peers'."""
+
+    begin_ns: int
+    last_ns: int
+    share: float
+    wait_ns: float
+    """Median; also its peers'."""
+    usual_ns: float
+    longer: float
+    """Ratio of the time that operations take to that before or after."""
 
 
 class _Group(NamedTuple):
@@ -157,6 +177,11 @@ class Ranks:
 
     @cached_property
     def slow(self) -> dict[int, SlowRank]:
+        """Ranks of `late` that are so for `MIN_LATE_NS`."""
+        return {rank: each for rank, each in self.late.items() if not each.brief}
+
+    @cached_property
+    def late(self) -> dict[int, SlowRank]:
         """Ranks that take longer by themselves than their peers, from the end of one operation to
         the begin of the next, by more than noise and by a relevant share of a step."""
         found: dict[int, SlowRank] = {}
@@ -257,8 +282,6 @@ class Ranks:
             if _apart(enqueued, PART_OF_STEP * self.step_ns) < MIN_STEPS:
                 continue
             first_ns, last_ns = group.enqueue[row, stretch.first], group.enqueue[row, stretch.last]
-            if last_ns - first_ns < MIN_LATE_NS:
-                continue
             rank = int(group.ranks[row])
             found.append(
                 SlowRank(
@@ -286,6 +309,34 @@ class Ranks:
         if not own or not np.isfinite(own).any() or not np.isfinite(others).any():
             return None
         return float(np.nanmean(own) / max(float(np.nanmean(others)), 1.0))
+
+    def long_waits(self, name: str, times: float) -> dict[int, LongWait]:
+        """Ranks whose proxies wait `times` as long as their peers', by a relevant share of a step,
+        while operations take longer than at other times."""
+        found: dict[int, LongWait] = {}
+        for comm in self.comms if name in self.table else ():
+            if len(comm.ranks) < MIN_RANKS or len(comm.seqs) < MIN_OPERATIONS:
+                continue
+            wait = self.waits(comm, name)
+            usual = median(wait, axis=0)
+            with np.errstate(invalid="ignore"):
+                long = (wait > times * usual) & (wait - usual > LATE_SHARE * self.step_ns)
+            for row, stretch in significant_episodes(long, np.isfinite(wait)).items():
+                part = slice(stretch.first, stretch.last + 1)
+                took = np.where(
+                    (comm.done != NULL) & comm.present, comm.done - comm.enqueue, np.nan
+                )
+                longest = np.where(np.isfinite(took), took, -np.inf).max(axis=0)
+                longest[~np.isfinite(longest)] = np.nan
+                during, before = median(longest[part]), median(np.delete(longest, part))
+                if not during >= LONGER * before:
+                    continue
+                rank, begin = int(comm.ranks[row]), comm.enqueue[row, part]
+                found[rank] = LongWait(
+                    int(begin[0]), int(begin[-1]), stretch.share, float(median(wait[row, part])),
+                    float(median(usual[part])), float(during / before),
+                )  # fmt: skip
+        return found
 
     def comms_of(self, ranks: frozenset[int]) -> list[Comm]:
         """Communicators of any of these ranks."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.classes.contention import FULL
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.flows import LATE_RATIO, Flows, more_than_chance
+from syntony.workload.full_links import FULL
 from syntony.workload.grid import episodes, median
 from syntony.workload.verdict import (
     ECHO,
@@ -37,6 +37,11 @@ a queue overflows now and then."""
 QUEUED = 0.25
 """Ratio of the slowest probes' delay to the waiting time of the flows' packets, from which there is
 a queue."""
+MIN_FULL = 3
+"""Minimum number of other full links at which nothing is lost, at which neither does one."""
+AS_LONG = 0.8
+"""Minimum ratio of the waiting time of flows elsewhere that lose nothing to that of lossy ones, at
+which a queue does not explain the losses."""
 ACTION = "clean and reseat both ends, then replace the cable or module; drain the link until then"
 
 
@@ -161,6 +166,23 @@ def _probes_wait(
     return longest >= QUEUED * excess
 
 
+def _others_wait(flows: Flows, common: Common, span: tuple[int, int]) -> bool:
+    """Whether most flows elsewhere wait as long and lose nothing: then it is not the queue that
+    loses the packets of these."""
+    part = flows.during(*span)
+    others = [each for each in range(len(flows))
+              if each not in common.flows and each not in flows.lossy]  # fmt: skip
+    rows = sorted(common.flows)
+    own, usual = (median(median(flows.excess[each][:, part], axis=1)) for each in (rows, others))
+    return bool(usual >= AS_LONG * own > 0)
+
+
+def _others_full(facts: BundleFacts, flows: Flows, span: tuple[int, int]) -> bool:
+    """Whether other links are full as well, and no flow across them loses packets."""
+    clean = [link for link, across in flows.across.items() if across.isdisjoint(flows.lossy)]
+    return sum((facts.use(link, *span) or 0.0) >= FULL for link in clean) >= MIN_FULL
+
+
 def _pooled(flows: Flows, link: str) -> Common | None:
     """A link that counts errors, if the flows across it together lose more than by chance."""
     across = [index for index, hops in enumerate(flows.hops) if link in hops]
@@ -210,6 +232,8 @@ def _judge(
     use = facts.use(links[0], begin_ns, last_ns)
     waiting = common.flows & flows.late.keys()
     queued = _probes_wait(facts, flows, common, (begin_ns, last_ns))
+    if queued and _others_wait(flows, common, (begin_ns, last_ns)):
+        queued = False
     most_wait = len(waiting) > len(common.flows) / 2
     full = most_wait if queued is None else queued
     if use is not None:
@@ -229,7 +253,7 @@ def _judge(
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
     low = None if queued is None else not queued
     if use is not None:
-        low = use < FULL
+        low = use < FULL or _others_full(facts, flows, (begin_ns, last_ns))
     waits = bool(waiting) and queued is not False
     delays = bool(np.isfinite(flows.delay[sorted(common.flows)]).any())
     # What counts no errors does not corrupt packets; it may lose them, if they do not wait.

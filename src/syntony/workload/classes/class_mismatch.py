@@ -31,12 +31,14 @@ ACTION = (
 
 class _Pair(NamedTuple):
     """One direction between two NICs: delays in ns in band, out of band, of the slowest probes, and
-    of probes in the job's own class; that class, how the probes' class differs, flows."""
+    of probes in the job's own class; whether even the fastest of these wait while those of another
+    class do not; that class, how the probes' class differs, flows."""
 
     in_band: float
     probed: float
     longest: float
     matched: float | None
+    apart: bool
     kind: TrafficClass
     other: tuple[str, ...]
     flows: list[int]
@@ -44,8 +46,10 @@ class _Pair(NamedTuple):
     @property
     def slow(self) -> bool:
         """Whether the job's packets wait and probes in another class do not, even those sent at the
-        same time as the job's: otherwise the job's own bursts cause the queue."""
-        return self.in_band > max(RATIO * self.probed, self.longest) and bool(self.other)
+        same time as the job's: otherwise the job's own bursts cause the queue. Such bursts delay
+        probes of both classes, and only now and then."""
+        waits = self.in_band > max(RATIO * self.probed, self.longest) or self.apart
+        return waits and bool(self.other)
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
@@ -105,9 +109,11 @@ def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
             continue
         example = probes.kind[other[0]] if probed else kind
         longest = probes.longest(other, begin_ns, last_ns)
+        own, theirs = (probes.fastest(each, begin_ns, last_ns) for each in (same, other))
         pair = _Pair(
-            in_band, probed or in_band, longest, matched, kind, differ(kind, example), indices
-        )
+            in_band, probed or in_band, longest, matched, own > RATIO * abs(theirs), kind,
+            differ(kind, example), indices,
+        )  # fmt: skip
         found.append((job, src, dst, pair))
     return found
 

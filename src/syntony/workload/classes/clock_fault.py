@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
 
 AGREE = 0.3
-"""Maximum ratio of the spread of a NIC's pairs to their median at which they moved together."""
+"""Maximum ratio of the spread of three quarters of a NIC's pairs to their median at which they
+moved together."""
 MIN_PART = 0.5
 """Minimum clock error, relative to a path's delay, to be reported from paths of unequal length."""
 SUM_MOVES, PATHS_DIFFER = 0.5, 0.2
@@ -73,7 +74,51 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
             finding = _judge(nic, sides, source, usual)
             if finding is not None and finding.subjects not in {each.subjects for each in found}:
                 found.append(finding)
+        known = {each.subjects[0] for each in found}
+        found += [each for each in _before_sent(source) if each.subjects[0] not in known]
     facts.distrust(each.subjects[0] for each in found)
+    return found
+
+
+def _before_sent(source: _Source) -> list[RuleFinding]:
+    """NICs with negative delays from, or to, all of two peers or more: one of both clocks is wrong,
+    and not that of each peer, whose delays with most others are possible."""
+    grid, width, delays, _, sigma_ns = source
+    least_ns = CLOCK_SIGMAS * np.nan_to_num(sigma_ns)
+    negative = {pair: float(median(values)) for pair, values in delays.items()}
+    bad = {pair for pair, value in negative.items() if value < -least_ns}
+    found = []
+    for nic in sorted({end for pair in bad for end in pair}):
+        for place in (0, 1):
+            own = [pair for pair in delays if pair[place] == nic]
+            peers = {pair[1 - place] for pair in own}
+            often = any(2 * sum(peer in pair for pair in bad) > sum(peer in pair for pair in delays)
+                        for peer in peers)  # fmt: skip
+            if len(own) < 2 or not bad.issuperset(own) or often:
+                continue
+            both = np.array([delays[pair] for pair in own])
+            typical = median(both, axis=0)
+            with np.errstate(invalid="ignore"):
+                shown = (np.nanmax(both, axis=0, initial=-np.inf) < -least_ns) & (
+                    np.nanmax(np.abs(both - typical), axis=0, initial=0.0)
+                    < AGREE * np.abs(typical) + least_ns)  # fmt: skip
+            stretch = episodes(shown[None, :], np.isfinite(typical)[None, :]).get(0)
+            if stretch is None or stretch.share < ALWAYS:
+                continue
+            off = float(median(typical[stretch.first : stretch.last + 1]))
+            way = ("from it to", "to it from")[place]
+            found.append(RuleFinding(
+                fault=FaultClass.CLOCK_FAULT, subjects=(nic,),
+                onset_ns=grid.instant(width * stretch.first),
+                last_ns=grid.instant(width * (stretch.last + 1)),
+                confidence=confidence(stretch.share, None),
+                evidence=(Evidence("owd_p50_ns", f"delays {way} all of its {len(own)} peers are"
+                                   f" {format_ns(off)}: before they were sent", off, 0.0),),
+                alternatives=(weigh(FaultClass.CONTENTION, True, "no queue makes a delay"
+                                    " negative"),),
+                action=ACTION, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
+            ))  # fmt: skip
+            break
     return found
 
 
@@ -154,10 +199,20 @@ def _by_nic(
             for nic in sorted(half) if len(half[nic]) >= 2}  # fmt: skip
 
 
+def _most(apart: Floats) -> Floats:
+    """Limit that three of four known values of each column do not exceed, so with up to three the
+    largest: of many pairs, one has a queue now and then."""
+    ordered = np.sort(apart, axis=0)  # NaN comes last
+    known = np.isfinite(apart).sum(axis=0)
+    place = np.maximum(np.ceil(0.75 * known).astype(int) - 1, 0)
+    most: Floats = np.nan_to_num(np.take_along_axis(ordered, place[None, :], axis=0)[0])
+    return most
+
+
 def _judge(nic: str, sides: _Sides, source: _Source, usual_total: float) -> RuleFinding | None:
     grid, width, _, _, sigma_ns = source
     typical = median(sides.half, axis=0)
-    spread = np.nanmax(np.abs(sides.half - typical), axis=0, initial=0.0)
+    spread = _most(np.abs(sides.half - typical))
     smallest = np.nanmin(np.abs(sides.half), axis=0, initial=np.inf)
     least = max(CLOCK_SIGMAS * np.nan_to_num(sigma_ns), MIN_PART * usual_total / 2)
     moved = np.abs(median(sides.total, axis=0) - usual_total)

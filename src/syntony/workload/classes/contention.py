@@ -9,16 +9,18 @@ import numpy as np
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LIKE, MUCH_ALWAYS, SLOW_RATIO
+from syntony.workload.full_links import FULL
 from syntony.workload.grid import median
 from syntony.workload.verdict import Alternative, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from syntony.workload.common_hop import Common
     from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
+    from syntony.workload.full_links import FullLink
 
-FULL = 0.85
-"""Utilisation from which a link is full: near it, queues of bursty traffic grow without bound."""
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 
 
@@ -26,12 +28,51 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     """Links inside the fabric at which flows wait."""
     if facts.flows is None:
         return []
-    found = []
+    into_nics = facts.last_hops()
+    found = [
+        _full(facts, each) for each in facts.full_links if into_nics.keys().isdisjoint(each.links)
+    ]
     for common in facts.late_hops:
         inside, last = suspects(facts, common)
         if inside:
             found.append(_finding(facts, common, inside, last))
-    return found
+    return distinct(found)
+
+
+def distinct(found: list[RuleFinding]) -> list[RuleFinding]:
+    """Without findings whose subject one with more confidence, or an earlier one, has as well."""
+    kept: list[RuleFinding] = []
+    for each in sorted(found, key=lambda one: -one.confidence):
+        if not any({*each.subjects} & {*other.subjects} for other in kept):
+            kept.append(each)
+    return [each for each in found if any(each is one for one in kept)]
+
+
+def _full(facts: BundleFacts, full: FullLink) -> RuleFinding:
+    """A link that others fill."""
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - flows across it
+    return RuleFinding(
+        fault=FaultClass.CONTENTION, subjects=full.links, onset_ns=full.begin_ns,
+        last_ns=full.last_ns,
+        confidence=confidence(full.share, full.strangers, len(full.links) == 1 or None),
+        evidence=full_evidence(full), alternatives=alternatives(facts, full.flows), action=ACTION,
+        flows=full.flows,
+        hosts=frozenset(flows.src[each].split("/")[0] for each in full.flows),
+    )  # fmt: skip
+
+
+def full_evidence(full: FullLink) -> tuple[Evidence, ...]:
+    """What a link that fills up shows."""
+    return (
+        Evidence("owd_p50_ns", f"{len(full.flows)} flows across it wait: {format_ns(full.delay_ns)}"
+                 f" while it is full, {format_ns(full.usual_ns)} at other times", full.delay_ns,
+                 full.usual_ns),
+        Evidence("utilisation", f"used to {full.use:.0%}, at other times {full.before:.0%}"
+                 f"{', by bytes that are not of these flows' * bool(full.strangers)}", full.use,
+                 full.before),
+        Evidence("hops", f"{full.elsewhere} flows that cross no full link wait no longer"),
+    )  # fmt: skip
 
 
 def suspects(facts: BundleFacts, common: Common) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -70,12 +111,11 @@ def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
     )  # fmt: skip
 
 
-def _slower(flows: Flows, common: Common) -> bool | None:
-    """Whether the flows send less than before they waited; None if unknown. Packets wait a little
-    at a well-used link, which is not a fault."""
+def slower(flows: Flows, since_windows: Mapping[int, int]) -> bool | None:
+    """Whether flows send less than before they waited, by the window in which each began to; None
+    if unknown. Packets wait a little at a well-used link, which is not a fault."""
     ratios = []
-    for flow in common.flows & flows.late.keys():
-        first = flows.late[flow].first
+    for flow, first in since_windows.items():
         before, after = (median(flows.rate[flow, part])
                          for part in (slice(first), slice(first, None)))  # fmt: skip
         ratios.append(float(after / before))
@@ -101,7 +141,8 @@ def _finding(
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
     full = None if use is None else use >= FULL
-    harm = delay >= SLOW_RATIO * usual or _slower(flows, common)
+    since_windows = {each: flows.late[each].first for each in common.flows & flows.late.keys()}
+    harm = delay >= SLOW_RATIO * usual or slower(flows, since_windows)
     alone = len(links + nics) == 1 or None
     return RuleFinding(
         fault=FaultClass.CONTENTION, subjects=links + nics, onset_ns=begin_ns, last_ns=last_ns,
@@ -110,17 +151,17 @@ def _finding(
         alternatives=(
             *(weigh(FaultClass.INCAST, False, f"no other flow crosses {links[0]}, or goes to {nic}")
               for nic in nics),
-            *alternatives(facts, common),
+            *alternatives(facts, common.flows),
         ), action=ACTION, flows=common.flows,
         ranks=frozenset(), hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
     )  # fmt: skip
 
 
-def alternatives(facts: BundleFacts, common: Common) -> tuple[Alternative, ...]:
+def alternatives(facts: BundleFacts, waiting: frozenset[int]) -> tuple[Alternative, ...]:
     """Alternative causes if packets of several flows wait."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
-    lossy = common.flows & flows.lossy.keys()
+    lossy = waiting & flows.lossy.keys()
     counted = "retransmits" in flows.table
     gaps = "poll_gap_ns" in flows.table
     return (

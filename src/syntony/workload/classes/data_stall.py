@@ -118,4 +118,7 @@ def _rolling(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.nd
     result: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = (
         sums[:, ends] - sums[:, : values.shape[1]]
     )
-    return np.where(np.isfinite(values), result, np.nan)
+    known = np.isfinite(values)
+    # A step that a rank has not ended yet is not one without a wait.
+    last = values.shape[1] - np.argmax(known[:, ::-1], axis=1)
+    return np.where(known & (ends <= last[:, None]), result, np.nan)

@@ -34,7 +34,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     if ranks is None or gpus is None or not gpus.table.rows:
         return []
     found = []
-    for slow in ranks.slow.values():
+    for slow in ranks.late.values():
         gpu = ranks.gpu.get(slow.rank, "")
         evidence = _reported(gpus, gpu, slow) if gpu in gpus.index else []
         if evidence:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from syntony.model import format_ns
 from syntony.workload.classes import contention
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.full_links import FULL
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
@@ -22,12 +23,18 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         return []
     into = facts.last_hops()
     found = []
+    for full in facts.full_links:
+        nics = tuple(into[link] for link in full.links if link in into)
+        senders = {facts.flows.src[each] for each in full.flows}
+        if nics and len(senders) >= 2:
+            when = full.begin_ns, full.last_ns, confidence(full.share, full.strangers)
+            found.append(_made(facts, full.flows, nics[0], when, contention.full_evidence(full)))
     for common in facts.late_hops:
         inside, last = contention.suspects(facts, common)
         senders = {facts.flows.src[each] for each in common.flows}
         if last and not inside and len(senders) >= 2:
             found.append(_finding(facts, common, last[0], into[last[0]], len(senders)))
-    return found
+    return contention.distinct(found)
 
 
 def _finding(facts: BundleFacts, common: Common, link: str, nic: str, senders: int) -> RuleFinding:
@@ -42,14 +49,28 @@ def _finding(facts: BundleFacts, common: Common, link: str, nic: str, senders: i
     ]  # fmt: skip
     if use is not None:
         evidence.append(Evidence("utilisation", f"{link} is used to {use:.0%}", use))
-    full = None if use is None else use >= contention.FULL
+    full = None if use is None else use >= FULL
+    when = begin_ns, last_ns, confidence(share, full, full or not placed)
+    return _made(facts, common.flows, nic, when, tuple(evidence))
+
+
+def _made(
+    facts: BundleFacts,
+    members: frozenset[int],
+    nic: str,
+    when: tuple[int, int, float],
+    evidence: tuple[Evidence, ...],
+) -> RuleFinding:
+    """The finding, from begin, end and confidence."""
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - flows to it
     return RuleFinding(
-        fault=FaultClass.INCAST, subjects=(nic,), onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, full, full or not placed), evidence=tuple(evidence),
+        fault=FaultClass.INCAST, subjects=(nic,), onset_ns=when[0], last_ns=when[1],
+        confidence=when[2], evidence=evidence,
         alternatives=(
             weigh(FaultClass.SLOW_RECEIVER, True if "credit_blocked_ns" in flows.table else None,
                   "the senders do not wait for credit", "credit_blocked_ns"),
-            *contention.alternatives(facts, common),
+            *contention.alternatives(facts, members),
         ),
-        action=ACTION, flows=common.flows, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
+        action=ACTION, flows=members, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
     )  # fmt: skip

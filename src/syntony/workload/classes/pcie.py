@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from syntony.workload.device_tables import DeviceTable
     from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
+    from syntony.workload.grid import Flags
     from syntony.workload.ranks import SlowRank
 
 LOW = 0.9
@@ -69,7 +70,7 @@ def _gpus(facts: BundleFacts) -> list[RuleFinding]:
     speed, most = _bandwidth(gpus)
     limit = _most(most)
     found = []
-    for slow in ranks.slow.values():
+    for slow in ranks.late.values():
         gpu = ranks.gpu.get(slow.rank, "")
         row = gpus.index.get(gpu)
         if row is None:
@@ -126,8 +127,8 @@ def _judge(
         int(each) for each in np.flatnonzero(flows.touching(nic)))  # fmt: skip
     slow_out = slow_in = None
     if flows is not None and touching:
-        slow_out = _slow(flows, flows.leaving(nic), span)
-        slow_in = _slow(flows, flows.entering(nic), span)
+        slow_out = _slow(flows, flows.leaving(nic), nic, span)
+        slow_in = _slow(flows, flows.entering(nic), nic, span)
     flush = None
     if ranks is not None and flows is not None:
         own = {int(each) for each in flows.rank[flows.leaving(nic)] if np.isfinite(each)}
@@ -166,16 +167,18 @@ def _port_speed(facts: BundleFacts, nic: str, span: tuple[int, int]) -> bool | N
     return None if share is None else share > 0.95
 
 
-def _slow(flows: Flows, members: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
-          span: tuple[int, int]) -> bool | None:  # fmt: skip
-    """Whether most of these flows are slower than similar ones; None if nothing was recorded."""
+def _slow(flows: Flows, members: Flags, nic: str, span: tuple[int, int]) -> bool | None:
+    """Whether most of these flows are slower than similar ones, or, in a job of which all flows
+    cross this NIC, than before; None if nothing was recorded."""
     grid = flows.grid
     first = max(0, (span[0] - grid.begin_ns) // grid.width_ns)
     part = slice(first, max(first + 1, (span[1] - grid.begin_ns) // grid.width_ns))
     if not members.any():
         return None
-    own, others = flows.rate[members][:, part], flows.rate[~members][:, part]
-    own_rate, usual = float(median(own)), float(median(others))
+    others = ~flows.touching(nic)
+    own_rate, usual = (float(median(flows.rate[rows][:, part])) for rows in (members, others))
+    if not others.any():
+        usual = float(median(flows.rate[members][:, :first]))
     if np.isnan(own_rate) or np.isnan(usual):
         return None
     return own_rate < SLOW_RATE * usual * 1.2

@@ -11,7 +11,7 @@ import numpy as np
 
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Episode, episodes, median
-from syntony.workload.verdict import ECHO, Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.verdict import ECHO, MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
     from syntony.workload.device_tables import LinkTable
@@ -49,6 +49,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     held = {root: _held(links, root, paused[root]) for root in roots}
     # Every lossless fabric pauses now and then; a port that accepts nothing stands out.
     roots = [root for root in roots if held[root] >= ECHO * max(held.values())]
+    if len(roots) > MOST_ALONE:
+        return []
     return [_finding(facts, links, root, paused, trees[root] | rest) for root in roots]
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
+    from syntony.workload.grid import Flags
 
 SIGMAS = 3.0
 """Minimum distance of a slow flow's rate, in units of the scatter of similar flows' rates."""
@@ -46,6 +47,8 @@ STAYS = 0.1
 """Quantile of its delays that must be beyond the limit."""
 STEADY = 0.4
 """… and the minimum ratio of that to their median: a queue of bursts drains between them."""
+LONGEST = 0.99
+"""Quantile of its siblings' delays that counts as their longest."""
 MUCH = 5.0
 """Ratio of its delay to its siblings' that is a fault even if the flow has their rate, as far as
 known. A job's own bursts cause less (94 µs among 4 µs is 23 times)."""
@@ -179,15 +182,17 @@ def _judge(
     part = slice(stretch.first, stretch.last + 1)
     delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
     rate, usual_rate = _over(flows.rate[flow, part]), _over(flows.typical(flows.rate, flow)[part])
-    limit = SLOW_RATIO * max(usual, float(flows.reference[flow]))
     known = flows.delay[flow, part][np.isfinite(flows.delay[flow, part])]
     # In most of its windows: a queue comes and goes, but a cause that slows one flow alone stays.
     least = float(np.quantile(known, STAYS)) if len(known) else 0.0
-    delayed = bool(len(known)) and least > max(limit, STEADY * delay)
+    waits, normal, longest = delay, max(usual, float(flows.reference[flow])), 0.0
+    if not least > SLOW_RATIO * normal:
+        waits, (normal, longest) = least, _extremes(flows, flow, part)
+    delayed = bool(len(known)) and least > max(SLOW_RATIO * normal, longest, STEADY * delay)
     alone = flow in slow and _became_slow(flows, flow, stretch.first)
     slowed = rate < SLOW_RATE * usual_rate and (delayed or alone)
     before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
-    if delayed and not slowed and delay * SLOW_RATIO < (MUCH if before else MUCH_ALWAYS) * limit:
+    if delayed and not slowed and waits < (MUCH if before else MUCH_ALWAYS) * normal:
         return None
     if not (delayed or slowed) or not _siblings_alike(flows, flow, part, rates=not delayed):
         return None
@@ -251,11 +256,23 @@ def _worst_part(flows: Flows, flow: int) -> Episode:
     stretch, excess = flows.late[flow], flows.excess[flow]
     part = slice(stretch.first, stretch.last + 1)
     known = np.isfinite(excess)
-    level = LITTLE * float(np.quantile(excess[part][known[part]], 1 - STAYS))
+    level = ECHO * float(np.quantile(excess[part][known[part]], 1 - STAYS))
     worst = episode(known & (excess > level) & flows.waiting[flow], known)
     if worst is None or 2 * (worst.last - worst.first) < stretch.last - stretch.first:
         return stretch
     return worst
+
+
+def _extremes(flows: Flows, flow: int, part: slice) -> tuple[float, float]:
+    """The shortest and the longest delays of a flow's siblings, in ns. In a job whose flows always
+    wait for each other, a cause of its own adds to all delays of one: even its shortest exceed the
+    longest of the others, and by far their shortest."""
+    others = flows.delay[_peers(flows, flow), part]
+    others = others[np.isfinite(others)]
+    if not len(others):
+        return float("inf"), float("inf")
+    low, high = (float(each) for each in np.quantile(others, (STAYS, LONGEST)))
+    return max(low, float(flows.reference[flow])), high
 
 
 def _probe_delay_ns(
@@ -286,14 +303,19 @@ def _over(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
     return float(np.median(known)) if len(known) else float("nan")
 
 
+def _peers(flows: Flows, flow: int) -> Flags:
+    """Its siblings, or the flows over as many hops if it has too few."""
+    peers: Flags = flows.siblings == flows.siblings[flow]
+    if peers.sum() < MIN_LIKE:
+        peers = flows.like == flows.like[flow]
+    peers[flow] = False
+    return peers
+
+
 def _siblings_alike(flows: Flows, flow: int, part: slice, rates: bool) -> bool:
     """Whether most similar flows are not delayed (or, for a flow that is slow by its rate, have one
     rate); otherwise this flow does not stand out."""
-    peers = flows.siblings == flows.siblings[flow]
-    if peers.sum() < 4:
-        peers = flows.like == flows.like[flow]
-    peers[flow] = False
-    others = list(np.flatnonzero(peers))
+    others = list(np.flatnonzero(_peers(flows, flow)))
     if len(others) < 3:
         return False
     excess = median(flows.excess[:, part], axis=1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Episode, episodes, median
 from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
@@ -34,10 +35,43 @@ ACTION = "look at what that rank does besides: its GPU, its copies, its host's m
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
-    """Ranks whose senders wait for credit."""
-    flows = facts.flows
-    if flows is None:
+    """Ranks whose senders wait for credit, or whose GPU consumes late what came."""
+    held = [] if facts.flows is None else _of_senders(facts, facts.flows)
+    named = {rank for each in held for rank in each.ranks}
+    late = [each for each in _of_gpus(facts) if not each.ranks & named]
+    return held + (late if len(late) <= MOST_ALONE else [])
+
+
+def _of_gpus(facts: BundleFacts) -> list[RuleFinding]:
+    """Ranks for whose GPUs operations wait. Senders with fewer packets in flight than their credit
+    allows do not wait for more of it."""
+    ranks, flows = facts.ranks, facts.flows
+    if ranks is None:
         return []
+    found = []
+    for rank, each in ranks.long_waits("consume_wait_ns", TIMES).items():
+        if rank in ranks.late:
+            continue
+        into = [] if flows is None else np.flatnonzero(flows.peer == rank).tolist()
+        found.append(RuleFinding(
+            fault=FaultClass.SLOW_RECEIVER, subjects=(f"rank {rank}",), onset_ns=each.begin_ns,
+            last_ns=each.last_ns, confidence=confidence(each.share, True, None),
+            evidence=(
+                Evidence("consume_wait_ns", f"what it receives waits {format_ns(each.wait_ns)} for"
+                         f" its GPU, that of others {format_ns(each.usual_ns)}", each.wait_ns,
+                         each.usual_ns),
+                Evidence("done_ns", f"operations take {each.longer:.1f} times as long as at other"
+                         " times", each.longer, 1.0),
+            ),
+            alternatives=(weigh(FaultClass.STRAGGLER, True, "it comes no later than its peers"),),
+            action=ACTION, flows=frozenset(into), ranks=frozenset({rank}),
+            hosts=frozenset({ranks.host.get(rank, "")}),
+        ))  # fmt: skip
+    return found
+
+
+def _of_senders(facts: BundleFacts, flows: Flows) -> list[RuleFinding]:
+    """Ranks whose senders wait for credit."""
     blocked = flows.blocked
     low = float(np.nanquantile(blocked, 0.25)) if np.isfinite(blocked).any() else 0.0
     usual = np.nan_to_num(median(blocked, axis=0))

@@ -33,9 +33,10 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     ranks = facts.ranks
     if ranks is None:
         return []
-    found = [_finding(facts, ranks, slow) for slow in ranks.slow.values()
+    found = [_finding(facts, ranks, slow) for slow in ranks.late.values()
              if not explained_by_work(facts, slow) and not _waits_for_data(facts, slow)
-             and not _computes_as_others(facts, slow)]  # fmt: skip
+             and not _computes_as_others(facts, slow)
+             and (not slow.brief or _gpu_is_late(ranks, slow))]  # fmt: skip
     # Without recorded ends, a rank may be late because the previous operation released it late,
     # like others.
     return found if "done_ns" in ranks.table or len(found) == 1 else []
@@ -79,6 +80,16 @@ def _during(
     return inside & (rank == slow.rank), inside & np.isin(rank, [*slow.peers])
 
 
+def _wait_for_gpu(ranks: Ranks, slow: SlowRank) -> float | None:
+    """Ratio of its proxy's wait for the GPU to its peers'; None: not recorded."""
+    return ranks.ratio_of_wait("gpu_wait_ns", slow.rank, slow.begin_ns, slow.last_ns)
+
+
+def _gpu_is_late(ranks: Ranks, slow: SlowRank) -> bool | None:
+    gpu = _wait_for_gpu(ranks, slow)
+    return None if gpu is None else gpu > WAITS_LONG
+
+
 def lag(slow: SlowRank) -> Evidence:
     """How far a rank is behind."""
     return Evidence(
@@ -89,8 +100,7 @@ def lag(slow: SlowRank) -> Evidence:
 
 
 def _finding(facts: BundleFacts, ranks: Ranks, slow: SlowRank) -> RuleFinding:
-    gpu = ranks.ratio_of_wait("gpu_wait_ns", slow.rank, slow.begin_ns, slow.last_ns)
-    late = None if gpu is None else gpu > WAITS_LONG
+    gpu, late = _wait_for_gpu(ranks, slow), _gpu_is_late(ranks, slow)
     evidence = [lag(slow)]
     if late and gpu is not None:
         evidence.append(Evidence("gpu_wait_ns", f"its proxy waits {gpu:.1f} times as long for the"

@@ -1,0 +1,189 @@
+"""The link across which flows wait longer from some window on, while other flows do not.
+
+For jobs in which nothing else is found. A job whose own flows wait for each other scatters so much
+that no single flow is late; over all flows of a link and all windows a lasting change still shows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from syntony.workload.common_hop import MIN_PURITY
+from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO, LIKE
+from syntony.workload.grid import N, median
+from syntony.workload.verdict import ALIKE
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from syntony.workload.bundle import Floats
+    from syntony.workload.flows import Flows
+
+MOST_WINDOWS = 80
+"""Maximum number of windows that are searched; more are combined."""
+SCORE = 5.0
+"""Minimum distance of two means in units of its standard error: about one of a million segments of
+normal scatter exceeds it, and a recording has some thousand segments for each of some hundred
+links, which overlap."""
+STANDS_OUT = 0.6
+"""Maximum ratio of the score of a link that none of the same flows cross."""
+MOST_FLOWS = 0.6
+"""Maximum share of the flows across a link: there must be others to compare with."""
+
+
+class ChangedLink(NamedTuple):
+    """Links that the same flows cross."""
+
+    links: tuple[str, ...]
+    flows: frozenset[int]
+    begin_ns: int
+    last_ns: int
+    share: float
+    """Share of the windows in between in which the flows wait longer."""
+    ratio: float
+    """How many times as long they wait then, compared with other flows."""
+    delay_ns: float
+    """Delay of its flows, and at other times."""
+    usual_ns: float
+    elsewhere: int
+    """Number of flows across other links."""
+
+
+def changed_link(flows: Flows) -> ChangedLink | None:
+    """The link that stands out of all by how much longer flows across it wait; None: none does.
+
+    It is not the link out of a NIC: the job's own flows wait there for each other.
+    """
+    firsts = {hops[0] for hops in flows.hops if hops}
+    across: dict[frozenset[int], list[str]] = defaultdict(list)
+    for link, crossing in flows.across.items():
+        if 2 <= len(crossing) <= MOST_FLOWS * len(flows):
+            across[frozenset(crossing)].append(link)
+    if not across:
+        return None
+    groups = list(across)
+    level, width = _coarse(_relative(flows))
+    change = _against_others(level, groups)
+    score, first, end = _segments(change)
+    risen = {row: _risen(level, change[row], sorted(groups[row]), slice(first[row], end[row]))
+             for row, value in enumerate(score) if value >= SCORE}  # fmt: skip
+    pure = [row for row, each in risen.items() if _most(each, np.log(LIKE))
+            and not firsts.issuperset(across[groups[row]])]  # fmt: skip
+    if not pure:
+        return None
+    best = max(pure, key=lambda row: risen[row].mean())
+    # Some of its flows cross other links together; the link at fault has all that wait as long.
+    least = risen[best].mean() + np.log(ALIKE)
+    wider = [row for row in pure if groups[row] > groups[best] and _most(risen[row], least)]
+    best = max([best, *wider], key=lambda row: len(groups[row]))
+    apart = [score[row] for row, group in enumerate(groups) if not group & groups[best]]
+    if max(apart, default=0.0) > STANDS_OUT * score[best]:
+        return None
+    part = slice(int(first[best]) * width, min(int(end[best]) * width, flows.grid.windows))
+    members = sorted(groups[best])
+    inside, outside = flows.delay[members][:, part], np.delete(flows.delay[members], part, axis=1)
+    delay_ns, usual_ns = float(median(inside)), float(median(outside))
+    if delay_ns - usual_ns < CLOCK_SIGMAS * float(flows.clock_err_ns[members].max()):
+        return None
+    links = tuple(sorted({*across[groups[best]]} - firsts))
+    during = change[best, first[best] : end[best]]
+    rest = np.delete(change[best], slice(first[best], end[best]))
+    middle = (np.nanmean(during) + np.nanmean(rest)) / 2
+    return ChangedLink(
+        links, groups[best], flows.grid.instant(part.start), flows.grid.instant(part.stop),
+        float((during[np.isfinite(during)] > middle).mean()),
+        float(np.exp(risen[best].mean())), delay_ns, usual_ns, len(flows) - len(members),
+    )  # fmt: skip
+
+
+def _risen(level: Floats, change: Floats, members: list[int], part: slice) -> Floats:
+    """How much longer each of a link's flows waits in a part, as a logarithm, where known."""
+    others = _mean(level[members], 0) - change
+    against = level[members] - others
+    risen = _mean(against[:, part], 1) - _mean(np.delete(against, part, axis=1), 1)
+    known: Floats = risen[np.isfinite(risen)]
+    return known
+
+
+def _most(risen: Floats, least: float) -> bool:
+    """Whether most flows wait longer by so much: all packets wait in the queue of a link."""
+    return len(risen) >= 2 and float((risen >= least).mean()) >= MIN_PURITY
+
+
+def _relative(flows: Flows) -> Floats:
+    """Logarithm of each delay's ratio to the path's, above the flow's mean, (flows, windows)."""
+    path = np.abs(flows.reference)[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        level = np.log(np.maximum(flows.delay, path) / path)
+    known = np.isfinite(level)
+    mean = np.where(known, level, 0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    relative: Floats = np.where(known, level - mean[:, None], np.nan)
+    return relative
+
+
+def _coarse(level: Floats) -> tuple[Floats, int]:
+    """Means over as many windows as leave `MOST_WINDOWS`, and how many these are."""
+    width = -(-level.shape[1] // MOST_WINDOWS)
+    padded = np.full((len(level), -(-level.shape[1] // width) * width), np.nan)
+    padded[:, : level.shape[1]] = level
+    parts = padded.reshape(len(level), -1, width)
+    return _mean(parts, axis=2), width
+
+
+def _mean(values: Floats, axis: int) -> Floats:
+    """Mean of the known values; NaN if there are none."""
+    known = np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        mean: Floats = np.where(known, values, 0).sum(axis=axis) / known.sum(axis=axis)
+    return mean
+
+
+def _against_others(level: Floats, groups: Iterable[Collection[int]]) -> Floats:
+    """Mean of the flows of each group minus that of all others, (groups, windows)."""
+    known = np.isfinite(level)
+    filled = np.where(known, level, 0.0)
+    total, count = filled.sum(axis=0), known.sum(axis=0)
+    differences = []
+    for group in groups:
+        rows = sorted(group)
+        own, seen = filled[rows].sum(axis=0), known[rows].sum(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            differences.append(own / seen - (total - own) / (count - seen))
+    return np.array(differences)
+
+
+def _segments(change: Floats) -> tuple[Floats, Floats, Floats]:
+    """For each row the segment whose mean exceeds that of the rest most clearly: distance in
+    standard errors, first window, and the one after the last. It begins after `N` known windows,
+    has as many, and is `LATE_RATIO` higher."""
+    known = np.isfinite(change)
+    value = np.where(known, change, 0.0)
+    counts, sums, squares = (
+        np.concatenate((np.zeros((len(change), 1)), np.cumsum(each, axis=1)), axis=1)
+        for each in (known, value, value**2)
+    )
+    rows = np.arange(len(change))
+    score, first, end = (
+        np.zeros(len(change)),
+        np.zeros(len(change), int),
+        np.zeros(len(change), int),
+    )
+    for begin in range(N, change.shape[1] - N + 1):
+        inside, total = counts[:, begin + N :] - counts[:, [begin]], counts[:, -1:]
+        part = sums[:, begin + N :] - sums[:, [begin]]
+        rest = total - inside
+        with np.errstate(invalid="ignore", divide="ignore"):
+            high, low = part / inside, (sums[:, -1:] - part) / rest
+            scatter = squares[:, -1:] - inside * high**2 - rest * low**2
+            error = np.sqrt(np.maximum(scatter, 0) / (total - 2) * (1 / inside + 1 / rest))
+            distance = (high - low) / np.maximum(error, 1e-3)
+            good = (inside >= N) & (counts[:, [begin]] >= N) & (high - low >= np.log(LATE_RATIO))
+        distance = np.where(good, distance, 0.0)
+        best = np.argmax(distance, axis=1)
+        better = distance[rows, best] > score
+        score = np.where(better, distance[rows, best], score)
+        first, end = np.where(better, begin, first), np.where(better, best + begin + N, end)
+    return score, first, end

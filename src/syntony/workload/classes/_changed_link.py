@@ -1,0 +1,54 @@
+"""Contention or incast at the link that stands out by a change, where no rule finds a cause
+(docs/decisions/0439)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from syntony.model import format_ns
+from syntony.workload.changed_links import changed_link
+from syntony.workload.classes import contention, incast
+from syntony.workload.flows import SLOW_RATIO
+from syntony.workload.full_links import FULL
+from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
+
+if TYPE_CHECKING:
+    from syntony.workload.facts import BundleFacts
+
+
+def find(facts: BundleFacts) -> list[RuleFinding]:
+    """The link across which flows wait longer from some time on, unlike all others: for jobs in
+    which nothing else is found. If it leads to a NIC, it is an incast."""
+    flows = facts.flows
+    each = None if flows is None else changed_link(flows)
+    if flows is None or each is None:
+        return []
+    into_nics = facts.last_hops()
+    links = facts.fullest(each.links, each.begin_ns, each.last_ns)
+    inside = tuple(link for link in links if link not in into_nics)
+    nics = tuple(into_nics[link] for link in links if link in into_nics)
+    if not inside and len({flows.src[flow] for flow in each.flows}) < 2:
+        return []
+    use = facts.use(links[0], each.begin_ns, each.last_ns)
+    evidence = [
+        Evidence("owd_p50_ns", f"{len(each.flows)} flows across it wait {each.ratio:.1f} times as"
+                 f" long as before, compared with {each.elsewhere} others:"
+                 f" {format_ns(each.delay_ns)} against {format_ns(each.usual_ns)}", each.delay_ns,
+                 each.usual_ns),
+    ]  # fmt: skip
+    if use is not None:
+        evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
+    first = flows.during(each.begin_ns, each.last_ns).start
+    slower = contention.slower(flows, dict.fromkeys(each.flows, first))
+    fault, action = (
+        (FaultClass.CONTENTION, contention.ACTION) if inside
+        else (FaultClass.INCAST, incast.ACTION)
+    )  # fmt: skip
+    return [RuleFinding(
+        fault=fault, subjects=inside + nics, onset_ns=each.begin_ns, last_ns=each.last_ns,
+        confidence=confidence(each.share, None if use is None else use >= FULL,
+                              len(inside + nics) == 1 or None, each.ratio >= SLOW_RATIO or slower),
+        evidence=tuple(evidence), alternatives=contention.alternatives(facts, each.flows),
+        action=action, flows=each.flows,
+        hosts=frozenset(flows.src[flow].split("/")[0] for flow in each.flows),
+    )]  # fmt: skip

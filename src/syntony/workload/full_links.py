@@ -1,0 +1,139 @@
+"""Links that others fill while a job runs, and whose flows then wait longer.
+
+A job whose own flows wait for each other scatters so much that a full link does not stand out of
+it. Where utilisation is recorded, the time in which a link is full says when to compare.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from syntony.workload.common_hop import MIN_PURITY
+from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO
+from syntony.workload.grid import K, episodes, median
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from syntony.workload.bundle import Floats
+    from syntony.workload.device_tables import LinkTable
+    from syntony.workload.flows import Flows
+    from syntony.workload.grid import Episode, Flags
+
+FULL = 0.85
+"""Utilisation from which a link is full: near it, queues of bursty traffic grow without bound."""
+ROSE = 0.2
+"""Minimum difference of utilisation to other times: a link that is always full is the job's normal
+state."""
+STRANGERS = 0.5
+"""Minimum part of that difference that is not bytes of the recorded flows."""
+MOST_ELSEWHERE = 0.5
+"""Maximum share of the flows that do not cross a full link that wait longer as well."""
+
+
+class FullLink(NamedTuple):
+    """Links that the same flows cross and that are full at the same time."""
+
+    links: tuple[str, ...]
+    flows: frozenset[int]
+    begin_ns: int
+    last_ns: int
+    share: float
+    """Share of the windows in between in which they are full."""
+    use: float
+    """Utilisation, and at other times."""
+    before: float
+    delay_ns: float
+    """Delay of its flows, and at other times."""
+    usual_ns: float
+    elsewhere: int
+    """Number of other flows that do not wait longer."""
+    strangers: bool | None
+    """Whether the bytes are known not to be the job's."""
+
+
+def full_links(flows: Flows, links: LinkTable) -> list[FullLink]:
+    """Links that fill up while most flows across them, unlike others, begin to wait longer."""
+    use = links.utilisation
+    with np.errstate(invalid="ignore"):
+        found = episodes(use >= FULL, np.isfinite(use))
+    full = {row: each for row, each in found.items() if _rise(use[row], each) >= ROSE}
+    across = {row: flows.across.get(links.names[row], set()) for row in full}
+    crossing = {flow for members in across.values() for flow in members}
+    result: dict[tuple[frozenset[int], int, int], FullLink] = {}
+    for row, stretch in sorted(full.items()):
+        span = links.grid.instant(stretch.first), links.grid.instant(stretch.last + 1)
+        part = flows.during(*span)
+        longer, known = _longer(flows, part)
+        own = np.array(sorted(across[row]), dtype=np.int64)
+        if known[own].sum() < 2 or longer[own].sum() < MIN_PURITY * known[own].sum():
+            continue
+        others = known.copy()
+        others[sorted(crossing)] = False
+        if longer[others].sum() > MOST_ELSEWHERE * others.sum():
+            continue
+        strangers = _strangers(flows, links, row, stretch, across[row])
+        if strangers is False:
+            continue
+        inside, outside = _parts(flows.delay[own], part)
+        each = FullLink(
+            (links.names[row],), frozenset(across[row]), *span, stretch.share,
+            _level(use[row], stretch, inside=True), _level(use[row], stretch, inside=False),
+            float(median(inside)), float(median(outside)), int((others & ~longer).sum()),
+            strangers,
+        )  # fmt: skip
+        key = each.flows, part.start, part.stop
+        twin = result.get(key)
+        result[key] = each if twin is None else twin._replace(
+            links=(*twin.links, *each.links))  # fmt: skip
+    return list(result.values())
+
+
+def _level(row: Floats, stretch: Episode, *, inside: bool) -> float:
+    """Mean of a link's row in or outside of an episode: jobs send in bursts."""
+    during = np.zeros(len(row), dtype=bool)
+    during[stretch.first : stretch.last + 1] = True
+    kept = row[np.isfinite(row) & (during if inside else ~during)]
+    return float(kept.mean()) if len(kept) >= K else float("nan")
+
+
+def _rise(row: Floats, stretch: Episode) -> float:
+    rise = _level(row, stretch, inside=True) - _level(row, stretch, inside=False)
+    return rise if np.isfinite(rise) else 0.0
+
+
+def _parts(values: Floats, part: slice) -> tuple[Floats, Floats]:
+    """Columns in and outside of a part."""
+    return values[:, part], np.delete(values, part, axis=1)
+
+
+def _longer(flows: Flows, part: slice) -> tuple[Flags, Flags]:
+    """Flows that wait longer in a part than at other times, and those of which that is known."""
+    inside, outside = _parts(flows.excess, part)
+    known: Flags = (np.isfinite(inside).sum(axis=1) >= K) & (np.isfinite(outside).sum(axis=1) >= K)
+    now, usual = median(inside, axis=1), median(outside, axis=1)
+    least = np.maximum(
+        (LATE_RATIO - 1) * np.abs(flows.reference), CLOCK_SIGMAS * flows.clock_err_ns
+    )
+    with np.errstate(invalid="ignore"):
+        longer: Flags = known & (now > least) & (now > LATE_RATIO * np.maximum(usual, 0))
+    return longer, known
+
+
+def _strangers(
+    flows: Flows, links: LinkTable, row: int, stretch: Episode, across: Iterable[int]
+) -> bool | None:
+    """Whether most of what a link carries more is not of these flows; None if bytes or speed are
+    not recorded."""
+    speed_bps = float(median(links.column("speed_bps")[row]))
+    members = sorted(across)
+    sent = flows.column("bytes", "sum")[members]
+    if not np.isfinite(speed_bps) or not np.isfinite(sent).any():
+        return None
+    own = np.nansum(sent, axis=0) * 8e9 / (speed_bps * flows.grid.width_ns)
+    begin_ns, last_ns = (links.grid.instant(each) for each in (stretch.first, stretch.last + 1))
+    inside, outside = _parts(own[None, :], flows.during(begin_ns, last_ns))
+    rise = _rise(links.utilisation[row], stretch)
+    return bool(rise - (inside.mean() - outside.mean()) >= STRANGERS * rise)
