@@ -47,13 +47,15 @@ static void open_end(struct end *end, int port)
     end->qp->qp_type = IBV_QPT_RC;
 }
 
-static void connect_end(struct end *end, const struct end *peer, uint32_t psn)
+static void connect_end(struct end *end, const struct end *peer, int port, uint32_t psn,
+                        uint32_t peer_psn)
 {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT};
     CHECK_EQUAL(ibv_modify_qp(end->qp, &attr, IBV_QP_STATE), 0);
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .dest_qp_num = peer->qp->qp_num,
-                                .rq_psn = psn + 1, .ah_attr = {.is_global = 1, .port_num = 1}};
+                                .rq_psn = peer_psn, .ah_attr = {.is_global = 1, .port_num = 1}};
     attr.ah_attr.grh.dgid.raw[0] = 0xfe;
+    attr.ah_attr.grh.dgid.raw[15] = (uint8_t)(port + 1); /* the peer's */
     CHECK_EQUAL(ibv_modify_qp(end->qp, &attr, IBV_QP_STATE | IBV_QP_DEST_QPN | IBV_QP_AV |
                                                    IBV_QP_RQ_PSN), 0);
     attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .sq_psn = psn};
@@ -146,7 +148,7 @@ static void test_errors(struct end *a)
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
     CHECK_EQUAL(ibv_modify_qp(a->qp, &attr, IBV_QP_STATE), 0);
     CHECK(slot_of(a) == NULL);
-    connect_end(a, a, 3);
+    connect_end(a, a, 0, 3, 3);
     CHECK(slot_of(a) == slot && slot->generation > before && slot->errors == 0 && slot->sent == 0);
 }
 
@@ -257,8 +259,8 @@ int main(void)
     open_end(&b, 1);
     CHECK((void *)a.context->ops.post_send != posts);
     CHECK((void *)plain.context->ops.post_send == posts);
-    connect_end(&a, &b, 7);
-    connect_end(&b, &a, 7);
+    connect_end(&a, &b, 1, 7, 8);
+    connect_end(&b, &a, 0, 8, 7);
     test_counts(&a, &b);
     test_errors(&a);
     test_threads(&a);
