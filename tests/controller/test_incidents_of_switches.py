@@ -81,8 +81,8 @@ def test_a_leaf_with_one_host_at_it_is_one_page_that_says_what_cannot_be_told(
     assert control.pages() == [f"port-down {nic}"], f"seed {seed}"
     down = next(each for each in control.live_incidents() if each["rule"] == "port-down")
     assert "1 of 1 compute ports of its host, 100% of what it can send" in down["evidence"]
-    twins = f"no other host's port at leaf0-1 is up: {nic}, its cable or leaf0-1 is down"
-    assert twins in down["evidence"]
+    suspects = f"no other host's port at leaf0-1 is up: {nic}, its cable or leaf0-1 is down"
+    assert suspects in down["evidence"]
 
 
 def test_a_leaf_with_one_host_is_not_said_of_leaves_that_others_are_at(control: Control) -> None:

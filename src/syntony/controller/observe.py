@@ -132,8 +132,8 @@ def _down(port: LinkStatus, known: bool, alone: Mapping[str, str], of_host: int)
     if port.state == PortState.ACTIVE:
         return Observation("port_down", port.nic, 0.0)
     at = alone.get(port.nic)
-    twins = (f"no other host's port at {at} is up: {port.nic}, its cable or {at} is down",)
-    twins = twins if at else ()
+    suspects = f"{port.nic}, its cable or {at} is down"
+    twins = (f"no other host's port at {at} is up: {suspects}",) if at else ()
     share = f"1 of {of_host} compute ports of its host, {1 / of_host:.0%} of what it can send"
     evidence = (f"state {port.state}", *_where(port), share, *twins)
     return Observation("port_down", port.nic, 1.0, evidence)
