@@ -285,6 +285,7 @@ async def flip_a_bit(world: World) -> None:
             place = min(max(0, world.chance.choice(within)), len(data) - 1)
             data[place] ^= 1 << world.chance.randrange(8)
             file.write_bytes(data)
+            world.ledger.flipped(name)
     await _start(world, name)
 
 
