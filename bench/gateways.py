@@ -94,18 +94,18 @@ async def _drive(
 ) -> Cost:
     hosts = [f"b{number}" for number in range(arguments.agents)]
     doors: Sequence[ControllerProcess] = gateways or [leader]
-    agents = [
-        Agent(
-            host, peers_of(hosts, place, arguments.peers),
-            channel_to(doors[place % len(doors)], leader.issue(host)), arguments,
-        )
-        for place, host in enumerate(hosts)
-    ]  # fmt: skip
+    agents, listening = list[Agent](), list[asyncio.Task[None]]()
     began_s = time.monotonic()
-    listening = []
-    for first in range(0, len(agents), ATTACHING):
-        some = agents[first : first + ATTACHING]
+    for first in range(0, len(hosts), ATTACHING):
+        some = [
+            Agent(
+                hosts[place], peers_of(hosts, place, arguments.peers),
+                channel_to(doors[place % len(doors)], leader.issue(hosts[place])), arguments,
+            )
+            for place in range(first, min(first + ATTACHING, len(hosts)))
+        ]  # fmt: skip
         listening += await asyncio.gather(*(agent.attach() for agent in some))
+        agents += some
     if arguments.interval * S <= STALE_NS:
         await asyncio.gather(*(agent.warm_up() for agent in agents))
     attached_s = time.monotonic() - began_s

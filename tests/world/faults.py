@@ -281,10 +281,11 @@ async def flip_a_bit(world: World) -> None:
         if data:
             # What waits is at the end; a file may begin with much that is acknowledged.
             head = world.chance.random() < 0.2
-            within = range(SEGMENT_BYTES) if head else range(len(data) - 2_000, len(data))
+            within = range(SEGMENT_BYTES) if head else range(len(data) - 10_000, len(data))
             place = min(max(0, world.chance.choice(within)), len(data) - 1)
             data[place] ^= 1 << world.chance.randrange(8)
             file.write_bytes(data)
+            world.ledger.flipped(name)
     await _start(world, name)
 
 

@@ -47,11 +47,14 @@ class _Kept:
         self.base = 0
         self.refused = 0
         self.missing = 0
+        self.flips = 0
+        """Bits that are wrong on the disk since the spool was opened last."""
 
     def copy(self) -> _Kept:
         made = _Kept()
         made.streams = dict(self.streams)
         made.dropped = self.dropped
+        made.flips = self.flips
         return made
 
 
@@ -88,9 +91,22 @@ class Ledger:
     def opened(self, agent: Agent) -> None:
         """A spool was opened, perhaps as it was some time ago."""
         found = self._spools.setdefault(agent.host.name, _Kept())
-        now = agent.spool.dropped_rows
+        now, flips = agent.spool.dropped_rows, found.flips
+        self.hold(
+            now - found.dropped <= flips,
+            lambda: (
+                f"{agent.host.name}: {now - found.dropped} batches lost by a start, "
+                f"{flips} bits were wrong"
+            ),
+        )
+        found.flips = 0
         found.base, found.dropped = min(found.dropped, now), now
         found.missing = found.refused = 0
+
+    def flipped(self, host: str) -> None:
+        """A bit of its spool is wrong: that costs the batch that it is in."""
+        if host in self._spools:
+            self._spools[host].flips += 1
 
     def appended(self, agent: Agent, number: int | None) -> None:
         found = self._spools[agent.host.name]

@@ -169,6 +169,7 @@ PLANTED: dict[str, Plant] = {
 }  # fmt: skip
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))
 SHOWN_BY = {
+    "stops-at-damage": ("flip_a_bit",),
     "gateway-wakes-up-unaware": ("pause_gateway", "store_slow"),
     "timeline-told-before-it-is-kept": ("kill_controller",),
 }

@@ -24,6 +24,7 @@ import threading
 from array import array
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from syntony.errors import ConfigError, MissingError
 from syntony.wire.spoolfile import (
@@ -393,7 +394,7 @@ class Spool:
         """Rows that wait when there are so many more, or fewer."""
         return max(0, (self._state.waiting_rows or 0) + more)
 
-    def _write_state(self, **changed: int) -> None:
+    def _write_state(self, **changed: Any) -> None:
         self._state = self._state._replace(generation=self._state.generation + 1, **changed)
         if self._state_fd < 0:
             return
