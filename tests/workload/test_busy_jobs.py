@@ -437,3 +437,12 @@ def test_a_checkpoint_that_some_ranks_have_not_ended_counts(ended: int) -> None:
     columns["checkpoint_ns"] = columns.pop("data_ns")
     (found,) = data_stall.find(BundleFacts(bundle({"steps": columns})))
     assert found.onset_ns == columns["begin_ns"][8]
+
+
+def test_a_nominal_speed_of_zero_is_not_recorded() -> None:
+    made = two_hosts(0.3)
+    count = len(made["links"]["link"])
+    made["links"] |= {"speed_bps": np.full(count, 1e11), "nominal_bps": np.zeros(count)}
+    (found,) = pcie.find(BundleFacts(bundle(made)))
+    (flapping,) = [each for each in found.alternatives if each.fault == F.FLAPPING]
+    assert "not recorded" in flapping.reason

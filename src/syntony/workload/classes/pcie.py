@@ -163,7 +163,9 @@ def _port_speed(facts: BundleFacts, nic: str, span: tuple[int, int]) -> bool | N
     """Whether the port runs at its nominal speed; None if not recorded."""
     links = facts.links
     assert links is not None  # noqa: S101 - a slot of one
-    share = links.level(links.column("speed_bps") / links.column("nominal_bps"), nic, *span)
+    nominal = links.column("nominal_bps")
+    part = links.column("speed_bps") / np.where(nominal > 0, nominal, np.nan)
+    share = links.level(part, nic, *span)
     return None if share is None else share > 0.95
 
 
