@@ -25,6 +25,13 @@ def test_nothing_is_named_in_an_irregular_job(kind: str) -> None:
     assert diagnose(bundle).verdicts == ()
 
 
+@pytest.mark.parametrize("seed", [3928692418, 3483347708, 3013020008, 3676899826])
+def test_two_outliers_that_both_show_in_the_mean_between_them_are_two(seed: int) -> None:
+    """A rank was named a straggler in jobs of six to ten operations."""
+    bundle, _ = job_and_fault("accumulation", "", seed)
+    assert diagnose(bundle).verdicts == ()
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_of_an_irregular_job_is_named_and_nothing_else(kind: str, fault: str) -> None:

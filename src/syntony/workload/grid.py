@@ -144,6 +144,7 @@ def significant_episodes(
     valid: Flags,
     size: Floats | None = None,
     *,
+    outliers: Flags | None = None,
     tried: float = 0.0,
     lasting: bool = False,
 ) -> dict[int, Episode]:
@@ -155,7 +156,8 @@ def significant_episodes(
     the deviations is known, `size`, outliers as large as the episode's are used: many small ones
     elsewhere do not make a large one likelier. An episode at the begin of a recording that is over
     within N windows is the start of a job, when all ranks send at once. `tried` is the number of
-    windows in all matrices that are searched, if this is one of several. With `lasting`, if fewer
+    windows in all matrices that are searched, if this is one of several. `outliers` are what counts
+    for chance if `bad` is of means over neighbouring windows, in which one outlier shows twice. With `lasting`, if fewer
     than half of the windows from the first to the last are bad, those until the end are evaluated
     instead.
     """
@@ -168,14 +170,15 @@ def significant_episodes(
             found[row] = stretch
     found = {row: each for row, each in sorted(found.items()) if not at_start(each, valid[row])}
     counts = np.maximum(valid.sum(axis=1), 1)
-    shares = (bad & valid).sum(axis=1) / counts
+    single = bad if outliers is None else outliers
+    shares = (single & valid).sum(axis=1) / counts
     usual = shares[shares < LONG]
     cells = max(float(counts.sum()), 1.0)
     chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
     needed = math.log(max(cells, tried) / CHANCE)
     # For one until the end, the begin was chosen among all windows.
     surprise = {
-        row: _surprise(bad[row], valid[row], stretch, chance)
+        row: _surprise(single[row], valid[row], stretch, chance)
         - (0.0 if row in whole else math.log(counts[row]))
         for row, stretch in found.items()
     }
@@ -221,8 +224,12 @@ def at_start(stretch: Episode, valid: Flags) -> bool:
 
 
 def _surprise(bad: Flags, valid: Flags, stretch: Episode, chance: float) -> float:
-    """Number of windows times relative entropy of the bad share against chance, in nats."""
-    part = slice(stretch.first, stretch.last + 1)
+    """Number of windows times relative entropy of the bad share against chance, in nats, from the
+    first bad window of an episode to its last."""
+    own = stretch.first + np.flatnonzero((bad & valid)[stretch.first : stretch.last + 1])
+    if not len(own):
+        return 0.0
+    part = slice(int(own[0]), int(own[-1]) + 1)
     size = int(valid[part].sum())
     share = min(float(bad[part][valid[part]].mean()), 1 - 1e-9)
     if share <= chance:

@@ -273,7 +273,7 @@ class Ranks:
         found = []
         with np.errstate(invalid="ignore"):
             stretches = significant_episodes(
-                mean > floor, np.isfinite(mean), tried=tried, lasting=True
+                mean > floor, np.isfinite(mean), outliers=behind, tried=tried, lasting=True
             )
         for row, stretch in stretches.items():
             part = slice(stretch.first, stretch.last + 1)
