@@ -157,9 +157,9 @@ def significant_episodes(
     elsewhere do not make a large one likelier. An episode at the begin of a recording that is over
     within N windows is the start of a job, when all ranks send at once. `tried` is the number of
     windows in all matrices that are searched, if this is one of several. `outliers` are what counts
-    for chance if `bad` is of means over neighbouring windows, in which one outlier shows twice. With `lasting`, if fewer
-    than half of the windows from the first to the last are bad, those until the end are evaluated
-    instead.
+    for chance if `bad` is of means over neighbouring windows, in which one outlier shows twice.
+    With `lasting`, if fewer than half of the windows from the first to the last are bad, those
+    until the end are evaluated instead.
     """
     found = episodes(bad, valid)
     whole = set(found)
