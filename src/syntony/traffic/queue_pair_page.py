@@ -91,6 +91,8 @@ class QueuePairPageReader:
         self._owner = owner
         self._taken: dict[tuple[int, int], tuple[int, ...]] = {}
         """(slot, generation) to how many stamps of each ring were taken, or missed."""
+        self._changing: set[int] = set()
+        """Slots that were being changed when they were last read."""
         self.malformed = 0
         """Records that could not be used."""
         self.left_out = 0
@@ -119,9 +121,15 @@ class QueuePairPageReader:
         """
         first = np.frombuffer(before, SLOT, SLOTS, HEADER.itemsize)
         last = np.frombuffer(after, SLOT, SLOTS, HEADER.itemsize)
-        found, taken = [], {}
+        found, taken, changing = [], {}, set[int]()
         for slot, ring in rings.items():
-            figures = self._parse(first[slot], last[slot], now_ns)
+            if first[slot]["sequence"] & 1 or first[slot]["sequence"] != last[slot]["sequence"]:
+                changing.add(slot)
+                # Read next time. No process takes so long that this happens twice.
+                self.malformed += slot in self._changing
+                taken |= {key: count for key, count in self._taken.items() if key[0] == slot}
+                continue
+            figures = self._parse(first[slot], now_ns)
             if figures is None:
                 self.malformed += 1
                 continue
@@ -142,17 +150,15 @@ class QueuePairPageReader:
                     round_trips=stamps[2],
                 )
             )
-        self._taken = taken
+        self._taken, self._changing = taken, changing
         return found
 
-    def _parse(self, first: np.void, last: np.void, now_ns: int) -> QueuePairFigures | None:
+    def _parse(self, first: np.void, now_ns: int) -> QueuePairFigures | None:
         device = _DEVICE.match(first["device"].tobytes())
         counts = {name: int(first[name]) for name in _COUNTS}
         began_ns, first_sent_ns = int(first["began_ns"]), int(first["first_sent_ns"])
         if (
-            first["sequence"] & 1
-            or first["sequence"] != last["sequence"]
-            or first["state"] not in {_READY, _FAILED}
+            first["state"] not in {_READY, _FAILED}
             or device is None
             or max(counts.values()) >= _MOST
             or not 0 < began_ns <= now_ns
