@@ -121,7 +121,9 @@ class QueuePairPageReader:
         """
         first = np.frombuffer(before, SLOT, SLOTS, HEADER.itemsize)
         last = np.frombuffer(after, SLOT, SLOTS, HEADER.itemsize)
-        found, taken, changing = [], {}, set[int]()
+        found: list[QueuePairFigures] = []
+        taken: dict[tuple[int, int], tuple[int, ...]] = {}
+        changing: set[int] = set()
         for slot, ring in rings.items():
             if first[slot]["sequence"] & 1 or first[slot]["sequence"] != last[slot]["sequence"]:
                 changing.add(slot)
