@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -262,7 +263,9 @@ static bool one_try_goes_wrong(void)
     for (int try = 0; try < TRIES; try++, seed++) {
         pid_t child = fork();
         if (child == 0) {
-            alarm(TRY_S);
+            /* Of processor time, for a busy machine gives little of it; and an end for a hang. */
+            setitimer(ITIMER_PROF, &(struct itimerval){.it_value.tv_sec = 2 * TRY_S}, NULL);
+            alarm(10 * TRY_S);
             return true;
         }
         int status = 1;
