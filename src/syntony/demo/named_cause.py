@@ -30,9 +30,12 @@ def named_cause(stage: Stage) -> tuple[DemoClaim, ...]:
         for each in stage.retry(stage.incidents)
         if each["number"] not in before and each["cause"] is None and not each["silenced"]
     ]
-    names = {each["subject"] for each in pages}
     guilty = {flapping[1], lossy[1]}
-    extra = sorted(name for name in names if not any(_is_at(name, part) for part in guilty))
+    extra = sorted(
+        f"{each['rule']} of {each['subject']}"
+        for each in pages
+        if not any(_is_at(each["subject"], part) for part in guilty)
+    )
     only = DemoClaim(
         text="one incident for each cause, and no others",
         measured=", ".join(extra) if extra else f"{len(pages)} incidents, all of the two causes",
