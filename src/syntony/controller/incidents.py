@@ -29,6 +29,7 @@ from syntony.controller import (
     job_takeovers,
     job_verdicts,
     observe,
+    observe_switches,
     planes,
     silent_agents,
     stalled_queue_pairs,
@@ -207,7 +208,7 @@ class IncidentService:
         findings = silent_agents.without_hosts_that_report(
             findings, silent_ns, homes or {}, self._blamed_for(observe.SWITCH_OR_HOSTS)
         )
-        findings = observe.without_switches_lost_apart(
+        findings = observe_switches.without_switches_lost_apart(
             findings, ports, homes or {}, silent, fleet_ns
         )
         senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
@@ -252,9 +253,9 @@ class IncidentService:
             metrics |= observe.FABRIC_METRICS
         if homes:
             gone = {} if fabric is None else fabric.gone
-            down = observe.of_switches(ports, homes, gone, silent, fleet_ns)
+            down = observe_switches.of_switches(ports, homes, gone, silent, fleet_ns)
             observations += impact.with_jobs(down, slas.jobs, slas.crossing)
-            metrics |= observe.SWITCH_METRICS
+            metrics |= observe_switches.SWITCH_METRICS
         observations += observe.of_parts(agent_parts or {}, silent)
         if slas.lost_ranks is not None:
             observations += slas.lost_ranks

@@ -1,0 +1,115 @@
+"""Switches that are down, from the ports of hosts at them and the paths that left them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from syntony.alerts.observations import Observation
+from syntony.controller.observe import APART, MAX_NAMED, STALE_NS
+from syntony.fabric.names import OR
+from syntony.links.ports import PortState
+from syntony.model import S
+from syntony.model.findings import Finding
+from syntony.wire.links import LinkStatus
+
+SWITCH_METRICS = frozenset({"switch_down"})
+WORTH_JOINING = 2
+"""With fewer hosts with ports down there is no evidence against their switch."""
+TOGETHER_NS = 30 * S
+"""Carriers that are lost further apart do not prove that their switch died; agents that were paused
+notice them late."""
+
+
+def of_switches(
+    ports: Iterable[LinkStatus],
+    homes: Mapping[str, str],
+    gone: Mapping[str, int],
+    silent: frozenset[str],
+    now_ns: int,
+) -> list[Observation]:
+    """Whether each switch is down, from the ports of hosts at it and the paths that left it.
+
+    Carriers go at once, paths within a minute. A switch with only hosts of silent agents is
+    unknown, and so is one whose ports went down one after the other; a single port down is a fault
+    of that port.
+
+    Args:
+        ports: of hosts.
+        homes: NIC → the switch that it is at.
+        gone: switch that no path takes any more, alone or with the cables that may be the cause
+            instead → its cables that are known to be lost by now.
+        silent: hosts whose agents send no reports.
+        now_ns: fleet time.
+    """
+    states = _known_ports(ports, homes, silent, now_ns)
+    found = [_of_ports(switch, at, len(homes)) for switch, at in states.items()]
+    return found + [
+        Observation("switch_down", switch, 1.0, _why_gone(switch, cables))
+        for switch, cables in gone.items()
+        if switch not in states
+    ]
+
+
+def without_switches_lost_apart(
+    findings: Iterable[Finding],
+    ports: Iterable[LinkStatus],
+    homes: Mapping[str, str],
+    silent: frozenset[str],
+    now_ns: int,
+) -> tuple[Finding, ...]:
+    """The findings without switches that lose everything because their ports went down one after
+    the other; arguments as `of_switches`."""
+    states = _known_ports(ports, homes, silent, now_ns)
+    apart = {switch for switch, at in states.items() if _all_down(at) and not _together(at)}
+    return tuple(each for each in findings if each.component not in apart)
+
+
+def _known_ports(
+    ports: Iterable[LinkStatus], homes: Mapping[str, str], silent: frozenset[str], now_ns: int
+) -> dict[str, list[LinkStatus]]:
+    """Ports of known state, by the switch that they are at; each switch is there."""
+    states: dict[str, list[LinkStatus]] = {}
+    for port in ports:
+        known = port.nic.partition("/")[0] not in silent and now_ns - port.seen_ns <= STALE_NS
+        if port.nic in homes:
+            at = states.setdefault(homes[port.nic], [])
+            if known and port.state != PortState.UNKNOWN:
+                at.append(port)
+    return states
+
+
+def _all_down(ports: Sequence[LinkStatus]) -> bool:
+    """Whether all ports are down, of enough hosts."""
+    hosts = {port.nic.partition("/")[0] for port in ports}
+    return len(hosts) >= WORTH_JOINING and all(each.state != PortState.ACTIVE for each in ports)
+
+
+def _together(ports: Iterable[LinkStatus]) -> bool:
+    """Whether enough hosts lost carriers at one time, or nobody knows when."""
+    lost: dict[str, int] = {}
+    for port in ports:
+        host = port.nic.partition("/")[0]
+        lost[host] = max(lost.get(host, 0), port.last_flap_ns or 0)
+    times = sorted(lost.values())
+    return any(later - one <= TOGETHER_NS for one, later in pairwise(times))
+
+
+def _why_gone(subject: str, cables: int) -> tuple[str, ...]:
+    all_of_them = f": none of its {cables} cables" if cables else ""
+    reason = f"no path that took it takes it any more{all_of_them}"
+    return (reason, APART) if OR in subject else (reason,)
+
+
+def _of_ports(switch: str, ports: Sequence[LinkStatus], nics_of_all: int) -> Observation:
+    if len({port.nic.partition("/")[0] for port in ports}) < WORTH_JOINING:
+        return Observation("switch_down", switch, None)
+    if any(port.state == PortState.ACTIVE for port in ports):
+        return Observation("switch_down", switch, 0.0)
+    if not _together(ports):
+        return Observation("switch_down", switch, None)
+    nics = ", ".join(sorted(port.nic for port in ports)[:MAX_NAMED])
+    hosts = len({port.nic.partition("/")[0] for port in ports})
+    share = f"cuts off {len(ports)} of {nics_of_all} NICs, {len(ports) / nics_of_all:.0%}"
+    evidence = f"all {len(ports)} ports at it: {nics}", f"{share}, of {hosts} hosts"
+    return Observation("switch_down", switch, 1.0, evidence)
