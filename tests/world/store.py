@@ -104,7 +104,7 @@ class WorldStore:
     def pair_latencies(self, *_: int) -> dict[str, Any]:
         return {}
 
-    def expire(self, now_ns: int) -> int:
+    def expire(self, now_ns: int, detail_ns: int) -> int:
         return 0
 
     def close(self) -> None:
