@@ -60,6 +60,7 @@ def machine_root(suite: str) -> Path:
             "chroot",
             str(partial),
             "env",
+            "--unset=TMPDIR",  # a directory of these tests, which is not in there
             "DEBIAN_FRONTEND=noninteractive",
             *install,
             timeout_s=1800,
