@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, parse_duration_ns
 from syntony.view import lazy_rich
@@ -16,15 +16,7 @@ from syntony.wire.control import CHANGES_LIMIT, ChangesQuery
 
 @click.command()
 @fleet_options
-@click.option(
-    "--since",
-    "--window",
-    "since",
-    default="24h",
-    show_default=True,
-    metavar="TIME",
-    help="How far back to look.",
-)
+@window_option("24h", name="since")
 @click.option(
     "--limit",
     default=100,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import RemoteError, UsageError
@@ -140,15 +140,7 @@ def matrix(target: FleetTarget, nodes: tuple[str, ...], as_json: bool) -> None:
 @fleet_options
 @click.argument("node", required=False, metavar="CLOCK")
 @click.option("--all", "every", is_flag=True, help="Every clock, one line each.")
-@click.option(
-    "--since",
-    "--window",
-    "since",
-    default="10m",
-    show_default=True,
-    metavar="TIME",
-    help="How far back to look.",
-)
+@window_option("10m", name="since")
 @click.option("--step", metavar="TIME", help="Print one line for each interval of this length.")
 def history(
     *,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.output import messages, print_json
 from syntony.errors import MissingError, UsageError
 from syntony.model import NicRef, S, parse_duration_ns
@@ -34,15 +34,7 @@ MAX_DELAY_NS = 7 * 24 * 3600 * S
     show_default=True,
     help="Directory to write.",
 )
-@click.option(
-    "--since",
-    "--window",
-    "since",
-    default="10m",
-    show_default=True,
-    metavar="TIME",
-    help="How far back to look.",
-)
+@window_option("10m", name="since")
 @click.option("--pair", nargs=2, metavar="SRC DST", help="NICs to show delays of.")
 def report(
     *,

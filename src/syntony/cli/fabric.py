@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.name_checks import check_nics
 from syntony.cli.output import console, messages, print_json
@@ -104,15 +104,7 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
 
 
 @command.command()
-@click.option(
-    "--since",
-    "--window",
-    "since",
-    default="24h",
-    show_default=True,
-    metavar="TIME",
-    help="How far back to look.",
-)
+@window_option("24h", name="since")
 @fleet_options
 @click.pass_context
 def changes(context: click.Context, since: str, target: FleetTarget, as_json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, user, window_option
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
@@ -34,15 +34,7 @@ def command() -> None:
 
 @command.command()
 @fleet_options
-@click.option(
-    "--window",
-    "--since",
-    "window",
-    default="1h",
-    show_default=True,
-    metavar="TIME",
-    help="How far back to look.",
-)
+@window_option("1h")
 @click.option("--job", default="", help="Only this job.")
 @click.option("--host", default="", help="Only actions of this host's agent.")
 def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) -> None:

@@ -72,6 +72,23 @@ def fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return fleet_options_if_needed(wraps(command)(named))
 
 
+def window_option(
+    default: str, *, name: str = "window", text: str = "How far back to look."
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option for a length of time that ends now: ``--window`` and ``--since`` are the same. The
+    one that is shown first, `name`, is the command's parameter."""
+    other = {"window": "since", "since": "window"}[name]
+    return click.option(
+        f"--{name}",
+        f"--{other}",
+        name,
+        default=default,
+        show_default=True,
+        metavar="TIME",
+        help=text,
+    )
+
+
 def fleet_options_if_needed(command: Callable[..., Any]) -> Callable[..., Any]:
     """The same for a command that may do without a fleet: `target` is a function that finds it."""
 

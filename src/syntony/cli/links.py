@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, plain_table, print_json
 from syntony.errors import InputError, UsageError
@@ -54,15 +54,7 @@ def command() -> None:
 
 @command.command("list")
 @fleet_options
-@click.option(
-    "--window",
-    "--since",
-    "window",
-    default="1h",
-    show_default=True,
-    metavar="TIME",
-    help="Time in which flaps are counted.",
-)
+@window_option("1h", text="Time in which flaps are counted.")
 @click.option("--all", "everything", is_flag=True, help="Also show virtual ports.")
 @click.pass_context
 def list_(
@@ -92,15 +84,7 @@ def list_(
 @command.command()
 @fleet_options
 @click.argument("nic", required=False, default="")
-@click.option(
-    "--window",
-    "--since",
-    "window",
-    default="24h",
-    show_default=True,
-    metavar="TIME",
-    help="How far back to look.",
-)
+@window_option("24h")
 def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
     """Show events of a port (HOST/NAME) or of all: flaps, states, drivers' messages, counters.
 

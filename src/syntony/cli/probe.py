@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, user, window_option
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_nics
 from syntony.cli.output import console, print_json
@@ -66,15 +66,7 @@ def command() -> None:
 
 @command.command()
 @fleet_options
-@click.option(
-    "--window",
-    "--since",
-    "window",
-    default="10s",
-    show_default=True,
-    metavar="TIME",
-    help="How far back to look.",
-)
+@window_option("10s")
 @click.option("--list", "as_list", is_flag=True, help="One line per direction, with percentiles.")
 @click.option(
     "--over",
@@ -130,15 +122,7 @@ def _show(cells: tuple[MatrixCell, ...], plane: Plane, *, as_list: bool) -> None
 @fleet_options
 @click.argument("src")
 @click.argument("dst")
-@click.option(
-    "--window",
-    "--since",
-    "window",
-    default="60s",
-    show_default=True,
-    metavar="TIME",
-    help="How far back to look.",
-)
+@window_option("60s")
 def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool) -> None:
     """Show probes from one NIC to another, second by second.
 

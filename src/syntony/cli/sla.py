@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, plain_table, print_json
 from syntony.model import format_ns, parse_duration_ns
@@ -48,15 +48,7 @@ def command() -> None:
 @command.command()
 @fleet_options
 @click.argument("host")
-@click.option(
-    "--window",
-    "--since",
-    "window",
-    default="60s",
-    show_default=True,
-    metavar="TIME",
-    help="How far back to look.",
-)
+@window_option("60s")
 @click.pass_context
 def check(
     context: click.Context, target: FleetTarget, host: str, window: str, as_json: bool
@@ -99,15 +91,7 @@ def _measured(found: SlaChecked) -> bool:
     show_default=True,
     help="NIC pairs, pairs of hosts, rails, or the pairs that a job's connections use.",
 )
-@click.option(
-    "--window",
-    "--since",
-    "window",
-    default="60s",
-    show_default=True,
-    metavar="TIME",
-    help="How far back to look.",
-)
+@window_option("60s")
 @click.option("--all", "everything", is_flag=True, help=f"Show all, not only the worst {SHOWN}.")
 @click.pass_context
 def report(
@@ -142,15 +126,7 @@ def report(
     show_default=True,
     help="Rows of the report: NIC pairs, hosts or rails.",
 )
-@click.option(
-    "--window",
-    "--since",
-    "window",
-    default="60s",
-    show_default=True,
-    metavar="TIME",
-    help="Length of the window before the newest row.",
-)
+@window_option("60s", text="Length of the window before the newest row.")
 @click.option("--sla", "terms", default="", metavar="FILE", help="Objectives.")
 @click.option(
     "--paths", type=_FILE, help="PATHS from `fabric paths --parquet`, for classes of pairs."
