@@ -6,9 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
-from syntony.cli.fleet import FleetTarget, ask
+from syntony.cli.fleet import FleetTarget, ask, window_option
 from syntony.cli.output import messages
 from syntony.errors import UsageError
 from syntony.model import S, parse_duration_ns
@@ -38,19 +36,11 @@ class JobRecording(NamedTuple):
         return bundle_from_tables(self.tables, self.manifest)
 
 
-def window_option(default: str = "2m") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def window_ns_option(default: str = "2m") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command ``--window``, as `window_ns`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @click.option(
-            "--window",
-            "--since",
-            "window",
-            default=default,
-            show_default=True,
-            metavar="TIME",
-            help="How far back to look.",
-        )
+        @window_option(default)
         @wraps(command)
         def wrapper(*args: Any, window: str, **kwargs: Any) -> Any:
             return command(*args, window_ns=parse_duration_ns(window), **kwargs)

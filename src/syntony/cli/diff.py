@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli._recording import last_of, window_option
+from syntony.cli._recording import last_of, window_ns_option
 from syntony.cli.diagnose import clean, open_bundle, print_gaps
 from syntony.cli.fleet import fleet_options_if_needed
 from syntony.cli.output import console, print_json
@@ -28,7 +28,7 @@ MOST = 15
 @click.command()
 @click.argument("before")
 @click.argument("after")
-@window_option("10m")
+@window_ns_option("10m")
 @fleet_options_if_needed
 @click.pass_context
 def command(  # noqa: PLR0917 - click calls it by name

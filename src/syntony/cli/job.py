@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli._recording import fetch, window_option
+from syntony.cli._recording import fetch, window_ns_option
 from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, fleet_options
 from syntony.cli.lazy import HelpGroup
@@ -32,7 +32,7 @@ def command() -> None:
 @command.command()
 @click.argument("job")
 @click.option("--limit", default=40, show_default=True, help="Show at most this many; 0: all.")
-@window_option()
+@window_ns_option()
 @fleet_options
 def flows(target: FleetTarget, job: str, limit: int, window_ns: int, as_json: bool) -> None:
     """List flows of JOB, worst first: delay and loss of its own packets, and of probes.

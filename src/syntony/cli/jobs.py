@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from syntony.cli import jobs_protected
-from syntony.cli._recording import fetch, window_option
+from syntony.cli._recording import fetch, window_ns_option
 from syntony.cli.diagnose import clean
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
@@ -42,7 +42,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@window_option("1h")
+@window_ns_option("1h")
 @fleet_options
 def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
     """List jobs that recently had a process, newest first.
@@ -79,7 +79,7 @@ command.add_command(jobs_protected.drain)
 
 @command.command()
 @click.argument("job")
-@window_option()
+@window_ns_option()
 @jobs_protected.with_protection
 @fleet_options
 def show(
@@ -126,7 +126,7 @@ def show(
 
 
 @command.command()
-@window_option("30s")
+@window_ns_option("30s")
 @click.option(
     "--every",
     "--interval",

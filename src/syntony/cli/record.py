@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from syntony.cli._recording import fetch, window_option
+from syntony.cli._recording import fetch, window_ns_option
 from syntony.cli.fleet import FleetTarget, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
@@ -15,7 +15,7 @@ from syntony.errors import UsageError
 @click.command()
 @click.argument("job")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="A new directory.")
-@window_option()
+@window_ns_option()
 @fleet_options
 def command(target: FleetTarget, job: str, out: Path, window_ns: int, as_json: bool) -> None:
     """Write the fleet's recording of JOB into a directory that `syntony diagnose` reads.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from syntony.cli._recording import fetch, window_option
+from syntony.cli._recording import fetch, window_ns_option
 from syntony.cli.diagnose import clean, exit_status, print_gaps, show_verdict
 from syntony.cli.fleet import FleetTarget, fleet_options
 from syntony.cli.output import console, print_json
@@ -14,7 +14,7 @@ from syntony.view import lazy_rich
 
 @click.command()
 @click.argument("job")
-@window_option()
+@window_ns_option()
 @fleet_options
 @click.pass_context
 def command(
