@@ -22,12 +22,13 @@ from hypothesis import settings
 from tests.costly import BUDGET_S, read_costly
 from tests.split import LONGEST, find_files, share_of
 
-# A busy machine is not a failure; CI repeats the same examples, a person's runs look for new ones.
-settings.register_profile("here", deadline=None, max_examples=50)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "here")
-if os.environ.get("CI"):
-    random.seed(0)  # what modules draw when they are imported
+# Draws are the same in every run. `SYNTONY_TEST_SEED=new` makes new ones, and its number, which is
+# printed, repeats them (Hypothesis prints by itself how to repeat a failure).
+SEED = os.environ.get("SYNTONY_TEST_SEED", "0")
+if SEED == "new":
+    SEED = os.environ["SYNTONY_TEST_SEED"] = str(random.SystemRandom().randrange(1 << 32))
+settings.register_profile("syntony", deadline=None, max_examples=50, derandomize=SEED == "0")
+settings.load_profile("syntony")
 
 FOLDER = Path(__file__).parent
 OTHERS = pytest.StashKey[frozenset[Path]]()
@@ -35,10 +36,20 @@ SESSION = pytest.StashKey[pytest.Session]()
 COLLECTED = pytest.StashKey[int]()
 
 
-@pytest.fixture(autouse=bool(os.environ.get("CI")))
+def pytest_report_header() -> str:
+    return f"SYNTONY_TEST_SEED={SEED}"
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """What a module draws when it is imported does not depend on which were imported before it."""
+    if isinstance(collector, pytest.Module):
+        random.seed(f"{SEED} {collector.nodeid}")
+
+
+@pytest.fixture(autouse=True)
 def same_draws(request: pytest.FixtureRequest) -> None:
-    """What a test draws in CI is the same in every run, whichever tests ran before it."""
-    random.seed(request.node.nodeid)
+    """What a test draws does not depend on which tests ran before it."""
+    random.seed(f"{SEED} {request.node.nodeid}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
