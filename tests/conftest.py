@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from tests.costly import BUDGET_S, read_costly
-from tests.split import LONGEST, find_files, share_of
+from tests.split import LONGEST_S, find_files, share_of
 
 # Draws are the same in every run. `SYNTONY_TEST_SEED=new` makes new ones, and its number, which is
 # printed, repeats them (Hypothesis prints by itself how to repeat a failure).
@@ -116,7 +116,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cases[name] += 1
         if cases[name] > costly.get(name, cases[name]):
             item.add_marker(pytest.mark.costly)
-    first = {FOLDER / name for name in LONGEST}
+    first = {FOLDER / name for name in LONGEST_S}
     items.sort(key=lambda item: item.path not in first)
 
 

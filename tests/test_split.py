@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.split import LONGEST, find_files, share_of
+from tests.split import LONGEST_S, expected_s, find_files, share_of
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 7])
@@ -18,13 +18,15 @@ def test_every_file_is_one_workers(workers: int) -> None:
     sizes = find_files(Path(__file__).parent)
     shares = [share_of(sizes, worker, workers) for worker in range(workers)]
     assert Counter(name for share in shares for name in share) == dict.fromkeys(sizes, 1)
-    assert set(LONGEST) <= sizes.keys(), "renamed or gone: mend tests/split.py"
+    assert LONGEST_S.keys() <= sizes.keys(), "renamed or gone: mend tests/split.py"
 
 
-def test_long_and_large_files_are_dealt_in_turn() -> None:
-    sizes = {LONGEST[1]: 1, LONGEST[0]: 1, "a": 5, "b": 9, "c": 5}
-    assert share_of(sizes, 0, 2) == {LONGEST[0], "b", "c"}
-    assert share_of(sizes, 1, 2) == {LONGEST[1], "a"}
+def test_shares_are_about_equally_long() -> None:
+    sizes = find_files(Path(__file__).parent)
+    for workers in range(2, 9):
+        shares = [share_of(sizes, worker, workers) for worker in range(workers)]
+        loads = [sum(expected_s(name, sizes[name]) for name in share) for share in shares]
+        assert max(loads) < 1.02 * min(loads)
 
 
 def test_each_test_runs_once(tmp_path: Path) -> None:
