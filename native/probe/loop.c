@@ -251,16 +251,17 @@ static int handle(struct syn_probe_engine *engine, const struct epoll_event *eve
     return event->events & EPOLLIN ? syn_receive(engine, socket) : 0;
 }
 
-/* A batch of each socket in turn until all are empty: who has been without processor time answers at
- * all of its NICs alike. */
+/* A batch of each socket that has something, again until none had a full one: who has been without
+ * processor time answers at all of its NICs alike, also at those where something came meanwhile. */
 static void handle_all(struct syn_probe_engine *engine, struct epoll_event *events, int count)
 {
-    while (count > 0) {
-        int left = 0;
+    int more = 1;
+    while (count > 0 && more) {
+        more = 0;
         for (int i = 0; i < count; i++)
-            if (handle(engine, &events[i]))
-                events[left++] = events[i];
-        count = left;
+            more |= handle(engine, &events[i]);
+        if (more)
+            count = epoll_wait(engine->epoll_fd, events, EVENTS, 0);
     }
 }
 

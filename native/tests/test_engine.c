@@ -181,7 +181,8 @@ static int64_t answered_ns(int fd)
     return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
 }
 
-/* What has gathered at two reflectors while nobody read it is answered at both in turn. */
+/* What has gathered at two reflectors while nobody read it is answered at both in turn, also if the
+ * thread knew only of the first when it began to wait for its turn. */
 static void answers_are_given_at_all_nics_alike(void)
 {
     uint16_t ports[2] = {free_port(), free_port()};
@@ -189,8 +190,10 @@ static void answers_are_given_at_all_nics_alike(void)
     int fds[2];
     int64_t first_ns[2], last_ns[2];
     syn_engine_visit(engine);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         fds[i] = ask(ports[i], 7 + (uint32_t)i);
+        usleep(20000);
+    }
     syn_engine_leave(engine);
     for (int i = 0; i < 2; i++) {
         first_ns[i] = answered_ns(fds[i]);
