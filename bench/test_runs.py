@@ -62,6 +62,8 @@ def run_once(command: str) -> TestRun:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     counts, failed = read_output(done.stdout)
+    if done.returncode and not failed:  # native tests, or `make` itself
+        print(*done.stdout.splitlines()[-20:], sep="\n", file=sys.stderr)
     return TestRun(command, done.returncode, counts, failed, round(wall_s, 1), round(spent_s, 1))
 
 
