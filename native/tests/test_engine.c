@@ -189,6 +189,7 @@ static void answers_are_given_at_all_nics_alike(void)
     struct syn_probe_engine *engine = open_nics(2, ports, 2, NULL);
     int fds[2];
     int64_t first_ns[2], last_ns[2];
+    usleep(20000);
     syn_engine_visit(engine);
     for (int i = 0; i < 2; i++) {
         fds[i] = ask(ports[i], 7 + (uint32_t)i);
