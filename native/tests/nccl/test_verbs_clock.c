@@ -25,13 +25,6 @@ static struct syn_verbs_clock_reading read_clock(int at)
     return reading;
 }
 
-static int64_t real_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Its counter comes to its end within a second. */
 static struct fake_machine wrapping(int at)
 {

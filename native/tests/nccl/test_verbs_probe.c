@@ -59,6 +59,7 @@ static void losses(uint64_t seed)
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
         int side = (int)(state >> 8 & 1), permille = 100 + (int)((state >> 16) % 500);
         fake.set_fault(side, &(struct fake_fault){.lost_permille = permille});
+        counted_since_ns = real_ns();
         until(0, 6000, 0); /* what is lost is reported later than what is answered */
         struct sum sum = until(0, 6000, 0);
         fake.set_fault(side, &(struct fake_fault){0});

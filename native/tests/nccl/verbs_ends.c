@@ -174,6 +174,15 @@ size_t drain_records(int at)
     return syn_probe_drain(ends[at].verbs, records, RECORDS);
 }
 
+int64_t real_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t counted_since_ns;
+
 struct sum drain(int at)
 {
     struct sum sum = {.least_rtt_ns = INT64_MAX};
@@ -181,6 +190,8 @@ struct sum drain(int at)
     for (size_t i = 0; i < count; i++) {
         const struct syn_probe_record *record = &records[i];
         CHECK(record->flow_id < FLOWS && record->nic_id == (uint32_t)at + 1);
+        if (record->sent_ns < counted_since_ns)
+            continue;
         uint32_t lost = SYN_LOST_FWD | SYN_LOST_REV | SYN_LOST_UNKNOWN;
         if (record->flags & lost && record->flags & (SYN_STALL_LOCAL | SYN_STALL_REMOTE)) {
             sum.stalled++; /* says nothing about the network */

@@ -36,6 +36,8 @@ extern const uint8_t KEY[16];
 /* The provider at this path, also for `fake`. */
 void load_fake(const char *path);
 void rest(int64_t ns);
+/* The host's clock, which stamps `sent_ns` of records. */
+int64_t real_ns(void);
 struct syn_probe_nic nic_of(int at, int plane, uint16_t port);
 struct syn_probe_engine *open_engine(int plane);
 int attach(int at, char *message);
@@ -53,8 +55,9 @@ void meet(int at);
 void plan(int at);
 void open_both(void);
 void close_both(void);
-/* What is reported since the last call. */
+/* What is reported since the last call, of probes sent since `counted_since_ns`. */
 struct sum drain(int at);
+extern int64_t counted_since_ns;
 /* The same as it is: how many records there are now in `records`. */
 size_t drain_records(int at);
 extern struct syn_probe_record records[RECORDS];
