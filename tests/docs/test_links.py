@@ -79,6 +79,15 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert not [page.name for page in pages if page not in listed]
 
 
+def test_every_page_of_figures_is_listed() -> None:
+    overview = TOP / "docs/reference/figures.md"
+    listed = {
+        (overview.parent / link).resolve() for link in _LINK.findall(overview.read_text("utf-8"))
+    }
+    pages = sorted((TOP / "docs/reference/figures").glob("*.md"))
+    assert not [page.name for page in pages if page not in listed]
+
+
 def test_the_index_of_decisions_has_every_record_once() -> None:
     made = runpy.run_path(str(TOP / "docs/decisions/make_index.py"))["index"]()
     listed = re.findall(r"^\* \[\d{4}\]\(([^)]+)\) \S", made, re.MULTILINE)
