@@ -104,19 +104,19 @@ def test_a_move_that_nobody_could_judge_has_not_failed() -> None:
     assert world.service.counts["failed"] == 0
 
 
-def test_a_move_in_vain_that_cannot_be_taken_back_has_not_failed(
+def test_a_move_without_gain_that_cannot_be_taken_back_has_not_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(MoveTrial, "judge", lambda *_: TrialResult.VAIN)
+    monkeypatch.setattr(MoveTrial, "judge", lambda *_: TrialResult.NO_GAIN)
     world = World(Fabric(route=crowded), RINGS)
     while not world.moves:
         world.step()
     for flow in world.flows:
         flow.movable = False
     world.run(12)
-    assert "in vain" in results(world)
-    assert world.service.counts["in vain"] == 0
-    assert world.service.counts["in-vain"] == results(world).count("in vain")
+    assert "no gain" in results(world)
+    assert world.service.counts["no gain"] == 0
+    assert world.service.counts["no-gain"] == results(world).count("no gain")
     assert world.service.counts["failed"] == 0
 
 

@@ -19,6 +19,10 @@ _HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
 _ANCHOR = re.compile(r"<a (?:name|id)=\"([^\"]+)\"")
 
 
+MAX_WORDS = 2_500
+"""Of a page of figures, numbers aside: shorten replaced measurements, or split it by theme."""
+
+
 def slug(heading: str) -> str:
     """The anchor that GitHub and the site make of a heading."""
     text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
@@ -77,6 +81,17 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     listed = {(TOP / "docs" / link).resolve() for link in _LINK.findall(contents)}
     pages = [*(TOP / "docs/how-to").glob("*.md"), *(TOP / "docs/reference").glob("*.md")]
     assert not [page.name for page in pages if page not in listed]
+
+
+def test_every_page_of_figures_is_listed_and_short() -> None:
+    overview = TOP / "docs/reference/figures.md"
+    listed = {
+        (overview.parent / link).resolve() for link in _LINK.findall(overview.read_text("utf-8"))
+    }
+    pages = sorted((TOP / "docs/reference/figures").glob("*.md"))
+    assert not [page.name for page in pages if page not in listed]
+    words = {page.name: re.findall(r"\S*[a-zA-Z]\S*", page.read_text("utf-8")) for page in pages}
+    assert not {name: len(each) for name, each in words.items() if len(each) > MAX_WORDS}
 
 
 def test_the_index_of_decisions_has_every_record_once() -> None:

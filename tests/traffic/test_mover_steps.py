@@ -80,9 +80,9 @@ def test_a_word_on_a_move_that_nobody_asked_for_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("after", "verdict"), [(100.0, TrialResult.HELPED), (40.0, TrialResult.VAIN)]
+    ("after", "verdict"), [(100.0, TrialResult.HELPED), (40.0, TrialResult.NO_GAIN)]
 )
-def test_a_move_is_judged_by_what_came_of_it_and_taken_back_if_in_vain(
+def test_a_move_is_judged_by_what_came_of_it_and_taken_back_without_gain(
     after: float, verdict: TrialResult
 ) -> None:
     mover, flow = began()

@@ -43,15 +43,15 @@ def judged(each: MoveTrial, after: dict[str, float], now_ns: int = T0 + 5 * S) -
         ({"a": 0.5, "b": 0.5}, {"a": 0.56, "b": 0.55}, TrialResult.HELPED),
         ({"a": 0.4, "b": 1.0}, {"a": 0.45, "b": 0.5}, TrialResult.HELPED),
         ({"a": 0.5, "b": 0.5}, {"a": 0.54, "b": 0.54}, TrialResult.HELPED),  # all together more
-        ({"a": 0.5, "b": 0.5}, {"a": 0.51, "b": 0.51}, TrialResult.VAIN),
+        ({"a": 0.5, "b": 0.5}, {"a": 0.51, "b": 0.51}, TrialResult.NO_GAIN),
         # All together more, and the worst-off no worse, by less than a tenth.
         ({"a": 0.5, "b": 0.5}, {"a": 0.46, "b": 0.9}, TrialResult.HELPED),
         # All together far more, but the worst-off pays for it.
-        ({"a": 0.5, "b": 0.5}, {"a": 0.44, "b": 1.0}, TrialResult.VAIN),
-        ({"a": 0.5, "b": 0.5, "c": 0.5}, {"a": 0.1, "b": 1.0, "c": 1.0}, TrialResult.VAIN),
-        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "b": 0.5}, TrialResult.VAIN),
-        ({"a": 0.5}, {"a": 0.3}, TrialResult.VAIN),
-        ({"a": 0.0}, {"a": 0.0}, TrialResult.VAIN),
+        ({"a": 0.5, "b": 0.5}, {"a": 0.44, "b": 1.0}, TrialResult.NO_GAIN),
+        ({"a": 0.5, "b": 0.5, "c": 0.5}, {"a": 0.1, "b": 1.0, "c": 1.0}, TrialResult.NO_GAIN),
+        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "b": 0.5}, TrialResult.NO_GAIN),
+        ({"a": 0.5}, {"a": 0.3}, TrialResult.NO_GAIN),
+        ({"a": 0.0}, {"a": 0.0}, TrialResult.NO_GAIN),
         ({"a": 0.0}, {"a": 0.01}, TrialResult.HELPED),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_move_that_takes_from_the_poorest_and_gives_nobody_has_not_helped(
     before = {flow: max(pair) for flow, pair in shares.items()}
     after = {flow: min(pair) for flow, pair in shares.items()}
     mover = min(shares)
-    assert judged(trial(before, move(mover)), after) is TrialResult.VAIN
+    assert judged(trial(before, move(mover)), after) is TrialResult.NO_GAIN
 
 
 @pytest.mark.parametrize("cause", list(MoveCause))
@@ -80,7 +80,7 @@ def test_off_a_dead_path_is_always_a_help(cause: MoveCause) -> None:
     verdict = judged(trial({"a": 1.0}, move(cause=cause)), {"a": 0.1})
     assert (verdict is TrialResult.HELPED) == gone
     chain = trial({"a": 1.0, "b": 1.0}, move(cause=cause), move("b"))
-    assert judged(chain, {"a": 0.1, "b": 0.1}) is TrialResult.VAIN, (
+    assert judged(chain, {"a": 0.1, "b": 0.1}) is TrialResult.NO_GAIN, (
         "not all had nothing to stay for"
     )
 
@@ -123,8 +123,8 @@ def test_what_failed_or_ended_is_no_part_of_it() -> None:
 
 @pytest.mark.parametrize(
     ("before_ns", "after_ns", "verdict"),
-    [(100 * US, 90 * US, TrialResult.HELPED), (100 * US, 91 * US, TrialResult.VAIN),
-     (100 * US, 200 * US, TrialResult.VAIN)],
+    [(100 * US, 90 * US, TrialResult.HELPED), (100 * US, 91 * US, TrialResult.NO_GAIN),
+     (100 * US, 200 * US, TrialResult.NO_GAIN)],
 )  # fmt: skip
 def test_where_no_rates_are_known_queues_decide(
     before_ns: int, after_ns: int, verdict: TrialResult

@@ -262,7 +262,7 @@ def put_links(sheet: Sheet, ports: Iterable[PortTotals]) -> None:
 def _put_counter(sheet: Sheet, nic: str, counter: LinkCounter, increase: int) -> None:
     sheet.put(
         "link_statistic_total", increase, nic=nic, counter=counter.key, kind=counter.kind,
-        blame=counter.blame,
+        suspect=counter.suspect,
     )  # fmt: skip
 
 

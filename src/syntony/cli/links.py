@@ -13,7 +13,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, plain_table, print_json
 from syntony.errors import InputError, UsageError
-from syntony.links.counters import EVERY, TABLE, Blame, LinkCounter
+from syntony.links.counters import EVERY, TABLE, LinkCounter, Side
 from syntony.links.deltas import CounterOutcome
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import LinkRole
@@ -196,7 +196,7 @@ def counters(as_json: bool, markdown: bool) -> None:
         return
     table = plain_table("counter", "source", "kind", "look at", "meaning")
     for row in TABLE:
-        table.add_row(row.name, row.source, row.kind, row.blame, row.meaning)
+        table.add_row(row.name, row.source, row.kind, row.suspect, row.meaning)
     console.print(table)
 
 
@@ -209,7 +209,7 @@ def counter_markdown() -> str:
     for row in TABLE:
         alone = "" if not row.quiet else "; no alert by itself"
         cells = (
-            f"`{row.name}`", row.source, row.kind, row.blame, row.ceiling or "",
+            f"`{row.name}`", row.source, row.kind, row.suspect, row.ceiling or "",
             f"{row.meaning} ({row.unit}){alone}",
         )  # fmt: skip
         lines.append(f"| {' | '.join(map(str, cells))} |")
@@ -308,7 +308,7 @@ def _counter_line(counter: LinkCounter, value: int | None, names: Sequence[str])
     if value is None:
         return lazy_rich.Text(f"{counter.name} cannot be read on {who}", style="yellow")
     least = "at least " if counter.ceiling is not None and value >= counter.ceiling else ""
-    where = "" if counter.blame is Blame.NOBODY else f"; look at the {counter.blame}"
+    where = "" if counter.suspect is Side.NONE else f"; look at the {counter.suspect}"
     return lazy_rich.Text(f"{counter.name} {least}{value} on {who}: {counter.meaning}{where}")
 
 
@@ -343,7 +343,7 @@ def _counter_table(rows: Iterable[LinkCounterRow], now_ns: int) -> lazy_rich.Tab
             f"{unsure}{row.increase}",
             f"{_ago(now_ns - row.last_ns)} ago",
             counter.meaning if counter else "",
-            counter.blame if counter else "",
+            counter.suspect if counter else "",
         )
     return table
 

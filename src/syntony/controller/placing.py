@@ -45,13 +45,13 @@ ENDED = "the flow has ended"
 _RESULTS = {
     TrialResult.HELPED: "helped",
     TrialResult.UNKNOWN: "kept",
-    TrialResult.VAIN: "in vain",
+    TrialResult.NO_GAIN: "no gain",
     TrialResult.WAIT: "kept",
 }
 _COUNTED = {
     "helped": "helped",
     "kept": "kept",
-    "in vain": "in-vain",
+    "no gain": "no-gain",
     "undone": "undone",
     ENDED: "ended",
 }

@@ -252,7 +252,7 @@ _LINKS = (
     _agent("link_speed_bytes", "gauge", "nic", "speed, bytes a second"),
     _agent("link_flaps_total", "counter", "nic",
            "losses of carrier since the agent started: exact, however short"),
-    _agent("link_statistic_total", "counter", "nic counter kind blame",
+    _agent("link_statistic_total", "counter", "nic counter kind suspect",
            "increase of a counter of docs/reference/links.md since the agent started"),
     _agent("link_counters_unreadable", "gauge", "nic",
            "counters that exist but cannot be read, or are at their maximum"),
@@ -396,7 +396,7 @@ _PLACEMENT = (
                 "jobs' flows: placed, or unknown while their path is not known"),
     _controller("placement_moves_total", "counter", "result",
                 "moves: ordered, would-move, no-port; and their results: helped, kept (could not "
-                "be judged), in-vain, undone, ended (with their flow), failed (not carried out)"),
+                "be judged), no-gain, undone, ended (with their flow), failed (not carried out)"),
 )  # fmt: skip
 
 _RUNNING_JOBS = (

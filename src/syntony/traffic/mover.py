@@ -40,7 +40,7 @@ class Mover:
         self._model = Model(())
         self._trials: list[MoveTrial] = []
         self.judged: dict[str, TrialResult] = {}
-        """Results of trials that ended in the last step, by flow: `HELPED`, `VAIN`, or `UNKNOWN`
+        """Results of trials that ended in the last step, by flow: `HELPED`, `NO_GAIN`, or `UNKNOWN`
         if no measurement could evaluate them (as for an undo)."""
         self._rest: defaultdict[str, HoldDown] = defaultdict(HoldDown)
         self._untried: dict[str, int] = {}
@@ -129,7 +129,7 @@ class Mover:
                 going.append(trial)
                 continue
             self.judged |= dict.fromkeys(trial.moves, verdict)
-            if verdict is TrialResult.VAIN:
+            if verdict is TrialResult.NO_GAIN:
                 undone += self._take_back(trial, now_ns)
         self._trials = going
         if undone:

@@ -177,7 +177,7 @@ class Standby:
             return "no other path lives"
         if not all(map(_is_measured, (subflow, *used))):
             return ""
-        return _in_vain(turn, subflow, used) or self._over(turn, subflow, used)
+        return _no_gain(turn, subflow, used) or self._over(turn, subflow, used)
 
     def _over(self, turn: Turn, subflow: Subflow, used: Sequence[Subflow]) -> str:
         """Whether it would not cost more than it carries any more."""
@@ -206,7 +206,7 @@ class Standby:
         return next((each for each in subflows if self._pair(each) == pair), None)
 
 
-def _in_vain(turn: Turn, subflow: Subflow, used: Sequence[Subflow]) -> str:
+def _no_gain(turn: Turn, subflow: Subflow, used: Sequence[Subflow]) -> str:
     """Whether the trial showed no gain; a gain is believed for good."""
     before_bps, subflow.slow.before_bps = subflow.slow.before_bps, 0.0
     after_bps = sum(each.meter.recent_bps for each in used)

@@ -19,7 +19,7 @@ class TrialResult(enum.Enum):
 
     WAIT = "wait"
     HELPED = "helped"
-    VAIN = "vain"
+    NO_GAIN = "no-gain"
     UNKNOWN = "unknown"
     """Nothing was measured that could tell."""
 
@@ -90,7 +90,7 @@ class MoveTrial:
         }
         if queues and not self.before and set(queues) >= set(self.queues):
             calmer = sum(queues.values()) <= sum(self.queues.values()) * (1 - policy.gain)
-            return TrialResult.HELPED if calmer else TrialResult.VAIN
+            return TrialResult.HELPED if calmer else TrialResult.NO_GAIN
         late = now_ns - self.done_ns > policy.judge_ns
         return TrialResult.UNKNOWN if late else TrialResult.WAIT
 
@@ -105,7 +105,7 @@ class MoveTrial:
             return TrialResult.HELPED
         no_worse = worst_after >= worst_before * (1 - policy.gain)
         more = all_after >= all_before * (1 + policy.gain / 2) and all_after > all_before
-        return TrialResult.HELPED if no_worse and more else TrialResult.VAIN
+        return TrialResult.HELPED if no_worse and more else TrialResult.NO_GAIN
 
 
 def rates_since(

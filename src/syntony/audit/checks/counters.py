@@ -13,7 +13,7 @@ from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.audit.parse.text import json_of
 from syntony.audit.rdma import CLASS, RdmaCheck, RdmaPort
 from syntony.audit.result import Status, Suspect
-from syntony.links.counters import EVERY, Blame
+from syntony.links.counters import EVERY, Side
 from syntony.model import S, format_ns
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ _LIMITS_PER_S = {
 """Increases a second that NVIDIA's link guide and large operators still call healthy."""
 _WIDE = 255
 """Narrower counters (4 bits) are full soon after the first training of a link and tell nothing."""
-_SUSPECTS = {Blame.CABLE: Suspect.CABLE, Blame.HOST: Suspect.HOST, Blame.PEER: Suspect.PORT,
-             Blame.NETWORK: Suspect.FABRIC, Blame.NOBODY: Suspect.PORT}  # fmt: skip
+_SUSPECTS = {Side.CABLE: Suspect.CABLE, Side.HOST: Suspect.HOST, Side.PEER: Suspect.PORT,
+             Side.NETWORK: Suspect.FABRIC, Side.NONE: Suspect.PORT}  # fmt: skip
 
 
 class ErrorCounters(RdmaCheck):
@@ -107,7 +107,7 @@ class ErrorCounters(RdmaCheck):
                 yield self.verdict(
                     False, host, f"{row.name} +{rate:.1f}/s", f"≤ {limit:g}/s",
                     f"{port.path}: {key}, two looks {format_ns(_LOOK_NS)} apart", at=port.name,
-                    meaning=row.meaning, suspect=_SUSPECTS[row.blame],
+                    meaning=row.meaning, suspect=_SUSPECTS[row.suspect],
                 )  # fmt: skip
         if not bad:
             yield self.verdict(True, host, "none grows", "none grows", f"{port.path}/counters",

@@ -30,7 +30,7 @@ and 20 of MPTCP's data sequence mapping."""
 ROCE_PAYLOAD = 1024 / 1082
 """Of a full RoCE v2 frame at a path MTU of 1,024: less 14 bytes of Ethernet's header, 28 of IPv4
 and UDP, 12 of IB and 4 of its checksum."""
-_DONE = {"moved", "helped", "kept", "in vain", "undone"}
+_DONE = {"moved", "helped", "kept", "no gain", "undone"}
 BIN_NS = 500 * MS
 SETTLED_NS = 5 * S
 """After this long with Syntony, throughput counts as settled."""
