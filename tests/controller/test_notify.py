@@ -161,12 +161,28 @@ class Choosy(Far):
 
     def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
         super().__call__(url, body, headers)
-        rejects = json.loads(body)["incident"]["number"] in self.incidents
+        found = json.loads(body)
+        rejects = "event" in found and found["incident"]["number"] in self.incidents
         return self.answer if rejects else TAKEN
 
     def events(self) -> list[tuple[int, str]]:
         """Incident and event of each attempt."""
         return [(body["incident"]["number"], body["event"]) for _, body, _ in self.got]  # type: ignore[index]
+
+
+def test_receivers_hear_once_that_an_incident_is_known_better(state: ControlState) -> None:
+    far = Choosy()
+    notifier = Reported([HOOK, AM], state, far)
+    notifier.deliver(0, T0, book(incident()))
+    notifier.tell([page(kind=ChangeKind.RENAMED)], book())
+    notifier.tell([page(kind=ChangeKind.RENAMED, silenced=True)], book())
+    far.got.clear()
+    notifier.deliver(S, T0, book(incident(summary="spine1: is dead")))
+    urls = {url: body for url, body, _ in far.got}
+    assert len(far.got) == 2
+    assert urls["http://hook.example/x"]["event"] == "renamed"  # type: ignore[index]
+    (alert,) = urls["http://am.example:9093/api/v2/alerts"]  # type: ignore[misc]
+    assert alert["annotations"]["summary"] == "spine1: is dead"
 
 
 @pytest.mark.parametrize("answer", [ERROR, DOWN])

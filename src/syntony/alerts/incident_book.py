@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from syntony.alerts.causes import Related, explains, is_reported, precedes
+from syntony.alerts.incident_names import choose, may_rename, rename, take_words
 from syntony.alerts.incident_texts import RANK, copy_effect, update
 from syntony.alerts.incidents import (
     BookState,
@@ -87,6 +88,7 @@ class Book:
                 changes += self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
+        changes += self._rename(now_ns, topology)
         changes += self._page(now_ns, topology)
         self._forget(now_ns)
         return changes
@@ -204,6 +206,7 @@ class Book:
             incident.severity = Severity.INFO
             incident.reopened += 1
             incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
+            incident.named_by, incident.named_ns = 0, 0
             kind = ChangeKind.REOPENED
             _postpone_page(incident, gap_ns)
             if incident.pages or gap_ns >= rule.stable_ns:
@@ -354,6 +357,30 @@ class Book:
     def _can_explain(self, incident: Incident) -> bool:
         """Whether it can explain others: it is bad now, or it has paged."""
         return self._is_bad_now(incident) or incident.paged
+
+    def _rename(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
+        """Give incidents that have paged the words of what continues them."""
+        joined: dict[int, list[Incident]] = {}
+        for incident in self._live.values():
+            joined.setdefault(incident.cause, []).append(incident)
+        changes = []
+        for incident in self._live.values():
+            with_it = joined.get(incident.number, [])
+            if incident.cause or not incident.paged or not (with_it or incident.named_by):
+                continue
+            live = {each.number: each for each in (incident, *with_it)}
+            streaks = self.state.streaks
+            new = choose(incident, with_it, self._rules, streaks, topology)
+            current = live.get(incident.named_by or incident.number)
+            if new is None or new is current:
+                if new is not None and new is not incident:
+                    take_words(incident, new, self._rules)
+            elif may_rename(
+                incident, new, current, rules=self._rules, streaks=streaks, now_ns=now_ns
+            ):
+                rename(incident, new, self._rules, now_ns)
+                changes.append(IncidentChange(now_ns, ChangeKind.RENAMED, incident))
+        return changes
 
     def _page(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
         changes = []

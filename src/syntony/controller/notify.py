@@ -52,7 +52,9 @@ ROUND_S = 0.5
 """Time that a round waits for its receivers; slower ones continue separately."""
 MAX_WAITING = 10_000
 """Messages kept for one receiver; beyond it the oldest are dropped, and counted."""
-_NOTIFIED = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED})
+_NOTIFIED = frozenset(
+    {ChangeKind.PAGE, ChangeKind.RENAMED, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED}
+)
 _INVALID = frozenset({400, 411, 413, 414, 415, 422, 431})
 """Errors of the message itself: no retry can succeed (RFC 9110, RFC 6585). Others are errors of the
 address, the credentials or the receiver, which can be corrected."""
@@ -135,7 +137,8 @@ class Notifier:
         """Queue messages about these changes, in the same transaction."""
         queued: set[str] = set()
         for change in changes:
-            if change.kind not in _NOTIFIED:
+            silenced = change.kind is ChangeKind.RENAMED and change.incident.silenced
+            if change.kind not in _NOTIFIED or silenced:
                 continue
             children = explained(book, change.incident.number)
             for outgoing in self._receivers:
