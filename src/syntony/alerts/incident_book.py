@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from syntony.alerts.causes import Related, explains, is_reported, precedes
+from syntony.alerts.causes import Related, explains, is_reported, joint_cause, precedes
 from syntony.alerts.incident_names import choose, may_rename, rename, take_words
 from syntony.alerts.incident_texts import RANK, copy_effect, update
 from syntony.alerts.incidents import (
@@ -259,9 +259,11 @@ class Book:
             if cause is not None and not _is_explained_by(cause, incident, live):
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
+                incident.continues = self._may_continue(incident, cause, topology)
                 copy_effect(cause, incident, self._rules[incident.rule])
             else:
                 number = self._past_cause(now_ns, incident, ended, topology)
+                incident.continues = False
             if number == incident.cause:
                 continue
             kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
@@ -284,17 +286,26 @@ class Book:
             for other in others.to(incident, name, since_ns):
                 if self._continues(incident, other, topology):
                     return other
-        for name in rule.explained_by:
-            wider = self._rules.get(name)  # None: switched off
-            if wider is None or wider.metric in incident.apart_from:
-                continue
-            holds = topology.may_hold if wider.proven else topology.holds
-            for other in others.to(incident, name, since_ns):
+        wider = [
+            self._rules[name]
+            for name in rule.explained_by
+            if name in self._rules and self._rules[name].metric not in incident.apart_from
+        ]
+        for each in wider:
+            holds = topology.may_hold if each.proven else topology.holds
+            for other in others.to(incident, each.name, since_ns):
                 if explains(other, incident, holds) and not self._may_be_same(
                     other, incident, topology
                 ):
                     return other
-        return None
+        if len(incident.members) < 2:
+            return None
+        several = [
+            other
+            for each in wider
+            for other in others.to(incident, each.name, since_ns, jointly=True)
+        ]
+        return joint_cause(incident, several, topology.holds)
 
     def _recently_ended(self, now_ns: int) -> list[Incident]:
         """Incidents that ended within the window of some live incident's value. One that ended
@@ -327,6 +338,13 @@ class Book:
         instead = not self._rules[incident.rule].proven and not self._is_bad_now(other)
         return instead and (topology.may_hold(one, two) or topology.may_hold(two, one))
 
+    def _may_continue(self, incident: Incident, cause: Incident, topology: Containment) -> bool:
+        """Whether an incident may be the same fault as its cause, and then keeps it open. A proven
+        one is only if the cause named all of it: a port is not all of a host with two NICs."""
+        rule = self._rules[incident.rule]
+        joins = cause.rule in rule.joins
+        return joins and (not rule.proven or self._continues(incident, cause, topology))
+
     def _is_named_by(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether the page of another one, no less severe, named all that is proven now."""
         told = RANK[incident.severity] <= RANK[other.paged_as or other.severity]
@@ -344,10 +362,7 @@ class Book:
 
     def _is_continued(self, incident: Incident) -> bool:
         """Whether an incident of another name continues it."""
-        return any(
-            each.cause == incident.number and incident.rule in self._rules[each.rule].joins
-            for each in self._live.values()
-        )
+        return any(each.continues and each.cause == incident.number for each in self._live.values())
 
     def _is_bad_now(self, incident: Incident) -> bool:
         """Whether it was bad at its last measurement."""

@@ -58,7 +58,7 @@ def choose(
         each
         for each in by_number.values()
         if each is not incident
-        and (incident.rule in rules[each.rule].joins or is_wider(each))
+        and (each.continues or is_wider(each))
         and is_bad(each, 1 if is_proof(each) else CONFIRM_TIMES)
     ]
     better = [each for each in names if is_proof(each)] or [*filter(is_wider, names)]

@@ -53,6 +53,8 @@ class Incident(msgspec.Struct, kw_only=True):
     """Metrics whose incidents do not explain it."""
     cause: int = 0
     """Number of the incident that explains this one, live or resolved; 0: none, so it may page."""
+    continues: bool = False
+    """Whether its cause may be the same fault under another name, and stays open with it."""
     caused: float = 0.0
     """The largest value while that incident was live."""
     named_by: int = 0
