@@ -270,8 +270,9 @@ def test_an_order_is_finished_or_never_begun_if_its_sender_stops_waiting(
 
     async def life() -> tuple[int, int, int]:
         orders, one = _Orders(), dispatcher(None)
+        questions: dict[Any, Any] = QUESTIONS
         known = QUESTIONS[SwitchCommand]._replace(handler=orders.carry_out)
-        monkeypatch.setitem(QUESTIONS, SwitchCommand, known)
+        monkeypatch.setitem(questions, SwitchCommand, known)
         command, ann = (
             SwitchCommand(stopped=True, by="ann"),
             Caller(Identity(Role.OPERATOR, "ann"), LOCAL),

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.live import eventually
@@ -19,7 +20,6 @@ from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Severity
 from syntony.controller import notify
 from syntony.controller.notify import (
-    BACKOFF_MIN_NS,
     ECHO_NS,
     RESEND_NS,
     Notifier,
@@ -28,6 +28,7 @@ from syntony.controller.notify import (
     Receiver,
     post_json,
 )
+from syntony.controller.rejected_messages import BACKOFF_MIN_NS
 from syntony.errors import ConfigError
 from syntony.io import http_request
 from syntony.model import S
@@ -178,10 +179,10 @@ def test_receivers_hear_once_that_an_incident_is_known_better(state: ControlStat
     notifier.tell([page(kind=ChangeKind.RENAMED, silenced=True)], book())
     far.got.clear()
     notifier.deliver(S, T0, book(incident(summary="spine1: is dead")))
-    urls = {url: body for url, body, _ in far.got}
+    urls: dict[str, Any] = {url: body for url, body, _ in far.got}
     assert len(far.got) == 2
-    assert urls["http://hook.example/x"]["event"] == "renamed"  # type: ignore[index]
-    (alert,) = urls["http://am.example:9093/api/v2/alerts"]  # type: ignore[misc]
+    assert urls["http://hook.example/x"]["event"] == "renamed"
+    (alert,) = urls["http://am.example:9093/api/v2/alerts"]
     assert alert["annotations"]["summary"] == "spine1: is dead"
 
 
