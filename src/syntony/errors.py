@@ -69,3 +69,7 @@ class RemoteError(SyntonyError):
 
 class RefusalError(RemoteError):
     """The other side answers that it does not do it, and why."""
+
+
+class UnansweredError(RemoteError):
+    """A request may have arrived, and no answer came: an order may have been carried out."""

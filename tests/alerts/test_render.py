@@ -77,6 +77,30 @@ def test_slack_hears_that_it_is_over_in_another_colour() -> None:
     assert there["attachments"][0]["color"] != over["attachments"][0]["color"]
 
 
+RENAMED = {
+    "summary": "spine1: is dead", "remedy": "check its power", "named_by": 8,
+    "former_words": ("until 2023-11-14T22:13:20.000Z: leaf0->spine1: loses 5%",), "evidence": (),
+}  # fmt: skip
+
+
+def test_what_an_incident_is_known_as_now_updates_it_and_calls_nobody() -> None:
+    reported = incident(**RENAMED)
+    event = render.pagerduty(ChangeKind.RENAMED, reported, GPU_7)
+    assert event["event_action"] == "trigger"
+    assert event["dedup_key"] == render.pagerduty(ChangeKind.PAGE, incident(), GPU_7)["dedup_key"]
+    assert event["payload"]["summary"] == "spine1: is dead"
+    assert event["payload"]["custom_details"]["formerly"] == list(reported.former_words)
+    message = render.slack(ChangeKind.RENAMED, reported, GPU_7)
+    assert message["text"] == "Critical, known better now: spine1: is dead (gpu-7, incident 7)"
+    assert reported.former_words[0].replace(">", "&gt;") in message["attachments"][0]["text"]
+    hook = render.webhook(ChangeKind.RENAMED, reported, GPU_7)
+    assert (hook["event"], hook["incident"]["named_by"]) == ("renamed", 8)
+    (alert,) = render.alertmanager([reported], GPU_7, T0)
+    (before,) = render.alertmanager([incident()], GPU_7, T0)
+    assert alert["labels"] == before["labels"], "other labels would be another alert"
+    assert alert["annotations"]["formerly"] == reported.former_words[0]
+
+
 def test_slack_hears_from_when_to_when_it_lasted_in_the_worlds_time() -> None:
     over = incident(state=IncidentState.RESOLVED, resolved_ns=T0 + 90 * S)
     (attachment,) = render.slack(ChangeKind.CLEAR, over, GPU_7, (), 20 * S)["attachments"]

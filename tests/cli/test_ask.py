@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,8 @@ import pytest
 
 from syntony.cli import enrol, fleet
 from syntony.cli.fleet import FleetTarget, ask
-from syntony.errors import RefusalError, RemoteError
+from syntony.controller import client
+from syntony.errors import RefusalError, RemoteError, UnansweredError
 from syntony.lab import state
 from syntony.lab.client import Lab
 from syntony.lab.messages import LabStatus
@@ -61,6 +63,17 @@ def test_an_order_that_nobody_answers_is_repeated(monkeypatch: pytest.MonkeyPatc
     assert controller.asked > 1
 
 
+@pytest.mark.parametrize(("query", "once"), [(REVOKE, True), (IncidentsQuery(), False)])
+def test_an_order_that_may_have_been_carried_out_is_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, query: Query[msgspec.Struct], once: bool
+) -> None:
+    controller = Controller(monkeypatch, UnansweredError("no answer in time"))
+    with pytest.raises(UnansweredError) as raised:
+        ask(YOUNG, query, retry_refusal=True)
+    assert (controller.asked == 1) is once
+    assert ("`syntony changes` shows it" in str(raised.value)) is once
+
+
 @pytest.mark.parametrize(("name", "once"), [("nobody", True), ("h0", False)])
 def test_a_revocation_waits_for_hosts_of_the_lab_only(
     monkeypatch: pytest.MonkeyPatch, name: str, once: bool
@@ -77,3 +90,18 @@ def test_a_revocation_waits_for_hosts_of_the_lab_only(
     with pytest.raises(RefusalError):
         enrol.revoke.main([name, "--lab", "lab"], standalone_mode=False)
     assert (controller.asked == 1) is once
+
+
+def test_a_request_that_was_sent_and_not_answered_is_told_from_one_that_was_not(
+    tmp_path: Path,
+) -> None:
+    """A server that takes connections and says nothing; then none."""
+    place = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(place)
+        silent.listen()
+        with pytest.raises(UnansweredError, match="did not answer in time"):
+            client.ask(f"unix:{place}", REVOKE, timeout_ns=200 * MS)
+    with pytest.raises(RemoteError, match="is it running") as raised:
+        client.ask(f"unix:{place}", REVOKE, timeout_ns=20_000 * MS)
+    assert not isinstance(raised.value, UnansweredError)

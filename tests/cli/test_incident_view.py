@@ -41,6 +41,7 @@ def test_it_fits_one_screen(evidence: int, jobs: int, rules: list[str], everythi
     more: dict[str, Any] = {
         "resolved": "2026-11-25T03:00:09Z", "resolved_ns": 9_000_000_000, "repeats": 3,
         "reopened": 2, "acknowledged_by": "ann", "comment": "cable ordered", "cause": 7,
+        "former_words": ["until 2026-11-25T03:00:05Z: leaf0: loses 100%"],
     }  # fmt: skip
     found = lines(
         incident(
@@ -115,6 +116,11 @@ def test_what_came_back_lasts_since_then_and_was_first_there_earlier() -> None:
     )  # fmt: skip
     assert of("since", found) == ["2026-11-25T03:05:00Z, reopened once, first 2026-11-25T03:00:00Z"]
     assert of("until", found) == ["2026-11-25T03:05:40Z, 40 s later"]
+
+
+def test_earlier_words_are_shown() -> None:
+    found = lines(incident(former_words=["until 1: old", "until 2: newer"]), [])
+    assert of("formerly", found) == ["until 2: newer"]
 
 
 def test_facts() -> None:

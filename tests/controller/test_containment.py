@@ -119,7 +119,7 @@ def test_causes_are_those_that_comparing_all_with_all_finds(
     assert sum(each.cause > 0 for after in found for each in after[-1]) > len(seeds)
 
     def every(
-        self: causes.Related, incident: Incident, rule: str, since_ns: int = -1
+        self: causes.Related, incident: Incident, rule: str, since_ns: int = -1, **_: bool
     ) -> list[Incident]:
         others = (each for each in self._incidents if each.rule == rule)
         return [each for each in others if each is not incident and each.resolved_ns > since_ns]
@@ -221,7 +221,7 @@ def test_the_hosts_of_a_switch_are_those_with_a_nic_at_it(
     ],
 )  # fmt: skip
 def test_which_pages_have_named_what_is_found(page: str, found: str, named: bool) -> None:
-    assert PathContainment.names(page, found) is named
+    assert PathContainment({}, {}).names(page, found) is named
 
 
 @pytest.mark.parametrize(
@@ -236,3 +236,12 @@ def test_which_pages_have_named_what_is_found(page: str, found: str, named: bool
 )  # fmt: skip
 def test_what_a_silence_of_a_part_covers(subject: str, parts: set[str]) -> None:
     assert PathContainment({}, {"h6/rail0": "leaf9"}).parts(subject) == parts
+
+
+@pytest.mark.parametrize(
+    ("host", "nic", "named"),
+    [("h0", "h0/rail0", True), ("h0", "h0/rail1", False), ("h1", "h1/rail0", False)],
+)
+def test_the_page_of_a_host_has_named_its_only_nic(host: str, nic: str, named: bool) -> None:
+    homes = {"h0/rail0": "leaf0", "h1/rail0": "leaf0", "h1/rail1": "leaf1"}
+    assert PathContainment({}, homes).names(host, nic) is named

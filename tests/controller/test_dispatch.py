@@ -20,12 +20,12 @@ from syntony.controller.access import LOCAL, Caller
 from syntony.controller.answers import MAX_LOG_ROWS, MAX_WINDOW_NS
 from syntony.controller.dispatch import MAX_WAITING, QUESTIONS, THREADS, Dispatcher, Instant
 from syntony.controller.questions import Runs
-from syntony.errors import StoreError, SyntonyError, UsageError
+from syntony.errors import StateError, StoreError, SyntonyError, UsageError
 from syntony.model import MS, S
 from syntony.store import open_store
 from syntony.store.embedded import EmbeddedEngine
 from syntony.store.engine import STATEMENT_LIMIT, StatementLimit
-from syntony.wire.failover import FailoverLogQuery, SwitchCommand
+from syntony.wire.failover import FailoverLogQuery, FailoverStatus, SwitchCommand
 from syntony.wire.probes import Matrix, MatrixCell, MatrixQuery
 from syntony.wire.query import Query
 from syntony.wire.roles import Identity, Role
@@ -248,3 +248,45 @@ def test_a_matrix_of_many_pages_arrives_whole() -> None:
     assert answer(services_with(store=Store()), MatrixQuery(), NOBODY, fleet_ns=T0) == Matrix(
         cells=cells
     )
+
+
+class _Orders:
+    """Orders that take as long as a test wants."""
+
+    def __init__(self) -> None:
+        self.begun, self.done, self.free = 0, 0, asyncio.Event()
+
+    async def carry_out(self, *_: object) -> FailoverStatus:
+        self.begun += 1
+        await self.free.wait()
+        self.done += 1
+        raise StateError("nobody is there to read this")
+
+
+def test_an_order_is_finished_or_never_begun_if_its_sender_stops_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """gRPC cancels a request whose deadline is over."""
+
+    async def life() -> tuple[int, int, int]:
+        orders, one = _Orders(), dispatcher(None)
+        questions: dict[Any, Any] = QUESTIONS
+        known = QUESTIONS[SwitchCommand]._replace(handler=orders.carry_out)
+        monkeypatch.setitem(questions, SwitchCommand, known)
+        command, ann = (
+            SwitchCommand(stopped=True, by="ann"),
+            Caller(Identity(Role.OPERATOR, "ann"), LOCAL),
+        )
+        waiting = [asyncio.create_task(one.carry_out(command, ann)) for _ in range(3)]
+        for each in waiting[:2]:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            each.cancel()
+        await asyncio.sleep(0.01)
+        while_held = orders.begun
+        orders.free.set()
+        await asyncio.wait(waiting)
+        one.close()
+        return while_held, orders.begun, orders.done
+
+    assert asyncio.run(life()) == (1, 2, 2), "the next waits for it; the second never began"

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.live import eventually
@@ -19,7 +20,6 @@ from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Severity
 from syntony.controller import notify
 from syntony.controller.notify import (
-    BACKOFF_MIN_NS,
     ECHO_NS,
     RESEND_NS,
     Notifier,
@@ -28,6 +28,7 @@ from syntony.controller.notify import (
     Receiver,
     post_json,
 )
+from syntony.controller.rejected_messages import BACKOFF_MIN_NS
 from syntony.errors import ConfigError
 from syntony.io import http_request
 from syntony.model import S
@@ -37,7 +38,8 @@ from syntony.state.outbox import Outbox
 T0 = 1_700_000_000 * S
 TAKEN = NotifyResult(True, False, "200 OK")
 DOWN = NotifyResult(False, False, "ConnectionRefusedError")
-REFUSED = NotifyResult(False, True, "400 Bad Request")
+REFUSED = NotifyResult(False, True, "400 Bad Request", answered=True)
+ERROR = NotifyResult(False, False, "500 Internal Server Error", answered=True)
 HOOK = Receiver(name="hook", kind="webhook", url="http://hook.example/x")
 AM = Receiver(name="am", kind="alertmanager", url="http://am.example:9093/")
 
@@ -149,6 +151,110 @@ def test_a_refused_message_does_not_hold_up_the_next(state: ControlState) -> Non
     notifier.deliver(0, T0, book())
     assert len(far.got) == 2
     assert (notifier.refused, notifier.delivered, notifier.waiting()) == (1, 1, 0)
+
+
+class Choosy(Far):
+    """A receiver that never takes messages about some incidents."""
+
+    def __init__(self, *incidents: int, answer: NotifyResult = ERROR) -> None:
+        super().__init__()
+        self.incidents, self.answer = incidents, answer
+
+    def __call__(self, url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
+        super().__call__(url, body, headers)
+        found = json.loads(body)
+        rejects = "event" in found and found["incident"]["number"] in self.incidents
+        return self.answer if rejects else TAKEN
+
+    def events(self) -> list[tuple[int, str]]:
+        """Incident and event of each attempt."""
+        return [(body["incident"]["number"], body["event"]) for _, body, _ in self.got]  # type: ignore[index]
+
+
+def test_receivers_hear_once_that_an_incident_is_known_better(state: ControlState) -> None:
+    far = Choosy()
+    notifier = Reported([HOOK, AM], state, far)
+    notifier.deliver(0, T0, book(incident()))
+    notifier.tell([page(kind=ChangeKind.RENAMED)], book())
+    notifier.tell([page(kind=ChangeKind.RENAMED, silenced=True)], book())
+    far.got.clear()
+    notifier.deliver(S, T0, book(incident(summary="spine1: is dead")))
+    urls: dict[str, Any] = {url: body for url, body, _ in far.got}
+    assert len(far.got) == 2
+    assert urls["http://hook.example/x"]["event"] == "renamed"
+    (alert,) = urls["http://am.example:9093/api/v2/alerts"]
+    assert alert["annotations"]["summary"] == "spine1: is dead"
+
+
+@pytest.mark.parametrize("answer", [ERROR, DOWN])
+def test_a_message_that_is_never_taken_delays_only_its_incident(
+    state: ControlState, answer: NotifyResult
+) -> None:
+    far = Choosy(1, answer=answer)
+    notifier = Reported([HOOK], state, far)
+    notifier.tell([page(1), page(2), page(1, ChangeKind.CLEAR), page(3)], book())
+    for second in range(5):
+        notifier.deliver(second * S, T0, book())
+    events = far.events()
+    assert [each for each in events if each[0] != 1] == [(2, "page"), (3, "page")]
+    assert (1, "clear") not in events, "the order within an incident"
+    assert 2 <= events.count((1, "page")) <= 4, "tried again, ever more rarely"
+    assert (notifier.waiting(), notifier.refused) == (2, 0)
+    notifier.tell([page(4)], book())
+    notifier.deliver(61 * S, T0, book())
+    assert far.events().count((4, "page")) == 1, "what is new goes first"
+    kind = Choosy()
+    Reported([HOOK], state, kind).deliver(0, T0, book())
+    assert kind.events() == [(1, "page"), (1, "clear")], "nothing lost, nothing doubled"
+
+
+def test_many_messages_that_are_never_taken_delay_no_others(state: ControlState) -> None:
+    far = Choosy(*range(1, 30))
+    notifier = Reported([HOOK], state, far)
+    notifier.tell([page(number) for number in range(1, 31)], book())
+    for second in range(600):
+        notifier.deliver(second * S, T0, book())
+    assert (30, "page") in far.events()
+    before = len(far.got)
+    notifier.tell([page(31)], book())
+    for second in range(600, 662):
+        notifier.deliver(second * S, T0, book())
+    assert (31, "page") in far.events()
+    assert len(far.got) - before < 100, "a receiver that only answers errors is left alone"
+
+
+def test_a_message_that_alone_is_rejected_for_an_hour_is_dropped_and_counted(
+    state: ControlState, caplog: pytest.LogCaptureFixture
+) -> None:
+    far = Choosy(1)
+    notifier = Reported([HOOK], state, far)
+    notifier.tell([page(1), page(1, ChangeKind.CLEAR)], book())
+    for minute in range(55):
+        notifier.tell([page(2)], book())
+        notifier.deliver(minute * 60 * S, T0, book())
+    assert (notifier.waiting(), notifier.refused) == (2, 0)
+    for minute in range(55, 70):
+        notifier.tell([page(2)], book())
+        notifier.deliver(minute * 60 * S, T0, book())
+    assert (notifier.waiting(), notifier.refused) == (1, 1)
+    assert (1, "clear") in far.events(), "the next one of this incident has its own hour"
+    assert "message dropped, receiver refuses it name=hook reason=500" in caplog.text
+
+
+def test_an_outage_drops_nothing(state: ControlState) -> None:
+    """A receiver that rejects everything for hours, and once more when it is back."""
+    far = Choosy(1, 2)
+    notifier = Reported([HOOK], state, far)
+    notifier.tell([page(1), page(2)], book())
+    for minute in range(300):
+        notifier.deliver(minute * 60 * S, T0, book())
+    far.incidents = (1,)
+    for minute in range(300, 303):
+        notifier.deliver(minute * 60 * S, T0, book())
+    far.incidents = ()
+    for minute in range(303, 306):
+        notifier.deliver(minute * 60 * S, T0, book())
+    assert (notifier.delivered, notifier.refused, notifier.waiting()) == (2, 0, 0)
 
 
 def test_what_was_taken_is_not_sent_again_while_it_cannot_be_removed(

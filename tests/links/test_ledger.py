@@ -14,6 +14,7 @@ from syntony.links.roles import LinkRole
 from syntony.links.snapshot import PortSnapshot
 from syntony.model import S
 
+CRC = "net/statistics:rx_crc_errors"
 UP = PortSnapshot(
     name="eth0",
     netdev="eth0",
@@ -125,6 +126,59 @@ def test_a_driver_reload_that_an_event_told_first_is_counted_once() -> None:
     sweep = ledger.sweep(S, [UP._replace(epoch="boot/2", counters={DOWN_COUNT: 2})])
     assert [note.kind for note in sweep.notes] == ["reset"]
     assert ledger.total_flaps("eth0") == 2
+
+
+def _rails(first: int, second: int, down: tuple[int, int], errors: int = 0) -> list[PortSnapshot]:
+    """Two rails: the interfaces that have their names, and what each interface has counted."""
+    counts = {1: down[0], 2: down[1]}
+    return [
+        UP._replace(
+            name=f"rail{rail}",
+            epoch=f"boot/{interface}",
+            counters={DOWN_COUNT: counts[interface], CRC: errors * interface},
+        )
+        for rail, interface in enumerate((first, second))
+    ]
+
+
+@pytest.mark.parametrize("told", ["before", "after", "never"])
+@pytest.mark.parametrize("down", [(1, 3), (3, 1), (2, 2)])
+def test_rails_that_are_swapped_have_not_flapped(down: tuple[int, int], told: str) -> None:
+    """Each has counted what it has, under whatever name; twice swapped and back."""
+    ledger = LinkLedger()
+    ledger.sweep(0, _rails(1, 2, down, 500))
+
+    def tell(at_ns: int, *interfaces: int) -> None:
+        for rail, interface in enumerate(interfaces):
+            count = down[interface - 1]
+            assert not ledger.carrier(
+                at_ns, f"rail{rail}", count, carrier=False, ifindex=interface
+            ), (at_ns, rail)
+
+    tell(1, 1, 2)
+    for times, interfaces in enumerate([(2, 1), (1, 2)] * 2, start=1):
+        if told == "before":
+            tell(times * S, *interfaces)
+        sweep = ledger.sweep(times * S + 1, _rails(*interfaces, down, 500))
+        assert (sweep.notes, sweep.counters) == ([], [])
+        if told == "after":
+            tell(times * S + 2, *interfaces)
+    assert [ledger.total_flaps(f"rail{rail}") for rail in (0, 1)] == [0, 0]
+    # One that is lost after a swap is its name's.
+    lost = (down[0], down[1] + 1)
+    notes = ledger.sweep(9 * S, _rails(2, 1, lost, 500)).notes
+    assert [(note.port, note.losses) for note in notes] == [("rail0", 1)]
+
+
+def test_an_event_of_another_interface_counts_from_the_next_sweep() -> None:
+    ledger = LinkLedger()
+    ledger.sweep(0, [UP])
+    ledger.carrier(1, "eth0", 3, carrier=True, ifindex=5)
+    assert ledger.carrier(2, "eth0", 1, carrier=True, ifindex=6) == []
+    notes = ledger.sweep(3, [UP._replace(epoch="boot/2", counters={DOWN_COUNT: 1})]).notes
+    assert [(note.kind, note.losses) for note in notes] == [("reset", 0), ("carrier", 1)]
+    (note,) = ledger.carrier(4, "eth0", 2, carrier=False, ifindex=6)
+    assert note.losses == 1
 
 
 def test_a_port_that_disappears() -> None:

@@ -165,22 +165,24 @@ def drawn(draw: random.Random, book: BookState) -> BookState:
 def test_an_outbox_keeps_order_and_sheds_the_oldest(reopen: Open) -> None:
     with reopen() as state, state.transaction() as connection:
         for number in range(5):
-            Outbox(state).append(connection, "a", f"{number}")
-            Outbox(state).append(connection, "b", f"{number}")
+            Outbox(state).append(connection, "a", number // 2, f"{number}")
+            Outbox(state).append(connection, "b", number, f"{number}")
         assert Outbox(state).shed(connection, "a", 3) == 2
         assert Outbox(state).shed(connection, "b", 5) == 0
     with reopen() as state:
-        outbox, seen = Outbox(state), []
+        outbox = Outbox(state)
         assert (outbox.waiting("a"), outbox.waiting("b"), outbox.waiting("c")) == (3, 5, 0)
-        while (message := outbox.next("a")) is not None:
-            seen.append((message.number, message.body))
-            outbox.remove(message.number)
-        assert [body for _, body in seen] == ["2", "3", "4"]
+        seen = outbox.queued("a")
+        assert [(each.incident, outbox.body(each.number)) for each in seen] == [
+            (1, "2"), (1, "3"), (2, "4"),
+        ]  # fmt: skip
+        for each in seen:
+            outbox.remove(each.number)
+        assert outbox.body(seen[0].number) is None
         with state.transaction() as connection:
-            outbox.append(connection, "a", "new")
-        again = outbox.next("a")
-        assert again is not None
-        assert again.number > max(number for number, _ in seen)
+            outbox.append(connection, "a", 3, "new")
+        (again,) = outbox.queued("a")
+        assert again.number > max(each.number for each in seen)
 
 
 def test_a_newer_schema_is_refused_in_one_line(reopen: Open) -> None:

@@ -202,7 +202,11 @@ class LinkWatch:
         if event.nic not in self._real:  # a container's link, or one that no sweep has read yet
             return []
         return self._ledger.carrier(
-            event.at_ns, event.nic, event.carrier_down_count, carrier=event.carrier
+            event.at_ns,
+            event.nic,
+            event.carrier_down_count,
+            carrier=event.carrier,
+            ifindex=event.ifindex,
         )
 
     def _snapshots(self) -> list[PortSnapshot]:

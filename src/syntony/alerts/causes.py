@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -33,10 +33,23 @@ def precedes(one: Incident, other: Incident, topology: Containment) -> bool:
 
 def explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:
     """Whether all subjects of an incident are, or fail with, the subject of another one."""
-    return all(
-        name == cause.subject or name in cause.members or holds(cause.subject, name)
-        for name in incident.members or (incident.subject,)
-    )
+    return all(_affects(cause, name, holds) for name in incident.members or (incident.subject,))
+
+
+def joint_cause(
+    incident: Incident, others: Sequence[Incident], holds: Callable[[str, str], bool]
+) -> Incident | None:
+    """One of several incidents that together explain all subjects of another one, such as hosts
+    that fell silent at once because two switches died."""
+    found = [
+        next((each for each in others if _affects(each, name, holds)), None)
+        for name in (incident.members if others else ())
+    ]
+    return found[0] if found and all(found) else None
+
+
+def _affects(cause: Incident, name: str, holds: Callable[[str, str], bool]) -> bool:
+    return name == cause.subject or name in cause.members or holds(cause.subject, name)
 
 
 class Related:
@@ -60,12 +73,16 @@ class Related:
             for root in self._around(each.subject):
                 self._within[each.rule, root].append(place)
 
-    def to(self, incident: Incident, rule: str, since_ns: int = -1) -> Iterator[Incident]:
+    def to(
+        self, incident: Incident, rule: str, since_ns: int = -1, *, jointly: bool = False
+    ) -> Iterator[Incident]:
         """All incidents of a rule that may explain an incident or be a part of it, oldest first,
-        and some others; of resolved ones those that ended after `since_ns` (fleet time)."""
+        and some others; of resolved ones those that ended after `since_ns` (fleet time).
+        `jointly`: also those that may explain only some of its subjects."""
         places: set[int] = set()
-        # What explains it contains all of its members.
-        for root in self._around(incident.subject).union(*map(self._around, incident.members[:1])):
+        # What alone explains it contains all of its members.
+        members = incident.members if jointly else incident.members[:1]
+        for root in self._around(incident.subject).union(*map(self._around, members)):
             places.update(self._named.get((rule, root), ()))
         for root in self._roots(incident.subject):
             places.update(self._within.get((rule, root), ()))

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from syntony.alerts.causes import Related, explains, is_reported, precedes
+from syntony.alerts.causes import Related, explains, is_reported, joint_cause, precedes
+from syntony.alerts.incident_names import choose, may_rename, rename, take_words
 from syntony.alerts.incident_texts import RANK, copy_effect, update
 from syntony.alerts.incidents import (
     BookState,
@@ -87,6 +88,7 @@ class Book:
                 changes += self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
+        changes += self._rename(now_ns, topology)
         changes += self._page(now_ns, topology)
         self._forget(now_ns)
         return changes
@@ -204,6 +206,7 @@ class Book:
             incident.severity = Severity.INFO
             incident.reopened += 1
             incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
+            incident.named_by, incident.named_ns = 0, 0
             kind = ChangeKind.REOPENED
             _postpone_page(incident, gap_ns)
             if incident.pages or gap_ns >= rule.stable_ns:
@@ -256,9 +259,11 @@ class Book:
             if cause is not None and not _is_explained_by(cause, incident, live):
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
+                incident.continues = self._may_continue(incident, cause, topology)
                 copy_effect(cause, incident, self._rules[incident.rule])
             else:
                 number = self._past_cause(now_ns, incident, ended, topology)
+                incident.continues = False
             if number == incident.cause:
                 continue
             kind = ChangeKind.EXPLAINED if number else ChangeKind.UNEXPLAINED
@@ -281,17 +286,26 @@ class Book:
             for other in others.to(incident, name, since_ns):
                 if self._continues(incident, other, topology):
                     return other
-        for name in rule.explained_by:
-            wider = self._rules.get(name)  # None: switched off
-            if wider is None or wider.metric in incident.apart_from:
-                continue
-            holds = topology.may_hold if wider.proven else topology.holds
-            for other in others.to(incident, name, since_ns):
+        wider = [
+            self._rules[name]
+            for name in rule.explained_by
+            if name in self._rules and self._rules[name].metric not in incident.apart_from
+        ]
+        for each in wider:
+            holds = topology.may_hold if each.proven else topology.holds
+            for other in others.to(incident, each.name, since_ns):
                 if explains(other, incident, holds) and not self._may_be_same(
                     other, incident, topology
                 ):
                     return other
-        return None
+        if len(incident.members) < 2:
+            return None
+        several = [
+            other
+            for each in wider
+            for other in others.to(incident, each.name, since_ns, jointly=True)
+        ]
+        return joint_cause(incident, several, topology.holds)
 
     def _recently_ended(self, now_ns: int) -> list[Incident]:
         """Incidents that ended within the window of some live incident's value. One that ended
@@ -324,6 +338,13 @@ class Book:
         instead = not self._rules[incident.rule].proven and not self._is_bad_now(other)
         return instead and (topology.may_hold(one, two) or topology.may_hold(two, one))
 
+    def _may_continue(self, incident: Incident, cause: Incident, topology: Containment) -> bool:
+        """Whether an incident may be the same fault as its cause, and then keeps it open. A proven
+        one is only if the cause named all of it: a port is not all of a host with two NICs."""
+        rule = self._rules[incident.rule]
+        joins = cause.rule in rule.joins
+        return joins and (not rule.proven or self._continues(incident, cause, topology))
+
     def _is_named_by(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether the page of another one, no less severe, named all that is proven now."""
         told = RANK[incident.severity] <= RANK[other.paged_as or other.severity]
@@ -341,10 +362,7 @@ class Book:
 
     def _is_continued(self, incident: Incident) -> bool:
         """Whether an incident of another name continues it."""
-        return any(
-            each.cause == incident.number and incident.rule in self._rules[each.rule].joins
-            for each in self._live.values()
-        )
+        return any(each.continues and each.cause == incident.number for each in self._live.values())
 
     def _is_bad_now(self, incident: Incident) -> bool:
         """Whether it was bad at its last measurement."""
@@ -354,6 +372,30 @@ class Book:
     def _can_explain(self, incident: Incident) -> bool:
         """Whether it can explain others: it is bad now, or it has paged."""
         return self._is_bad_now(incident) or incident.paged
+
+    def _rename(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
+        """Give incidents that have paged the words of what continues them."""
+        joined: dict[int, list[Incident]] = {}
+        for incident in self._live.values():
+            joined.setdefault(incident.cause, []).append(incident)
+        changes = []
+        for incident in self._live.values():
+            with_it = joined.get(incident.number, [])
+            if incident.cause or not incident.paged or not (with_it or incident.named_by):
+                continue
+            live = {each.number: each for each in (incident, *with_it)}
+            streaks = self.state.streaks
+            new = choose(incident, with_it, self._rules, streaks, topology)
+            current = live.get(incident.named_by or incident.number)
+            if new is None or new is current:
+                if new is not None and new is not incident:
+                    take_words(incident, new, self._rules)
+            elif may_rename(
+                incident, new, current, rules=self._rules, streaks=streaks, now_ns=now_ns
+            ):
+                rename(incident, new, self._rules, now_ns)
+                changes.append(IncidentChange(now_ns, ChangeKind.RENAMED, incident))
+        return changes
 
     def _page(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
         changes = []

@@ -50,11 +50,8 @@ def update(
         value if incident.updated_ns == incident.opened_ns else worse(incident.worst, value)
     )
     incident.updated_ns = max(now_ns, incident.opened_ns + 1)
-    incident.summary = rule.summary.format(
-        subject=observation.subject,
-        value=shown(value, rule.unit),
-        limit=shown(rule.limit, rule.unit),
-    )
+    if not incident.named_by:
+        incident.summary = own_summary(incident, rule)
     incident.unit, incident.span_ns = rule.unit, observation.span_ns
     incident.members, incident.pending = observation.members, observation.pending
     incident.apart_from = tuple(sorted(observation.apart_from))
@@ -64,6 +61,15 @@ def update(
     incident.severity = max(incident.severity, severity, key=RANK.__getitem__)
     incident.evidence = _merged_evidence(incident.evidence, observation.evidence)
     incident.jobs = tuple(sorted({*incident.jobs, *observation.jobs}))
+
+
+def own_summary(incident: Incident, rule: Rule) -> str:
+    """Its summary in the words of its rule."""
+    return rule.summary.format(
+        subject=incident.subject,
+        value=shown(incident.value, rule.unit),
+        limit=shown(rule.limit, rule.unit),
+    )
 
 
 def copy_effect(cause: Incident, effect: Incident, rule: Rule) -> None:

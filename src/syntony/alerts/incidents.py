@@ -53,8 +53,17 @@ class Incident(msgspec.Struct, kw_only=True):
     """Metrics whose incidents do not explain it."""
     cause: int = 0
     """Number of the incident that explains this one, live or resolved; 0: none, so it may page."""
+    continues: bool = False
+    """Whether its cause may be the same fault under another name, and stays open with it."""
     caused: float = 0.0
     """The largest value while that incident was live."""
+    named_by: int = 0
+    """Number of the incident whose words this one has now, because they say better what the fault
+    is; 0: it has its own."""
+    named_ns: int = 0
+    """When its words were last changed; 0: never."""
+    former_words: tuple[str, ...] = ()
+    """Earlier summaries, and until when each was reported."""
     held_ns: int = 0
     """Start of the delay `wait`: when it was opened or reopened, or its cause ended. Until its
     first page, times at which it was not bad since then are added."""
@@ -90,6 +99,8 @@ class ChangeKind(enum.StrEnum):
     """It is now explained by another incident."""
     UNEXPLAINED = "unexplained"
     """Its cause has ended and it is still live."""
+    RENAMED = "renamed"
+    """It has paged, and later evidence says better what the fault is: no second page."""
     ACKNOWLEDGED = "acknowledged"
     RESOLVED = "resolved"
     PAGE = "page"

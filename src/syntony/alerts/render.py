@@ -72,6 +72,7 @@ def _alert(incident: Incident, fleet: FleetName, now_ns: int, ahead_ns: int) -> 
         "incident": str(incident.number),
         "jobs": ", ".join(incident.jobs),
         "repeats": str(incident.repeats),
+        "formerly": "; ".join(incident.former_words),
     }
     ends_ns = now_ns + FIRING_NS if incident.live else incident.resolved_ns
     return {
@@ -89,6 +90,7 @@ def pagerduty(
     `ahead_ns` as for `alertmanager`."""
     actions = {
         ChangeKind.PAGE: "trigger",
+        ChangeKind.RENAMED: "trigger",  # of an open incident: it is updated, nobody is called
         ChangeKind.ACKNOWLEDGED: "acknowledge",
         ChangeKind.CLEAR: "resolve",
     }
@@ -96,7 +98,7 @@ def pagerduty(
         "event_action": actions[kind],
         "dedup_key": identity(incident, fleet),
     }
-    if kind is ChangeKind.PAGE:
+    if event["event_action"] == "trigger":
         event["payload"] = {
             "summary": incident.summary[:_PAGERDUTY_SUMMARY],
             "source": incident.subject,
@@ -108,6 +110,7 @@ def pagerduty(
             "custom_details": {
                 "remedy": incident.remedy,
                 "evidence": list(incident.evidence),
+                "formerly": list(incident.former_words),
                 "jobs": list(incident.jobs),
                 "repeats": incident.repeats,
                 "reopened": incident.reopened,
@@ -130,9 +133,12 @@ def slack(
         head += ", reopened"
     if over:
         head = "Resolved"
+    elif kind is ChangeKind.RENAMED:
+        head = f"{incident.severity.value.capitalize()}, known better now"
     elif kind is ChangeKind.ACKNOWLEDGED:
         head = f"Acknowledged by {incident.acknowledged_by}: {incident.comment}".rstrip(": ")
     lines = [_span(incident, ahead_ns), *incident.evidence[-5:]]
+    lines += incident.former_words[-1:]
     if children:
         lines.append(f"explains {len(children)} more, for example {children[0].summary}")
     if incident.jobs:
@@ -190,6 +196,8 @@ def plain(incident: Incident) -> dict[str, Any]:
         "members": list(incident.members),
         "pending": incident.pending,
         "cause": incident.cause or None,
+        "named_by": incident.named_by or None,
+        "former_words": list(incident.former_words),
         "silenced": incident.silenced,
         "reopened": incident.reopened,
         "repeats": incident.repeats,

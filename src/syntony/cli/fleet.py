@@ -14,7 +14,7 @@ import click
 
 from syntony.cli import contexts
 from syntony.cli.output import messages
-from syntony.errors import RefusalError, RemoteError, UsageError
+from syntony.errors import RefusalError, RemoteError, UnansweredError, UsageError
 from syntony.model import MS, S
 from syntony.wire.query import A, Query
 from syntony.wire.rest import is_question
@@ -190,7 +190,7 @@ def ask(
 
     While a lab is young, it is repeated if there is no answer, `until` is not yet true for it, or
     a query is refused, which may be because nothing has been measured yet. An order that the
-    controller refuses is not repeated.
+    controller refuses is not repeated, nor is one that it may have carried out.
 
     Args:
         retry_refusal: also repeat an order that is refused: what it names may still come.
@@ -207,7 +207,13 @@ def ask(
             if late or until(answer):
                 return answer
         except RemoteError as error:
-            refused = isinstance(error, RefusalError) and not is_question(type(query))
+            ordered = not is_question(type(query))
+            if ordered and isinstance(error, UnansweredError):
+                raise UnansweredError(
+                    f"{error}. The order may have been carried out: "
+                    "`syntony changes` shows it; check before you repeat it"
+                ) from error
+            refused = ordered and isinstance(error, RefusalError)
             if late or (refused and not retry_refusal):
                 raise
         if not reported:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from syntony.errors import RefusalError, RemoteError
+from syntony.errors import RefusalError, RemoteError, UnansweredError
 from syntony.io.credentials import TlsFiles, load_credentials
 from syntony.io.transport import grpc
 from syntony.model import S
@@ -21,6 +21,8 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
+_NOT_CONNECTED = "failed to connect"
+"""In gRPC's details of a request that was never sent."""
 _UNKNOWN_REQUEST = "not a message of this protocol: Invalid value "
 """Start of a controller's refusal of a request with an unknown tag (`WireError`)."""
 
@@ -41,7 +43,8 @@ def ask(
         timeout_ns: for everything, including connecting.
 
     Raises:
-        RemoteError: no controller there, or no answer in time.
+        RemoteError: no controller there.
+        UnansweredError: no answer in time, or the connection was lost.
         RefusalError: the controller says why it does not do it.
         MissingError: a certificate file that cannot be read.
         WireError: our certificate or the answer is invalid.
@@ -54,7 +57,9 @@ def ask(
                 for data in method(encode(query), timeout=timeout_ns / S)
             ]
         except grpc.RpcError as error:
-            raise RemoteError(_explain(target, error)) from error
+            unsent = _NOT_CONNECTED in str(error.details())
+            failure = RemoteError if unsent else UnansweredError
+            raise failure(_explain(target, error)) from error
     if not found:
         raise RemoteError(f"the controller at {target} sent no answer")
     return join_pages(found)

@@ -145,11 +145,14 @@ class PathContainment:
         """Switches of a host, or of the host of a NIC."""
         return self._around.get(name.partition("/")[0], (set(), set()))[1]
 
-    @staticmethod
-    def names(one: str, other: str) -> bool:
+    def names(self, one: str, other: str) -> bool:
         """Whether `one` names everything that `other` names, alone or among suspects: a cable also
-        by one direction, a NIC also by its cable."""
-        return _components(one) >= _components(other)
+        by one direction, a NIC also by its cable, or by its host if that has no other NIC."""
+        named = _components(one)
+        for each in tuple(named):
+            nics = self._around.get(each, (set(), set()))[0]
+            named |= nics if len(nics) == 1 else set()
+        return named >= _components(other)
 
     def parts(self, name: str) -> frozenset[str]:
         """What a name consists of: each suspect, the ends of links, the switches of NICs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import reduce
@@ -78,6 +78,8 @@ class Dispatcher:
         self._quick = _Threads("requests-disk", quick=True)
         self._store = _Threads("requests-store", quick=False)
         self._one_order = asyncio.Lock()
+        self._order: asyncio.Task[Any] | None = None
+        """The newest one: the event loop keeps no reference."""
 
     async def carry_out(self, query: Query[Any], who: Caller) -> list[bytes]:
         """The answer's pages. Raises as `respond` does."""
@@ -99,8 +101,7 @@ class Dispatcher:
         known.check(query)
         context = RequestContext(self._services, who, *self._instant())
         if known.runs is Runs.ORDERED:
-            async with self._one_order:
-                return render(await known.handler(context, query))
+            return render(await self._carry_out_alone(known.handler(context, query)))
         threads, budget_ns = self._quick, known.budget_ns
         if known.runs is Runs.LOOP:
             answer = known.handler(context, query)
@@ -108,6 +109,18 @@ class Dispatcher:
         if known.runs is Runs.STORE:
             threads = self._store
         return await threads.run(lambda: render(known.handler(context, query)), query, budget_ns)
+
+    async def _carry_out_alone(self, order: Coroutine[Any, Any, _T]) -> _T:
+        """Carry out an order once the earlier ones are finished. If its sender stops waiting before
+        it has begun, it is dropped; after that it is finished nevertheless."""
+        try:
+            await self._one_order.acquire()
+        except asyncio.CancelledError:
+            order.close()
+            raise
+        self._order = asyncio.create_task(order)
+        self._order.add_done_callback(lambda _: self._one_order.release())
+        return await asyncio.shield(self._order)
 
     def close(self) -> None:
         """Cancel waiting requests."""

@@ -1,8 +1,10 @@
-"""Notifies receivers (pagers, webhooks): at least once, in order, also over restarts.
+"""Notifies receivers (pagers, webhooks): at least once, those about one incident in order, also
+over restarts.
 
 A message enters the outbox in the transaction of the change that it reports, and leaves it when the
 receiver has accepted it. Only a crash between the two sends it again, under the same
 ``Idempotency-Key``. Each receiver has its own thread, so that a hanging one does not delay others.
+A message that the receiver answers with an error delays only those about the same incident.
 Alertmanager expects all firing alerts periodically, so they are sent from the incident book and
 not queued.
 """
@@ -25,11 +27,17 @@ from syntony.alerts.incident_book import Book, explained
 from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
 from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Severity
+from syntony.controller.rejected_messages import (
+    BACKOFF_MAX_NS,
+    BACKOFF_MIN_NS,
+    GIVE_UP_NS,
+    RejectedMessages,
+)
 from syntony.errors import ConfigError, StateError
 from syntony.io.http_request import ERRORS, http_request
-from syntony.model import S
+from syntony.model import S, format_ns
 from syntony.state.database import DatabaseConnection
-from syntony.state.outbox import Outbox
+from syntony.state.outbox import Outbox, QueuedMessage
 
 _log = logging.getLogger(__name__)
 
@@ -37,12 +45,16 @@ RESEND_NS = 60 * S
 """Interval at which firing alerts are sent to Alertmanager …"""
 ECHO_NS = 5 * 60 * S
 """… and time for which resolved ones are repeated."""
-BACKOFF_MIN_NS, BACKOFF_MAX_NS = 1 * S, 60 * S
+MAX_REJECTED = 3
+"""A receiver that answers this many messages in a row with an error gets no further ones for a
+while: the error may not be the messages'."""
 ROUND_S = 0.5
 """Time that a round waits for its receivers; slower ones continue separately."""
 MAX_WAITING = 10_000
 """Messages kept for one receiver; beyond it the oldest are dropped, and counted."""
-_NOTIFIED = frozenset({ChangeKind.PAGE, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED})
+_NOTIFIED = frozenset(
+    {ChangeKind.PAGE, ChangeKind.RENAMED, ChangeKind.CLEAR, ChangeKind.ACKNOWLEDGED}
+)
 _INVALID = frozenset({400, 411, 413, 414, 415, 422, 431})
 """Errors of the message itself: no retry can succeed (RFC 9110, RFC 6585). Others are errors of the
 address, the credentials or the receiver, which can be corrected."""
@@ -71,8 +83,10 @@ class NotifyResult(NamedTuple):
 
     taken: bool
     hopeless: bool
-    """Whether the receiver will never accept this message: retries would delay the others."""
+    """Whether the receiver will never accept this message."""
     reason: str
+    answered: bool = False
+    """Whether the receiver answered."""
 
 
 Post = Callable[[str, bytes, dict[str, str]], NotifyResult]
@@ -114,7 +128,7 @@ class Notifier:
 
     @property
     def refused(self) -> int:
-        """Messages permanently refused by a receiver."""
+        """Messages that were dropped because a receiver refused them."""
         return sum(each.refused for each in self._receivers)
 
     def take(
@@ -123,21 +137,25 @@ class Notifier:
         """Queue messages about these changes, in the same transaction."""
         queued: set[str] = set()
         for change in changes:
-            if change.kind not in _NOTIFIED:
+            silenced = change.kind is ChangeKind.RENAMED and change.incident.silenced
+            if change.kind not in _NOTIFIED or silenced:
                 continue
             children = explained(book, change.incident.number)
             for outgoing in self._receivers:
                 if change.incident.severity in outgoing.receiver.severities:
                     body = self._body(outgoing, change, children)
                     if body is not None:
-                        self._outbox.append(connection, outgoing.receiver.name, json.dumps(body))
-                        queued.add(outgoing.receiver.name)
+                        name = outgoing.receiver.name
+                        number = change.incident.number
+                        self._outbox.append(connection, name, number, json.dumps(body))
+                        queued.add(name)
         for name in queued:
             self.shed += self._outbox.shed(connection, name, MAX_WAITING)
 
     def deliver(self, now_ns: int, fleet_ns: int, book: Book, ahead_ns: int = 0) -> None:
-        """One round: every receiver that is due and idle gets its waiting messages, until one
-        fails. If the outbox cannot be used, they keep waiting.
+        """One round: every receiver that is due and idle gets its waiting messages, until it does
+        not answer, or answers several in a row with an error. If the outbox cannot be used, they
+        keep waiting.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
@@ -193,39 +211,57 @@ class Notifier:
         if not body:
             return
         answer = self._post(f"{outgoing.url}/api/v2/alerts", body, outgoing.headers)
-        self._account(outgoing, answer, now_ns)
+        if answer.taken:
+            outgoing.took()
+        elif answer.hopeless:
+            outgoing.refuse(answer.reason)
+        else:
+            outgoing.pause(now_ns, answer.reason)
 
     def _drain(self, outgoing: _Outgoing, now_ns: int) -> None:
-        name, number = outgoing.receiver.name, 0
-        while (message := self._outbox.next(name, number)) is not None:
-            number = message.number
-            if number not in outgoing.taken:
-                headers = {"Idempotency-Key": f"{render.key(self._fleet)}/message/{number}"}
-                body = json.dumps(json.loads(message.body) | outgoing.credentials).encode()
-                answer = self._post(outgoing.url, body, outgoing.headers | headers)
-                self._account(outgoing, answer, now_ns)
-                if not answer.taken and not answer.hopeless:
+        name, rejections = outgoing.receiver.name, 0
+        stuck: set[int] = set()  # incidents about which a message was rejected in this round
+        while due := outgoing.rejected.due(self._outbox.queued(name), now_ns, stuck):
+            for message in due:
+                if message.incident in stuck:
+                    continue
+                rejection = self._send(outgoing, message, now_ns)
+                if rejection is None:
+                    rejections = 0
+                    continue
+                stuck.add(message.incident)
+                rejections += 1
+                if rejections == MAX_REJECTED or not rejection.answered:
+                    outgoing.pause(now_ns, rejection.reason)
                     return
-            outgoing.taken.add(number)
-            self._outbox.remove(number)
-            outgoing.taken.discard(number)
 
-    def _account(self, outgoing: _Outgoing, answer: NotifyResult, now_ns: int) -> None:
-        if answer.taken:
-            outgoing.delivered += 1
-            if outgoing.backoff_ns:
-                _log.info("receiver accepts messages again name=%s", outgoing.receiver.name)
-            outgoing.backoff_ns = 0
-            return
-        name = outgoing.receiver.name
-        if answer.hopeless:
-            outgoing.refused += 1
-            _log.error("receiver refuses a message name=%s reason=%s", name, answer.reason)
-            return
-        if not outgoing.backoff_ns:
-            _log.warning("receiver does not answer name=%s reason=%s", name, answer.reason)
-        outgoing.backoff_ns = min(BACKOFF_MAX_NS, max(BACKOFF_MIN_NS, 2 * outgoing.backoff_ns))
-        outgoing.due_ns = now_ns + outgoing.backoff_ns
+    def _send(
+        self, outgoing: _Outgoing, message: QueuedMessage, now_ns: int
+    ) -> NotifyResult | None:
+        """Send a message. Returns the answer if it has to be sent again."""
+        number, rejected = message.number, outgoing.rejected
+        body = None if number in outgoing.taken else self._outbox.body(number)
+        if body is not None:
+            headers = {"Idempotency-Key": f"{render.key(self._fleet)}/message/{number}"}
+            content = json.dumps(json.loads(body) | outgoing.credentials).encode()
+            answer = self._post(outgoing.url, content, outgoing.headers | headers)
+            if answer.taken:
+                outgoing.took()
+                rejected.accept(message, now_ns)
+            elif answer.hopeless:
+                outgoing.refuse(answer.reason)
+            elif rejected.reject(message, now_ns):
+                outgoing.refuse(f"{answer.reason}, for {format_ns(GIVE_UP_NS)}")
+            else:
+                return answer
+        rejected.forget(message)
+        self._finish(outgoing, message)
+        return None
+
+    def _finish(self, outgoing: _Outgoing, message: QueuedMessage) -> None:
+        outgoing.taken.add(message.number)
+        self._outbox.remove(message.number)
+        outgoing.taken.discard(message.number)
 
 
 class _Outgoing:
@@ -248,6 +284,7 @@ class _Outgoing:
         self.due_ns = 0
         self.backoff_ns = 0
         self.delivered = self.refused = 0
+        self.rejected = RejectedMessages()
         self._thread: threading.Thread | None = None
         self.taken: set[int] = set()
         """Messages that are finished but could not be removed from the outbox yet."""
@@ -268,6 +305,26 @@ class _Outgoing:
 
         self._thread = threading.Thread(target=run, name="receiver", daemon=True)
         self._thread.start()
+
+    def took(self) -> None:
+        """It has accepted a message."""
+        self.delivered += 1
+        if self.backoff_ns:
+            _log.info("receiver accepts messages again name=%s", self.receiver.name)
+        self.backoff_ns = 0
+
+    def refuse(self, reason: str) -> None:
+        """It will never accept a message, which is dropped."""
+        self.refused += 1
+        name = self.receiver.name
+        _log.error("message dropped, receiver refuses it name=%s reason=%s", name, reason)
+
+    def pause(self, now_ns: int, reason: str) -> None:
+        """Send it nothing for a while."""
+        if not self.backoff_ns:
+            _log.warning("receiver takes no messages name=%s reason=%s", self.receiver.name, reason)
+        self.backoff_ns = min(BACKOFF_MAX_NS, max(BACKOFF_MIN_NS, 2 * self.backoff_ns))
+        self.due_ns = now_ns + self.backoff_ns
 
     def wait(self, until_s: float) -> None:
         """Wait until the round is over, or until `until_s` of CLOCK_MONOTONIC."""
@@ -292,8 +349,8 @@ def post_json(url: str, body: bytes, headers: dict[str, str]) -> NotifyResult:
     text = answer.body.decode("utf-8", "replace")
     reason = " ".join(f"{answer.status} {answer.reason} {text}".split())
     if 200 <= answer.status < 300:
-        return NotifyResult(True, False, reason)
-    return NotifyResult(False, answer.status in _INVALID, reason)
+        return NotifyResult(True, False, reason, answered=True)
+    return NotifyResult(False, answer.status in _INVALID, reason, answered=True)
 
 
 def _read(receiver: Receiver, path: str) -> str:

@@ -257,6 +257,7 @@ class CarrierWatch(Closing):
             admin_up=link.admin_up,
             addresses=tuple(self._addresses.get(link.ifindex, ())),
             carrier_down_count=link.carrier_down_count,
+            ifindex=link.ifindex,
         )
 
 

@@ -3,11 +3,14 @@
 Losses of carrier come from two sides, the kernel's events (at once, but merged) and its counter
 (late, but exact). Both end in the same place: the counter's value, which each event carries too, so
 that nothing is counted twice and nothing is missed.
+
+Counters belong to an interface, history to a name. When interfaces are renamed, such as rails that
+are swapped, each name goes on from what the counters of its new interface were under the old name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from syntony.links.counters import EVERY, Kind
@@ -55,14 +58,25 @@ class Sweep(NamedTuple):
     counters: list[CounterRow]
 
 
-class _Port:
+class _Counters:
+    """The last readings of one interface's counters."""
+
     def __init__(self) -> None:
         self.deltas = CounterDeltas()
+        self.down_count: int | None = None
+
+
+class _Port:
+    def __init__(self) -> None:
+        self.counters = _Counters()
         self.machine = PortMachine()
         self.flaps = FlapHistory()
-        self.down_count: int | None = None
         self.reported = False
-        """An event arrived since the last sweep: `down_count` may already be of a new epoch."""
+        """An event arrived since the last sweep: the count may already be of a new epoch."""
+        self.ifindex = 0
+        """Of the interface that had this name at the last sweep; 0: no event has said."""
+        self.next_ifindex = 0
+        """Of another one that has it since; 0: none."""
         self.epoch = ""
         self.snapshot: PortSnapshot | None = None
         self.unreadable: set[str] = set()
@@ -76,9 +90,20 @@ class LinkLedger:
     def __init__(self) -> None:
         self._ports: dict[str, _Port] = {}
 
-    def carrier(self, at_ns: int, port: str, down_count: int, *, carrier: bool) -> list[LinkNote]:
-        """Take a carrier change from the kernel or from a poll; `down_count` is its counter."""
+    def carrier(
+        self, at_ns: int, port: str, down_count: int, *, carrier: bool, ifindex: int = 0
+    ) -> list[LinkNote]:
+        """Take a carrier change from the kernel or from a poll; `down_count` is its counter.
+
+        Events of an interface that has another one's name count from the next sweep on, which says
+        whether it was renamed or is new.
+        """
         known = self._ports.setdefault(port, _Port())
+        if ifindex:
+            known.ifindex = known.ifindex or ifindex
+            if ifindex != known.ifindex:
+                known.next_ifindex = ifindex
+                return []
         known.reported = True
         losses = _losses(known, at_ns, down_count)
         after = "up" if carrier else "down"
@@ -91,10 +116,12 @@ class LinkLedger:
     def sweep(self, at_ns: int, snapshots: Iterable[PortSnapshot]) -> Sweep:
         """Take a reading of every port. A port that is missing from it is reported as absent."""
         found = Sweep([], [])
+        snapshots = tuple(snapshots)
+        counters = self._counters_of(snapshots)
         present = set()
         for snapshot in snapshots:
             present.add(snapshot.name)
-            self._take(at_ns, snapshot, found)
+            self._take(at_ns, snapshot, counters[snapshot.name], found)
         for name in sorted(self._ports.keys() - present):
             gone = self._ports.pop(name).snapshot
             if gone is not None:
@@ -102,6 +129,17 @@ class LinkLedger:
                     LinkNote(at_ns, name, "state", 0, gone.state, "absent", gone.driver,
                              "check the PCIe bus and the driver")
                 )  # fmt: skip
+        return found
+
+    def _counters_of(self, snapshots: Sequence[PortSnapshot]) -> dict[str, _Counters]:
+        """The last readings of the interface that each name has now: those of its epoch, which may
+        have been under another name, else those of the name, which begin anew."""
+        of_epoch = {port.epoch: port.counters for port in self._ports.values()}
+        found = {}
+        for each in snapshots:
+            known = self._ports.get(each.name) or _Port()
+            moved = None if known.epoch == each.epoch else of_epoch.get(each.epoch)
+            found[each.name] = moved or known.counters
         return found
 
     def kernel(self, at_ns: int, finding: LogFinding) -> LinkNote:
@@ -136,16 +174,18 @@ class LinkLedger:
         known = self._ports.get(port)
         return len(known.unreadable) if known else 0
 
-    def _take(self, at_ns: int, snapshot: PortSnapshot, found: Sweep) -> None:
+    def _take(self, at_ns: int, snapshot: PortSnapshot, counters: _Counters, found: Sweep) -> None:
         port = self._ports.setdefault(snapshot.name, _Port())
         port.snapshot = snapshot
-        if port.epoch and port.epoch != snapshot.epoch:
-            port.down_count = port.down_count if port.reported else 0
+        if port.epoch and port.epoch != snapshot.epoch and counters is port.counters:
+            counters.down_count = counters.down_count if port.reported else 0
             found.notes.append(
                 LinkNote(at_ns, snapshot.name, "reset", 0, "", "", "its counters began anew", "")
             )
+        port.counters = counters
         port.epoch, port.reported = snapshot.epoch, False
-        deltas = port.deltas.take(snapshot.epoch, snapshot.counters, EVERY)
+        port.ifindex, port.next_ifindex = port.next_ifindex or port.ifindex, 0
+        deltas = counters.deltas.take(snapshot.epoch, snapshot.counters, EVERY)
         found.notes.extend(_counted_losses(port, at_ns, snapshot, deltas))
         change = port.machine.take(at_ns, PortReading(snapshot.state, snapshot.rate))
         if change is not None:
@@ -155,7 +195,7 @@ class LinkLedger:
 
 def _losses(port: _Port, at_ns: int, down_count: int) -> int:
     """Losses since the counter was last seen, from either side."""
-    before, port.down_count = port.down_count, down_count
+    before, port.counters.down_count = port.counters.down_count, down_count
     if before is None:
         port.flaps.add(at_ns, 0)
         return 0

@@ -370,7 +370,7 @@ _INCIDENTS = (
     _controller("messages_waiting", "gauge", "", "messages not yet accepted by a receiver"),
     _controller("messages_delivered_total", "counter", "", "messages accepted by receivers"),
     _controller("messages_refused_total", "counter", "",
-                "messages permanently refused by receivers"),
+                "messages dropped because a receiver refused them"),
     _controller("messages_shed_total", "counter", "", "messages dropped because too many waited"),
 )  # fmt: skip
 

@@ -61,6 +61,8 @@ class LinkEvent(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...]
     carrier_down_count: int
     """The kernel's count of carrier losses; events may be merged, the counter is exact."""
+    ifindex: int = 0
+    """The kernel's number of the interface: stays when it is renamed; 0: not known."""
 
 
 class LivenessEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,13 +8,13 @@ from syntony.state.control import ControlState
 from syntony.state.database import DatabaseConnection
 
 
-class OutboxMessage(NamedTuple):
+class QueuedMessage(NamedTuple):
     """One message to one receiver."""
 
     number: int
-    """Unique among all messages of this control state."""
-    body: str
-    """JSON."""
+    """Unique among all messages of this control state; later messages have higher ones."""
+    incident: int
+    """Number of the incident that it is about; 0: queued by an older version."""
 
 
 class Outbox:
@@ -23,9 +23,14 @@ class Outbox:
     def __init__(self, state: ControlState) -> None:
         self._state = state
 
-    def append(self, connection: DatabaseConnection, receiver: str, body: str) -> None:
-        """Add a message, in the transaction of the change that it reports."""
-        connection.execute("INSERT INTO outbox (receiver, body) VALUES (?, ?)", (receiver, body))
+    def append(
+        self, connection: DatabaseConnection, receiver: str, incident: int, body: str
+    ) -> None:
+        """Add a message, as JSON, in the transaction of the change that it reports."""
+        connection.execute(
+            "INSERT INTO outbox (receiver, incident, body) VALUES (?, ?, ?)",
+            (receiver, incident, body),
+        )
 
     def shed(self, connection: DatabaseConnection, receiver: str, keep: int) -> int:
         """Drop the oldest messages beyond `keep`; returns how many."""
@@ -39,15 +44,17 @@ class Outbox:
             "DELETE FROM outbox WHERE receiver = ? AND number <= ?", (receiver, newest[0])
         ).rowcount
 
-    def next(self, receiver: str, after: int = 0) -> OutboxMessage | None:
-        """The oldest message for a receiver with a number above `after`. Raises `StateError`."""
+    def queued(self, receiver: str) -> list[QueuedMessage]:
+        """All messages that wait for a receiver, oldest first. Raises `StateError`."""
         rows = self._state.read(
-            "SELECT number, body FROM outbox WHERE receiver = ? AND number > ? "
-            "ORDER BY number LIMIT 1",
-            receiver,
-            after,
+            "SELECT number, incident FROM outbox WHERE receiver = ? ORDER BY number", receiver
         )
-        return OutboxMessage(*rows[0]) if rows else None
+        return [QueuedMessage(*row) for row in rows]
+
+    def body(self, number: int) -> str | None:
+        """A message as JSON; None: it was dropped meanwhile. Raises `StateError`."""
+        rows = self._state.read("SELECT body FROM outbox WHERE number = ?", number)
+        return str(rows[0][0]) if rows else None
 
     def remove(self, number: int) -> None:
         """Remove a message that is delivered or given up. Raises `StateError`: it is sent again."""

@@ -1,0 +1,104 @@
+"""Words of an incident that has paged: its own, or those of an incident that continues it and says
+better what the fault is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from syntony.alerts.incident_texts import own_summary
+from syntony.alerts.observations import Containment
+from syntony.alerts.render import instant
+from syntony.alerts.rules import Rule
+from syntony.model import S
+
+if TYPE_CHECKING:
+    from syntony.alerts.incidents import Incident, Streak
+
+CONFIRM_TIMES = 5
+"""Consecutive bad evaluations after which an inferred name may replace another one, …"""
+CONFIRM_NS = 10 * S
+"""… which has not been bad for this long. A proven name needs neither."""
+RENAME_NS = 60 * S
+"""Minimum interval of two changes: each is a message to the receivers."""
+MAX_FORMER = 5
+"""Earlier words that are kept."""
+
+
+def choose(
+    incident: Incident,
+    joined: Iterable[Incident],
+    rules: Mapping[str, Rule],
+    streaks: Mapping[str, Streak],
+    topology: Containment,
+) -> Incident | None:
+    """The incident whose words say best what the fault of `incident` is; None: nothing is bad now.
+
+    Args:
+        incident: one that has paged.
+        joined: the live incidents that it explains directly.
+        rules: by name.
+        streaks: by ``rule|subject``.
+        topology: which components contain which.
+    """
+
+    def is_bad(one: Incident, times: int = 1) -> bool:
+        streak = streaks.get(f"{one.rule}|{one.subject}")
+        return streak is not None and streak.bad >= times
+
+    def is_proof(one: Incident) -> bool:
+        return rules[one.rule].proven and not rules[incident.rule].proven
+
+    def is_wider(one: Incident) -> bool:
+        return one.rule == incident.rule and topology.holds(one.subject, incident.subject)
+
+    by_number = {incident.number: incident} | {each.number: each for each in joined}
+    current = by_number.get(incident.named_by, incident)
+    names = [
+        each
+        for each in by_number.values()
+        if each is not incident
+        and (each.continues or is_wider(each))
+        and is_bad(each, 1 if is_proof(each) else CONFIRM_TIMES)
+    ]
+    better = [each for each in names if is_proof(each)] or [*filter(is_wider, names)]
+    if not better:
+        better = [incident] if is_bad(incident) else names
+    return current if current in better else next(iter(better), None)
+
+
+def may_rename(
+    incident: Incident,
+    new: Incident,
+    current: Incident | None,
+    *,
+    rules: Mapping[str, Rule],
+    streaks: Mapping[str, Streak],
+    now_ns: int,
+) -> bool:
+    """Whether the words of `current` (None: it is resolved) may be replaced now by those of `new`:
+    seldom, and, unless these are proven or of a wider component, only after `current` has ended."""
+    if incident.named_ns and now_ns - incident.named_ns < RENAME_NS:
+        return False
+    if current is None or (new is not incident and rules[new.rule].proven):
+        return True
+    if current is incident and new.rule == incident.rule:
+        return True
+    was = streaks.get(f"{current.rule}|{current.subject}")
+    return was is None or (was.bad == 0 and now_ns - was.good_ns >= CONFIRM_NS)
+
+
+def rename(incident: Incident, new: Incident, rules: Mapping[str, Rule], now_ns: int) -> None:
+    """Give an incident the words of another one, or its own again."""
+    former = f"until {instant(now_ns)}: {incident.summary}"
+    incident.former_words = (*incident.former_words, former)[-MAX_FORMER:]
+    incident.named_by = 0 if new is incident else new.number
+    incident.named_ns = now_ns
+    take_words(incident, new, rules)
+
+
+def take_words(incident: Incident, new: Incident, rules: Mapping[str, Rule]) -> None:
+    """Copy the present words and jobs of the incident that names it."""
+    incident.summary = own_summary(new, rules[new.rule])
+    incident.remedy = rules[new.rule].remedy
+    incident.jobs = tuple(sorted({*incident.jobs, *new.jobs}))

@@ -1,0 +1,140 @@
+"""Words of incidents that have paged, when later evidence says better what the fault is."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from tests.alerts.test_lifecycle import T0, rule
+from tests.alerts.test_paged_links import Fabric, paged
+
+from syntony.alerts.incident_book import Book
+from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
+from syntony.alerts.observations import Observation, measured
+from syntony.alerts.rules import Rule
+from syntony.model import S
+
+LINK, CABLE = "leaf0->spine1", "leaf0->spine1 or spine1->leaf0"
+
+
+class Switches(Fabric):
+    """A switch holds the links at it."""
+
+    def holds(self, wider: str, narrower: str) -> bool:
+        return super().holds(wider, narrower) or ("->" in narrower and wider in narrower)
+
+    may_hold = holds
+
+    def names(self, one: str, other: str) -> bool:
+        return other in one
+
+    def mirrors(self, one: str, other: str) -> bool:
+        return False
+
+
+def _rules() -> list[Rule]:
+    every = ("link", "switch")
+    settings: dict[str, object] = {"wait": "2s", "stable": "30s", "clear_after": 3, "joins": every}
+    dead = {"summary": "{subject}: is dead", "remedy": "check its power", "proven": True}
+    return [
+        rule("link", explained_by=("dead", "switch"), **settings),
+        rule("switch", explained_by=("dead",), **settings),
+        rule("dead", **settings | dead | {"wait": "0s"}),
+    ]
+
+
+class Life:
+    """One book, evaluated every two seconds."""
+
+    def __init__(self) -> None:
+        self.book, self.second = Book(_rules()), 0
+        self.changes: list[IncidentChange] = []
+        self.summaries: list[str] = []
+
+    def run(self, times: int, **subjects: str) -> None:
+        """What is bad: metric to subject."""
+        for _ in range(times):
+            self.second += 2
+            seen = [Observation(metric, subject, 11.0) for metric, subject in subjects.items()]
+            what = measured(seen, ["link", "switch", "dead"])
+            new = self.book.evaluate(T0 + self.second * S, what, Switches())
+            self.changes += new
+            self.summaries += [each.incident.summary for each in new if each.kind in TOLD]
+
+    @property
+    def incident(self) -> Incident:
+        return self.book.incidents[0]
+
+    def renames(self) -> list[int]:
+        """When, in seconds."""
+        return [(each.at_ns - T0) // S for each in self.changes if each.kind is ChangeKind.RENAMED]
+
+
+TOLD = frozenset({ChangeKind.PAGE, ChangeKind.RENAMED, ChangeKind.CLEAR})
+
+
+def test_proof_gives_the_incident_its_words_at_once_and_no_second_page() -> None:
+    life = Life()
+    life.run(5, switch="spine1")
+    life.run(3, switch="spine1", dead="spine1")
+    assert paged(life.changes) == ["spine1"]
+    assert (life.incident.summary, life.incident.remedy) == (
+        "spine1: is dead", "check its power",
+    )  # fmt: skip
+    (former,) = life.incident.former_words
+    assert former.endswith("Z: spine1: 11")
+    life.run(40)
+    assert life.summaries == ["spine1: 11", "spine1: is dead", "spine1: is dead"], "also its end"
+    assert not any(each.live for each in life.book.incidents)
+
+
+def test_a_likelier_name_replaces_one_that_is_not_found_any_more() -> None:
+    life = Life()
+    life.run(5, switch="spine1")
+    life.run(5, link=LINK)
+    assert life.incident.summary == "spine1: 11", "not yet"
+    life.run(5, link=LINK)
+    assert life.incident.summary == f"{LINK}: 11"
+    assert len(life.renames()) == len(paged(life.changes)) == 1
+
+
+def test_a_wider_component_gives_its_words_to_the_part_that_paged() -> None:
+    life = Life()
+    life.run(5, link=LINK)
+    life.run(3, link=CABLE)
+    assert life.incident.summary == f"{LINK}: 11"
+    life.run(5, link=CABLE)
+    assert life.incident.summary == f"{CABLE}: 11"
+    assert paged(life.changes) == [LINK]
+
+
+def test_what_a_wide_cause_leaves_behind_does_not_rename_it() -> None:
+    life = Life()
+    life.run(5, switch="spine1")
+    life.run(20, switch="spine1", link=LINK)
+    life.run(4, link=LINK)
+    life.run(40)
+    assert life.renames() == []
+
+
+@pytest.mark.parametrize("period", [1, 2, 7, 12])
+def test_names_that_alternate_do_not_flood_the_receivers(period: int) -> None:
+    life = Life()
+    life.run(5, switch="spine1")
+    while life.second < 600:
+        life.run(period, link=LINK)
+        life.run(period, switch="spine1")
+    assert paged(life.changes) == ["spine1"]
+    assert all(later - one >= 60 for one, later in pairwise(life.renames()))
+    assert bool(life.renames()) == (period > 5)
+
+
+def test_an_incident_that_reopens_has_its_own_words_again() -> None:
+    life = Life()
+    life.run(5, switch="spine1")
+    life.run(5, dead="spine1")
+    life.run(40)
+    life.run(5, switch="spine1")
+    assert life.incident.reopened == 1
+    assert life.incident.summary == "spine1: 11"
+    assert life.incident.former_words
