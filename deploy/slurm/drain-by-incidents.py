@@ -7,9 +7,10 @@ Run it every minute, where `scontrol` may drain, with the certificate of a viewe
 `--` is `syntony incidents list`'s. A node is drained for incidents of its own (subject HOST or
 HOST/NIC), not for what a switch does to all nor for a silenced one. It is resumed when no critical
 incident of it is open, silenced or not. Never more than N nodes (a tenth, at least one) are ours at
-once, so that one mistaken rule does not empty a cluster. Nodes that others drained, or that are down,
-are left alone. Exit status: 0; 1 Slurm refused a change; 3 incidents or nodes could not be read, and
-nothing was changed.
+once, so that one mistaken rule does not empty a cluster. Nodes that others drained, or that are
+down, are left alone.
+Exit status: 0; 1 Slurm refused a change; 3 incidents or nodes could not be read, and nothing was
+changed.
 """
 
 from __future__ import annotations

@@ -78,12 +78,11 @@ def test_a_failure_leaves_nodes_that_take_no_jobs(site: Site, state: str) -> Non
 
 @pytest.mark.parametrize("state", ["idle none", "mixed none", "allocated none", "idle old words"])
 def test_a_failure_drains_with_the_reason(site: Site, state: str) -> None:
-    site.answers("syntony", 'gpu1 fe.iface: it\'s "down"; rm -rf\n', 1)
+    verdict = 'gpu1 fe.iface: it\'s "down"; rm -rf $HOME'
+    site.answers("syntony", f"{verdict}\n", 1)
     site.answers("sinfo", f"{state}\n")
-    assert health_check(site) == [
-        "scontrol update nodename=gpu1 state=DRAIN "
-        'reason=syntony audit: gpu1 fe.iface: it\'s "down"; rm -rf'
-    ]
+    (change,) = health_check(site)
+    assert change == f"scontrol update nodename=gpu1 state=DRAIN reason=syntony audit: {verdict}"
 
 
 @pytest.mark.parametrize(
