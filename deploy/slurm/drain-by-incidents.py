@@ -5,9 +5,12 @@
 
 Run it every minute, where `scontrol` may drain, with the certificate of a viewer; everything after
 `--` is `syntony incidents list`'s. A node is drained for incidents of its own (subject HOST or
-HOST/NIC), not for what a switch does to all. Never more than N nodes (a tenth, at least one) are
-ours at once, so that one mistaken rule does not empty a cluster. Reasons of others are left alone.
-Exit status: 0; 3 incidents or nodes could not be read, and nothing was changed.
+HOST/NIC), not for what a switch does to all nor for a silenced one. It is resumed when no critical
+incident of it is open, silenced or not. Never more than N nodes (a tenth, at least one) are ours at
+once, so that one mistaken rule does not empty a cluster. Nodes that others drained, or that are
+down, are left alone.
+Exit status: 0; 1 Slurm refused a change; 3 incidents or nodes could not be read, and nothing was
+changed.
 """
 
 from __future__ import annotations
@@ -18,6 +21,10 @@ import subprocess
 import sys
 
 OURS = "syntony incident "
+REASON_CHARACTERS = 200
+"""Of a reason, so that `sinfo -R` stays readable."""
+NO_JOBS = ("drain", "down", "fail", "err", "unk", "boot", "reboot", "pow")
+"""States of nodes that take no jobs: why is somebody else's reason."""
 
 
 def output(*argv: str, ok: tuple[int, ...] = (0,)) -> str:
@@ -31,19 +38,34 @@ def output(*argv: str, ok: tuple[int, ...] = (0,)) -> str:
 def node_states() -> dict[str, tuple[str, str]]:
     """Each node's state and reason, as sinfo prints them."""
     lines = output("sinfo", "-h", "-N", "-o", "%N|%T|%E").splitlines()
-    rows = (line.split("|", 2) for line in lines)
+    rows = (line.split("|", 2) for line in lines if line.count("|") >= 2)  # reasons may have lines
     return {name: (state, reason) for name, state, reason in rows}
+
+
+def host_of(incident: dict[str, object]) -> str:
+    """The host that a critical incident is about."""
+    return str(incident["subject"]).partition("/")[0] if incident["severity"] == "critical" else ""
 
 
 def reasons(incidents: list[dict[str, object]], nodes: set[str]) -> dict[str, str]:
     """Node to why it should be drained: by its oldest critical incident without another cause."""
     found: dict[str, str] = {}
     for each in sorted(incidents, key=lambda incident: int(str(incident["number"]))):
-        host = str(each["subject"]).partition("/")[0]
         standing = each["resolved_ns"] is None and each["cause"] is None and not each["silenced"]
-        if standing and each["severity"] == "critical" and host in nodes:
-            found.setdefault(host, f"{OURS}{each['number']}: {each['summary']}")
+        if standing and host_of(each) in nodes:
+            reason = " ".join(f"{OURS}{each['number']}: {each['summary']}".split())
+            found.setdefault(host_of(each), reason[:REASON_CHARACTERS])
     return found
+
+
+def changed(name: str, *what: str) -> bool:
+    """Change a node; say so if Slurm refuses, for the others must not wait for this one."""
+    try:
+        output("scontrol", "update", f"nodename={name}", *what)
+    except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+        print(f"{name}: not changed: {error}", file=sys.stderr)
+        return False
+    return True
 
 
 def main() -> int:
@@ -56,23 +78,32 @@ def main() -> int:
         # 1 and 2 say how bad the worst is.
         text = output("syntony", "incidents", "list", "--json", *given.options, ok=(0, 1, 2))
         nodes = node_states()
-        wanted = reasons(json.loads(text)["incidents"], set(nodes))
+        incidents = json.loads(text)["incidents"]
+        wanted = reasons(incidents, set(nodes))
+        faulty = {host_of(each) for each in incidents if each["resolved_ns"] is None}
     except (RuntimeError, ValueError, KeyError, OSError, subprocess.TimeoutExpired) as error:
         print(f"syntony: nothing was changed: {error}", file=sys.stderr)
         return 3
     ours = {name for name, (state, why) in nodes.items()
             if state.startswith("drain") and why.startswith(OURS)}  # fmt: skip
-    for name in sorted(ours - wanted.keys()):
-        output("scontrol", "update", f"nodename={name}", "state=RESUME")
-        print(f"{name}: resumed")
-    room = max(0, (given.at_most or max(1, len(nodes) // 10)) - len(ours & wanted.keys()))
-    free = [name for name in sorted(wanted) if not nodes[name][0].startswith("drain")]
+    refused = False
+    for name in sorted(ours - faulty):
+        # Not RESUME, which also takes a node that is down back.
+        if changed(name, "state=UNDRAIN"):
+            print(f"{name}: resumed")
+        else:
+            refused = True
+    at_most = max(1, len(nodes) // 10) if given.at_most is None else given.at_most
+    room = max(0, at_most - len(ours & faulty))
+    free = [name for name in sorted(wanted) if not nodes[name][0].startswith(NO_JOBS)]
     for name in free[:room]:
-        output("scontrol", "update", f"nodename={name}", "state=DRAIN", f"reason={wanted[name]}")
-        print(f"{name}: drained: {wanted[name]}")
+        if changed(name, "state=DRAIN", f"reason={wanted[name]}"):
+            print(f"{name}: drained: {wanted[name]}")
+        else:
+            refused = True
     for name in free[room:]:
         print(f"{name}: not drained, as many as allowed are: {wanted[name]}", file=sys.stderr)
-    return 0
+    return int(refused)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ case $code in
     1) drain "$verdict" # else Slurm's own reason is "Prolog error"
        exit 1 ;;
     3) echo "syntony audit: not everything could be measured: $verdict" >&2
-       exit "${SYNTONY_DRAIN_UNKNOWN:-0}" ;;
+       [ "${SYNTONY_DRAIN_UNKNOWN:-0}" = 0 ] || exit 1
+       exit 0 ;;
     *) echo "syntony audit could not run; the job starts unaudited" >&2; exit 0 ;;
 esac

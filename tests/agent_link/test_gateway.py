@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -314,6 +317,87 @@ def test_nothing_acknowledged_is_lost_or_doubled_whoever_dies(
         assert in_store(shared_store) == [(f"h{n}", SECONDS, SECONDS) for n in range(3)]
     finally:
         for process in (*gateways, one, two):
+            process.end(signal.SIGKILL)
+
+
+class Balancer:
+    """A TCP balancer: each connection goes to the next target, whoever had the last one."""
+
+    def __init__(self, *ports: int) -> None:
+        self._targets = itertools.cycle(ports)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self.accepted = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                self.accepted += 1
+                try:
+                    far = socket.create_connection(("127.0.0.1", next(self._targets)))
+                except OSError:
+                    near.close()
+                    continue
+                self._pairs.append((near, far))
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=self._copy, args=ends, daemon=True).start()
+
+    @staticmethod
+    def _copy(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self, *, far: bool) -> None:
+        """End all connections; `far`: only towards the gateway, which may still hold batches."""
+        for near, behind in self._pairs:
+            for end in (behind,) if far else (near, behind):
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+        for pair in self._pairs:
+            for end in pair:
+                end.close()
+
+
+def test_a_balancer_that_splits_a_stream_loses_and_doubles_nothing(
+    tmp_path: Path, shared_store: str
+) -> None:
+    """Each connection of an agent lands at the other gateway, with batches under way."""
+    leader = ControllerProcess(tmp_path, shared_store, name="leader")
+    gateways = [GatewayProcess(leader, name=f"gw{n}", store=shared_store) for n in (1, 2)]
+    try:
+        for process in (leader, *gateways):
+            process.start()
+        balancer = Balancer(*(each.port for each in gateways))
+        config = leader.agent_config("h1")
+        place = (f"127.0.0.1:{balancer.port}",)
+        with attached(msgspec.structs.replace(config, controller=place)) as agent:
+            agent.send()
+            for number in range(40):
+                agent.submit()
+                time.sleep(0.1)
+                if number % 8 == 5:
+                    balancer.cut(far=number % 16 == 5)
+            wait_until(agent.all_stored)
+            agent.reported.clear()
+            ask(f"unix:{leader.socket}", STOP)
+            wait_until(lambda: told(agent, Switch))
+            found = status(leader).gateways
+            assert sorted(each.agents for each in found) == [0, 1]
+        assert balancer.accepted >= 5
+        assert in_store(shared_store) == [("h1", 41, 41)]
+        balancer.close()
+    finally:
+        for process in (*gateways, leader):
             process.end(signal.SIGKILL)
 
 

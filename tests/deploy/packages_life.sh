@@ -43,8 +43,10 @@ for unit in agent reactor controller; do
 done
 [ -z "$(find /opt/syntony ! -type l \( ! -user root -o -perm /022 \) -print -quit)" ] ||
     fail "the daemons could change their own program"
+[ "$(stat -c '%U %G %a' /etc/syntony/controller.toml)" = "root syntony 640" ] ||
+    fail "everybody may read the password of the store"
 runuser -u syntony -- syntony enrol authority /var/lib/syntony/ca --address localhost >/dev/null
-runuser -u syntony -- mkdir /var/lib/syntony/spool
+runuser -u syntony -- mkdir /var/lib/syntony/spool /var/lib/syntony/state
 
 echo "== upgrade"
 echo "# ours" >>/etc/syntony/agent.toml
@@ -59,6 +61,7 @@ done
 apt-get install -y -qq /tmp/newer/*.deb >/dev/null
 [ "$(version syntony-agent)" = "$old.1" ] || fail "still $(version syntony-agent)"
 grep -q '^# ours' /etc/syntony/agent.toml || fail "the configuration was overwritten"
+[ "$(stat -c '%G %a' /etc/syntony/controller.toml)" = "syntony 640" ] || fail "mode after an upgrade"
 [ -e /var/lib/syntony/ca/ca.key ] || fail "the upgrade lost the authority"
 syntony --version
 
@@ -71,6 +74,7 @@ echo "== an agent that goes leaves a controller's files"
 apt-get purge -y -qq syntony-agent >/dev/null
 [ ! -e /var/lib/syntony/spool ] || fail "the agent's spool is still there"
 [ -e /var/lib/syntony/ca/ca.key ] || fail "the agent's purge took the authority"
+rmdir /var/lib/syntony/state # `state_dir` of a controller, set by hand
 
 echo "== remove, then purge"
 apt-get remove -y -qq syntony-tools >/dev/null

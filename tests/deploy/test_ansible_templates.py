@@ -15,6 +15,7 @@ from syntony.controller.config import ControllerConfig, EnrolmentConfig
 yaml = pytest.importorskip("yaml")
 jinja2 = pytest.importorskip("jinja2")
 ROLE = DEPLOY / "ansible/roles/syntony"
+TASKS = sorted((ROLE / "tasks").glob("*.yml"))
 FACTS = {"ansible_managed": "made by Ansible", "inventory_hostname": "gpu001"}
 
 
@@ -69,3 +70,24 @@ def test_every_key_of_both_files_can_be_set(tmp_path: Path) -> None:
     assert controller.anchors[0].node == "gpu001"
     assert (controller.metrics.listen, controller.metrics.tls) == ("0.0.0.0:9863", True)
     assert controller.enrolment.lifetime_ns == 604_800_000_000_000
+
+
+def test_every_variable_is_checked_before_the_role_begins() -> None:
+    """A default of another type, or one that the specification lacks, would be refused or missed."""
+    specs = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text(encoding="utf-8"))
+    options = specs["argument_specs"]["main"]["options"]
+    defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text(encoding="utf-8"))
+    assert set(options) == {"syntony_role", *defaults}
+    types = {"str": str, "int": int, "list": list}
+    for name, value in defaults.items():
+        assert isinstance(value, types[options[name]["type"]]), name
+
+
+def test_only_the_daemon_and_root_read_what_may_have_a_password() -> None:
+    (written_by,) = (
+        task["ansible.builtin.template"]
+        for file in TASKS
+        for task in yaml.safe_load(file.read_text(encoding="utf-8"))
+        if "controller.toml.j2" in task.get("ansible.builtin.template", {}).get("src", "")
+    )
+    assert (written_by["group"], written_by["mode"]) == ("syntony", "0640")

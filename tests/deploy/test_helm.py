@@ -41,6 +41,7 @@ FULL: dict[str, Any] = {
         "nics": [{"name": "eth2", "rail": 0, "stamping": "kernel"}, {"name": "eth3", "rail": 1}],
         "failover": True,
         "devices": {"vendor.example/ptp": 1},
+        "reactorDevices": {"rdma/hca": 1},
         "nodeSelector": {"gpu": "yes"},
         "extraConfig": "read_gpus = false",
         "extraTables": "[discipline]\nnic_clocks = false",
@@ -146,11 +147,59 @@ def test_schemas_refuse_what_is_wrong() -> None:
         ({**MINIMAL, "agent": {"nics": []}}, "nics"),
         ({**MINIMAL, "audit": {"taint": "Schedule"}}, "taint"),
         ({**ELSEWHERE, "agent": MINIMAL["agent"]}, "name those elsewhere"),
+        (
+            {**ELSEWHERE, "agent": {k: v for k, v in ELSEWHERE["agent"].items() if k != "enrolAt"}},
+            "agent.enrolAt",
+        ),
+        (
+            {**MINIMAL, "controller": {"state": "postgresql://db/x?passfile=/etc/syntony-db/pg"}},
+            "databaseSecret",
+        ),
+        ({**MINIMAL, "certificate": f"{PEM}-----BEGIN PRIVATE KEY-----\n"}, "certificate"),
     ],
 )
 def test_wrong_values_are_refused(values: dict[str, Any], complaint: str) -> None:
     with pytest.raises(helm.HelmError, match=complaint):
         rendered(values)
+
+
+def test_values_of_the_comments_are_accepted() -> None:
+    """What `values.yaml` shows after a dash can be written there."""
+    shown: dict[str, str] = {}
+    key = ""
+    for line in (CHART / "values.yaml").read_text().splitlines():
+        if found := re.match(r"\s*(\w+):", line):
+            key = found[1]
+        elif found := re.match(r"\s*# - (\{.*\})$", line):
+            shown[key] = found[1]
+    assert set(shown) == {"nics", "people", "egress"}
+    given = {name: [yaml.safe_load(text)] for name, text in shown.items()}
+    agent = {"nics": given.pop("nics")}
+    objects = rendered({**MINIMAL, "agent": agent, "networkPolicy": given})
+    for each in objects:
+        schemas.validate(each, VERSIONS[0], strict=True)
+
+
+def test_a_standby_reaches_the_api_server_whatever_else_it_may_not() -> None:
+    """Its label says which controller leads: without it no Service would find one."""
+    rules = one(rendered(FULL), "NetworkPolicy", "syntony-controller")["spec"]["egress"]
+    ports = {port["port"] for rule in rules for port in rule["ports"] if "to" not in rule}
+    assert ports == {53, 443, 6443, 5432}
+
+
+def test_control_state_moves_to_postgresql() -> None:
+    """The controller imports the file of its volume at its first start with `state`."""
+    config = tomllib.loads(
+        one(rendered(FULL), "Secret", "syntony-controller")["stringData"]["controller.toml"]
+    )
+    assert config["state"].startswith("postgresql://")
+    assert config["state_dir"] == "/var/lib/syntony/controller"
+    with_state = {**MINIMAL, "controller": {"state": "postgresql://db.example/syntony"}}
+    claims = [
+        one(rendered(values), "StatefulSet", "syntony-controller")["spec"]["volumeClaimTemplates"]
+        for values in (MINIMAL, with_state)
+    ]
+    assert claims[0] == claims[1]  # which Kubernetes lets nobody change
 
 
 def unit_capabilities(*files: str) -> set[str]:
@@ -187,6 +236,7 @@ def test_memory_limits_are_those_of_the_units() -> None:
         limits = found[f"syntony-agent/{name}"]["resources"]["limits"]
         assert limits["memory"] == f"{limit}Mi"
         assert ("vendor.example/ptp" in limits) == (name == "agent")
+        assert ("rdma/hca" in limits) == (name == "reactor")
 
 
 @pytest.mark.parametrize("case", CASES)

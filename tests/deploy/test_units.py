@@ -127,6 +127,19 @@ def test_units_run_what_the_how_to_installs(path: Path) -> None:
     assert path.name in shell()
 
 
+def test_the_reactor_may_probe_over_verbs() -> None:
+    """Eight NICs with 21 paths each: MB as in docs/reference/verbs-probes.md."""
+    its = unit("reactor")
+    assert "char-infiniband_verbs rw" in its["DeviceAllow"]
+    assert its["LimitMEMLOCK"] == ["infinity"]
+    text = (HOW_TO.parents[1] / "reference/verbs-probes.md").read_text()
+    found = re.search(r"([\d.]+) MB for each NIC and ([\d.]+) MB for each path", text)
+    assert found
+    nic_mb, path_mb = map(float, found.groups())
+    (limit,) = its["MemoryMax"]
+    assert int(limit.removesuffix("M")) >= 44 + 8 * (nic_mb + 21 * path_mb)
+
+
 def test_neither_half_of_an_agent_needs_the_other() -> None:
     """What would stop one with the other, or start it in vain, is in neither unit."""
     for name in ("agent", "reactor"):

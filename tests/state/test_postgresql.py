@@ -47,6 +47,34 @@ def members(state: ControlState) -> tuple[object, ...]:
 
 
 @pytest.mark.slow
+def test_a_database_that_may_only_be_read_is_one_line(postgresql: Server) -> None:
+    """A replica, or a server whose disk is full: refused at the start, an error later."""
+    url = postgresql.database()
+    with pytest.raises(ConfigError, match=r"read-only transaction; nothing was changed$"):
+        ControlState(f"{url}&options=-cdefault_transaction_read_only%3Don")
+    with ControlState(url) as state:
+        state.record("a", "", at_ns=1, issuer=ANN, comment="")
+        name = url.partition("@/")[2].partition("?")[0]
+        for setting in ("on", "off"):
+            postgresql.run(
+                "psql", "-h", str(postgresql.directory), "-U", "syntony", "-d", "postgres",
+                "-c", f"ALTER DATABASE {name} SET default_transaction_read_only = {setting}",
+                "-c", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE application_name = 'syntony controller'",
+            )  # fmt: skip
+            if setting == "on":
+                with pytest.raises(StateError):  # of the session that ended
+                    state.record("b", "", at_ns=2, issuer=ANN, comment="")
+                with pytest.raises(StateError, match="read-only transaction") as found:
+                    state.record("b", "", at_ns=2, issuer=ANN, comment="")
+                assert len(str(found.value).splitlines()) == 1
+        with pytest.raises(StateError):
+            state.record("b", "", at_ns=2, issuer=ANN, comment="")
+        state.record("c", "", at_ns=3, issuer=ANN, comment="")
+        assert [each.what for each in state.changes(0, 9)] == ["a", "c"]
+
+
+@pytest.mark.slow
 def test_a_restarted_server_costs_one_error(postgresql: Server) -> None:
     with ControlState(postgresql.database()) as state:
         state.record("a", "", at_ns=1, issuer=ANN, comment="")

@@ -37,6 +37,9 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
 {{- define "syntony.enrolAt" -}}
+{{- if not (or .Values.agent.enrolAt .Values.controller.replicas) -}}
+{{- fail "agent.enrolAt: without controllers of this chart, name the enrolment port of those elsewhere" -}}
+{{- end -}}
 {{- .Values.agent.enrolAt | default (printf "%s-enrol.%s.svc:8444" (include "syntony.name" .) .Release.Namespace) -}}
 {{- end }}
 
