@@ -15,8 +15,6 @@ _UNITS = {
     "ns": NS, "us": US, "µs": US, "ms": MS, "s": S, "m": 60 * S, "min": 60 * S, "h": 3600 * S,
     "d": 86_400 * S,
 }  # fmt: skip
-_LONGEST_NS = (1 << 63) - 1
-"""Rows and messages hold durations in 64 bits."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h|d)")
 
 
@@ -31,7 +29,7 @@ def parse_duration_ns(text: str) -> int:
         raise UsageError(f"{text!r} is not a duration; write for example 5s, 250ms, 20us or 1h")
     number, unit = match.groups()
     length_ns = float(number) * _UNITS[unit]
-    if length_ns >= _LONGEST_NS:
+    if length_ns >= 1 << 63:  # rows and messages have 64 bits
         raise UsageError(f"{text[:40]!r} is too long; a duration is at most 292 years")
     return round(length_ns)
 
