@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,6 +15,17 @@ from syntony.model.names import did_you_mean
 
 _T = TypeVar("_T", bound=msgspec.Struct)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`(?P<where>.*)")
+_WORD = re.compile(r"(Invalid enum value|Expected `str` matching).* - at `\$\.(?P<path>.+)`")
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read a TOML file. Raises `ConfigError`: unreadable, or not TOML; with the file's name."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
 
 
 def load_config(path: str | Path, kind: type[_T]) -> _T:
@@ -21,14 +33,9 @@ def load_config(path: str | Path, kind: type[_T]) -> _T:
 
     Raises:
         ConfigError: unreadable, not TOML, an unknown key (with the nearest known one), a missing
-            key or a value of the wrong type; always with the file's name.
+            key, or a value of the wrong type or out of its bounds; always with the file's name.
     """
-    try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
+    data = read_toml(path)
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -36,24 +43,57 @@ def load_config(path: str | Path, kind: type[_T]) -> _T:
 
 
 def _explain(message: str, kind: type[msgspec.Struct]) -> str:
-    match = _UNKNOWN.match(message)
-    if match is None:
-        return message
-    field = match["field"]
-    hint = did_you_mean(field, _all_fields(kind))
-    return f"unknown key {field!r}{match['where']}{hint}"
+    top = msgspec.inspect.type_info(kind)
+    if (match := _UNKNOWN.match(message)) is not None:
+        field, where = match["field"], match["where"].replace(" - ", " ")
+        fields = _all_fields(top)
+        if field in fields:
+            return f"key {field!r} does not belong{where or ' above the first [section]'}"
+        return f"unknown key {field!r}{match['where']}{did_you_mean(field, fields)}"
+    if (match := _WORD.match(message)) is not None and (allowed := _allowed(top, match["path"])):
+        return f"{match['path']}: give {allowed}"
+    return message
 
 
-def _all_fields(kind: type[msgspec.Struct]) -> set[str]:
+def _allowed(info: msgspec.inspect.Type, path: str) -> str:
+    """What the text at a path may be; empty: not known."""
+    for key in path.replace("[...]", "").split("."):
+        name = key.partition("[")[0]
+        fields = [
+            field
+            for each in _alternatives(info)
+            if isinstance(each, msgspec.inspect.StructType)
+            for field in each.fields
+            if field.encode_name == name
+        ]
+        if not fields:
+            return ""
+        info = fields[0].type
+    for each in _alternatives(info):
+        if isinstance(each, msgspec.inspect.Metadata):
+            return str((each.extra_json_schema or {}).get("description", ""))
+        if isinstance(each, msgspec.inspect.EnumType):
+            return " or ".join(str(member.value) for member in each.cls)
+    return ""
+
+
+def _alternatives(info: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
+    """The types that a value, or an item of a list, may have."""
+    if isinstance(info, msgspec.inspect.UnionType):
+        for each in info.types:
+            yield from _alternatives(each)
+    elif isinstance(info, msgspec.inspect.VarTupleType):
+        yield from _alternatives(info.item_type)
+    else:
+        yield info
+
+
+def _all_fields(top: msgspec.inspect.Type) -> set[str]:
     names: set[str] = set()
-    queue: list[msgspec.inspect.Type] = [msgspec.inspect.type_info(kind)]
+    queue = [top]
     while queue:
-        info = queue.pop()
-        if isinstance(info, msgspec.inspect.StructType):
-            names.update(field.encode_name for field in info.fields)
-            queue.extend(field.type for field in info.fields)
-        elif isinstance(info, msgspec.inspect.UnionType):
-            queue.extend(info.types)
-        elif isinstance(info, msgspec.inspect.VarTupleType):
-            queue.append(info.item_type)
+        for each in _alternatives(queue.pop()):
+            if isinstance(each, msgspec.inspect.StructType):
+                names.update(field.encode_name for field in each.fields)
+                queue.extend(field.type for field in each.fields)
     return names

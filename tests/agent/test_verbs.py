@@ -106,7 +106,7 @@ def test_an_agent_says_that_it_reads_stamps_of_devices(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [VerbsMode.AUTO, VerbsMode.ON])
 def test_a_nic_without_rdma_is_amiss_only_where_it_has_to_be(mode: VerbsMode) -> None:
     its = AgentConfig(
-        host="h0", controller="", tls=TlsFiles(ca="", cert="", key=""), spool_dir="",
+        host="h0", controller="127.0.0.1:1", tls=TlsFiles(ca="", cert="", key=""), spool_dir="",
         nics=(NicConfig(name="lo", rail=0),), verbs=VerbsConfig(mode=mode),
     )  # fmt: skip
     clock = KernelClock("h0")
@@ -130,7 +130,7 @@ def test_a_nic_without_rdma_is_amiss_only_where_it_has_to_be(mode: VerbsMode) ->
 
 def test_verbs_can_be_switched_off() -> None:
     its = AgentConfig(
-        host="h0", controller="", tls=TlsFiles(ca="", cert="", key=""), spool_dir="",
+        host="h0", controller="127.0.0.1:1", tls=TlsFiles(ca="", cert="", key=""), spool_dir="",
         nics=(NicConfig(name="lo", rail=0),), verbs=VerbsConfig(mode=VerbsMode.OFF),
     )  # fmt: skip
     clock = KernelClock("h0")

@@ -42,7 +42,7 @@ class Host:
         """Probes sent before are not looked at."""
         self.port = _free_port()
         config = AgentConfig(
-            host=f"h{at}", controller="", tls=TlsFiles(ca="", cert="", key=""),
+            host=f"h{at}", controller="127.0.0.1:1", tls=TlsFiles(ca="", cert="", key=""),
             nics=(NicConfig(name="lo", rail=0),), spool_dir="",
         )  # fmt: skip
         nic = ProbeNic(name="lo", nic_id=at + 1, address="127.0.0.1", port=self.port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,98 @@ def test_what_is_wrong_is_one_line(
     said = capsys.readouterr().err
     assert (code, said.count("\n")) == (2, 1)
     assert says in said
+
+
+AGENT = """
+host = "h0"
+controller = "10.0.0.1:8443"
+spool_dir = "/var/lib/syntony/spool"
+tls = { ca = "ca.pem", cert = "h0.pem", key = "h0.key" }
+nics = [{ name = "rail0", rail = 0 }]
+"""
+CONTROLLER = """
+listen = "0.0.0.0:8443"
+tls_ca = "ca.pem"
+tls_cert = "c.pem"
+tls_key = "c.key"
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('host = ""', "host: give up to 63 letters"),
+        ('host = "../h0"', "host: give up to 63 letters"),
+        ('controller = "10.0.0.1"', "controller: '10.0.0.1' is not HOST:PORT"),
+        ('controller = ["10.0.0.1:8443", "10.0.0.2:99999"]', "'10.0.0.2:99999' is not HOST:PORT"),
+        ("spool_bytes = 0", "`int` >= 1 - at `$.spool_bytes`"),
+        ("probe_port = 65536", "`int` <= 65535 - at `$.probe_port`"),
+        ('family = "ipv5"', "family: give ipv4 or ipv6"),
+        ('utc = "yes"', "utc: give kernel or off"),
+        ('audit = { mode = "ACTIVE" }', "audit.mode: give off or passive or active"),
+        ("discipline = { max_ppb = nan }", "`float` > 0.0 - at `$.discipline.max_ppb`"),
+        ("discipline = { step_ns = -1 }", "`int` >= 0 - at `$.discipline.step_ns`"),
+        ('nics = [{ name = "a/b", rail = 0 }]', "nics[0].name: give an interface's name"),
+        ('nics = [{ name = "a", rail = -1 }]', "`int` >= 0 - at `$.nics[0].rail`"),
+        (
+            'nics = [{ name = "a", rail = 0, stamping = "x" }]',
+            "nics[0].stamping: give auto or hardware or kernel",
+        ),
+        ('nics = [{ name = "a", rail = 0 }, { name = "a", rail = 1 }]', "nics: 'a' is there twice"),
+        ('nics = [{ name = "a", rail = 0, host = "b" }]', "'host' does not belong at `$.nics[0]`"),
+        ('mode = "off"', "key 'mode' does not belong above the first [section]"),
+        (f"spool_bytes = {'9' * 5000}", "not TOML: Exceeds the limit"),
+        (f"spool_bytes = {'[' * 5000}", "not TOML: maximum recursion depth exceeded"),
+        ('listen = ":8443"', "listen: give HOST:PORT"),
+        ('listen = "0.0.0.0:65536"', "listen: give HOST:PORT"),
+        ("mesh_peers = 0", "`int` >= 1 - at `$.mesh_peers`"),
+        ("ecmp_paths = 0", "`int` >= 1 - at `$.ecmp_paths`"),
+        ("probe_interval_ns = 0", "`int` >= 100000 - at `$.probe_interval_ns`"),
+        ("verbs_interval_ns = -1", "`int` >= 100000 - at `$.verbs_interval_ns`"),
+        ('probe_key_period = "soon"', "probe_key_period: 'soon' is not a duration"),
+        ('probe_key_period = "0s"', "probe_key_period: give more than 0"),
+        ('leaders = ["c"]', "leaders[0]: give HOST:PORT"),
+        ('store = "http://x"', "store 'http://x': write a directory"),
+        ('store = "clickhouse://u@h:x/d"', "store URL: Port could not be cast"),
+        ('state = "mysql://x"', "state 'mysql://x': write postgresql://"),
+        ('nic_prefixes = ["10.0.0.1/8"]', "nic_prefixes: 10.0.0.1/8 has host bits set"),
+        ('api = { listen = "8445" }', "api.listen: give ADDRESS:PORT"),
+        ('enrolment = { listen = "x" }', "enrolment.listen: give ADDRESS:PORT"),
+        ("enrolment = { lifetime_ns = 0 }", "`int` >= 1 - at `$.enrolment.lifetime_ns`"),
+        ("placement = { max_moves = -1 }", "`int` >= 0 - at `$.placement.max_moves`"),
+        ('anchors = [{ node = "h0", bound_ns = -1 }]', "`int` >= 0 - at `$.anchors[0].bound_ns`"),
+    ],
+)
+def test_a_value_out_of_its_bounds_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, says: str
+) -> None:
+    key = line.partition(" ")[0]
+    of_agent = key in {*AGENT.split(), "spool_bytes", "probe_port", "family", "utc", "audit",
+                       "discipline", "mode"}  # fmt: skip
+    others = [
+        each
+        for each in (AGENT if of_agent else CONTROLLER).splitlines()
+        if not each.startswith(f"{key} ")
+    ]
+    path = tmp_path / "file.toml"
+    path.write_text("\n".join([*others, line]))
+    code = run(["config", "check", str(path)])
+    said = capsys.readouterr().err
+    assert (code, said.count("\n")) == (2, 1), said
+    assert said.startswith(f"syntony: error: {path}: ") or key in {"store", "state", "nic_prefixes"}
+    assert says in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: text.replace("\n", "\r\n").encode(),
+        lambda text: text.replace("10.0.0.1", "[fd00::1]").encode(),
+    ],
+    ids=["byte order mark", "CRLF", "IPv6"],
+)
+def test_what_other_editors_write_is_read(tmp_path: Path, change: Callable[[str], bytes]) -> None:
+    path = tmp_path / "file.toml"
+    path.write_bytes(change(AGENT))
+    assert run(["config", "check", str(path)]) == 0

@@ -16,6 +16,11 @@ from syntony.errors import ConfigError, UsageError
         (("--store", "clickhouse://127.0.0.1/fleet?cluster=no-name"), "cannot name a cluster"),
         (("--controllers", "2"), "--state postgresql:///"),
         (("--state", "nonsense://x"), "write postgresql://"),
+        (("--latency", "0ms"), "--latency is out of range; give 1 ms to 10 s"),
+        (("--probe-interval", "1ns"), "--probe-interval is out of range; give 100 µs to 60 s"),
+        (("--burst", "1"), "--burst is out of range; give 2000 to 67108864"),
+        (("--seed", "-1"), "--seed is out of range; give 0 to 1000000"),
+        (("--console-port", "70000"), "--console-port is out of range; give 0 to 65535"),
     ],
 )
 def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:

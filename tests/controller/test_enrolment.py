@@ -241,6 +241,7 @@ def test_a_token_is_good_once_also_for_those_who_come_at_once(fleet: Fleet) -> N
         ({"names": ("h1",) * 65}, "1 to 64 names"),
         ({"names": ("a b",)}, "cannot be a name"),
         ({"addresses": ("x/y",)}, "neither an IP address"),
+        ({"addresses": ("10.0.0.1:8443",)}, "neither an IP address"),
         ({"valid_ns": 0}, "1 second to 7 days"),
         ({"valid_ns": MAX_TOKEN_NS + 1}, "1 second to 7 days"),
         ({"lifetime_ns": S}, "10 seconds to 366 days"),

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
+from syntony.errors import UsageError
 from syntony.metrics.settings import MetricsConfig
 from syntony.model import SyntheticClockSpec
+from syntony.model.config_values import (
+    MemberName,
+    Natural,
+    NetdevName,
+    Port,
+    Positive,
+    one_of,
+)
+from syntony.model.names import parse_endpoint
 from syntony.traffic.policy import Policy
 
 
@@ -26,11 +38,11 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[[nics]]``: one NIC to probe from."""
 
-    name: str
+    name: NetdevName
     """Interface name."""
-    rail: int
+    rail: Natural
     """Number of its rail; NICs of one rail have the same number on all hosts."""
-    stamping: str = "auto"
+    stamping: Annotated[str, one_of("auto", "hardware", "kernel")] = "auto"
     """``auto`` (hardware if the NIC can, else kernel), ``hardware`` or ``kernel``."""
 
 
@@ -42,7 +54,7 @@ class ClockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     clockbound_dir: str = ""
     """Where to write ``shm0`` and ``shm`` for ClockBound's clients, whose default is
     ``/var/run/clockbound``; empty: nowhere, because ClockBound's own daemon may run here."""
-    step_ns: int = 0
+    step_ns: Natural = 0
     """Served time steps if fleet time differs from it by more than this; 0: it always slews."""
 
 
@@ -55,9 +67,9 @@ class DisciplineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Steer CLOCK_REALTIME. Stop other daemons that do so: chronyd, ntpd, phc2sys of ptp4l."""
     nic_clocks: bool = False
     """Steer the clocks of NICs with hardware stamps."""
-    max_ppb: float = 200_000.0
+    max_ppb: Annotated[float, Meta(gt=0, le=500_000)] = 200_000.0
     """Largest frequency correction; the kernel allows 500 ppm."""
-    step_ns: int = 0
+    step_ns: Natural = 0
     """Step a clock that is off by more than this; 0: always slew, at most 20 µs a second."""
 
 
@@ -99,7 +111,7 @@ class AuditConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/agent.toml`."""
 
-    host: str
+    host: MemberName
     """This host's name in the fleet, as in its certificate."""
     controller: str | tuple[str, ...]
     """``HOST:PORT`` of the controller, or a list: with its standbys, or of gateways. The first one
@@ -108,18 +120,18 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     nics: tuple[NicConfig, ...]
     spool_dir: str
     """Directory of the rows that the controller has not stored yet."""
-    spool_bytes: int = 64 << 20
+    spool_bytes: Positive = 64 << 20
     """Limit of the disk spool; beyond it the oldest rows are dropped (and counted)."""
-    probe_port: int = 8620
+    probe_port: Port = 8620
     """UDP port of the reflector."""
-    family: str = "ipv4"
+    family: Annotated[str, one_of("ipv4", "ipv6")] = "ipv4"
     """``ipv4`` or ``ipv6``: which address of each NIC is probed."""
     clock: ClockConfig = ClockConfig()
     reactor_dir: str = ""
     """Directory of the socket between the agent's two processes, and of the reactor's state; empty:
     ``[clock] dir``. Some file systems do not support sockets."""
     discipline: DisciplineConfig = DisciplineConfig()
-    utc: str = "off"
+    utc: Annotated[str, one_of("kernel", "off")] = "off"
     """``kernel`` or ``off``: whether to report this host's CLOCK_REALTIME as UTC. Its error is the
     one that the disciplining daemon (chrony, ptp4l with phc2sys) reports to the kernel."""
     metrics: MetricsConfig = MetricsConfig()
@@ -137,6 +149,15 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         if not self.controllers:
             raise ValueError("controller: name at least one, as HOST:PORT")
+        for each in self.controllers:
+            try:
+                parse_endpoint(each)
+            except UsageError as error:
+                raise ValueError(f"controller: {error}") from error
+        names = [nic.name for nic in self.nics]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"nics: {name!r} is there twice")
 
     @property
     def controllers(self) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ def parse_rules(text: str, where: str) -> tuple[Rule, ...]:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: not TOML: {error}") from error
     for key in document:
         if key != "rule":

@@ -1,12 +1,15 @@
 """The command line's root: lazy groups, and every error as one line.
 
 Exit codes: 0 done; 2 a wrong command or a missing requirement; 3 the other side failed; 1 an error
-of Syntony itself; 130 interrupted.
+of Syntony itself; 130 interrupted; 141 the reader of the output has gone.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import os
 import sys
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -59,6 +62,9 @@ GROUPS = {
 on use, so that `--help` is fast and a missing extra concerns only the command that needs it."""
 _MODULES = {"run": "run_job"}
 """Modules whose name differs from the command: `syntony.cli.run` is a function."""
+INTERRUPTED, OUTPUT_CLOSED = 130, 141
+"""What a shell shows of a process that SIGINT or SIGPIPE ended."""
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class _Root(click.Group):
@@ -113,7 +119,17 @@ def root(debug: bool, controller: str | None) -> None:  # noqa: ARG001 - `synton
 
 def main() -> None:
     """Entry point of the `syntony` program."""
+    _open_outputs()
     sys.exit(run(sys.argv[1:]))
+
+
+def _open_outputs() -> None:
+    """Give a program that was started without stdout or stderr both, and write what the locale's
+    encoding lacks, or a file name that is no text, as escapes."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+        getattr(sys, name).reconfigure(errors="backslashreplace")
 
 
 def run(args: Sequence[str]) -> int:
@@ -121,21 +137,40 @@ def run(args: Sequence[str]) -> int:
     debug = bool(args) and args[0] == "--debug"
     try:
         result: Any = root.main(list(args), prog_name="syntony", standalone_mode=False)
-    except SyntonyError as error:
-        _trace(debug)
-        return _print_error(f"error: {error}", error.exit_code)
+        sys.stdout.flush()
     except click.ClickException as error:
         return _wrong_command(error)
     except (click.Abort, KeyboardInterrupt):
-        return _print_error("interrupted", 130)
-    except BrokenPipeError:  # `| head`: the reader has closed the pipe
-        sys.stderr.close()
-        return 141
+        return _print_error("interrupted", INTERRUPTED)
+    except (BrokenPipeError, SystemExit):  # `| head` has ended; click makes a SystemExit of it
+        _discard_output()
+        return OUTPUT_CLOSED
     except Exception as error:  # noqa: BLE001 - the outermost boundary
         _trace(debug)
-        hint = "" if debug else " (a bug; see it with: syntony --debug …)"
-        return _print_error(f"error: {type(error).__name__}: {error}{hint}", 1)
+        return _print_error(*_explain(error, debug=debug))
     return result if isinstance(result, int) else 0
+
+
+def _explain(error: Exception, *, debug: bool) -> tuple[str, int]:
+    """The line for an error, and the exit code."""
+    if isinstance(error, SyntonyError):
+        return f"error: {error}", error.exit_code
+    if isinstance(error, UnicodeEncodeError):
+        return f"error: {error.object!r} is not UTF-8 text", 2
+    if isinstance(error, OSError):
+        if error.filename is not None:
+            return f"error: {error.filename}: {error.strerror}", 2
+        if error.errno in _FULL:
+            _discard_output()
+            return f"error: the output cannot be written: {error.strerror}", 2
+    hint = "" if debug else " (a bug; see it with: syntony --debug …)"
+    return f"error: {type(error).__name__}: {error}{hint}", 1
+
+
+def _discard_output() -> None:
+    """Let Python's last flush, at exit, succeed."""
+    with contextlib.suppress(OSError):  # stdout is no file: in a test
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _wrong_command(error: click.ClickException) -> int:

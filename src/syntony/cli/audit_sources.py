@@ -338,7 +338,7 @@ def _toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from syntony.cli.lazy import HelpGroup
-from syntony.config import load_config
-from syntony.errors import ConfigError
+from syntony.config import load_config, read_toml
+
+if TYPE_CHECKING:
+    from syntony.controller.config import ControllerConfig
 
 
 @click.group(cls=HelpGroup)
@@ -34,7 +35,7 @@ def check(path: str) -> None:
     from syntony.metrics.settings import check_address
     from syntony.sla.terms import Terms, check_terms
 
-    keys = _keys(path)
+    keys = set(read_toml(path))
     if keys & set(Terms.__struct_fields__):
         check_terms(load_config(path, Terms), path)
         click.echo(f"{path}: a valid file of objectives")
@@ -43,7 +44,9 @@ def check(path: str) -> None:
     if "listen" in keys or "host" not in keys:
         from syntony.controller.config import ControllerConfig
 
-        kind, metrics = "controller", load_config(path, ControllerConfig).metrics
+        config = load_config(path, ControllerConfig)
+        _check_controller(config)
+        kind, metrics = "controller", config.metrics
     else:
         from syntony.agent.config import AgentConfig
 
@@ -53,10 +56,13 @@ def check(path: str) -> None:
     click.echo(f"{path}: a valid {kind} file")
 
 
-def _keys(path: str) -> set[str]:
-    try:
-        return set(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
+def _check_controller(config: ControllerConfig) -> None:
+    """Check what a controller checks when it starts, without connecting."""
+    from syntony.controller.hello_check import prefixes
+    from syntony.state.postgresql import check_url
+    from syntony.store import check_url as check_store
+
+    prefixes(config.nic_prefixes)
+    check_store(config.store)
+    if config.state:
+        check_url(config.state)

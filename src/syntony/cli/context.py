@@ -72,6 +72,8 @@ def remove(name: str) -> None:
     Example:
       syntony context remove production
     """
+    if not name:
+        raise UsageError("give the name of a context (see: syntony context list)")
     known = contexts.load().with_current(name)
     rest = {other: each for other, each in known.contexts.items() if other != name}
     used = contexts.load().current

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from syntony.cli.output import console
+from syntony.errors import UsageError
 from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
     """
     from syntony.lab.doctor import examine, exit_code
 
+    if config is not None and role == "lab":
+        raise UsageError("--config goes with --for agent or --for controller")
     checks = examine() if role == "lab" else _of_host(role, config)
     if as_json:
         click.echo(msgspec.json.encode(checks))

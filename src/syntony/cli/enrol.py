@@ -288,10 +288,13 @@ def authority(directory: str, name: str, addresses: tuple[str, ...], lifetime: s
     """
     from syntony.controller.pki import create_authority
 
+    lifetime_ns = parse_duration_ns(lifetime)
+    if lifetime_ns <= 0:
+        raise UsageError(f"--lifetime {lifetime}: give more than 0")
     place = Path(directory)
     made = create_authority(place)
     tls = made.issue(
-        name, Role.CONTROLLER, addresses=addresses, lifetime_ns=parse_duration_ns(lifetime),
+        name, Role.CONTROLLER, addresses=addresses, lifetime_ns=lifetime_ns,
         directory=place / "tls",
     )  # fmt: skip
     messages.print(f"CA in {place}; certificate of the controller: {tls.cert}")

@@ -77,7 +77,8 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
 
 @command.command()
 @fleet_options
-def status(target: FleetTarget, as_json: bool) -> None:
+@click.pass_context
+def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     """Show the stop switch, and what every agent is allowed to do.
 
     Exit status: 0 acting or observing as configured, 1 stopped, or not available on a host.
@@ -92,7 +93,7 @@ def status(target: FleetTarget, as_json: bool) -> None:
         each.report.stopped or each.report.mode.startswith("unavailable") for each in answer.hosts
     )
     stopped = answer.switch is not None and answer.switch.stopped
-    raise SystemExit(1 if poor or stopped else 0)
+    context.exit(int(poor or stopped))
 
 
 def _show(answer: FailoverStatus, *, as_json: bool) -> None:

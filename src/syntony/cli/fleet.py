@@ -16,6 +16,7 @@ from syntony.cli import contexts
 from syntony.cli.output import messages
 from syntony.errors import RefusalError, RemoteError, UnansweredError, UsageError
 from syntony.model import MS, S
+from syntony.model.names import parse_endpoint
 from syntony.wire.query import A, Query
 from syntony.wire.rest import is_question
 
@@ -123,7 +124,7 @@ def fleet_target(
         tls: files of the CA, our certificate and our key.
 
     Raises:
-        UsageError: both, or a controller without a certificate.
+        UsageError: both, an address that is none, or a controller without a certificate.
 
     Without either, the controller comes from the environment (`CONTROLLER_VARIABLE`), then from the
     context in use (`syntony context use`), then it is the only lab.
@@ -138,6 +139,8 @@ def fleet_target(
         used = contexts.load().used()
         return _lab(None) if used is None else _api(used)
     if controller.startswith("unix:"):
+        if controller == "unix:":
+            raise UsageError("unix: needs the path of a controller's local socket")
         return FleetTarget(controller, None)
     ca, cert, key = (
         given or os.environ.get(name) for given, name in zip(tls, _VARIABLES, strict=True)
@@ -148,6 +151,7 @@ def fleet_target(
         token = os.environ.get(TOKEN_VARIABLE) or known.token
         ca, cert, key = ca or known.ca, cert or known.cert, key or known.key
         return _api(contexts.Context(url=url, token=token, ca=ca, cert=cert, key=key))
+    parse_endpoint(controller)
     if not (ca and cert and key):
         raise UsageError(
             "--controller HOST:PORT needs --ca, --cert and --key; for the API write https://HOST:PORT"
@@ -232,14 +236,17 @@ def lab_hosts(target: FleetTarget) -> frozenset[str]:
 
 
 def _ask_once(target: FleetTarget, query: Query[A], timeout_ns: int) -> A:
-    if target.access is not None:
-        from syntony.client import Client
+    try:
+        if target.access is not None:
+            from syntony.client import Client
 
-        with Client(target.address, access=target.access, timeout_ns=timeout_ns) as client:
-            return client.ask(query)
-    from syntony.controller.client import ask as ask_once
+            with Client(target.address, access=target.access, timeout_ns=timeout_ns) as client:
+                return client.ask(query)
+        from syntony.controller.client import ask as ask_once
 
-    return ask_once(target.address, query, tls=target.tls, timeout_ns=timeout_ns)
+        return ask_once(target.address, query, tls=target.tls, timeout_ns=timeout_ns)
+    except OverflowError as error:
+        raise UsageError("a number is too large; a message holds 64 bits") from error
 
 
 def _lab(name: str | None) -> FleetTarget:

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,12 +14,10 @@ import msgspec
 from syntony.cli.lazy import LazyGroup
 from syntony.errors import RemoteError, UsageError
 from syntony.lab import state
-from syntony.model import S, parse_duration_ns
+from syntony.model import parse_duration_ns
 
 if TYPE_CHECKING:
     from syntony.lab.client import Lab
-    from syntony.lab.clocks import ClockOptions
-    from syntony.lab.messages import LabFile
 
 CONTROLLER_S = 30.0
 """How long to wait for the controller of a lab that has just started."""
@@ -166,92 +163,10 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
 
     Example: syntony lab up --hosts 8 --detach
     """
+    from syntony.cli._labfile import lab_file
     from syntony.cli._labup import bring_up
 
-    bring_up(_lab_file(name, options), detach=detach, as_json=as_json)
-
-
-def _lab_file(name: str, options: dict[str, Any]) -> LabFile:
-    from syntony.lab.plan import FabricSpec
-    from syntony.lab.rates import parse_rate_bps
-    from syntony.lab.world import new_lab
-
-    spec = FabricSpec(
-        hosts=options["hosts"],
-        rails=options["rails"],
-        leaves=options["leaves"],
-        spines=options["spines"],
-        rate_bps=parse_rate_bps(options["rate"]),
-        burst_bytes=_bounded("--burst", options["burst"], 2_000, 64 << 20),
-        latency_ns=_bounded("--latency", parse_duration_ns(options["latency"]), 1_000_000, 10 * S),
-        convergence_ns=_bounded(
-            "--convergence", parse_duration_ns(options["convergence"]), 0, 600 * S
-        ),
-        seed=_bounded("--seed", options["seed"], 0, 1_000_000),
-    )
-    return new_lab(
-        name,
-        spec,
-        family=options["family"],
-        agents=not options["no_agents"],
-        clocks=_clock_options(options),
-        options=_daemon_options(options),
-        placement=options["placement"],
-        controllers=_controllers(options),
-        gateways=options["gateways"],
-        console_port=_bounded("--console-port", options["console_port"], 0, 65_535),
-    )
-
-
-def _controllers(options: dict[str, Any]) -> int:
-    wanted: int = options["controllers"]
-    if wanted > 1 and not options["state"]:
-        raise UsageError(
-            "--controllers: a standby needs control state that both can reach; add"
-            " --state postgresql:///DATABASE?host=/SOCKET/DIRECTORY"
-        )
-    return wanted
-
-
-def _bounded(what: str, value: int, low: int, high: int) -> int:
-    if not low <= value <= high:
-        raise UsageError(f"{what} is out of range")
-    return value
-
-
-def _clock_options(options: dict[str, Any]) -> ClockOptions:
-    from syntony.lab.clocks import ClockOptions, parse_step, parse_swing
-
-    steps = tuple(parse_step(text) for text in options["clock_steps"])
-    utc = tuple(options["utc"])
-    if not options["clock_swing"]:
-        return ClockOptions(steps=steps, utc=utc)
-    ppb, period_ns = parse_swing(options["clock_swing"])
-    return ClockOptions(swing_ppb=ppb, swing_period_ns=period_ns, steps=steps, utc=utc)
-
-
-def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
-    chosen: dict[str, str | int | float] = {}
-    if options["mesh_peers"]:
-        chosen["mesh_peers"] = options["mesh_peers"]
-    if options["probe_interval"]:
-        interval_ns = parse_duration_ns(options["probe_interval"])
-        chosen["probe_interval_ns"] = _bounded("--probe-interval", interval_ns, 100_000, 60 * S)
-    if options["state"]:
-        from syntony.state.postgresql import check_url
-
-        check_url(options["state"])
-        chosen["state"] = options["state"]
-    if options["store"]:
-        from syntony.store.clickhouse import parse_url
-
-        parse_url(options["store"])
-        chosen["store"] = options["store"]
-    # The controller runs in another directory: make the path absolute.
-    for name in ("rules", "sla"):
-        if options[name]:
-            chosen[name] = str(Path(options[name]).resolve())
-    return chosen
+    bring_up(lab_file(name, options), detach=detach, as_json=as_json)
 
 
 @command.command()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,18 +107,32 @@ def read_topology(file: Path, gbps: float) -> Net:
     from syntony.fabric.files import parse_topology
     from syntony.sim.fluid.graph_net import GraphNet
 
-    return GraphNet(parse_topology(_text(file)), gbps=gbps)
+    with _naming(file):
+        topology = parse_topology(_text(file))
+    return GraphNet(topology, gbps=gbps)
 
 
 def _from_file(file: Path) -> SimulatedTraffic:
     from syntony.sim.fluid.matrix_file import parse_matrix
 
-    return parse_matrix(_text(file))
+    with _naming(file):
+        return parse_matrix(_text(file))
+
+
+@contextlib.contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    """Put the file's name in front of what is wrong in it."""
+    try:
+        yield
+    except InputError as error:
+        text = str(error).removeprefix(f"{error.name}: ")
+        named = text if text.startswith(str(file)) else f"{file}: {text}"
+        raise InputError(error.name, named) from error
 
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text()
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError("unreadable", f"{file}: {error.strerror}") from error
     except UnicodeDecodeError as error:

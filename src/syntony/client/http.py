@@ -240,7 +240,14 @@ def _connection(url: str, access: Access, timeout_ns: int) -> http.client.HTTPCo
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise UsageError(f"{url!r} is not a URL: {error}") from error
-    if parts.scheme not in _PORTS or not host or parts.path.strip("/") or parts.query:
+    if (
+        parts.scheme not in _PORTS
+        or not host
+        or not _is_host(host)
+        or parts.username is not None
+        or parts.path.strip("/")
+        or parts.query
+    ):
         raise UsageError(
             f"{url!r} is not the URL of a controller; write for example https://HOST:8445"
         )
@@ -253,14 +260,22 @@ def _connection(url: str, access: Access, timeout_ns: int) -> http.client.HTTPCo
     return http.client.HTTPConnection(host, port, timeout=timeout_s)
 
 
+def _is_host(host: str) -> bool:
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
+
+
 def _tls(access: Access) -> ssl.SSLContext:
+    files = access.ca
     try:
         context = ssl.create_default_context(cafile=access.ca or None)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         if access.cert:
+            files = f"{access.cert} with {access.key}" if access.key else access.cert
             context.load_cert_chain(access.cert, access.key or None)
     except OSError as error:  # ssl.SSLError is one
-        files = ", ".join(path for path in access[1:] if path)
         raise MissingError(f"{files}: cannot be used: {_line(error)}") from error
     return context
 

@@ -100,7 +100,7 @@ def join(
             raise RemoteError(_explain(target, error)) from error
     answer = decode_answer(data, Issued)
     if isinstance(answer, Failure):
-        raise RemoteError(f"the controller at {target} refuses a certificate:{answer.reason}")
+        raise RemoteError(f"the controller at {target} refuses a certificate: {answer.reason}")
     return answer
 
 

@@ -12,6 +12,14 @@ from syntony.errors import UsageError
 from syntony.mesh.plan import VerbsClass
 from syntony.metrics.settings import MetricsConfig
 from syntony.model import S, SyntheticClockSpec, parse_duration_ns
+from syntony.model.config_values import (
+    ApiListener,
+    Endpoint,
+    EndpointOrNone,
+    Natural,
+    Positive,
+    ProbeIntervalNs,
+)
 from syntony.traffic.classes import JobClass
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.pacing import PacePolicy
@@ -44,7 +52,7 @@ class AnchorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     node: str
     """A host, or ``host/nic`` for a NIC's own clock."""
-    bound_ns: int = 1_000_000
+    bound_ns: Natural = 1_000_000
     """Largest error of its clock against UTC, in addition to the error that its agent reports."""
     reported: bool = False
     """Its agent reports UTC and the bound (``utc = "kernel"`` in its own configuration)."""
@@ -64,9 +72,9 @@ class PlacementConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     mode: PlacementMode = PlacementMode.OBSERVE
     """``off``, ``observe`` or ``act``."""
-    max_moves: int = 64
+    max_moves: Natural = 64
     """Maximum moves in one step, a quarter of a second: limits the effect of a wrong decision."""
-    max_moves_per_s: int = 64
+    max_moves_per_s: Natural = 64
     """Maximum moves in a second."""
     classes: tuple[JobClass, ...] = ()
     """Quality of service between jobs; the first class that names a job applies."""
@@ -87,19 +95,19 @@ class EnrolmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """``[enrolment]``: the CA, and the port at which new members get their first certificate
     (docs/reference/security.md)."""
 
-    listen: str = ""
+    listen: EndpointOrNone = ""
     """``ADDRESS:PORT`` where a join token is exchanged for a certificate; empty: nowhere."""
     authority: str = ""
     """Directory of the CA: ``ca.crt`` and ``ca.key``. Empty: this controller issues nothing, and
     certificates are renewed by other means."""
-    lifetime_ns: int = 86_400_000_000_000
+    lifetime_ns: Positive = 86_400_000_000_000
     """Validity of certificates; they are renewed after two thirds of it."""
 
 
 class ApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[api]``: the HTTP API and the console (docs/reference/api.md)."""
 
-    listen: str = ""
+    listen: ApiListener = ""
     """``ADDRESS:PORT``, over TLS with this controller's certificate unless it is loopback;
     ``fd:NUMBER`` for a socket that is listening already; empty: none."""
     login_digest: str = ""
@@ -141,7 +149,7 @@ class OidcConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`/etc/syntony/controller.toml`."""
 
-    listen: str
+    listen: Endpoint
     """``ADDRESS:PORT`` for agents and remote command lines; mutual TLS always."""
     tls_ca: str
     """PEM file of the CA that signs the certificates of the fleet."""
@@ -156,15 +164,15 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     detail_retention: str = "7d"
     """How long the store keeps rows of single seconds and traced paths, from ``6h`` to ``7d``; rows
     of minutes are kept for 90 days (docs/reference/scale.md#disk)."""
-    mesh_peers: int = 10
+    mesh_peers: Positive = 10
     """Number of NICs that each NIC probes."""
-    ecmp_paths: int = 2
+    ecmp_paths: Positive = 2
     """Maximum number of equal-cost paths of a pair; decides the number of source ports."""
-    probe_interval_ns: int = 500_000_000
+    probe_interval_ns: ProbeIntervalNs = 500_000_000
     """Time between two probe pairs on one path of two NICs."""
     verbs_classes: tuple[VerbsClass, ...] = (VerbsClass(),)
     """Classes in which NICs with RDMA are probed over verbs; empty: no such probes."""
-    verbs_interval_ns: int = 1_000_000_000
+    verbs_interval_ns: ProbeIntervalNs = 1_000_000_000
     """The same for probes over verbs, on one path in one class."""
     probe_key_period: str = "24h"
     """Time between two rotations of the probe keys, for example ``12h``; empty: only by
@@ -180,7 +188,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     gateway: bool = False
     """Be a gateway: store the rows of agents, and leave every decision to the leading controller
     (docs/how-to/high-availability.md#gateways)."""
-    leaders: tuple[str, ...] = ()
+    leaders: tuple[Endpoint, ...] = ()
     """For a gateway: ``ADDRESS:PORT`` of the controllers that may lead."""
     nic_prefixes: tuple[str, ...] = ()
     """Address ranges of the fleet's NICs, for example ``10.0.0.0/8``; NICs outside them are not
@@ -188,9 +196,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     anchors: tuple[AnchorConfig, ...] = ()
     """Clocks that fleet time follows slowly, three or more so that one may be wrong; without any,
     fleet time is unrelated to UTC."""
-    utc_step_ns: int = 0
+    utc_step_ns: Natural = 0
     """Step fleet time to UTC if they differ by more than this, even after the start; 0: never."""
-    seed: int = 1
+    seed: Natural = 1
     """Seed of the probe plan."""
     alerts: AlertSettings = AlertSettings()
     enrolment: EnrolmentConfig = EnrolmentConfig()
@@ -208,10 +216,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     empty: hops are named by their addresses."""
 
     def __post_init__(self) -> None:
-        try:
-            kept_ns = self.detail_ns
-        except UsageError as error:
-            raise ValueError(f"detail_retention: {error}") from error
+        kept_ns = _duration_ns("detail_retention", self.detail_retention)
+        if self.probe_key_period and not _duration_ns("probe_key_period", self.probe_key_period):
+            raise ValueError("probe_key_period: give more than 0, or an empty text for never")
         if not MIN_DETAIL_NS <= kept_ns <= MAX_DETAIL_NS:
             raise ValueError(f"detail_retention: {self.detail_retention}: from 6h to 7d")
 
@@ -224,3 +231,10 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def tls(self) -> TlsFiles:
         """The three files of the controller's identity."""
         return TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)
+
+
+def _duration_ns(key: str, text: str) -> int:
+    try:
+        return parse_duration_ns(text)
+    except UsageError as error:
+        raise ValueError(f"{key}: {error}") from error

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from syntony.controller.access import LOCAL, Caller
 from syntony.controller.config import EnrolmentConfig
-from syntony.controller.pki import Authority, load_authority, read_request
+from syntony.controller.pki import Authority, check_address, load_authority, read_request
 from syntony.errors import StateError, UsageError
 from syntony.model import S
 from syntony.model.names import is_name
@@ -268,8 +268,7 @@ def _check_token(command: TokenCommand) -> None:
         if not is_name(name.replace("*", "x").replace("?", "x")):
             raise UsageError(f"{name!r} cannot be a name; * and ? stand for other characters")
     for address in command.addresses:
-        if not is_name(address.replace("::", "0:", 1)):
-            raise UsageError(f"{address!r} is neither an IP address nor a DNS name")
+        check_address(address)
     if not 1 * S <= command.valid_ns <= MAX_TOKEN_NS:
         raise UsageError("a join token is valid for 1 second to 7 days")
     if command.lifetime_ns and not MIN_LIFETIME_NS <= command.lifetime_ns <= MAX_LIFETIME_NS:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import BACKDATE_NS
 
 AUTHORITY_LIFETIME = dt.timedelta(days=3650)
+_DNS_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
 BACKDATE = dt.timedelta(microseconds=BACKDATE_NS // US)
 
 
@@ -66,8 +68,10 @@ class Authority(NamedTuple):
             directory: gets ``NAME.crt``, ``NAME.key`` (0600) and ``ca.crt``.
 
         Raises:
-            UsageError: `name` is not a valid host name.
+            UsageError: `name` is not a valid host name, or an address is none.
         """
+        for address in addresses:
+            check_address(address)
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self.sign(
             key.public_key(), Identity(role, name), addresses=addresses, lifetime_ns=lifetime_ns
@@ -209,6 +213,18 @@ def _builder(
         .not_valid_before(since)
         .not_valid_after(until)
     )
+
+
+def check_address(text: str) -> None:
+    """Check an address for a certificate. Raises `UsageError`: neither an IP address nor a DNS
+    name."""
+    if _DNS_NAME.fullmatch(text) is None:
+        try:
+            ipaddress.ip_address(text)
+        except ValueError:
+            raise UsageError(
+                f"{text!r} is neither an IP address nor a DNS name; give it without a port"
+            ) from None
 
 
 def _names(holder: Identity, addresses: Sequence[str]) -> list[x509.GeneralName]:

@@ -77,7 +77,7 @@ def format_topology(topology: Topology) -> str:
 def _from_toml(text: str) -> Topology:
     try:
         data = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError("not-toml", f"not TOML: {error}") from error
     return _from_data(data)
 

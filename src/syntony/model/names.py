@@ -10,7 +10,10 @@ from typing import NamedTuple
 
 from syntony.errors import UsageError
 
+_ENDPOINT = re.compile(r"(?:\[([^\s\[\]/@]+)\]|([^\s:\[\]/@]+)):([0-9]{1,5})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
+
+MAX_PORT = 65_535
 
 
 class NicRef(NamedTuple):
@@ -43,6 +46,20 @@ def device_clock(nic: NicRef) -> str:
 def is_name(text: str) -> bool:
     """Whether `text` is a valid name of a host, a NIC, a switch or a lab."""
     return _NAME.fullmatch(text) is not None
+
+
+def parse_endpoint(text: str) -> tuple[str, int]:
+    """Split ``HOST:PORT``, an IPv6 address in brackets; the host is returned without them.
+
+    Raises:
+        UsageError: it is not of that form.
+    """
+    match = _ENDPOINT.fullmatch(text)
+    if match is None or not 0 < int(match[3]) <= MAX_PORT:
+        raise UsageError(
+            f"{text!r} is not HOST:PORT; write for example syntony.example:8443 or [::1]:8443"
+        )
+    return match[1] or match[2], int(match[3])
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -22,13 +22,16 @@ def parse_duration_ns(text: str) -> int:
     """``"5s"``, ``"250ms"``, ``"1.5h"`` to nanoseconds.
 
     Raises:
-        UsageError: no unit, an unknown unit, or not a number.
+        UsageError: no unit, an unknown unit, not a number, or over 292 years.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a duration; write for example 5s, 250ms, 20us or 1h")
     number, unit = match.groups()
-    return round(float(number) * _UNITS[unit])
+    length_ns = float(number) * _UNITS[unit]
+    if length_ns >= 1 << 63:  # rows and messages have 64 bits
+        raise UsageError(f"{text[:40]!r} is too long; a duration is at most 292 years")
+    return round(length_ns)
 
 
 def format_ns(value_ns: float) -> str:

@@ -8,6 +8,7 @@ from syntony.store.columnar import Store, StoredPart
 from syntony.store.engine import Engine
 from syntony.store.fabric import TracedPathRow
 
+_SERVERS = ("clickhouse://", "clickhouses://")
 _EMBEDDED = "chdb:"
 
 
@@ -19,17 +20,26 @@ def open_store(url: str) -> Store:
         MissingError: the embedded engine is not installed.
         StoreError: the store cannot be opened.
     """
-    if url.startswith(("clickhouse://", "clickhouses://")):
+    check_url(url)
+    if url.startswith(_SERVERS):
         from syntony.store.clickhouse import ClickHouseEngine, parse_url
 
         return _opened(ClickHouseEngine(parse_url(url)))
-    if "://" in url or not url:
-        raise UsageError(
-            f"store {url!r}: write a directory, chdb:PATH or clickhouse://user@host:port/database"
-        )
     from syntony.store.embedded import EmbeddedEngine
 
     return _opened(EmbeddedEngine(Path(url.removeprefix(_EMBEDDED))))
+
+
+def check_url(url: str) -> None:
+    """Check the form of a store's URL, without opening it. Raises `UsageError`."""
+    if url.startswith(_SERVERS):
+        from syntony.store.clickhouse import parse_url
+
+        parse_url(url)
+    elif "://" in url or not url:
+        raise UsageError(
+            f"store {url!r}: write a directory, chdb:PATH or clickhouse://user@host:port/database"
+        )
 
 
 def _opened(engine: Engine) -> Store:
