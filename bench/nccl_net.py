@@ -207,6 +207,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, interrupt)
     try:
         with tempfile.TemporaryDirectory() as directory:
+            print("building, and unpacking NCCL's library …", file=sys.stderr)
             driver = Driver(Path(directory), runs)
             speed(driver, rounds, seed, result["speed"])
             mixed(driver, rounds, seed, result["mixed"])

@@ -129,7 +129,7 @@ static enum gid_kind kind_of(const uint8_t gid[16])
     static const uint8_t MAPPED[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     if (memcmp(gid, MAPPED, sizeof MAPPED) == 0)
         return GID_IPV4;
-    return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80 ? GID_LINK_LOCAL : GID_IPV6;
+    return gid[0] == 0xfe ? GID_LINK_LOCAL : GID_IPV6;
 }
 
 const char *gids_differ(const uint8_t ours[16], const uint8_t theirs[16])

@@ -406,8 +406,7 @@ const char *setup_accept(struct listener *listener, struct conn **conn)
     *conn = NULL;
     for (int i = 0; i < listener->count && problem == NULL && *conn == NULL;)
         i += go_on(listener, i, conn, &problem);
-    for (int i = 0; i < MAX_PENDING && problem == NULL && *conn == NULL &&
-                    take_waiting(listener, &problem); i++)
+    if (problem == NULL && *conn == NULL && take_waiting(listener, &problem))
         go_on(listener, listener->count - 1, conn, &problem);
     return problem;
 }

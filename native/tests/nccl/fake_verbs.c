@@ -288,7 +288,7 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 {
     const struct fake_machine *machine = &fake_device_of(context)->machine;
     (void)flags, (void)size;
-    if (room < 2)
+    if (room < 3)
         return -EINVAL;
     entries[0] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2};
     if (machine->old_gid)
@@ -296,10 +296,12 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
     else if (limits.gid_type >= 0)
         entries[0].gid_type = (uint32_t)limits.gid_type;
     ibv_query_gid(context, 1, 0, &entries[0].gid);
-    entries[1] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2,
+    entries[1] = (struct ibv_gid_entry){ /* another port's */
+        .port_num = 2, .gid_type = IBV_GID_TYPE_ROCE_V2, .gid.raw = {[10] = 0xff, [11] = 0xff, 10, 9}};
+    entries[2] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2,
                                         .gid_index = (uint32_t)machine->new_gid,
                                         .gid = entries[0].gid};
-    return machine->new_gid ? 2 : 1;
+    return machine->new_gid ? 3 : 2;
 }
 
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)

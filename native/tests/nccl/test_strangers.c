@@ -111,25 +111,30 @@ static void that_stay(void)
     CHECK(faults_queue_pairs() <= 8); /* a stranger costs none */
 }
 
-/* Who is silent, or slow, is refused after 10 s, each by its own time; a listener waits on. */
+/* Who is silent, or slow, is refused after 10 s, each by its own time; a listener waits on. On a busy
+ * machine a look may come too late to tell. */
 static void that_wait(void)
 {
     begin();
+    int64_t begun = now_ms(), late_begun = INT64_MAX;
     int silent = reach(), slow = reach(), late = -1;
     struct greeting greeting = greeting_of(WIRE_VERSION, 2, true);
-    int64_t begun = now_ms();
     for (size_t i = 0; now_ms() - begun < 9000; i++) {
+        if (late < 0 && now_ms() - begun > 4000) {
+            late_begun = now_ms();
+            late = reach();
+        }
         say(slow, (char *)&greeting + i, 1);
         accept_for(500);
-        if (late < 0 && now_ms() - begun > 4000)
-            late = reach();
+        bool open = is_open(silent) && is_open(slow);
+        CHECK(open || now_ms() - begun > 9900);
     }
-    CHECK(is_open(silent) && is_open(slow));
     while (now_ms() - begun < 11000)
         accept_for(10);
     CHECK(!is_open(silent) && !is_open(slow));
-    CHECK(is_open(late));
-    CHECK_EQUAL(drive_logged("from 127.0.0.1 was refused: no greeting within 10 s"), 2);
+    bool open = is_open(late);
+    CHECK(open || now_ms() - late_begun > 9900);
+    CHECK(drive_logged("from 127.0.0.1 was refused: no greeting within 10 s") >= 2);
     peer_connects();
 }
 
@@ -248,6 +253,7 @@ static void other_greeting(void)
     CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 0, true), 2);
     CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 2, true), 2); /* no rail of it has an address */
     CHECK_EQUAL(result_of_greeting(WIRE_VERSION, MAX_RAILS + 1, true), 2);
+    CHECK_EQUAL(drive_logged("the peer sent no valid rails"), 2);
     peer_connects();
 }
 
