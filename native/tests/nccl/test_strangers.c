@@ -199,6 +199,9 @@ static void only_peers(void)
     CHECK(is_open(next) && is_open(fds[0]));
     CHECK_EQUAL(drive_logged("refused"), 0);
     faults_hold_neighbour(2, 0);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_LISTEN, listener), 0);
+    while (faults_queue_pairs())
+        usleep(1000);
 }
 
 /* One peer greets, and is never ready: another one is. Then the first one's time ends, with an error,
