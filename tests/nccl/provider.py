@@ -35,6 +35,8 @@ class Machine(ctypes.Structure):
 
     _fields_ = (
         ("old_gid", ctypes.c_int),
+        ("new_gid", ctypes.c_int),
+        ("gid_kind", ctypes.c_int),
         ("infiniband", ctypes.c_int),
         ("stamps", ctypes.c_int),
         ("offset", ctypes.c_int64),

@@ -43,6 +43,7 @@ static void prove_if_done(struct conn *conn, int r)
         if (conn->queues[r].queue[i].outstanding)
             return;
     rail_proved(rail, clock_ns());
+    conn->said[r] = NULL;
     report_flow(conn, r);
     if (conn->flow[r])
         atomic_store(&conn->flow[r]->failed, 0);

@@ -56,6 +56,7 @@ struct conn {
     int64_t about_ns;  /* the time, as last looked at, right to some milliseconds */
     int64_t looked_ns; /* the same when the control connection was looked at */
     uint64_t fences, replayed; /* for the last line of the log */
+    const char *said[MAX_RAILS]; /* in the log: why the rail does not return; NULL: nothing */
 };
 
 /* Rails and link are set up; `connected`: a bit for each rail that is, at both ends. */

@@ -176,6 +176,8 @@ void conn_take_build(struct conn *conn, int r, int64_t now_ns)
     const char *problem;
     if (!build_ended(&conn->build[r], &problem))
         return;
+    if (problem && problem != conn->said[r])
+        INFO("rail %s does not return: %s", conn_rail_name(conn, r), conn->said[r] = problem);
     if (rail->state == RAIL_FENCING) { /* it was left meanwhile */
         queues_fail(&conn->queues[r]);
         rail->due_ns = now_ns + RAIL_DRAIN_NS;

@@ -122,50 +122,82 @@ bool port_is_there(const struct port *port)
     return verbs.query_port(port->context, port->number, &attr) == 0;
 }
 
-static bool is_ipv4(const union ibv_gid *gid)
+enum gid_kind { GID_IPV4, GID_IPV6, GID_LINK_LOCAL, GID_KINDS };
+
+static enum gid_kind kind_of(const uint8_t gid[16])
 {
     static const uint8_t MAPPED[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-    return memcmp(gid->raw, MAPPED, sizeof MAPPED) == 0;
+    if (memcmp(gid, MAPPED, sizeof MAPPED) == 0)
+        return GID_IPV4;
+    return gid[0] == 0xfe ? GID_LINK_LOCAL : GID_IPV6;
+}
+
+const char *gids_differ(const uint8_t ours[16], const uint8_t theirs[16])
+{
+#define DIFFER(here, there)                                                                     \
+    "its GID is " here " here, and " there " at the peer: choose GIDs of one kind at both ends " \
+    "(SYNTONY_NCCL_GID_INDEX), or give both ports IPv4 addresses"
+    static const char *const PROBLEM[GID_KINDS][GID_KINDS] = {
+        {NULL, DIFFER("of IPv4", "of IPv6"), DIFFER("of IPv4", "link-local")},
+        {DIFFER("of IPv6", "of IPv4"), NULL, DIFFER("of IPv6", "link-local")},
+        {DIFFER("link-local", "of IPv4"), DIFFER("link-local", "of IPv6"), NULL}};
+    return PROBLEM[kind_of(ours)][kind_of(theirs)];
 }
 
 /* How much a GID is wanted; 0: not at all. */
 static int gid_rank(const struct ibv_gid_entry *entry)
 {
-    if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
-        return 0;
-    return is_ipv4(&entry->gid) ? 3 : entry->gid.raw[0] != 0xfe ? 2 : 1;
+    return entry->gid_type == IBV_GID_TYPE_ROCE_V2 ? GID_KINDS - (int)kind_of(entry->gid.raw) : 0;
 }
 
-static bool find_gid(const struct port *port, union ibv_gid *gid, uint8_t *index)
+#define INDEX "SYNTONY_NCCL_GID_INDEX (or NCCL_IB_GID_INDEX)"
+#define CHOOSE ": choose one of RoCE v2 (ibv_devinfo -v), or unset it"
+
+static const char *find_gid(const struct port *port, union ibv_gid *gid, uint8_t *index)
 {
-    if (config.gid_index >= 0 || port->link_layer == IBV_LINK_LAYER_INFINIBAND) {
-        *index = config.gid_index >= 0 ? (uint8_t)config.gid_index : 0;
-        return verbs.query_gid(port->context, port->number, *index, gid) == 0;
-    }
+    static const char NONE[] = "no usable GID: the port has no RoCE v2 address",
+                      NO_SUCH[] = "no GID has the index in " INDEX CHOOSE,
+                      OLD[] = "a GID of RoCE v1 has the index in " INDEX CHOOSE;
     struct ibv_gid_entry entries[256];
-    ssize_t count = verbs.query_gid_table == NULL ? 0 :
+    bool is_chosen = config.gid_index >= 0, is_ib = port->link_layer == IBV_LINK_LAYER_INFINIBAND;
+    ssize_t count = verbs.query_gid_table == NULL || is_ib ? -1 :
         verbs.query_gid_table(port->context, entries, 256, 0, sizeof *entries);
+    if (is_ib || (is_chosen && count < 0)) { /* an old library or kernel: of whatever type */
+        *index = is_chosen ? (uint8_t)config.gid_index : 0;
+        return verbs.query_gid(port->context, port->number, *index, gid)
+                   ? is_chosen ? NO_SUCH : NONE : NULL;
+    }
+    const char *problem = is_chosen ? NO_SUCH : NONE;
     int best = 0;
-    for (ssize_t i = 0; i < count; i++)
-        if (entries[i].port_num == port->number && gid_rank(&entries[i]) > best) {
+    for (ssize_t i = 0; i < count; i++) {
+        if (entries[i].port_num != port->number ||
+            (is_chosen && (int)entries[i].gid_index != config.gid_index))
+            continue;
+        if (gid_rank(&entries[i]) > best) {
             best = gid_rank(&entries[i]);
             *gid = entries[i].gid;
             *index = (uint8_t)entries[i].gid_index;
-        }
-    return best > 0;
+            problem = NULL;
+        } else if (is_chosen)
+            problem = OLD;
+    }
+    return problem;
 }
 
-bool port_address(const struct port *port, struct endpoint *endpoint, uint8_t *gid_index)
+const char *port_address(const struct port *port, struct endpoint *endpoint, uint8_t *gid_index)
 {
     struct ibv_port_attr attr = {0};
     union ibv_gid gid = {0};
-    if (verbs.query_port(port->context, port->number, &attr) || !find_gid(port, &gid, gid_index))
-        return false;
+    if (verbs.query_port(port->context, port->number, &attr))
+        return "its device has gone";
+    const char *problem = find_gid(port, &gid, gid_index);
+    if (problem)
+        return problem;
     memcpy(endpoint->gid, gid.raw, sizeof endpoint->gid);
     endpoint->lid = attr.lid;
     endpoint->mtu = (uint8_t)attr.active_mtu;
     endpoint->link_layer = attr.link_layer;
-    return true;
+    return NULL;
 }
 
 static void read_event(struct port *port)

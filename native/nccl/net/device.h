@@ -42,8 +42,10 @@ const char *devices_open(void);
 bool devices_read_gpus(void);
 /* A group of these groups' rails: its number, or -1. */
 int devices_merge(const int *members, int count);
-/* Its address now (it may move after a flap); false if it has none. */
-bool port_address(const struct port *port, struct endpoint *endpoint, uint8_t *gid_index);
+/* Its address now (it may move after a flap). NULL, or why it has none: later it may. */
+const char *port_address(const struct port *port, struct endpoint *endpoint, uint8_t *gid_index);
+/* What is wrong with these GIDs of RoCE v2 as the two ends of a queue pair; NULL: nothing. */
+const char *gids_differ(const uint8_t ours[16], const uint8_t theirs[16]);
 bool port_is_there(const struct port *port); /* false: its device has gone */
 int64_t clock_ns(void);
 int64_t clock_about_ns(void); /* right to some milliseconds, never ahead, at a fifth of the price */

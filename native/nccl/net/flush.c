@@ -23,8 +23,9 @@ static const char *connect_to_itself(struct ibv_qp *qp, const struct port *port)
 {
     struct endpoint own;
     uint8_t gid_index = 0;
-    if (!port_address(port, &own, &gid_index))
-        return "no usable GID";
+    const char *problem = port_address(port, &own, &gid_index);
+    if (problem)
+        return problem;
     struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = port->number,
                                .qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ};
     struct ibv_qp_attr receive = {

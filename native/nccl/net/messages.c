@@ -25,7 +25,7 @@ uint64_t chunk_length(const struct send *send, unsigned chunk)
 
 bool sender_cleared(struct sender *sender, const struct cts *cts)
 {
-    if (cts->count < 1 || cts->count > MAX_GROUP || cts->sequence == 0)
+    if (cts->count < 1 || cts->count > MAX_GROUP)
         return false;
     struct cts *known = &sender->cts[cts->sequence % SLOTS];
     if (cts->sequence <= known->sequence)
@@ -42,7 +42,7 @@ bool sender_cleared(struct sender *sender, const struct cts *cts)
 
 static void add_todo(struct sender *sender, const struct send *send, unsigned count)
 {
-    if (sender->todo == 0 || send->sequence < sender->todo_from)
+    if (send->sequence < sender->todo_from)
         sender->todo_from = send->sequence;
     sender->todo += count;
 }
@@ -270,7 +270,7 @@ static bool has_everything(const struct receive *receive)
 bool receiver_arrived(struct receiver *receiver, const struct header *header, int rail)
 {
     struct receive *receive = &receiver->receive[header->sequence % SLOTS];
-    if (!receive->used || receive->sequence != header->sequence || header->place >= receive->count)
+    if (receive->sequence != header->sequence || header->place >= receive->count)
         return false;
     struct place *place = &receive->place[header->place];
     if (header->chunks < 1 || header->chunks > MAX_CHUNKS || header->chunk >= header->chunks ||
@@ -293,9 +293,9 @@ void receiver_lost(struct receiver *receiver, int rail)
 {
     for (int i = 0; i < SLOTS; i++) {
         struct receive *receive = &receiver->receive[i];
-        if (receive->used && !receive->complete && receive->cts_rail == rail) {
+        if (receive->used && receive->cts_rail == rail) {
             receive->cts_rail = CTS_TODO;
-            if (!receiver->waiting || receive->sequence < receiver->cts_from)
+            if (receive->sequence < receiver->cts_from)
                 receiver->cts_from = receive->sequence;
             receiver->waiting = true;
         }

@@ -123,7 +123,7 @@ int net_listen(int device, int traffic_class, void *handle, void **listener)
         return NCCL_SYSTEM;
     const char *problem = setup_listen(device, traffic_class, &own, (struct listener **)listener);
     if (problem) {
-        WARN("%s", problem);
+        WARN("%s: %s", groups[device].name, problem);
         return NCCL_SYSTEM;
     }
     memcpy(handle, &own, sizeof own);
@@ -147,11 +147,11 @@ static struct request *take_free(struct comm *comm, enum request_kind kind)
     return request;
 }
 
-static int hand_over(struct conn *conn, const char *problem, void **comm)
+static int hand_over(int device, struct conn *conn, const char *problem, void **comm)
 {
     *comm = NULL;
     if (problem) {
-        WARN("%s", problem);
+        WARN("%s: %s", groups[device].name, problem);
         return NCCL_SYSTEM;
     }
     if (conn == NULL)
@@ -179,7 +179,7 @@ int net_connect(int device, int traffic_class, void *handle, void **comm)
     memcpy(&own, handle, sizeof own);
     const char *problem = setup_connect(device, traffic_class, &own, &conn);
     memcpy(handle, &own, sizeof own);
-    return hand_over(conn, problem, comm);
+    return hand_over(device, conn, problem, comm);
 }
 
 int net_accept(void *listener, void **comm, void **device_handle)
@@ -190,7 +190,7 @@ int net_accept(void *listener, void **comm, void **device_handle)
     if (is_child())
         return NCCL_SYSTEM;
     const char *problem = setup_accept(listener, &conn);
-    return hand_over(conn, problem, comm);
+    return hand_over(((struct listener *)listener)->group, conn, problem, comm);
 }
 
 static void deregister(struct memory *memory)

@@ -16,9 +16,6 @@ enum { QUEUE_SHIFT = 16, RECEIVE_BIT = 1 << 24, WRITE_BIT = 1 << 25 };
  * again, and a late packet of the one before would be taken as its own by one that expects its number. */
 enum { PSN_MASK = 0xffffff };
 
-const char QUEUES_NO_ADDRESS[] = "no usable GID: a port has no RoCE v2 address, or its device has "
-                                 "gone";
-
 static unsigned receive_depth(const struct queues *q) { return q->is_sender ? CTS_DEPTH : DATA_DEPTH; }
 static unsigned receive_slot(const struct queues *q) { return q->is_sender ? CTS_SLOT : DATA_SLOT; }
 
@@ -86,9 +83,9 @@ static const char *make_pairs(struct queues *queues)
         queues->queue[i].watched = watch_pair(qp);
     }
     queues->bytes_outstanding = 0;
-    bool has_address = port_address(queues->port, &queues->local, &queues->gid_index);
-    queues->local.qps = has_address ? (uint32_t)queues->qps : 0;
-    return has_address ? NULL : QUEUES_NO_ADDRESS;
+    queues->no_address = port_address(queues->port, &queues->local, &queues->gid_index);
+    queues->local.qps = queues->no_address ? 0 : (uint32_t)queues->qps;
+    return NULL;
 }
 
 const char *queues_make(struct queues *queues, struct port *port, int qps, bool is_sender)
@@ -123,7 +120,8 @@ const char *queues_remake(struct queues *queues)
     struct ibv_wc left[16];
     while (queues->cq && ibv_poll_cq(queues->cq, 16, left) > 0)
         ;
-    return make_pairs(queues);
+    const char *problem = make_pairs(queues);
+    return problem ? problem : queues->no_address;
 }
 
 /* 14 bits: NICs and the kernel make the UDP source port of RoCE v2 of them without folding, so that
@@ -182,12 +180,15 @@ const char *queues_connect(struct queues *queues, const struct endpoint *remote,
     if (remote->qps < 1 || remote->qps > MAX_QPS || remote->mtu < IBV_MTU_256 ||
         remote->mtu > IBV_MTU_4096)
         return "the peer sent no valid address";
+    const char *problem = remote->link_layer == IBV_LINK_LAYER_ETHERNET
+                              ? gids_differ(queues->local.gid, remote->gid) : NULL;
+    if (problem)
+        return problem;
     queues->remote = *remote;
     if (queues->qps > (int)remote->qps) {
         destroy_pairs(queues, (int)remote->qps);
         queues->qps = (int)remote->qps;
     }
-    const char *problem = NULL;
     for (int i = 0; i < queues->qps && problem == NULL; i++)
         problem = connect_pair(queues, i, generation, seed, traffic_class);
     return problem;

@@ -43,6 +43,7 @@ struct queues {
     bool is_sender;
     int qps;
     uint8_t gid_index;
+    const char *no_address; /* why the port had none when the queue pairs were made; NULL: it had */
     struct endpoint local, remote;
     uint64_t bytes_outstanding;
     struct queue queue[MAX_QPS];
@@ -58,11 +59,10 @@ struct completion {
     unsigned slot;
 };
 
-/* All is made, and the port has no address: later it may. */
-extern const char QUEUES_NO_ADDRESS[];
-/* NULL, or what is wrong. */
+/* NULL, or what is wrong. That the port has no address is not: later it may. */
 const char *queues_make(struct queues *queues, struct port *port, int qps, bool is_sender);
-/* New queue pairs instead of the old ones, of whose work nothing is outstanding. */
+/* New queue pairs instead of the old ones, of whose work nothing is outstanding. Without an address they
+ * are of no use. */
 const char *queues_remake(struct queues *queues);
 /* Connect them, ready to send, with receives posted. `seed` spreads them over the fabric's paths. */
 const char *queues_connect(struct queues *queues, const struct endpoint *remote, uint32_t generation,

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 _Static_assert(sizeof(struct handle) <= 128, "NCCL's handle");
 
 enum stage { CONNECTING, WAIT_HELLO, BUILDING, WAIT_READY };
+enum { BACKLOG = 256 }; /* in the kernel: a port scan between two calls does not fill it */
 static const int64_t HELLO_NS = INT64_C(10000000000), LEAST_SILENCE_NS = INT64_C(1000000000);
 
 struct setup {
@@ -77,7 +79,7 @@ const char *setup_listen(int group, int traffic_class, struct handle *handle,
     int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct listener *made = calloc(1, sizeof *made);
     if (fd < 0 || made == NULL || bind(fd, (void *)&address, address_size((void *)&address)) ||
-        listen(fd, 16) || getsockname(fd, (void *)&address, &size) ||
+        listen(fd, BACKLOG) || getsockname(fd, (void *)&address, &size) ||
         getrandom(&made->cookie, sizeof made->cookie, 0) != sizeof made->cookie) {
         if (fd >= 0)
             close(fd);
@@ -103,8 +105,8 @@ static void drop(struct setup *setup)
 
 void setup_close_listener(struct listener *listener)
 {
-    if (listener->pending)
-        drop(listener->pending);
+    for (int i = 0; i < listener->count; i++)
+        drop(listener->pending[i]);
     close(listener->fd);
     free(listener);
 }
@@ -117,9 +119,8 @@ static void leave_out(struct setup *setup, int r, const char *problem)
     setup->problem = problem;
 }
 
-/* A connection with its queue pairs, not connected. */
-static const char *begin(int fd, int group, bool is_sender, int traffic_class, uint64_t cookie,
-                         struct setup **setup)
+/* A connection without queue pairs; NULL: no memory. */
+static struct setup *begin(int fd, int group, bool is_sender, int traffic_class, uint64_t cookie)
 {
     struct setup *made = calloc(1, sizeof *made);
     struct conn *conn = calloc(1, sizeof *conn);
@@ -127,7 +128,7 @@ static const char *begin(int fd, int group, bool is_sender, int traffic_class, u
         free(made);
         free(conn);
         close(fd);
-        return "no memory";
+        return NULL;
     }
     *made = (struct setup){.begun_ns = clock_ns(), .cookie = cookie, .conn = conn};
     link_begin(&conn->link, fd);
@@ -138,26 +139,27 @@ static const char *begin(int fd, int group, bool is_sender, int traffic_class, u
     conn->rails = conn->group.rails;
     conn->seed = (uint32_t)(cookie >> (is_sender ? 0 : 16));
     conn->traffic_class = traffic_class;
-    const char *problem = NULL;
-    for (int r = 0; r < conn->rails && problem == NULL; r++) {
+    return made;
+}
+
+/* Of each rail its queue pairs, not connected. */
+static const char *make_queues(struct setup *setup)
+{
+    struct conn *conn = setup->conn;
+    for (int r = 0; r < conn->rails; r++) {
         struct port *port = &ports[conn->group.rail[r]];
+        struct queues *queues = &conn->queues[r];
         conn->failures[r] = atomic_load(&port->failures);
-        problem = queues_make(&conn->queues[r], port, (int)config.qps, is_sender);
-        made->connected |= problem ? 0 : 1U << r;
+        const char *problem = queues_make(queues, port, (int)config.qps, conn->is_sender);
         bool is_gone = problem && !port_is_there(port);
+        if (problem && !is_gone)
+            return problem;
         conn->given_up |= (unsigned)is_gone << r;
-        if (is_gone || problem == QUEUES_NO_ADDRESS) {
-            leave_out(made, r, is_gone ? "its device has gone" : problem);
-            problem = NULL;
-        }
+        if (is_gone || queues->no_address)
+            leave_out(setup, r, is_gone ? "its device has gone" : queues->no_address);
+        else
+            setup->connected |= 1U << r;
     }
-    if (problem == NULL && made->connected == 0)
-        problem = made->problem;
-    if (problem) {
-        drop(made);
-        return problem;
-    }
-    *setup = made;
     return NULL;
 }
 
@@ -188,22 +190,27 @@ static const char *take_hello(struct setup *setup, const struct control *control
         return "the peer has another version of this plug-in";
     if (hello.rails < 1 || hello.rails > MAX_RAILS)
         return "the peer sent no valid rails";
-    setup->connected &= (1U << hello.rails) - 1;
     for (int r = (int)hello.rails; r < conn->rails; r++) {
         queues_end(&conn->queues[r]);
         conn->queues[r].port = NULL;
     }
     if (conn->rails > (int)hello.rails)
         conn->rails = (int)hello.rails;
+    setup->connected &= (1U << conn->rails) - 1;
+    const char *problem = conn->is_sender ? NULL : make_queues(setup);
+    if (problem)
+        return problem;
     for (int r = 0; r < conn->rails; r++) {
         struct build_order order = {.connect = true, .remote = hello.rail[r], .generation = 1,
                                     .seed = conn->seed, .traffic_class = conn->traffic_class};
         conn->queues[r].remote = hello.rail[r];
-        if (hello.rail[r].qps == 0)
-            leave_out(setup, r, "its port at the peer has no address");
         if (!(setup->connected >> r & 1))
             continue;
-        const char *problem = build_begin(&conn->build[r], &conn->queues[r], &order);
+        if (hello.rail[r].qps == 0) {
+            leave_out(setup, r, "its port at the peer has no usable GID: a line there says why");
+            continue;
+        }
+        problem = build_begin(&conn->build[r], &conn->queues[r], &order);
         if (problem)
             return problem;
     }
@@ -211,7 +218,8 @@ static const char *take_hello(struct setup *setup, const struct control *control
     return NULL;
 }
 
-/* As soon as all rails are connected here, the peer learns of it. */
+/* As soon as all rails are connected here, the peer learns of it; also if none can be, so that it
+ * finds out why. */
 static const char *finish_building(struct setup *setup)
 {
     struct conn *conn = setup->conn;
@@ -224,12 +232,12 @@ static const char *finish_building(struct setup *setup)
     }
     if (running)
         return NULL;
-    if (setup->connected == 0)
-        return setup->problem;
     if (!conn->is_sender)
         say_hello(setup);
     link_send(&conn->link, &(struct control){.kind = CONTROL_READY, .connected = setup->connected},
               NULL);
+    if (setup->connected == 0)
+        return setup->problem;
     setup->stage = WAIT_READY;
     setup->begun_ns = clock_ns();
     return NULL;
@@ -294,12 +302,15 @@ const char *setup_connect(int group, int traffic_class, struct handle *handle, s
         int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0)
             return "no socket for a control connection";
-        problem = begin(fd, group, true, traffic_class, handle->cookie, &handle->pending);
-        if (problem)
-            return problem;
+        handle->pending = begin(fd, group, true, traffic_class, handle->cookie);
+        if (handle->pending == NULL)
+            return "no memory";
+        problem = make_queues(handle->pending);
+        if (problem == NULL && handle->pending->connected == 0)
+            problem = handle->pending->problem;
     }
     struct setup *setup = handle->pending;
-    if (setup->stage == CONNECTING && is_connected(setup, handle, &problem))
+    if (problem == NULL && setup->stage == CONNECTING && is_connected(setup, handle, &problem))
         say_hello(setup);
     if (problem == NULL && setup->stage != CONNECTING)
         problem = advance(setup, conn);
@@ -310,34 +321,92 @@ const char *setup_connect(int group, int traffic_class, struct handle *handle, s
     return problem;
 }
 
+static void remove_pending(struct listener *listener, int i)
+{
+    listener->count--;
+    memmove(listener->pending + i, listener->pending + i + 1,
+            (size_t)(listener->count - i) * sizeof *listener->pending);
+}
+
+/* One that does not know the cookie: a line for the first, for a port scan has many. */
+static void refuse(struct listener *listener, struct setup *stranger, const char *problem)
+{
+    struct sockaddr_storage address = {0};
+    socklen_t size = sizeof address;
+    char host[INET6_ADDRSTRLEN + IFNAMSIZ] = "a host that has gone";
+    if (getpeername(stranger->conn->link.fd, (void *)&address, &size) == 0)
+        getnameinfo((void *)&address, size, host, sizeof host, NULL, 0, NI_NUMERICHOST);
+    SAY(listener->refused++ ? LOG_INFO : LOG_WARN,
+        "a control connection from %s was refused: %s", host, problem);
+    drop(stranger);
+}
+
+/* -1: all that are pending are peers. */
+static int oldest_stranger(const struct listener *listener)
+{
+    for (int i = 0; i < listener->count; i++)
+        if (!listener->pending[i]->is_peer)
+            return i;
+    return -1;
+}
+
+/* One more is pending, the last one, perhaps instead of the oldest stranger. False: none waits, there
+ * is no room, or there is a problem. */
+static bool take_waiting(struct listener *listener, const char **problem)
+{
+    int stranger = listener->count < MAX_PENDING ? 0 : oldest_stranger(listener);
+    if (stranger < 0)
+        return false;
+    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0) {
+        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+            *problem = "cannot accept";
+        return false;
+    }
+    struct setup *setup =
+        begin(fd, listener->group, false, listener->traffic_class, listener->cookie);
+    if (setup == NULL) {
+        *problem = "no memory";
+        return false;
+    }
+    setup->stage = WAIT_HELLO;
+    if (listener->count == MAX_PENDING) {
+        struct setup *oldest = listener->pending[stranger];
+        remove_pending(listener, stranger);
+        refuse(listener, oldest, "no greeting, and too many others wait");
+    }
+    listener->pending[listener->count++] = setup;
+    return true;
+}
+
+/* Whether it is still pending. */
+static bool go_on(struct listener *listener, int i, struct conn **conn, const char **problem)
+{
+    struct setup *setup = listener->pending[i];
+    const char *wrong = advance(setup, conn);
+    if (wrong == NULL && *conn == NULL) {
+        if (setup->stage == BUILDING || clock_ns() - setup->begun_ns <= HELLO_NS)
+            return true;
+        wrong = setup->is_peer ? "the peer was not ready within 10 s" : "no greeting within 10 s";
+    }
+    remove_pending(listener, i);
+    if (*conn) {
+        free(setup);
+    } else if (setup->is_peer) {
+        *problem = wrong;
+        drop(setup);
+    } else
+        refuse(listener, setup, wrong);
+    return false;
+}
+
 const char *setup_accept(struct listener *listener, struct conn **conn)
 {
+    const char *problem = NULL;
     *conn = NULL;
-    if (listener->pending == NULL) {
-        int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0)
-            return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? NULL
-                                                                    : "cannot accept";
-        const char *problem = begin(fd, listener->group, false, listener->traffic_class,
-                                    listener->cookie, &listener->pending);
-        if (problem)
-            return problem;
-        listener->pending->stage = WAIT_HELLO;
-    }
-    struct setup *setup = listener->pending;
-    const char *problem = advance(setup, conn);
-    if (problem == NULL && *conn == NULL && setup->stage != BUILDING &&
-        clock_ns() - setup->begun_ns > HELLO_NS)
-        problem = "no greeting";
-    if (*conn) {
-        listener->pending = NULL;
-        free(setup);
-    } else if (problem) {
-        bool is_peer = setup->is_peer;
-        WARN("a control connection was refused: %s", problem);
-        listener->pending = NULL;
-        drop(setup);
-        return is_peer ? problem : NULL; /* go on waiting after a stranger */
-    }
-    return NULL;
+    for (int i = 0; i < listener->count && problem == NULL && *conn == NULL;)
+        i += go_on(listener, i, conn, &problem);
+    if (problem == NULL && *conn == NULL && take_waiting(listener, &problem))
+        go_on(listener, listener->count - 1, conn, &problem);
+    return problem;
 }

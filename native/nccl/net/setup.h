@@ -14,12 +14,16 @@ struct handle { /* at most 128 bytes; NCCL carries it to the peer */
     struct setup *pending; /* of the process that connects */
 };
 
+enum { MAX_PENDING = 32 }; /* connections of one listener that are not ready */
+
 struct listener {
     int fd;
     int group;
     uint64_t cookie;
     int traffic_class;
-    struct setup *pending;
+    unsigned refused;
+    int count;
+    struct setup *pending[MAX_PENDING]; /* the oldest first */
 };
 
 /* NULL, or what is wrong. */

@@ -2,23 +2,40 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static pthread_mutex_t lines_lock = PTHREAD_MUTEX_INITIALIZER;
+static char lines[256][256];
+static unsigned line_count;
+
+int drive_logged(const char *text)
+{
+    int found = 0;
+    pthread_mutex_lock(&lines_lock);
+    for (unsigned i = 0; i < 256; i++)
+        found += strstr(lines[i], text) != NULL;
+    pthread_mutex_unlock(&lines_lock);
+    return found;
+}
+
 static void log_line(int level, unsigned long subsystems, const char *file, int line,
                      const char *format, ...)
 {
     (void)subsystems, (void)file, (void)line;
-    const char *verbose = getenv("DRIVE_LOG");
-    if (level > (verbose ? 3 : 2))
-        return;
     va_list arguments;
     va_start(arguments, format);
     char text[512];
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    pthread_mutex_lock(&lines_lock);
+    snprintf(lines[line_count++ % 256], sizeof *lines, "%.255s", text);
+    pthread_mutex_unlock(&lines_lock);
+    if (level > (getenv("DRIVE_LOG") ? 3 : 2))
+        return;
     fprintf(stderr, "  %s\n", text);
 }
 

@@ -43,5 +43,6 @@ int drive_receive(const struct net *net, void *comm, int count, void **data, con
 int drive_test(const struct net *net, void *request, int *done, int *sizes);
 int drive_close(const struct net *net, int slot, void *what);
 int drive_finalize(const struct net *net);
+int drive_logged(const char *text); /* how many of the last 256 lines of the log have it */
 
 #endif

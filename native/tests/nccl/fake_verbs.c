@@ -270,29 +270,50 @@ int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *attr)
     return 0;
 }
 
+/* With the lock held. */
+static int query_gid(struct ibv_context *context, uint8_t number, int index, union ibv_gid *gid)
+{
+    static const uint8_t PREFIX[][13] = {{[10] = 0xff, [11] = 0xff, [12] = 10},
+                                         {0x20, 0x01, 0x0d, 0xb8}, {0xfe, 0x80}};
+    const struct device *device = fake_device_of(context);
+    if (number != 1 || (index && index != device->machine.new_gid))
+        return EINVAL;
+    memset(gid, 0, sizeof *gid);
+    memcpy(gid->raw, PREFIX[device->machine.gid_kind], sizeof *PREFIX);
+    gid->raw[15] = (uint8_t)(device - devices + 1);
+    return 0;
+}
+
 int ibv_query_gid(struct ibv_context *context, uint8_t number, int index, union ibv_gid *gid)
 {
-    if (number != 1 || index != 0)
-        return EINVAL;
-    const uint8_t raw[16] = {[10] = 0xff, [11] = 0xff, [12] = 10,
-                             [15] = (uint8_t)(fake_device_of(context) - devices + 1)};
-    memcpy(gid->raw, raw, sizeof raw);
-    return 0;
+    pthread_mutex_lock(&lock);
+    int error = query_gid(context, number, index, gid);
+    pthread_mutex_unlock(&lock);
+    return error;
 }
 
 ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t room,
                              uint32_t flags, size_t size)
 {
+    const struct fake_machine *machine = &fake_device_of(context)->machine;
     (void)flags, (void)size;
-    if (room == 0)
+    if (room < 3)
         return -EINVAL;
+    pthread_mutex_lock(&lock);
     entries[0] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2};
-    if (fake_device_of(context)->machine.old_gid)
+    if (machine->old_gid)
         entries[0].gid_type = IBV_GID_TYPE_ROCE_V1;
     else if (limits.gid_type >= 0)
         entries[0].gid_type = (uint32_t)limits.gid_type;
-    ibv_query_gid(context, 1, 0, &entries[0].gid);
-    return 1;
+    query_gid(context, 1, 0, &entries[0].gid);
+    entries[1] = (struct ibv_gid_entry){ /* another port's */
+        .port_num = 2, .gid_type = IBV_GID_TYPE_ROCE_V2, .gid.raw = {[10] = 0xff, [11] = 0xff, 10, 9}};
+    entries[2] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2,
+                                        .gid_index = (uint32_t)machine->new_gid,
+                                        .gid = entries[0].gid};
+    int count = machine->new_gid ? 3 : 2;
+    pthread_mutex_unlock(&lock);
+    return count;
 }
 
 int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)

@@ -18,7 +18,9 @@ struct fake_fault { /* for what this port sends */
 
 struct fake_machine { /* what this device is; before it is opened, but where it says otherwise and
                          the last three */
-    int old_gid;    /* of RoCE v1 */
+    int old_gid;    /* of RoCE v1; may change, as the next two */
+    int new_gid;    /* one more, of RoCE v2, has this index; 0: none */
+    int gid_kind;   /* 0: an IPv4 address, 1: IPv6, 2: link-local */
     int infiniband;
     int stamps;     /* completions have stamps of its clock: */
     int64_t offset; /* its ticks of 6.4 ns when the library was loaded; may change: it jumps, */

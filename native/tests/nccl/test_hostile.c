@@ -1,6 +1,5 @@
 /* What the plug-in does where the host, the peer or the agent is not as it should be.
  * test_hostile LIBRARY PROVIDER CASE */
-#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,7 +12,6 @@
 
 #include "edge.h"
 #include "syn_job_page.h"
-#include "../../nccl/net/wire.h"
 
 /* Numbers of enum ibv_gid_type (the oldest RoCE) and enum ibv_mtu. */
 enum { ROCE_V1 = 1, MTU_1024 = 3, MTU_2048 = 4 };
@@ -49,6 +47,95 @@ static void wrong_gid_type(void)
     limits.gid_type = ROCE_V1;
     faults_limit(&limits);
     begin();
+    CHECK_EQUAL(connecting_fails(), 2);
+}
+
+/* The GID that the variable names is of RoCE v2, or there is a line; the sender's ports have two. */
+static void gid_index(void)
+{
+    static const struct { const char *index; int result; const char *line; } CASES[] = {
+        {"0", 2, "a GID of RoCE v1 has the index in SYNTONY_NCCL_GID_INDEX"},
+        {"1", 0, NULL},
+        {"2", 2, "no GID has the index in SYNTONY_NCCL_GID_INDEX"}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            for (int port = 0; port < FAKE_PORTS; port++)
+                faults_machine(port, &(struct fake_machine){.old_gid = 1, .new_gid = 1});
+            setenv("SYNTONY_NCCL_GID_INDEX", CASES[i].index, 1);
+            begin();
+            if (CASES[i].result == 0) {
+                connect_both();
+                exchange();
+            } else {
+                CHECK_EQUAL(connecting_fails(), CASES[i].result);
+                CHECK_EQUAL(drive_logged(CASES[i].line), 3); /* of each rail, and why it failed */
+            }
+            _exit(0);
+        }
+        int status = 0;
+        CHECK_EQUAL(waitpid(child, &status, 0), child);
+        CHECK_EQUAL(status, 0);
+    }
+}
+
+/* The receiver's ports have no GID of RoCE v2: the sender learns of it, too. */
+static void peers_gid_is_old(void)
+{
+    for (int port = 2; port < 4; port++)
+        faults_machine(port, &(struct fake_machine){.old_gid = 1});
+    begin();
+    int results[2] = {0};
+    for (int64_t begun = now_ms(); (!results[0] || !results[1]) && now_ms() - begun < 20000;) {
+        if (results[0] == 0)
+            results[0] = drive_connect(&net, 0, handle, &sender);
+        if (results[1] == 0)
+            results[1] = drive_accept(&net, listener, &receiver);
+    }
+    CHECK_EQUAL(results[0], 2);
+    CHECK_EQUAL(results[1], 2);
+    CHECK_EQUAL(drive_logged("no usable GID: the port has no RoCE v2 address"), 3);
+    CHECK_EQUAL(drive_logged("its port at the peer has no usable GID"), 3);
+}
+
+/* Of one rail the two ends' GIDs are of different kinds: it is left out with a line at both ends, and
+ * comes when they agree. The same of all rails is an error, at both ends. */
+static void gids_differ(void)
+{
+    static const char *const KINDS[] = {"of IPv4", "of IPv6", "link-local"};
+    setenv("SYNTONY_NCCL_TIMEOUT", "18", 1); /* 2 x 1 s: no rail is left by chance */
+    begin();
+    for (int here = 0; here < 3; here++)
+        for (int there = 0; there < 3; there++) {
+            char line[80];
+            faults_machine(0, &(struct fake_machine){.gid_kind = here});
+            faults_machine(2, &(struct fake_machine){.gid_kind = there});
+            sender = receiver = NULL;
+            CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+            connect_both();
+            snprintf(line, sizeof line, "rail fake0: its GID is %s here, and %s at the peer",
+                     KINDS[here], KINDS[there]);
+            CHECK_EQUAL(drive_logged(line), here != there);
+            snprintf(line, sizeof line, "rail fake2: its GID is %s here, and %s at the peer",
+                     KINDS[there], KINDS[here]);
+            CHECK_EQUAL(drive_logged(line), here != there);
+            exchange();
+            if (here == 0 && there == 2) { /* and it takes as long as a peer is waited for */
+                for (int64_t begun = now_ms(); now_ms() - begun < 3500;)
+                    exchange();
+                CHECK_EQUAL(drive_logged("rail fake2 does not return: its GID is link-local"), 1);
+                faults_machine(0, &(struct fake_machine){.gid_kind = there});
+                until_both_up();
+            }
+            CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+            CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+        }
+    for (int port = 0; port < 2; port++)
+        faults_machine(port, &(struct fake_machine){.gid_kind = 2});
+    for (int port = 2; port < 4; port++)
+        faults_machine(port, &(struct fake_machine){0});
+    sender = receiver = NULL;
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
     CHECK_EQUAL(connecting_fails(), 2);
 }
 
@@ -129,6 +216,16 @@ static void device_vanishes_before_connecting(void)
 {
     begin();
     faults_vanish(0);
+    while (sender == NULL || receiver == NULL) {
+        if (sender == NULL)
+            CHECK_EQUAL(drive_connect(&net, 0, handle, &sender), 0);
+        if (receiver == NULL)
+            CHECK_EQUAL(drive_accept(&net, listener, &receiver), 0);
+    }
+    void *none;
+    for (int64_t begun = now_ms(); now_ms() - begun < 50;) /* it is not tried again */
+        CHECK_EQUAL(drive_send(&net, sender, from, 8, 0, NULL, &none), 0);
+    CHECK_EQUAL(drive_logged("rail fake0 does not return"), 0);
     connect_both();
     for (int i = 0; i < 20; i++)
         exchange();
@@ -174,6 +271,14 @@ static void have_old_gid(int port, int now)
 static void begins_without_an_address(void)
 {
     begins_without(have_old_gid);
+    have_old_gid(3, 0);
+    int before = drive_logged("rail fake0 does not return: no usable GID");
+    sender = receiver = NULL;
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+    connect_both();
+    for (int64_t begun = now_ms(); now_ms() - begun < 200;)
+        exchange();
+    CHECK_EQUAL(drive_logged("rail fake0 does not return: no usable GID"), before + 1);
 }
 
 static void begins_without_a_neighbour(void)
@@ -305,39 +410,6 @@ static void other_version(void)
     changed[44]++; /* struct handle's version */
     CHECK_EQUAL(drive_connect(&net, 0, changed, &sender), 2);
     CHECK(sender == NULL);
-}
-
-/* A greeting to our listener, and what accepting it results in: 0 if it is ignored. */
-static int result_of_greeting(uint32_t version, uint32_t rails, bool has_cookie)
-{
-    struct sockaddr_in address;
-    memcpy(&address, handle + 16, sizeof address);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK_EQUAL(connect(fd, (void *)&address, sizeof address), 0);
-    struct { struct control control; struct hello hello; } greeting = {
-        .control = {.kind = CONTROL_HELLO, .length = sizeof greeting.hello},
-        .hello = {.magic = WIRE_MAGIC, .version = version, .rails = rails}};
-    memcpy(&greeting.hello.cookie, handle + 8, 8);
-    greeting.hello.cookie += !has_cookie;
-    CHECK_EQUAL(write(fd, &greeting, sizeof greeting), sizeof greeting);
-    int result = 0;
-    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < (has_cookie ? 5000 : 200);)
-        result = drive_accept(&net, listener, &receiver);
-    CHECK(receiver == NULL);
-    close(fd);
-    return result;
-}
-
-static void other_greeting(void)
-{
-    begin();
-    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 2, false), 0); /* a stranger */
-    CHECK_EQUAL(result_of_greeting(WIRE_VERSION + 1, 2, true), 2); /* of a plug-in to come */
-    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 0, true), 2);
-    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, 2, true), 2); /* no rail of it has an address */
-    CHECK_EQUAL(result_of_greeting(WIRE_VERSION, MAX_RAILS + 1, true), 2);
-    connect_both();
-    exchange();
 }
 
 static void agent_is_absent(void)
@@ -547,7 +619,9 @@ static void drain(void)
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
-        {"no_device", no_device}, {"wrong_gid_type", wrong_gid_type}, {"other_mtu", other_mtu},
+        {"no_device", no_device}, {"wrong_gid_type", wrong_gid_type},
+        {"gid_index", gid_index}, {"peers_gid_is_old", peers_gid_is_old},
+        {"gids_differ", gids_differ}, {"other_mtu", other_mtu},
         {"no_queue_pairs", no_queue_pairs}, {"no_locked_memory", no_locked_memory},
         {"none_to_return_with", none_to_return_with}, {"senders_device_vanishes", senders_device_vanishes},
         {"receivers_device_vanishes", receivers_device_vanishes}, {"work_never_ends", work_never_ends},
@@ -555,7 +629,7 @@ int main(int argc, char **argv)
         {"begins_without_an_address", begins_without_an_address},
         {"begins_without_a_neighbour", begins_without_a_neighbour},
         {"no_locked_memory_to_connect", no_locked_memory_to_connect},
-        {"other_version", other_version}, {"other_greeting", other_greeting},
+        {"other_version", other_version}, 
         {"agent_is_absent", agent_is_absent}, {"agent_talks_nonsense", agent_talks_nonsense},
         {"page_is_scribbled_on", page_is_scribbled_on}, {"fork_after_init", fork_after_init},
         {"fork_outlives_connection", fork_outlives_connection},

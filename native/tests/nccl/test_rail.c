@@ -14,6 +14,13 @@ static void a_notice_spares_the_last_rail(void)
     CHECK(rail_leaves(&rail, 2, 99));
     CHECK(!rail_leaves(&rail, 1, 99));
     CHECK(!rail_leaves(&rail, 2, 100));
+    rail.move = true; /* and an order to move */
+    CHECK(rail_leaves(&rail, 2, 100));
+    CHECK(!rail_leaves(&rail, 1, 100));
+    CHECK(rail_fail(&rail, 101)); /* which is done with that */
+    CHECK(!rail.move);
+    rail.held_until_ns = 200;
+    CHECK(!rail_leaves(&rail, 2, 102)); /* it is left already */
 }
 
 static void a_rail_goes_round(void)
@@ -22,6 +29,8 @@ static void a_rail_goes_round(void)
     rail_begin(&rail, 0);
     CHECK(rail_fail(&rail, 10));
     CHECK(!rail_fail(&rail, 11)); /* once */
+    CHECK(!rail_overdue(&rail, 10 + RAIL_DRAIN_NS - 1));
+    CHECK(rail_overdue(&rail, 10 + RAIL_DRAIN_NS));
     CHECK_EQUAL(rail.state, RAIL_FENCING);
     CHECK_EQUAL(rail.generation, 2);
     CHECK_EQUAL(rail_peer_fenced(&rail, 2, 12), RAIL_AGREED);
@@ -34,13 +43,28 @@ static void a_rail_goes_round(void)
     rail.held_until_ns = due_ns + 1;
     CHECK(!rail_rebuilds(&rail, 1, due_ns));
     CHECK(rail_rebuilds(&rail, 0, due_ns)); /* no other lives: a notice does not count */
+    CHECK(!rail_overdue(&rail, due_ns + RAIL_ANSWER_NS));
     rail_asked(&rail, due_ns);
     CHECK(!rail_overdue(&rail, due_ns + RAIL_ANSWER_NS - 1));
     CHECK(rail_overdue(&rail, due_ns + RAIL_ANSWER_NS));
     rail_connected(&rail, due_ns);
+    CHECK(!rail_overdue(&rail, due_ns + RAIL_ANSWER_NS - 1));
+    CHECK(rail_overdue(&rail, due_ns + RAIL_ANSWER_NS));
     rail_proved(&rail, due_ns + 5);
     CHECK_EQUAL(rail.state, RAIL_UP);
     CHECK_EQUAL(rail.generation, 2);
+    /* The peer's word about the last time says nothing about this one. */
+    rail.held_until_ns = 0;
+    CHECK(rail_fail(&rail, due_ns + 6));
+    rail_drained(&rail, due_ns + 7);
+    CHECK(!rail_is_fenced(&rail));
+    for (int living = 0; living < 2; living++)
+        CHECK(!rail_rebuilds(&rail, living, rail.due_ns + RAIL_BACKOFF_MAX_NS));
+    CHECK_EQUAL(rail_peer_fenced(&rail, 3, due_ns + 8), RAIL_AGREED);
+    rail.due_ns = INT64_MAX; /* without any other rail only the shortest pause counts */
+    CHECK(!rail_rebuilds(&rail, 0, due_ns + 7 + RAIL_BACKOFF_NS - 1));
+    CHECK(rail_rebuilds(&rail, 0, due_ns + 7 + RAIL_BACKOFF_NS));
+    CHECK(!rail_rebuilds(&rail, 1, due_ns + 7 + RAIL_BACKOFF_NS));
 }
 
 static void peers_agree_on_generations(void)
@@ -62,6 +86,7 @@ static void what_was_never_connected_is_asked_for(void)
     struct rail rail;
     rail_begin_down(&rail, 0);
     CHECK(rail_is_fenced(&rail));
+    CHECK_EQUAL(rail.generation, 2); /* at both ends, after what was not connected */
     CHECK(!rail_rebuilds(&rail, 1, RAIL_BACKOFF_NS - 1));
     CHECK(rail_rebuilds(&rail, 1, RAIL_BACKOFF_NS));
     CHECK_EQUAL(rail_peer_fenced(&rail, rail.generation, 1), RAIL_AGREED);
@@ -82,6 +107,20 @@ static void attempts_become_rarer(void)
     CHECK_EQUAL(waits[0], RAIL_BACKOFF_NS);
     CHECK_EQUAL(waits[3], 8 * RAIL_BACKOFF_NS);
     CHECK_EQUAL(waits[13], RAIL_BACKOFF_MAX_NS);
+    rail_connected(&rail, now_ns);
+    rail_proved(&rail, now_ns);
+    CHECK(rail_fail(&rail, now_ns += INT64_C(5000000000))); /* not yet proven to last */
+    rail_drained(&rail, now_ns);
+    CHECK_EQUAL(rail.due_ns - now_ns, RAIL_BACKOFF_MAX_NS);
+    rail_connected(&rail, now_ns);
+    CHECK(rail_fail(&rail, now_ns += INT64_C(9000000000))); /* nor has it been up since */
+    rail_drained(&rail, now_ns);
+    CHECK_EQUAL(rail.due_ns - now_ns, RAIL_BACKOFF_MAX_NS);
+    rail_connected(&rail, now_ns);
+    rail_proved(&rail, now_ns);
+    CHECK(rail_fail(&rail, now_ns += INT64_C(5000000001)));
+    rail_drained(&rail, now_ns);
+    CHECK_EQUAL(rail.due_ns - now_ns, RAIL_BACKOFF_NS);
 }
 
 static struct sender sender;
@@ -177,6 +216,62 @@ static void an_ended_receiver_concludes_what_it_had(void)
     CHECK_EQUAL(sender.todo, 0);
 }
 
+/* An acknowledgement of what was lost with its rail says nothing: the receiver does. */
+static void late_acknowledgements_do_not_count(void)
+{
+    struct send *send = one_message(4096);
+    sender_posted(&sender, send, 0, 0);
+    sender_lost(&sender, 0);
+    sender_acknowledged(send, 0, 0);
+    CHECK(!send_is_done(send));
+    CHECK_EQUAL(sender_replay(&sender, 0, NULL, 0, 0), 1);
+    sender_acknowledged(send, 0, 0);
+    CHECK(!send_is_done(send));
+    sender_posted(&sender, send, 0, 1);
+    sender_acknowledged(send, 0, 1);
+    CHECK(send_is_done(send));
+}
+
+static struct receive *next_cts(int rail)
+{
+    struct receive *receive = receiver_next_cts(&receiver);
+    if (receive)
+        receive->cts_rail = (int8_t)rail;
+    return receive;
+}
+
+/* In order, again after their rail was lost, and not for what is complete. */
+static void receives_are_asked_for(void)
+{
+    memset(&receiver, 0, sizeof receiver);
+    struct receive *receives[SLOTS];
+    for (int i = 0; i < SLOTS; i++) {
+        receives[i] = receiver_post(&receiver, 1);
+        receives[i]->place[0] = (struct place){.data = data, .offered = sizeof data};
+    }
+    CHECK(receiver_post(&receiver, 1) == NULL); /* as many as there are places */
+    for (int i = 0; i < SLOTS - 1; i++)
+        CHECK(next_cts(i % 2) == receives[i]);
+    receiver_lost(&receiver, 0); /* while one is still to be asked for */
+    CHECK(receiver_next_cts(&receiver) == receives[0]);
+    struct header header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 1};
+    CHECK(receiver_arrived(&receiver, &header, 1));
+    CHECK(receives[0]->complete);
+    for (int i = 2; i < SLOTS - 1; i += 2)
+        CHECK(next_cts(1) == receives[i]);
+    CHECK(next_cts(1) == receives[SLOTS - 1]);
+    CHECK(next_cts(1) == NULL);
+    receiver_lost(&receiver, 0);
+    CHECK(next_cts(1) == NULL);
+    receives[0]->used = false; /* NCCL has asked for it */
+    CHECK(!receiver_arrived(&receiver, &header, 1));
+    CHECK(receiver_post(&receiver, 1) == receives[0]);
+    CHECK(next_cts(0) == receives[0]);
+    receiver_lost(&receiver, 0);
+    CHECK(next_cts(1) == receives[0]);
+    CHECK(next_cts(1) == NULL);
+}
+
 static void sizes(void)
 {
     struct send *send = one_message(0);
@@ -229,8 +324,12 @@ static void nothing_foreign_is_believed(void)
     CHECK(!receiver_arrived(&receiver, &header, 0));
     struct cts cts = {.kind = RECORD_CTS, .count = 9, .sequence = 2};
     CHECK(!sender_cleared(&sender, &cts));
-    cts.count = 1, cts.sequence = 1000;
+    cts.count = 0;
     CHECK(!sender_cleared(&sender, &cts));
+    cts.count = 1, cts.sequence = sender.next + SLOTS + 1;
+    CHECK(!sender_cleared(&sender, &cts));
+    cts.sequence--;
+    CHECK(sender_cleared(&sender, &cts));
 }
 
 static uint64_t draw(uint64_t *random, uint64_t below)
@@ -316,6 +415,8 @@ int main(void)
     what_is_complete_is_not_replayed();
     what_was_posted_after_the_report_is_replayed();
     an_ended_receiver_concludes_what_it_had();
+    late_acknowledgements_do_not_count();
+    receives_are_asked_for();
     sizes();
     a_message_has_a_chunk_for_each_rail();
     nothing_foreign_is_believed();
