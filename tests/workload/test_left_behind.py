@@ -73,6 +73,40 @@ def test_one_long_pause_is_no_stall(heavy: tuple[int, ...], named: bool) -> None
     assert bool(data_stall.find(BundleFacts(bundle(steps(waits))))) == named
 
 
+@pytest.mark.parametrize(
+    ("before", "apart", "after", "earlier_ms", "named"),
+    [
+        (12, 4, 3, 0, True),
+        (6, 4, 3, 0, True),
+        (5, 4, 3, 0, False),  # one may have been written just before
+        (12, 4, 4, 0, False),  # a third was due
+        (12, 1, 0, 0, False),  # one pause, over two steps
+        (12, 4, 3, 160, False),  # as one before, nearly
+        (40, 8, 7, 0, True),
+    ],
+)
+def test_two_pauses_are_a_stall_if_none_was_before_and_none_is_due(
+    before: int, apart: int, after: int, earlier_ms: int, named: bool
+) -> None:
+    waits = np.zeros(before + apart + 1 + after, dtype=np.int64)
+    waits[[before, before + apart]] = 300 * MS
+    waits[0] = earlier_ms * MS
+    facts = BundleFacts(bundle(steps(waits)))
+    found = data_stall.find(facts)
+    assert [each.confidence < 0.9 for each in found] == [True] * named
+    if not named:
+        assert any("2 of" in gap.reason and "300 ms" in gap.reason for gap in facts.gaps)
+
+
+@pytest.mark.parametrize("every", range(3, 11))
+def test_checkpoints_that_take_less_than_their_share_are_no_stall(every: int) -> None:
+    """Steps of 100 ms; a seventh of the time is for checkpoints, or a quarter."""
+    for part, named in ((0.14, False), (0.25, True)):
+        waits = np.zeros(80, dtype=np.int64)
+        waits[every - 1 :: every] = part / (1 - part) * every * 100 * MS
+        assert bool(data_stall.find(BundleFacts(bundle(steps(waits))))) == named, part
+
+
 @pytest.mark.parametrize(("again", "named"), [(30, False), (60, True)])
 def test_steps_that_a_rank_went_back_on_do_not_count(again: int, named: bool) -> None:
     """The last thirty of sixty steps waited; then the job goes on, or begins again at step 30."""

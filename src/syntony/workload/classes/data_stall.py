@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model import format_ns
+from syntony.workload.bundle import Gap
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Flags, episodes, median
-from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.verdict import ALIKE, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats
     from syntony.workload.facts import BundleFacts
 
 MUCH = 0.15
@@ -21,6 +24,9 @@ STRETCH = 5
 """Number of steps that are evaluated together: checkpoints come every so many steps."""
 LEAST = 3
 """Minimum number of steps that wait: one long pause, for a checkpoint for example, is no stall."""
+NEW = 1.5
+"""… but two are enough if so many times the steps between them precede the first: a checkpoint that
+the job has always written would have been seen."""
 MOST = 0.8
 """Minimum share of ranks that wait; if only a few do, storage is not the cause, and their peers
 wait in collectives."""
@@ -68,9 +74,16 @@ def _judge(facts: BundleFacts, name: str, text: str) -> RuleFinding | None:
     begins = steps.ints("begin_ns")[known]
     part = slice(stretch.first, stretch.last + 1)
     level = float(np.nansum(wait[:, part]) / np.nansum(whole[:, part]))
-    heavy = np.flatnonzero(np.nanmedian(wait, axis=0) > 0.5 * level * np.nanmedian(whole, axis=0))
+    usual: Floats = np.nanmedian(wait, axis=0)
+    heavy = np.flatnonzero(usual > 0.5 * level * np.nanmedian(whole, axis=0))
     heavy = heavy[(heavy >= stretch.first) & (heavy <= stretch.last)]
-    if len(heavy) < LEAST:
+    if len(heavy) < LEAST and not _is_new(heavy.tolist(), usual):
+        longest = format_ns(float(usual[heavy].max(initial=0.0)))
+        reason = f"{len(heavy)} of {len(numbers)} steps wait for {text}, up to {longest}"
+        facts.gaps.append(Gap("steps", reason, "whether they will again, or the job always does"))
+        return None
+    between = slice(int(heavy[0]), int(heavy[-1]))
+    if np.nansum(wait[:, between]) <= MUCH * np.nansum(whole[:, between]):
         return None
     first = int(heavy[0])
     onset_ns = int(begins[step == first].min())
@@ -80,7 +93,8 @@ def _judge(facts: BundleFacts, name: str, text: str) -> RuleFinding | None:
         median(comm / np.maximum(length, 1))) < 0.5  # fmt: skip
     return RuleFinding(
         fault=FaultClass.DATA_STALL, subjects=(facts.bundle.manifest.job or _job(facts),),
-        onset_ns=onset_ns, last_ns=last_ns, confidence=confidence(stretch.share, pending or None),
+        onset_ns=onset_ns, last_ns=last_ns,
+        confidence=confidence(stretch.share, pending or None, len(heavy) >= LEAST or None),
         evidence=(Evidence(name, f"{len(ranks)} ranks wait for {text} {level:.0%} of their time,"
                            f" {low:.0%} at best", level, low),),
         alternatives=(
@@ -90,6 +104,18 @@ def _judge(facts: BundleFacts, name: str, text: str) -> RuleFinding | None:
         ),
         action=ACTIONS[name], ranks=frozenset(int(each) for each in ranks),
     )  # fmt: skip
+
+
+def _is_new(heavy: list[int], usual: Floats) -> bool:
+    """Whether two steps wait, with others between them, in a job in which none did before: what a
+    job always writes comes at its usual distance. No further one is due."""
+    if len(heavy) != 2:
+        return False
+    first, second = heavy
+    apart = second - first
+    before = usual[:first]
+    rare = len(before) >= max(STRETCH, NEW * apart) and len(usual) <= second + apart
+    return rare and apart >= 2 and bool((before < ALIKE * usual[heavy].min()).all())
 
 
 def _newest(facts: BundleFacts) -> Flags:
