@@ -213,6 +213,25 @@ def test_one_pair_is_enough_where_probes_of_its_class_wait(own: float | None, na
     assert bool(class_mismatch.find(BundleFacts(bundle(made)))) == named
 
 
+@pytest.mark.parametrize(("slow", "named"), [(3, True), (2, False)])
+def test_pairs_without_probes_do_not_hide_a_class_that_waits(slow: int, named: bool) -> None:
+    """Probes between three of ten pairs of NICs; the packets of so many of them wait."""
+    pairs = [(f"a{each}/n", f"b{each}/n") for each in range(10)]
+    made = star(pairs)
+    flows = made["flows"]
+    waits = np.array([not slow <= int(each[1]) < 3 for each in flows["src"]])
+    flows |= {"owd_p50_ns": np.where(waits, 100_000.0, 4_000.0),
+              "tc": np.full(WINDOWS * 10, 96.0)}  # fmt: skip
+    made["probes"] = {
+        "at_ns": T0 + np.repeat(np.arange(WINDOWS), 3) * 100 * MS,
+        "src": [src for src, _ in pairs[:3]] * WINDOWS,
+        "dst": [dst for _, dst in pairs[:3]] * WINDOWS,
+        "tc": np.zeros(3 * WINDOWS), "owd_p50_ns": np.full(3 * WINDOWS, 4_000.0),
+    }  # fmt: skip
+    found = class_mismatch.find(BundleFacts(bundle(made)))
+    assert [each.confidence < 0.8 for each in found] == [True] * named
+
+
 @pytest.mark.parametrize(("many", "named"), [(1, True), (2, False)])
 def test_flows_of_one_link_that_only_send_slower_are_not_slow_each(many: int, named: bool) -> None:
     made = mesh()

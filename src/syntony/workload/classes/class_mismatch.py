@@ -44,12 +44,17 @@ class _Pair(NamedTuple):
     flows: list[int]
 
     @property
+    def compared(self) -> bool:
+        """Whether there are probes in another class."""
+        return bool(self.other)
+
+    @property
     def slow(self) -> bool:
         """Whether the job's packets wait and probes in another class do not, even those sent at the
         same time as the job's: otherwise the job's own bursts cause the queue. Such bursts delay
         probes of both classes, and only now and then."""
         waits = self.in_band > max(RATIO * self.probed, self.longest) or self.apart
-        return waits and bool(self.other)
+        return waits and self.compared
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
@@ -61,11 +66,13 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         by_job[job][src, dst] = pair
     found = []
     for job, pairs in by_job.items():
-        slow = [pair for pair in pairs.values() if pair.slow]
+        compared = [pair for pair in pairs.values() if pair.compared]
+        slow = [pair for pair in compared if pair.slow]
         if not slow:
             continue
-        if len(slow) >= MOST * len(pairs) and (len(pairs) >= 2 or _confirmed(slow)):
-            found.append(_finding(facts, (job or facts.bundle.manifest.job,), slow))
+        if len(slow) >= MOST * len(compared) and (len(compared) >= 2 or _confirmed(slow)):
+            most = len(compared) >= MOST * len(pairs)
+            found.append(_finding(facts, (job or facts.bundle.manifest.job,), slow, most or None))
             continue
         found += _hosts(facts, pairs)
     return found
@@ -77,7 +84,8 @@ def _hosts(facts: BundleFacts, pairs: dict[tuple[str, str], _Pair]) -> list[Rule
     usual = max(set(kinds), key=kinds.count)
     found = []
     for host in sorted({src.split("/")[0] for src, _ in pairs}):
-        own = [pair for (src, _), pair in pairs.items() if src.split("/")[0] == host]
+        own = [pair for (src, _), pair in pairs.items()
+               if src.split("/")[0] == host and pair.compared]  # fmt: skip
         slow = [pair for pair in own if pair.slow and pair.kind != usual]
         if slow and len(slow) >= MOST * len(own):
             found.append(_finding(facts, (host,), slow))
@@ -132,7 +140,10 @@ def _confirmed(slow: list[_Pair]) -> bool | None:
     return matched > WAITS_AS_WELL * float(np.median([pair.in_band for pair in slow]))
 
 
-def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -> RuleFinding:
+def _finding(
+    facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair], most: bool | None = True
+) -> RuleFinding:
+    """`most`: most pairs could be compared; None: only some."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - slow pairs
     members = frozenset(each for pair in slow for each in pair.flows)
@@ -155,7 +166,7 @@ def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -
                                  f" {format_ns(_matched(slow))}"))  # fmt: skip
     return RuleFinding(
         fault=FaultClass.CLASS_MISMATCH, subjects=subjects, onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, confirmed), evidence=tuple(evidence),
+        confidence=confidence(share, confirmed, most), evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.HOST_JITTER, confirmed, "probes in the job's class are as slow"
                   if confirmed else "probes in the job's class are fast: look at the host",
