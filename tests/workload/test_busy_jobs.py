@@ -242,20 +242,23 @@ def test_a_slot_of_a_job_of_two_nics_is_compared_with_the_time_before(
     assert [each.subjects for each in found] == ([("a/n",)] if named else [])
 
 
+@pytest.mark.parametrize("first", [0, 25])
 @pytest.mark.parametrize(("own", "other", "named"), [(40.0, 0.0, True), (0.0, 0.0, False),
                                                      (40.0, 40.0, False)])  # fmt: skip
 def test_a_class_waits_if_even_its_fastest_probes_do_and_those_of_others_do_not(
-    own: float, other: float, named: bool
+    own: float, other: float, named: bool, first: int
 ) -> None:
-    """Probes of both classes wait for the job's bursts now and then."""
+    """Probes of both classes wait for the job's bursts now and then; the class, or both, wait since
+    a window."""
     pairs = [("a/n", "b/n"), ("b/n", "a/n"), ("a/m", "b/m")]
     made = star(pairs)
     rng = np.random.default_rng(SEED)
     flows = made["flows"]
     flows["tc"] = np.full(len(flows["at_ns"]), 104.0)
-    flows["owd_p50_ns"] = (2 + own + rng.uniform(0, 60, len(flows["at_ns"]))) * US
+    since = flows["at_ns"] >= T0 + first * 100 * MS
+    flows["owd_p50_ns"] = (2 + own * since + rng.uniform(0, 60, len(since))) * US
     keys = [(pair, kind, window) for window in range(WINDOWS) for pair in pairs for kind in (0, 1)]
-    waits = np.array([(other, own)[kind] for _, kind, _ in keys])
+    waits = np.array([(other, own)[kind] * (window >= first) for _, kind, window in keys])
     burst = rng.uniform(1, 60, len(keys)) * (rng.random(len(keys)) < 0.5)
     made["probes"] = {
         "at_ns": T0 + np.array([window for *_, window in keys]) * 100 * MS,

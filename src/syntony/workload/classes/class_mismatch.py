@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.model import format_ns
+from syntony.workload.changed_links import SCORE, known_mean, segments
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import median
 from syntony.workload.probe_streams import TrafficClass, class_of, differ
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats
     from syntony.workload.facts import BundleFacts
 
 RATIO = 5.0
@@ -42,6 +44,9 @@ class _Pair(NamedTuple):
     kind: TrafficClass
     other: tuple[str, ...]
     flows: list[int]
+    begin_ns: int
+    last_ns: int
+    """When that is."""
 
     @property
     def compared(self) -> bool:
@@ -92,6 +97,32 @@ def _hosts(facts: BundleFacts, pairs: dict[tuple[str, str], _Pair]) -> list[Rule
     return found
 
 
+def _since(
+    facts: BundleFacts, members: dict[tuple[str, str, str], list[int]]
+) -> dict[tuple[str, TrafficClass], tuple[int, int]]:
+    """When probes in a job's class began to need longer than those of another class between the
+    same NICs, sent at the same time, by job and class: over all of its pairs, as a job's own bursts
+    delay now these, now those."""
+    flows, probes = facts.flows, facts.probes
+    assert flows is not None  # noqa: S101 - asked before
+    assert probes is not None  # noqa: S101 - asked before
+    level = np.log(np.where(probes.delay > 0, probes.delay, np.nan))
+    longer: dict[tuple[str, TrafficClass], list[Floats]] = defaultdict(list)
+    for (job, src, dst), indices in members.items():
+        kind = class_of(flows.table, int(flows.last_row[indices[0]]))
+        streams = probes.streams.get((src, dst), [])
+        other = [each for each in streams if differ(kind, probes.kind[each])]
+        same = [each for each in streams if each not in other]
+        if same and other:
+            longer[job, kind].append(known_mean(level[same], 0) - known_mean(level[other], 0))
+    found = {}
+    for key, rows in longer.items():
+        (score,), (first,), (end,) = segments(known_mean(np.array(rows), 0)[None, :])
+        if score >= SCORE:
+            found[key] = probes.grid.instant(int(first)), probes.grid.instant(int(end))
+    return found
+
+
 def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
     """Each pair of NICs with flows and probes, over the time in which its flows are slowest."""
     flows, probes = facts.flows, facts.probes
@@ -100,14 +131,15 @@ def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
     members: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for index, key in enumerate(zip(flows.jobs, flows.src, flows.dst, strict=True)):
         members[key].append(index)
-    found = []
+    found, since, always = [], _since(facts, members), (facts.begin_ns, facts.end_ns)
     for (job, src, dst), indices in members.items():
-        stretch = next((flows.late[each] for each in indices if each in flows.late), None)
-        begin_ns, last_ns = (facts.begin_ns, facts.end_ns) if stretch is None else facts.span(
-            stretch)  # fmt: skip
-        part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
-        in_band = float(median(flows.between_nics[indices][:, part]))
         kind = class_of(flows.table, int(flows.last_row[indices[0]]))
+        stretch = next((flows.late[each] for each in indices if each in flows.late), None)
+        begin_ns, last_ns = (
+            since.get((job, kind), always) if stretch is None else facts.span(stretch)
+        )
+        part = flows.during(begin_ns, last_ns)
+        in_band = float(median(flows.between_nics[indices][:, part]))
         streams = probes.streams.get((src, dst), [])
         other = [each for each in streams if differ(kind, probes.kind[each])]
         same = [each for each in streams if each not in other]
@@ -120,7 +152,7 @@ def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
         own, theirs = (probes.fastest(each, begin_ns, last_ns) for each in (same, other))
         pair = _Pair(
             in_band, probed or in_band, longest, matched, own > RATIO * abs(theirs), kind,
-            differ(kind, example), indices,
+            differ(kind, example), indices, begin_ns, last_ns,
         )  # fmt: skip
         found.append((job, src, dst, pair))
     return found
@@ -149,8 +181,9 @@ def _finding(
     members = frozenset(each for pair in slow for each in pair.flows)
     late = members & flows.late.keys()
     begin_ns, last_ns, share = (
-        facts.joint(late, flows.late) if late else (facts.begin_ns, facts.end_ns, 0.95)
-    )
+        facts.joint(late, flows.late) if late else
+        (min(each.begin_ns for each in slow), max(each.last_ns for each in slow), 0.95)
+    )  # fmt: skip
     kind = flows.delay_name(min(members), flows.late.get(min(members)))
     in_band = float(np.median([pair.in_band for pair in slow]))
     probed = float(np.median([pair.probed for pair in slow]))
