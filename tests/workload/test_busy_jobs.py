@@ -250,7 +250,8 @@ def test_a_class_waits_if_even_its_fastest_probes_do_and_those_of_others_do_not(
 ) -> None:
     """Probes of both classes wait for the job's bursts now and then; the class, or both, wait since
     a window."""
-    pairs = [("a/n", "b/n"), ("b/n", "a/n"), ("a/m", "b/m")]
+    pairs = [(f"{one}/{nic}", f"{other}/{nic}")
+             for one, other in (("a", "b"), ("b", "a")) for nic in "mno"]  # fmt: skip
     made = star(pairs)
     rng = np.random.default_rng(SEED)
     flows = made["flows"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.model import format_ns
-from syntony.workload.changed_links import SCORE, known_mean, segments
+from syntony.workload.changed_links import known_mean, segments
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import median
 from syntony.workload.probe_streams import TrafficClass, class_of, differ
@@ -25,6 +25,9 @@ WAITS_AS_WELL = 0.4
 wait as well."""
 MOST = 0.8
 """Minimum share of a group's pairs that show it."""
+CHANGED = 4.0
+"""Minimum distance between the time since a class waits and the rest, in standard errors of its
+mean: of one job's segments, of which fewer are tried than of all its links."""
 ACTION = (
     "correct NCCL_IB_TC, NCCL_IB_SL, NCCL_IB_GID_INDEX or NCCL_IB_ROCE_VERSION_NUM of the job, or"
     " the switches' mapping of the class"
@@ -118,7 +121,7 @@ def _since(
     found = {}
     for key, rows in longer.items():
         (score,), (first,), (end,) = segments(known_mean(np.array(rows), 0)[None, :])
-        if score >= SCORE:
+        if score >= CHANGED:
             found[key] = probes.grid.instant(int(first)), probes.grid.instant(int(end))
     return found
 
