@@ -33,6 +33,7 @@ from syntony.workload.classes import (
 )
 from syntony.workload.diagnose import _causes
 from syntony.workload.facts import BundleFacts
+from syntony.workload.verdict import Alternative
 
 F = FaultClass
 SEED = random.randrange(1 << 32)
@@ -72,6 +73,35 @@ def test_a_flow_whose_shortest_delays_exceed_the_longest_of_others_is_slow(
     adds(made, [flow], more)
     found = slow_flow.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([(f"qp{flow}",)] if named else [])
+
+
+@pytest.mark.parametrize(("more", "named"), [(400 * US, True), (140 * US, False)])
+def test_a_flow_is_slow_beside_late_siblings_if_it_waits_far_longer_than_all(
+    more: float, named: bool
+) -> None:
+    """Four of eight siblings, of two pairs of NICs, wait for 50 µs since a window; their links are
+    their own."""
+    pairs = [(f"a/n{each}", f"b/n{each}") for each in range(9)]
+    made = star(pairs)
+    delay = made["flows"]["owd_p50_ns"] = np.full(WINDOWS * len(pairs), 4.0 * US)
+    late = np.arange(WINDOWS) >= AFTER
+    for flow in (1, 2, 3, 4):
+        delay[flow :: len(pairs)] += 50 * US * late
+    delay[:: len(pairs)] += more * late
+    found = [each.subjects for each in slow_flow.find(BundleFacts(bundle(made)))]
+    assert ((made["flows"]["flow"][0],) in found) is named
+
+
+@pytest.mark.parametrize(("other", "kept"), [(True, True), (False, False)])
+def test_a_host_short_of_cpu_explains_no_flow_that_alone_of_its_flows_waits(
+    other: bool, kept: bool
+) -> None:
+    """`other`: whether other flows of its hosts are known not to wait."""
+    host = finding(F.HOST_JITTER, "a", flows=(1, 2, 3))
+    slow = finding(F.SLOW_FLOW, "qp1", delay=9e4, rate=0.2, flows=(1,))
+    why = Alternative(F.HOST_JITTER, excluded=other, reason="")
+    slow = msgspec.structs.replace(slow, alternatives=(why,))
+    assert (slow in _causes([host, slow])[0]) is kept
 
 
 @pytest.mark.parametrize(("others", "alone"), [(20.0, True), (150.0, False)])

@@ -78,11 +78,14 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         slow = [pair for pair in compared if pair.slow]
         if not slow:
             continue
-        if len(slow) >= MOST * len(compared) and (len(compared) >= 2 or _confirmed(slow)):
-            most = len(compared) >= MOST * len(pairs)
+        most = len(compared) >= MOST * len(pairs)
+        hosts = [] if most else _hosts(facts, pairs)
+        if not hosts and len(slow) >= MOST * len(compared) and (
+            len(compared) >= 2 or _confirmed(slow)
+        ):  # fmt: skip
             found.append(_finding(facts, (job or facts.bundle.manifest.job,), slow, most or None))
             continue
-        found += _hosts(facts, pairs)
+        found += hosts or _hosts(facts, pairs)
     return found
 
 
