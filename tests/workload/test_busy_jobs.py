@@ -92,12 +92,15 @@ def test_a_flow_is_slow_beside_late_siblings_if_it_waits_far_longer_than_all(
     assert ((made["flows"]["flow"][0],) in found) is named
 
 
-@pytest.mark.parametrize(("other", "kept"), [(True, True), (False, False)])
+@pytest.mark.parametrize(
+    ("other", "flows", "kept"),
+    [(True, (1, 2, 3), True), (False, (1, 2, 3), False), (True, (1, 2), False)],
+)
 def test_a_host_short_of_cpu_explains_no_flow_that_alone_of_its_flows_waits(
-    other: bool, kept: bool
+    other: bool, flows: tuple[int, ...], kept: bool
 ) -> None:
     """`other`: whether other flows of its hosts are known not to wait."""
-    host = finding(F.HOST_JITTER, "a", flows=(1, 2, 3))
+    host = finding(F.HOST_JITTER, "a", flows=flows)
     slow = finding(F.SLOW_FLOW, "qp1", delay=9e4, rate=0.2, flows=(1,))
     why = Alternative(F.HOST_JITTER, excluded=other, reason="")
     slow = msgspec.structs.replace(slow, alternatives=(why,))
