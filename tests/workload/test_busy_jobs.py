@@ -33,6 +33,7 @@ from syntony.workload.classes import (
 )
 from syntony.workload.diagnose import _causes
 from syntony.workload.facts import BundleFacts
+from syntony.workload.verdict import Alternative
 
 F = FaultClass
 SEED = random.randrange(1 << 32)
@@ -72,6 +73,38 @@ def test_a_flow_whose_shortest_delays_exceed_the_longest_of_others_is_slow(
     adds(made, [flow], more)
     found = slow_flow.find(BundleFacts(bundle(made)))
     assert [each.subjects for each in found] == ([(f"qp{flow}",)] if named else [])
+
+
+@pytest.mark.parametrize(("more", "named"), [(400 * US, True), (140 * US, False)])
+def test_a_flow_is_slow_beside_late_siblings_if_it_waits_far_longer_than_all(
+    more: float, named: bool
+) -> None:
+    """Four of eight siblings, of two pairs of NICs, wait for 50 µs since a window; their links are
+    their own."""
+    pairs = [(f"a/n{each}", f"b/n{each}") for each in range(9)]
+    made = star(pairs)
+    delay = made["flows"]["owd_p50_ns"] = np.full(WINDOWS * len(pairs), 4.0 * US)
+    late = np.arange(WINDOWS) >= AFTER
+    for flow in (1, 2, 3, 4):
+        delay[flow :: len(pairs)] += 50 * US * late
+    delay[:: len(pairs)] += more * late
+    found = [each.subjects for each in slow_flow.find(BundleFacts(bundle(made)))]
+    assert ((made["flows"]["flow"][0],) in found) is named
+
+
+@pytest.mark.parametrize(
+    ("other", "flows", "kept"),
+    [(True, (1, 2, 3), True), (False, (1, 2, 3), False), (True, (1, 2), False)],
+)
+def test_a_host_short_of_cpu_explains_no_flow_that_alone_of_its_flows_waits(
+    other: bool, flows: tuple[int, ...], kept: bool
+) -> None:
+    """`other`: whether other flows of its hosts are known not to wait."""
+    host = finding(F.HOST_JITTER, "a", flows=flows)
+    slow = finding(F.SLOW_FLOW, "qp1", delay=9e4, rate=0.2, flows=(1,))
+    why = Alternative(F.HOST_JITTER, excluded=other, reason="")
+    slow = msgspec.structs.replace(slow, alternatives=(why,))
+    assert (slow in _causes([host, slow])[0]) is kept
 
 
 @pytest.mark.parametrize(("others", "alone"), [(20.0, True), (150.0, False)])
@@ -242,20 +275,24 @@ def test_a_slot_of_a_job_of_two_nics_is_compared_with_the_time_before(
     assert [each.subjects for each in found] == ([("a/n",)] if named else [])
 
 
+@pytest.mark.parametrize("first", [0, 25])
 @pytest.mark.parametrize(("own", "other", "named"), [(40.0, 0.0, True), (0.0, 0.0, False),
                                                      (40.0, 40.0, False)])  # fmt: skip
 def test_a_class_waits_if_even_its_fastest_probes_do_and_those_of_others_do_not(
-    own: float, other: float, named: bool
+    own: float, other: float, named: bool, first: int
 ) -> None:
-    """Probes of both classes wait for the job's bursts now and then."""
-    pairs = [("a/n", "b/n"), ("b/n", "a/n"), ("a/m", "b/m")]
+    """Probes of both classes wait for the job's bursts now and then; the class, or both, wait since
+    a window."""
+    pairs = [(f"{one}/{nic}", f"{other}/{nic}")
+             for one, other in (("a", "b"), ("b", "a")) for nic in "mno"]  # fmt: skip
     made = star(pairs)
     rng = np.random.default_rng(SEED)
     flows = made["flows"]
     flows["tc"] = np.full(len(flows["at_ns"]), 104.0)
-    flows["owd_p50_ns"] = (2 + own + rng.uniform(0, 60, len(flows["at_ns"]))) * US
+    since = flows["at_ns"] >= T0 + first * 100 * MS
+    flows["owd_p50_ns"] = (2 + own * since + rng.uniform(0, 60, len(since))) * US
     keys = [(pair, kind, window) for window in range(WINDOWS) for pair in pairs for kind in (0, 1)]
-    waits = np.array([(other, own)[kind] for _, kind, _ in keys])
+    waits = np.array([(other, own)[kind] * (window >= first) for _, kind, window in keys])
     burst = rng.uniform(1, 60, len(keys)) * (rng.random(len(keys)) < 0.5)
     made["probes"] = {
         "at_ns": T0 + np.array([window for *_, window in keys]) * 100 * MS,

@@ -73,6 +73,56 @@ def test_one_long_pause_is_no_stall(heavy: tuple[int, ...], named: bool) -> None
     assert bool(data_stall.find(BundleFacts(bundle(steps(waits))))) == named
 
 
+@pytest.mark.parametrize(
+    ("before", "apart", "after", "earlier_ms", "named"),
+    [
+        (12, 4, 3, 0, True),
+        (6, 4, 3, 0, True),
+        (5, 4, 3, 0, False),  # one may have been written just before
+        (12, 4, 4, 0, False),  # a third was due
+        (12, 1, 0, 0, False),  # one pause, over two steps
+        (12, 4, 3, 160, False),  # as one before, nearly
+        (40, 8, 7, 0, True),
+    ],
+)
+def test_two_pauses_are_a_stall_if_none_was_before_and_none_is_due(
+    before: int, apart: int, after: int, earlier_ms: int, named: bool
+) -> None:
+    waits = np.zeros(before + apart + 1 + after, dtype=np.int64)
+    waits[[before, before + apart]] = 300 * MS
+    waits[0] = earlier_ms * MS
+    facts = BundleFacts(bundle(steps(waits)))
+    found = data_stall.find(facts)
+    assert [each.confidence < 0.9 for each in found] == [True] * named
+    if not named:
+        assert any("2 of" in gap.reason and "300 ms" in gap.reason for gap in facts.gaps)
+
+
+@pytest.mark.parametrize(
+    ("steps_before", "before_ms", "wait_ms", "named"),
+    [(20, 1, 15, True), (6, 1, 15, True), (4, 1, 15, False), (20, 8, 15, False),
+     (20, 1, 9, False)],
+)  # fmt: skip
+def test_a_wait_of_a_tenth_of_the_time_is_a_stall_if_it_is_new(
+    steps_before: int, before_ms: int, wait_ms: int, named: bool
+) -> None:
+    """Steps of 100 ms and the wait for data."""
+    waits = np.full(60, before_ms * MS, dtype=np.int64)
+    waits[steps_before:] = wait_ms * MS
+    found = data_stall.find(BundleFacts(bundle(steps(waits))))
+    onset_ns = steps_before * (100 + before_ms) * MS
+    assert [each.onset_ns - T0 for each in found] == [onset_ns] * named
+
+
+@pytest.mark.parametrize("every", range(3, 11))
+def test_checkpoints_that_take_less_than_their_share_are_no_stall(every: int) -> None:
+    """Steps of 100 ms; a seventh of the time is for checkpoints, or a quarter."""
+    for part, named in ((0.14, False), (0.25, True)):
+        waits = np.zeros(80, dtype=np.int64)
+        waits[every - 1 :: every] = part / (1 - part) * every * 100 * MS
+        assert bool(data_stall.find(BundleFacts(bundle(steps(waits))))) == named, part
+
+
 @pytest.mark.parametrize(("again", "named"), [(30, False), (60, True)])
 def test_steps_that_a_rank_went_back_on_do_not_count(again: int, named: bool) -> None:
     """The last thirty of sixty steps waited; then the job goes on, or begins again at step 30."""
@@ -177,6 +227,33 @@ def test_one_pair_is_enough_where_probes_of_its_class_wait(own: float | None, na
         "owd_p50_ns": np.repeat([each for _, each in kinds], WINDOWS),
     }  # fmt: skip
     assert bool(class_mismatch.find(BundleFacts(bundle(made)))) == named
+
+
+@pytest.mark.parametrize(
+    ("slow", "odd", "named"), [(3, 0, [("",)]), (2, 0, []), (3, 3, [("a0",), ("a1",), ("a2",)])]
+)
+def test_pairs_without_probes_do_not_hide_a_class_that_waits(
+    slow: int, odd: int, named: list[tuple[str, ...]]
+) -> None:
+    """Probes between three of ten pairs of NICs; the packets of so many of them wait. So many hosts
+    have a class of their own."""
+    pairs = [(f"a{each}/n", f"b{each}/n") for each in range(10)]
+    made = star(pairs)
+    flows = made["flows"]
+    waits = np.array([not slow <= int(each[1]) < 3 for each in flows["src"]])
+    flows |= {
+        "owd_p50_ns": np.where(waits, 100_000.0, 4_000.0),
+        "tc": np.array([32.0 if int(each[1]) < odd else 96.0 for each in flows["src"]]),
+    }
+    made["probes"] = {
+        "at_ns": T0 + np.repeat(np.arange(WINDOWS), 3) * 100 * MS,
+        "src": [src for src, _ in pairs[:3]] * WINDOWS,
+        "dst": [dst for _, dst in pairs[:3]] * WINDOWS,
+        "tc": np.zeros(3 * WINDOWS), "owd_p50_ns": np.full(3 * WINDOWS, 4_000.0),
+    }  # fmt: skip
+    found = class_mismatch.find(BundleFacts(bundle(made)))
+    assert [each.subjects for each in found] == named
+    assert all(each.confidence < 0.8 for each in found) or odd
 
 
 @pytest.mark.parametrize(("many", "named"), [(1, True), (2, False)])

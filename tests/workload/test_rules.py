@@ -64,12 +64,12 @@ def test_a_short_delay_of_a_flow_that_keeps_pace_is_no_fault(
     assert [each.subjects for each in found] == ([("qp7",)] if named else [])
 
 
-@pytest.mark.parametrize(("little", "named"), [(3.0, True), (12.0, False)])
+@pytest.mark.parametrize(("little", "named"), [(3.0, True), (12.0, True), (24.0, False)])
 def test_a_slow_flow_stands_out_of_what_others_and_it_itself_wait_a_little(
     little: float, named: bool
 ) -> None:
     """Half of the flows elsewhere wait for `little` times as long as usual, now and then from the
-    start, and so does the one that is slow later on."""
+    start, and so does the one that is slow later on, for 60 times as long."""
     made = mesh()
     delays = made["flows"]["owd_p50_ns"]
     elsewhere = [flow for flow, (src, dst) in enumerate(MESH)

@@ -67,7 +67,7 @@ def changed_link(flows: Flows) -> ChangedLink | None:
     groups = list(across)
     level, width = _coarse(_relative(flows))
     change = _against_others(level, groups)
-    score, first, end = _segments(change)
+    score, first, end = segments(change)
     risen = {row: _risen(level, change[row], sorted(groups[row]), slice(first[row], end[row]))
              for row, value in enumerate(score) if value >= SCORE}  # fmt: skip
     pure = [row for row, each in risen.items() if _most(each, np.log(LIKE))
@@ -101,9 +101,9 @@ def changed_link(flows: Flows) -> ChangedLink | None:
 
 def _risen(level: Floats, change: Floats, members: list[int], part: slice) -> Floats:
     """How much longer each of a link's flows waits in a part, as a logarithm, where known."""
-    others = _mean(level[members], 0) - change
+    others = known_mean(level[members], 0) - change
     against = level[members] - others
-    risen = _mean(against[:, part], 1) - _mean(np.delete(against, part, axis=1), 1)
+    risen = known_mean(against[:, part], 1) - known_mean(np.delete(against, part, axis=1), 1)
     known: Floats = risen[np.isfinite(risen)]
     return known
 
@@ -130,10 +130,10 @@ def _coarse(level: Floats) -> tuple[Floats, int]:
     padded = np.full((len(level), -(-level.shape[1] // width) * width), np.nan)
     padded[:, : level.shape[1]] = level
     parts = padded.reshape(len(level), -1, width)
-    return _mean(parts, axis=2), width
+    return known_mean(parts, axis=2), width
 
 
-def _mean(values: Floats, axis: int) -> Floats:
+def known_mean(values: Floats, axis: int) -> Floats:
     """Mean of the known values; NaN if there are none."""
     known = np.isfinite(values)
     with np.errstate(invalid="ignore"):
@@ -155,7 +155,7 @@ def _against_others(level: Floats, groups: Iterable[Collection[int]]) -> Floats:
     return np.array(differences)
 
 
-def _segments(change: Floats) -> tuple[Floats, Floats, Floats]:
+def segments(change: Floats) -> tuple[Floats, Floats, Floats]:
     """For each row the segment whose mean exceeds that of the rest most clearly: distance in
     standard errors, first window, and the one after the last. It begins after `N` known windows,
     has as many, and is `LATE_RATIO` higher."""

@@ -179,6 +179,11 @@ def _explains(cause: RuleFinding, other: RuleFinding) -> bool:
     if other.fault is FaultClass.BAD_LINK and cause.fault is FaultClass.CLASS_MISMATCH:
         counted = any(each.signal == "symbol_errors" for each in other.evidence)
         return not counted and _overlap(cause, other) >= OVERLAP
+    # A host that is short of CPU delays its other flows as well.
+    if other.fault is FaultClass.SLOW_FLOW and cause.fault is FaultClass.HOST_JITTER and any(
+        each.fault is cause.fault and each.excluded for each in other.alternatives
+    ) and not _keeps_pace(other) and other.excess_ns > 0:  # fmt: skip
+        return _overlap(other, cause) >= OVERLAP
     return other.fault in EXPLAINS.get(cause.fault, ()) and _overlap(cause, other) >= OVERLAP
 
 

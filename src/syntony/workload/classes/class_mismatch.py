@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.model import format_ns
+from syntony.workload.changed_links import known_mean, segments
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import median
 from syntony.workload.probe_streams import TrafficClass, class_of, differ
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats
     from syntony.workload.facts import BundleFacts
 
 RATIO = 5.0
@@ -23,6 +25,9 @@ WAITS_AS_WELL = 0.4
 wait as well."""
 MOST = 0.8
 """Minimum share of a group's pairs that show it."""
+CHANGED = 4.0
+"""Minimum distance between the time since a class waits and the rest, in standard errors of its
+mean: of one job's segments, of which fewer are tried than of all its links."""
 ACTION = (
     "correct NCCL_IB_TC, NCCL_IB_SL, NCCL_IB_GID_INDEX or NCCL_IB_ROCE_VERSION_NUM of the job, or"
     " the switches' mapping of the class"
@@ -42,6 +47,14 @@ class _Pair(NamedTuple):
     kind: TrafficClass
     other: tuple[str, ...]
     flows: list[int]
+    begin_ns: int
+    last_ns: int
+    """When that is."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether there are probes in another class."""
+        return bool(self.other)
 
     @property
     def slow(self) -> bool:
@@ -49,7 +62,7 @@ class _Pair(NamedTuple):
         same time as the job's: otherwise the job's own bursts cause the queue. Such bursts delay
         probes of both classes, and only now and then."""
         waits = self.in_band > max(RATIO * self.probed, self.longest) or self.apart
-        return waits and bool(self.other)
+        return waits and self.compared
 
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
@@ -61,13 +74,18 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         by_job[job][src, dst] = pair
     found = []
     for job, pairs in by_job.items():
-        slow = [pair for pair in pairs.values() if pair.slow]
+        compared = [pair for pair in pairs.values() if pair.compared]
+        slow = [pair for pair in compared if pair.slow]
         if not slow:
             continue
-        if len(slow) >= MOST * len(pairs) and (len(pairs) >= 2 or _confirmed(slow)):
-            found.append(_finding(facts, (job or facts.bundle.manifest.job,), slow))
+        most = len(compared) >= MOST * len(pairs)
+        hosts = [] if most else _hosts(facts, pairs)
+        if not hosts and len(slow) >= MOST * len(compared) and (
+            len(compared) >= 2 or _confirmed(slow)
+        ):  # fmt: skip
+            found.append(_finding(facts, (job or facts.bundle.manifest.job,), slow, most or None))
             continue
-        found += _hosts(facts, pairs)
+        found += hosts or _hosts(facts, pairs)
     return found
 
 
@@ -77,10 +95,37 @@ def _hosts(facts: BundleFacts, pairs: dict[tuple[str, str], _Pair]) -> list[Rule
     usual = max(set(kinds), key=kinds.count)
     found = []
     for host in sorted({src.split("/")[0] for src, _ in pairs}):
-        own = [pair for (src, _), pair in pairs.items() if src.split("/")[0] == host]
+        own = [pair for (src, _), pair in pairs.items()
+               if src.split("/")[0] == host and pair.compared]  # fmt: skip
         slow = [pair for pair in own if pair.slow and pair.kind != usual]
         if slow and len(slow) >= MOST * len(own):
             found.append(_finding(facts, (host,), slow))
+    return found
+
+
+def _since(
+    facts: BundleFacts, members: dict[tuple[str, str, str], list[int]]
+) -> dict[tuple[str, TrafficClass], tuple[int, int]]:
+    """When probes in a job's class began to need longer than those of another class between the
+    same NICs, sent at the same time, by job and class: over all of its pairs, as a job's own bursts
+    delay now these, now those."""
+    flows, probes = facts.flows, facts.probes
+    assert flows is not None  # noqa: S101 - asked before
+    assert probes is not None  # noqa: S101 - asked before
+    level = np.log(np.where(probes.delay > 0, probes.delay, np.nan))
+    longer: dict[tuple[str, TrafficClass], list[Floats]] = defaultdict(list)
+    for (job, src, dst), indices in members.items():
+        kind = class_of(flows.table, int(flows.last_row[indices[0]]))
+        streams = probes.streams.get((src, dst), [])
+        other = [each for each in streams if differ(kind, probes.kind[each])]
+        same = [each for each in streams if each not in other]
+        if same and other:
+            longer[job, kind].append(known_mean(level[same], 0) - known_mean(level[other], 0))
+    found = {}
+    for key, rows in longer.items():
+        (score,), (first,), (end,) = segments(known_mean(np.array(rows), 0)[None, :])
+        if score >= CHANGED:
+            found[key] = probes.grid.instant(int(first)), probes.grid.instant(int(end))
     return found
 
 
@@ -92,14 +137,15 @@ def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
     members: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for index, key in enumerate(zip(flows.jobs, flows.src, flows.dst, strict=True)):
         members[key].append(index)
-    found = []
+    found, since, always = [], _since(facts, members), (facts.begin_ns, facts.end_ns)
     for (job, src, dst), indices in members.items():
-        stretch = next((flows.late[each] for each in indices if each in flows.late), None)
-        begin_ns, last_ns = (facts.begin_ns, facts.end_ns) if stretch is None else facts.span(
-            stretch)  # fmt: skip
-        part = slice(None) if stretch is None else slice(stretch.first, stretch.last + 1)
-        in_band = float(median(flows.between_nics[indices][:, part]))
         kind = class_of(flows.table, int(flows.last_row[indices[0]]))
+        stretch = next((flows.late[each] for each in indices if each in flows.late), None)
+        begin_ns, last_ns = (
+            since.get((job, kind), always) if stretch is None else facts.span(stretch)
+        )
+        part = flows.during(begin_ns, last_ns)
+        in_band = float(median(flows.between_nics[indices][:, part]))
         streams = probes.streams.get((src, dst), [])
         other = [each for each in streams if differ(kind, probes.kind[each])]
         same = [each for each in streams if each not in other]
@@ -112,7 +158,7 @@ def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
         own, theirs = (probes.fastest(each, begin_ns, last_ns) for each in (same, other))
         pair = _Pair(
             in_band, probed or in_band, longest, matched, own > RATIO * abs(theirs), kind,
-            differ(kind, example), indices,
+            differ(kind, example), indices, begin_ns, last_ns,
         )  # fmt: skip
         found.append((job, src, dst, pair))
     return found
@@ -132,14 +178,18 @@ def _confirmed(slow: list[_Pair]) -> bool | None:
     return matched > WAITS_AS_WELL * float(np.median([pair.in_band for pair in slow]))
 
 
-def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -> RuleFinding:
+def _finding(
+    facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair], most: bool | None = True
+) -> RuleFinding:
+    """`most`: most pairs could be compared; None: only some."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - slow pairs
     members = frozenset(each for pair in slow for each in pair.flows)
     late = members & flows.late.keys()
     begin_ns, last_ns, share = (
-        facts.joint(late, flows.late) if late else (facts.begin_ns, facts.end_ns, 0.95)
-    )
+        facts.joint(late, flows.late) if late else
+        (min(each.begin_ns for each in slow), max(each.last_ns for each in slow), 0.95)
+    )  # fmt: skip
     kind = flows.delay_name(min(members), flows.late.get(min(members)))
     in_band = float(np.median([pair.in_band for pair in slow]))
     probed = float(np.median([pair.probed for pair in slow]))
@@ -155,7 +205,7 @@ def _finding(facts: BundleFacts, subjects: tuple[str, ...], slow: list[_Pair]) -
                                  f" {format_ns(_matched(slow))}"))  # fmt: skip
     return RuleFinding(
         fault=FaultClass.CLASS_MISMATCH, subjects=subjects, onset_ns=begin_ns, last_ns=last_ns,
-        confidence=confidence(share, confirmed), evidence=tuple(evidence),
+        confidence=confidence(share, confirmed, most), evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.HOST_JITTER, confirmed, "probes in the job's class are as slow"
                   if confirmed else "probes in the job's class are fast: look at the host",

@@ -6,21 +6,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model import format_ns
+from syntony.workload.bundle import Gap
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.grid import Flags, episodes, median
-from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.grid import Episode, Flags, episodes, median
+from syntony.workload.verdict import ALIKE, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats, Ints
     from syntony.workload.facts import BundleFacts
 
 MUCH = 0.15
 """Share of the time of steps, over several of them, that waiting for storage may take."""
 TIMES = 2.0
 """… and the ratio of that to the share before."""
+SOME, MANY_TIMES = 0.1, 5.0
+"""Likewise, if no step waited before."""
 STRETCH = 5
 """Number of steps that are evaluated together: checkpoints come every so many steps."""
 LEAST = 3
 """Minimum number of steps that wait: one long pause, for a checkpoint for example, is no stall."""
+NEW = 1.5
+"""… but two are enough if so many times the steps between them precede the first, without a wait: a
+checkpoint that the job has always written would have been seen."""
 MOST = 0.8
 """Minimum share of ranks that wait; if only a few do, storage is not the cause, and their peers
 wait in collectives."""
@@ -57,20 +65,26 @@ def _judge(facts: BundleFacts, name: str, text: str) -> RuleFinding | None:
     wait[rank, step], whole[rank, step] = waited[known], length[known]
     share = _rolling(wait) / _rolling(whole)
     low = float(np.nanquantile(share, 0.1))
-    with np.errstate(invalid="ignore"):
-        bad: Flags = np.asarray(share > max(MUCH, TIMES * low if low < MUCH else MUCH))
-    every = np.isfinite(share).any(axis=0)
-    enough = bad.sum(axis=0) >= MOST * np.isfinite(share).sum(axis=0)
-    together: Flags = np.atleast_2d(enough & every)
-    stretch = episodes(together, np.atleast_2d(every)).get(0)
+    stretch, least = _together(share, max(MUCH, TIMES * low if low < MUCH else MUCH)), MUCH
+    if stretch is None:
+        stretch, least = _together(share, SOME), SOME
     if stretch is None:
         return None
     begins = steps.ints("begin_ns")[known]
     part = slice(stretch.first, stretch.last + 1)
     level = float(np.nansum(wait[:, part]) / np.nansum(whole[:, part]))
-    heavy = np.flatnonzero(np.nanmedian(wait, axis=0) > 0.5 * level * np.nanmedian(whole, axis=0))
+    usual: Floats = np.nanmedian(wait, axis=0)
+    heavy = np.flatnonzero(usual > 0.5 * level * np.nanmedian(whole, axis=0))
     heavy = heavy[(heavy >= stretch.first) & (heavy <= stretch.last)]
-    if len(heavy) < LEAST:
+    new = _is_new(heavy, usual, ALIKE if least == MUCH else 1 / MANY_TIMES)
+    if len(heavy) < LEAST and not (new and _comes_again(heavy, len(usual))):
+        longest = format_ns(float(usual[heavy].max(initial=0.0)))
+        reason = f"{len(heavy)} of {len(numbers)} steps wait for {text}, up to {longest}"
+        facts.gaps.append(Gap("steps", reason, "whether they will again, or the job always does"))
+        return None
+    between = slice(int(heavy[0]), int(heavy[-1]))
+    little = np.nansum(wait[:, between]) <= least * np.nansum(whole[:, between])
+    if little or (least < MUCH and not new):
         return None
     first = int(heavy[0])
     onset_ns = int(begins[step == first].min())
@@ -80,7 +94,8 @@ def _judge(facts: BundleFacts, name: str, text: str) -> RuleFinding | None:
         median(comm / np.maximum(length, 1))) < 0.5  # fmt: skip
     return RuleFinding(
         fault=FaultClass.DATA_STALL, subjects=(facts.bundle.manifest.job or _job(facts),),
-        onset_ns=onset_ns, last_ns=last_ns, confidence=confidence(stretch.share, pending or None),
+        onset_ns=onset_ns, last_ns=last_ns,
+        confidence=confidence(stretch.share, pending or None, len(heavy) >= LEAST or None),
         evidence=(Evidence(name, f"{len(ranks)} ranks wait for {text} {level:.0%} of their time,"
                            f" {low:.0%} at best", level, low),),
         alternatives=(
@@ -90,6 +105,30 @@ def _judge(facts: BundleFacts, name: str, text: str) -> RuleFinding | None:
         ),
         action=ACTIONS[name], ranks=frozenset(int(each) for each in ranks),
     )  # fmt: skip
+
+
+def _together(share: Floats, limit: float) -> Episode | None:
+    """The steps in which most ranks wait for more than a share of the time."""
+    every = np.isfinite(share).any(axis=0)
+    with np.errstate(invalid="ignore"):
+        enough = (share > limit).sum(axis=0) >= MOST * np.isfinite(share).sum(axis=0)
+    return episodes(np.atleast_2d(enough & every), np.atleast_2d(every)).get(0)
+
+
+def _is_new(heavy: Ints, usual: Floats, most: float) -> bool:
+    """Whether no step waited for `most` of that before the first that does: what a job always
+    writes comes at its usual distance."""
+    if len(heavy) < 2:
+        return False
+    before = usual[: heavy[0]]
+    enough = len(before) >= max(STRETCH, NEW * np.diff(heavy).max())
+    return bool(enough and (before < most * usual[heavy].min()).all())
+
+
+def _comes_again(heavy: Ints, steps: int) -> bool:
+    """Whether one of two steps that wait comes after others that do not, and no third is due."""
+    apart = int(heavy[-1] - heavy[0])
+    return apart >= 2 and steps <= heavy[-1] + apart
 
 
 def _newest(facts: BundleFacts) -> Flags:

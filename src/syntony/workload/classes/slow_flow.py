@@ -194,7 +194,10 @@ def _judge(
     before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
     if delayed and not slowed and waits < (MUCH if before else MUCH_ALWAYS) * normal:
         return None
-    if not (delayed or slowed) or not _siblings_alike(flows, flow, part, rates=not delayed):
+    if not (delayed or slowed):
+        return None
+    apart = delayed and least > SLOW_RATIO * _extremes(flows, flow, part)[1]
+    if not _siblings_alike(flows, flow, part, rates=not delayed, apart=apart):
         return None
     evidence = []
     if delayed:
@@ -312,16 +315,16 @@ def _peers(flows: Flows, flow: int) -> Flags:
     return peers
 
 
-def _siblings_alike(flows: Flows, flow: int, part: slice, rates: bool) -> bool:
+def _siblings_alike(flows: Flows, flow: int, part: slice, *, rates: bool, apart: bool) -> bool:
     """Whether most similar flows are not delayed (or, for a flow that is slow by its rate, have one
-    rate); otherwise this flow does not stand out."""
+    rate); otherwise this flow does not stand out, unless it waits far longer than all (`apart`)."""
     others = list(np.flatnonzero(_peers(flows, flow)))
     if len(others) < 3:
         return False
     excess = median(flows.excess[:, part], axis=1)
     little = LITTLE * excess[flow]
     late = sum(int(row) in flows.late and not excess[row] < little for row in others)
-    if late > MOST_LATE * len(others):
+    if late > MOST_LATE * len(others) and not apart:
         return False
     rate = np.array([_over(flows.rate[row, part]) for row in others])
     rate = rate[np.isfinite(rate)]
