@@ -47,8 +47,9 @@ _CONFIGURATION_HEAD = """\
 # Configuration: every key of `agent.toml` and `controller.toml`
 
 Check a file with `syntony config check FILE`: an unknown key is an error, with the nearest known \
-key. Daemons read their file at their start: after a change, `systemctl restart syntony-agent \
-syntony-reactor`, or `syntony-controller`. Keys named `_ns` are integers of nanoseconds; this page \
+key, and so is a value out of its bounds. Daemons read their file at their start: \
+after a change, `systemctl restart syntony-agent syntony-reactor`, or \
+`syntony-controller`. Keys named `_ns` are integers of nanoseconds; this page \
 shows them in words. Shortest working files: [deploy](../how-to/deploy.md#3-configure).
 
 Other files: [incident rules](incidents.md#rules-of-your-own), [latency objectives](sla.md#\

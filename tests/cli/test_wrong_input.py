@@ -13,8 +13,8 @@ import click
 import pytest
 
 from syntony.cli import fleet, root, run
-from syntony.controller.client import encode
 from syntony.errors import RemoteError
+from syntony.wire.coding import encode
 from syntony.wire.query import Query
 from syntony.wire.rest import body
 
