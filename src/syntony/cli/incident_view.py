@@ -49,7 +49,7 @@ def _facts(incident: dict[str, Any]) -> list[Line]:
         facts.append(("on it", f"{incident['acknowledged_by']} {incident['comment']}".strip()))
     if incident["cause"]:
         facts.append(("part of", f"incident {incident['cause']}"))
-    elif incident.get("former_words"):  # not from the store
+    elif incident.get("former_words"):  # an older controller has none
         facts.append(("formerly", incident["former_words"][-1]))
     return facts
 

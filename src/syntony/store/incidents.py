@@ -62,6 +62,8 @@ def _plain(row: Row) -> dict[str, Any]:
         "jobs": texts["jobs"].split(", ") if texts["jobs"] else [],
         "unit": "",
         "members": [],
+        "named_by": None,
+        "former_words": [],
         "pending": False,
         "silenced": False,
         "pages": 0,
