@@ -273,12 +273,17 @@ static void begins_without_an_address(void)
     begins_without(have_old_gid);
     have_old_gid(3, 0);
     int before = drive_logged("rail fake0 does not return: no usable GID");
+    int pairs = faults_queue_pairs(); /* of what could not connect */
     sender = receiver = NULL;
     CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
     connect_both();
     for (int64_t begun = now_ms(); now_ms() - begun < 200;)
         exchange();
     CHECK_EQUAL(drive_logged("rail fake0 does not return: no usable GID"), before + 1);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    while (faults_queue_pairs() > pairs)
+        usleep(1000);
 }
 
 static void begins_without_a_neighbour(void)
