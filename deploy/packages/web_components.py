@@ -1,4 +1,4 @@
-"""Add what the console's bundle has of npm to a CycloneDX bill of materials, which is of Python only.
+"""Add what the console bundles from npm to a CycloneDX bill of materials that has Python only.
 
 python deploy/packages/web_components.py SBOM web/package-lock.json
 """
