@@ -24,6 +24,7 @@ $python -m venv build/release/everything
 build/release/everything/bin/pip install -q "$(realpath build/release/wheel/*.whl)[controller,postgresql,report]"
 $python -m cyclonedx_py environment build/release/everything/bin/python --pyproject pyproject.toml \
     --output-reproducible -o "dist/syntony-$version.cdx.json"
+$python deploy/packages/web_components.py "dist/syntony-$version.cdx.json" web/package-lock.json
 
 # Images are built of dist/ itself; the chart is packaged by Helm's library, which is for x86-64 only.
 cp deploy/containers/Containerfile dist/
@@ -37,10 +38,12 @@ status=0
 deploy/packages/aarch64.sh dist || status=$?
 [ $status = 0 ] || [ $status = 3 ] || exit $status
 
-awk -v version="$version" '/^## / { on = index($0, "## " version) == 1; next } on' CHANGELOG.md \
+awk -v version="$version" '/^## / { on = $2 == version; next } on' CHANGELOG.md \
     >"dist/syntony-$version-notes.md"
 [ -s "dist/syntony-$version-notes.md" ] ||
     { echo "CHANGELOG.md has no section $version" >&2; exit 2; }
 (cd dist && sha256sum -- * >../build/release/SHA256SUMS && mv ../build/release/SHA256SUMS .)
 ls -l dist
+grep -q "^## $version (unreleased)" CHANGELOG.md &&
+    echo "== CHANGELOG.md calls $version unreleased: give it its date before the tag" >&2
 [ $status = 0 ] || echo "== WITHOUT a wheel for aarch64: what that lacks is said above" >&2

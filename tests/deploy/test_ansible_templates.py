@@ -73,7 +73,7 @@ def test_every_key_of_both_files_can_be_set(tmp_path: Path) -> None:
 
 
 def test_every_variable_is_checked_before_the_role_begins() -> None:
-    """A default of another type or one that the specification lacks would be refused or missed."""
+    """A default of another type would be refused; one that is not specified, not checked."""
     specs = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text(encoding="utf-8"))
     options = specs["argument_specs"]["main"]["options"]
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text(encoding="utf-8"))
