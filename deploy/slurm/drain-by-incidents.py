@@ -6,10 +6,12 @@
 Run it every minute, where `scontrol` may drain, with the certificate of a viewer; everything after
 `--` is `syntony incidents list`'s. A node is drained for incidents of its own (subject HOST or
 HOST/NIC), not for what a switch does to all nor for a silenced one. It is resumed when no critical
-incident of it is open, silenced or not. Never more than N nodes (a tenth, at least one) are ours at
+incident of it is open, silenced or not, and the one that drained it is known to be over: a
+controller that has lost its state resumes nothing. Never more than N nodes (a tenth, at least one) are ours at
 once, so that one mistaken rule does not empty a cluster. Nodes that others drained, or that are
 down, are left alone.
-Exit status: 0; 1 Slurm refused a change; 3 incidents or nodes could not be read, and nothing was
+Exit status: 0; 1 Slurm refused a change, or a node of ours stays drained because the end of its
+incident is not known; 3 incidents or nodes could not be read, and nothing was
 changed.
 """
 
@@ -58,6 +60,22 @@ def reasons(incidents: list[dict[str, object]], nodes: set[str]) -> dict[str, st
     return found
 
 
+def ended(name: str, reason: str, options: list[str]) -> bool:
+    """Whether the incident in a reason is known, is about this node, and is over."""
+    number = reason.removeprefix(OURS).partition(":")[0]
+    try:
+        text = output("syntony", "incidents", "show", number, "--json", *options)
+        incident = json.loads(text)["incident"]
+        over = incident["resolved_ns"] is not None
+        over = over and str(incident["subject"]).partition("/")[0] == name
+    except (RuntimeError, ValueError, KeyError, OSError, subprocess.TimeoutExpired) as error:
+        print(f"{name}: stays drained, incident {number}: {error}", file=sys.stderr)
+        return False
+    if not over:
+        print(f"{name}: stays drained, incident {number} is another one", file=sys.stderr)
+    return over
+
+
 def changed(name: str, *what: str) -> bool:
     """Change a node; say so if Slurm refuses, for the others must not wait for this one."""
     try:
@@ -88,8 +106,10 @@ def main() -> int:
             if state.startswith("drain") and why.startswith(OURS)}  # fmt: skip
     refused = False
     for name in sorted(ours - faulty):
+        if not ended(name, nodes[name][1], given.options):
+            refused = True
         # Not RESUME, which also takes a node that is down back.
-        if changed(name, "state=UNDRAIN"):
+        elif changed(name, "state=UNDRAIN"):
             print(f"{name}: resumed")
         else:
             refused = True

@@ -15,8 +15,10 @@ SCRIPTS = DEPLOY / "slurm"
 _STAND_IN = """\
 #!/bin/sh
 echo "$(basename "$0") $*" >>{place}/asked
-cat {place}/$(basename "$0").out
-exit $(cat {place}/$(basename "$0").code)
+name="$(basename "$0")"
+[ -e "{place}/$name $2 $3.out" ] && name="$name $2 $3"
+cat "{place}/$name.out"
+exit $(cat "{place}/$name.code")
 """
 
 
@@ -131,6 +133,8 @@ def by_incidents(
 ) -> subprocess.CompletedProcess[str]:
     site.answers("sinfo", nodes)
     site.answers("syntony", json.dumps({"incidents": incidents}), 2 if incidents else 0)
+    for each in incidents:
+        site.answers(f"syntony show {each['number']}", json.dumps({"incident": each}))
     script = str(SCRIPTS / "drain-by-incidents.py")
     return site.run(sys.executable, script, *options, "--", "--lab", "x")
 
@@ -144,6 +148,17 @@ def test_an_incident_drains_its_host_once_and_its_end_resumes_it(site: Site) -> 
     assert not site.changes()
     by_incidents(site, f"gpu1|drained|{reason}\n", incident(7, "gpu1/eth2", resolved_ns=5))
     assert site.changes() == ["scontrol update nodename=gpu1 state=UNDRAIN"]
+
+
+@pytest.mark.parametrize("subject", ["gpu2", None])
+def test_a_controller_without_its_state_resumes_nothing(site: Site, subject: str | None) -> None:
+    """It knows no incident of that number, or another one."""
+    site.answers("syntony show 7", "", 1)
+    others = [incident(7, subject, resolved_ns=5)] if subject else []
+    done = by_incidents(site, "gpu1|drained|syntony incident 7: gpu1 is broken\n", *others)
+    assert done.returncode == 1
+    assert "gpu1: stays drained, incident 7" in done.stderr
+    assert not site.changes()
 
 
 @pytest.mark.parametrize("more", [{"silenced": True}, {"cause": 6}])
