@@ -7,9 +7,9 @@ Run it every minute, where `scontrol` may drain, with the certificate of a viewe
 `--` is `syntony incidents list`'s. A node is drained for incidents of its own (subject HOST or
 HOST/NIC), not for what a switch does to all nor for a silenced one. It is resumed when no critical
 incident of it is open, silenced or not, and the one that drained it is known to be over: a
-controller that has lost its state resumes nothing. Never more than N nodes (a tenth, at least one) are ours at
-once, so that one mistaken rule does not empty a cluster. Nodes that others drained, or that are
-down, are left alone.
+controller that has lost its state resumes nothing. Never more than N nodes (a tenth, at least one)
+are ours at once, so that one mistaken rule does not empty a cluster. Nodes that others drained, or
+that are down, are left alone.
 Exit status: 0; 1 Slurm refused a change, or a node of ours stays drained because the end of its
 incident is not known; 3 incidents or nodes could not be read, and nothing was
 changed.

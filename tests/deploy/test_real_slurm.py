@@ -34,6 +34,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     place = tmp_path_factory.mktemp("slurm")
     (place / "state").mkdir()
     with live("slurm", "--hosts", "2", agents=True) as lab:
+        eventually(lab.controller_socket.exists, "a controller", within_s=LONG_S)
         cluster = Slurm(lab, place)
         cluster.configure()
         cluster.wrapped("prolog", SCRIPTS / "prolog-audit.sh")

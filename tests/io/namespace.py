@@ -16,7 +16,7 @@ from syntony.lab.world import unshare_argv
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE_S = 60
+PATIENCE_S = 600  # only a hang lasts so long
 _ROOT = Path(__file__).parents[2]
 _UNSHARE = ("unshare", "-Urnmpf", "--kill-child", "--mount-proc", "--propagation", "private")
 _WORLD = 'mount -t sysfs none /sys && ip link set lo up && exec "$@"'
