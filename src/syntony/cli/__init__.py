@@ -142,7 +142,9 @@ def run(args: Sequence[str]) -> int:
         return _wrong_command(error)
     except (click.Abort, KeyboardInterrupt):
         return _print_error("interrupted", INTERRUPTED)
-    except (BrokenPipeError, SystemExit):  # `| head` has ended; click makes a SystemExit of it
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code != 1:
+            raise  # a signal's exit code; click's after `| head` has ended is 1
         _discard_output()
         return OUTPUT_CLOSED
     except Exception as error:  # noqa: BLE001 - the outermost boundary
