@@ -60,10 +60,10 @@ class Asked:
         """One request; a body that is not bytes goes as JSON."""
         if context is not None:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                "127.0.0.1", self.api_port, timeout=60, context=context
+                "127.0.0.1", self.api_port, timeout=600, context=context
             )
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=600)
         sent = {"Authorization": f"Bearer {token}"} if token else {}
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()

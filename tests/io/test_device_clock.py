@@ -50,7 +50,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         pytest.skip("no C compiler")
     library = tmp_path_factory.mktemp("ticks") / "ticks.so"
     words = ["cc", "-std=c11", "-O2", "-fPIC", "-shared", str(SOURCE), "-o", str(library), "-lm"]
-    subprocess.run(words, check=True, timeout=60)
+    subprocess.run(words, check=True, timeout=600)
     loaded = ctypes.CDLL(str(library))
     loaded.syn_ticks_newest_ns.restype = loaded.syn_ticks_stamp_ns.restype = ctypes.c_int64
     return loaded

@@ -88,7 +88,7 @@ def peer(address: str) -> Iterator[None]:
 
 
 def connected(address: str) -> socket.socket:
-    return socket.create_connection((address, 5000), timeout=20)
+    return socket.create_connection((address, 5000), timeout=600)
 
 
 def four(own: socket.socket) -> FourTuple:

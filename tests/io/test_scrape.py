@@ -51,7 +51,7 @@ def issue(authority: Authority, name: str, directory: Path) -> TlsPaths:
 
 
 def get(port: int, path: str = "/metrics", accept: str = "") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     try:
         connection.request("GET", path, headers={"Accept": accept})
         answer = connection.getresponse()
@@ -64,7 +64,7 @@ def get_tls(port: int, ca: Path, client: TlsPaths | None) -> int:
     context = ssl.create_default_context(cafile=str(ca))
     if client is not None:
         context.load_cert_chain(client.cert, client.key)
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=600, context=context)
     try:
         connection.request("GET", "/metrics")
         return connection.getresponse().status
