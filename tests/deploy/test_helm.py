@@ -21,6 +21,9 @@ from tests.deploy.daemons import DEPLOY
 from syntony.agent.config import AgentConfig
 from syntony.config import load_config
 from syntony.controller.config import ControllerConfig
+from syntony.controller.pki import create_authority
+from syntony.model import S
+from syntony.wire.roles import Role
 
 helm = pytest.importorskip("helm_python", reason="needs the extra [charts]")
 schemas = pytest.importorskip("kubernetes_validate", reason="needs the extra [charts]")
@@ -269,7 +272,9 @@ def test_policies_restrict_who_scrapes_controllers() -> None:
     for values, peers in ((MINIMAL, None), (FULL, FULL["networkPolicy"]["scrapers"])):
         asked = {**values, "controller": {**values["controller"], "scrapers": ["prometheus"]}}
         policy = one(rendered(asked), "NetworkPolicy", "syntony-controller")["spec"]
-        (rule,) = (r for r in policy["ingress"] if r["ports"] == [{"protocol": "TCP", "port": 9863}])
+        (rule,) = (
+            r for r in policy["ingress"] if r["ports"] == [{"protocol": "TCP", "port": 9863}]
+        )
         assert rule.get("from") == peers
 
 
@@ -468,8 +473,6 @@ def script(values: dict[str, Any], kind: str, name: str, file: str, place: Path)
 @pytest.mark.parametrize("case", ["minimal", "full"])
 def test_a_controller_prepares_itself(case: str, tmp_path: Path) -> None:
     """Configuration that the controller accepts, and a certificate of its own under all names."""
-    from syntony.controller.pki import create_authority
-
     prepare = script(CASES[case], "Secret", "syntony-controller", "prepare.sh", tmp_path)
     create_authority(tmp_path / "authority")
     done = subprocess.run(
@@ -540,9 +543,15 @@ def test_an_agent_joins_once_for_each_token(case: str, tmp_path: Path) -> None:
     at = "syntony.example:8444" if case == "elsewhere" else "syntony-enrol.fleet.svc:8444"
     assert all(line.startswith(f"enrol join gpu001 --at {at} ") for line in lines)
     token.unlink()
-    (tmp_path / "var/lib/syntony/tls").mkdir()
-    (tmp_path / "var/lib/syntony/tls/gpu001.crt").write_text("x")
+    tls = tmp_path / "var/lib/syntony/tls"
+    create_authority(tmp_path / "ca").issue(
+        "gpu001", Role.AGENT, addresses=["192.0.2.2"], lifetime_ns=3600 * S, directory=tls
+    )
     assert run().returncode == 0
+    (tls / "gpu001.key").write_text("broken")
+    broken = run()
+    assert broken.returncode == 2
+    assert "not the key of the certificate" in broken.stderr
     config = load_config(tmp_path / "etc/syntony/agent.toml", AgentConfig)
     assert config.host == "gpu001"
     assert config.nics[0].name == "eth2"
