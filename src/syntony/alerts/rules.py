@@ -201,11 +201,10 @@ def _check(rule: Rule, called: str) -> None:
         parts = list(string.Formatter().parse(rule.summary))
     except ValueError as error:
         raise ConfigError(f"{called}: summary: {error}") from error
-    for _, name, form, conversion in parts:
-        field = (
-            f"{name}{'!' if conversion else ''}{conversion or ''}{':' if form else ''}{form or ''}"
-        )
-        if name is not None and field not in _FIELDS:
+    for _, inside, form, conversion in parts:
+        shape = f"{'!' if conversion else ''}{conversion or ''}{':' if form else ''}{form or ''}"
+        if inside is not None and f"{inside}{shape}" not in _FIELDS:
             raise ConfigError(
-                f"{called}: summary: {{{field}}} is not one of {{subject}}, {{value}}, {{limit}}"
+                f"{called}: summary: {{{inside}{shape}}} is not one of {{subject}}, {{value}}, "
+                "{limit}"
             )
