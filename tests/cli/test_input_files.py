@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from syntony import input_files
+from syntony.audit.facts import UnreadableError
 from syntony.cli import run
+from syntony.errors import InputError
+from syntony.io.audit.commands import FOLDER, RecordedCommands, file_name
+from syntony.io.audit.host import recorded_host
+from syntony.io.bundle_files import read_bundle
+from syntony.workload.schema import FORMAT, VERSION
 
 COMMANDS = {
     "agent": "agent --config {}",
@@ -133,6 +139,33 @@ def test_a_file_without_an_end(
     file.touch()
     os.truncate(file, 1 << 40)
     refused(what, file)
+
+
+def test_a_recorded_tree_with_devices_in_it(tmp_path: Path) -> None:
+    """What cannot be read is unknown, and nothing is waited for."""
+    folder = tmp_path / FOLDER
+    (tmp_path / "etc").mkdir()
+    folder.mkdir()
+    os.mkfifo(tmp_path / "etc/hostname")
+    uname, lspci, ip = (folder / file_name((name,)) for name in ("uname", "lspci", "ip"))
+    os.mkfifo(uname)
+    lspci.symlink_to("/dev/zero")
+    ip.write_text("up")
+    ip.with_name(f"{ip.name}.exit").write_text("9" * 5000)
+    assert recorded_host(tmp_path).host == tmp_path.name
+    commands = RecordedCommands(tmp_path)
+    for name, why in (("uname", "nobody writes"), ("lspci", "not a regular file"), ("ip", "ip")):
+        with pytest.raises(UnreadableError, match=why):
+            commands.run((name,))
+
+
+def test_a_bundle_with_a_pipe_in_it(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(f'{{"format": "{FORMAT}", "version": {VERSION}}}')
+    os.mkfifo(tmp_path / "probes.parquet")
+    (tmp_path / "steps.parquet").symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="empty-bundle") as caught:
+        read_bundle(tmp_path)
+    assert str(caught.value).count("not a readable Parquet file (not a regular file)") == 2
 
 
 def test_limits_are_stated(tmp_path: Path) -> None:

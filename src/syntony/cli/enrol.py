@@ -208,7 +208,7 @@ def join(
         raise UsageError(f"--at {controller}: the port is missing, for example {controller}:8444")
     known = _authority(ca) if ca is not None else _fetch_ca(controller, fingerprint or "")
     request = new_request(name)
-    given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret
+    given = sys.stdin.readline(MAX_SECRET_BYTES).strip() if secret == _STANDARD_INPUT else secret
     joining = JoinRequest(token=given, csr=request.csr)
     place = Path(directory)
     files = TlsFiles(

@@ -144,7 +144,7 @@ def _read(name: str, file: Path) -> tuple[pa.Table | None, list[Gap]]:
         present = parquet.read_schema(file).names
         table = parquet.read_table(file, columns=[each for each in present if each in wanted])
     except (ArrowException, OSError, ValueError) as error:
-        text = " ".join(str(error).split())[:120]
+        text = " ".join(str(getattr(error, "strerror", None) or error).split())[:120]
         return None, [Gap(name, f"not a readable Parquet file ({text})", LIMITS[name])]
     foreign = sorted(set(present) - wanted)
     reported = [Gap(name, f"unknown columns left out: {', '.join(foreign[:5])}")] if foreign else []
