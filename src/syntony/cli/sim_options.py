@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,4 +135,5 @@ def _text(file: Path) -> str:
     try:
         return read_text(file)
     except OSError as error:
-        raise InputError("unreadable", f"{file}: {error.strerror}") from error
+        name = "not-text" if error.errno == errno.EILSEQ else "unreadable"
+        raise InputError(name, f"{file}: {error.strerror}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,8 @@ def load_topology(path: str | Path, form: str = "") -> Topology:
     try:
         return parse_topology(read_text(path), form)
     except OSError as error:
-        raise InputError("unreadable", f"{path}: cannot be read: {error.strerror}") from error
+        name = "not-text" if error.errno == errno.EILSEQ else "unreadable"
+        raise InputError(name, f"{path}: cannot be read: {error.strerror}") from error
     except InputError as error:
         text = str(error).removeprefix(f"{error.name}: ")
         raise InputError(error.name, f"{path}: {text}") from error
