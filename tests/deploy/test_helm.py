@@ -53,6 +53,7 @@ FULL: dict[str, Any] = {
         "state": "postgresql://syntony@db.example:5432/syntony?passfile=/etc/syntony-db/pgpass",
         "store": 'clickhouse://syntony:p"q@ch.example:8123/syntony',
         "databaseSecret": "database",
+        "filesSecret": "files",
         "scrapers": ["prometheus"],
         "extraConfig": "ecmp_paths = 8",
         "extraTables": '[[anchors]]\nnode = "gpu001"',
@@ -193,6 +194,17 @@ def test_a_standby_reaches_the_api_server_whatever_else_it_may_not() -> None:
     rules = one(rendered(FULL), "NetworkPolicy", "syntony-controller")["spec"]["egress"]
     ports = {port["port"] for rule in rules for port in rule["ports"] if "to" not in rule}
     assert ports == {53, 443, 6443, 5432}
+
+
+def test_files_that_the_configuration_names_are_mounted_where_it_is_checked() -> None:
+    for values, wanted in ((MINIMAL, []), (FULL, ["files"])):
+        found = containers(rendered(values))
+        for name in ("prepare", "controller"):
+            mounts = found[f"syntony-controller/{name}"]["volumeMounts"]
+            assert [m["name"] for m in mounts if m["mountPath"] == "/etc/syntony-files"] == wanted
+    pod = one(rendered(FULL), "StatefulSet", "syntony-controller")["spec"]["template"]["spec"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "files")
+    assert volume["secret"]["secretName"] == "files"
 
 
 def test_control_state_moves_to_postgresql() -> None:
