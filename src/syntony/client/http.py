@@ -281,7 +281,8 @@ def _tls(access: Access) -> ssl.SSLContext:
                 check_file(access.key, MAX_SECRET_BYTES)
             context.load_cert_chain(access.cert, access.key or None)
     except OSError as error:  # ssl.SSLError is one
-        raise MissingError(f"{files}: cannot be used: {_line(error)}") from error
+        reason = " ".join((error.strerror or str(error)).split())
+        raise MissingError(f"{files}: cannot be used: {reason}") from error
     return context
 
 
