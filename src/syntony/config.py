@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from syntony.errors import ConfigError
+from syntony.input_files import MAX_CONFIG_BYTES, read_text
 from syntony.model.names import did_you_mean
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -21,7 +22,7 @@ _WORD = re.compile(r"(Invalid enum value|Expected `str` matching).* - at `\$\.(?
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file. Raises `ConfigError`: unreadable, or not TOML; with the file's name."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_text(path, MAX_CONFIG_BYTES))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -113,10 +113,10 @@ def test_control_state_in_postgresql(tmp_path: Path) -> None:
 
 
 def test_the_authority(fleet: Fleet) -> None:
-    fleet.run(command("tar -C "))
+    fleet.run(command("tar -C /var/lib/syntony -czf"))
     before = fleet.controller.authority.fingerprint
     shutil.rmtree(fleet.controller.directory / "ca")
-    fleet.run("tar -C /var/lib/syntony -xzf ca.tar.gz")
+    fleet.run(command("tar -C /var/lib/syntony -xzf"))
     place = str(fleet.controller.directory / "ca")
     done = subprocess.run(
         [sys.executable, "-m", "syntony", "enrol", "authority", place, "--address", "localhost"],

@@ -26,6 +26,7 @@ from syntony.cli.audit_run import form_options, print_results
 from syntony.cli.audit_sources import ssh_options
 from syntony.cli.output import console, messages
 from syntony.errors import MissingError, UsageError
+from syntony.input_files import MAX_CONFIG_BYTES, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -208,9 +209,9 @@ def host_names(text: str) -> tuple[str, ...]:
     """``gpu[001-128]``, ``a,b,c`` or ``@FILE`` with one a line. Raises `UsageError`."""
     if text.startswith("@"):
         try:
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--hosts: {text[1:]} cannot be read") from error
+            text = read_text(text[1:], MAX_CONFIG_BYTES)
+        except OSError as error:
+            raise UsageError(f"--hosts: {text[1:]} cannot be read: {error.strerror}") from error
     return parse_hosts(text)
 
 

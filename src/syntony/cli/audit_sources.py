@@ -22,6 +22,7 @@ from syntony.audit.spec import EMPTY, Spec, limits, parse_spec
 from syntony.cli.fleet import certificate_options
 from syntony.cli.output import messages
 from syntony.errors import ConfigError, InputError, UsageError
+from syntony.input_files import MAX_CONFIG_BYTES, read_text
 from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
@@ -324,14 +325,14 @@ def _hosts(text: str) -> tuple[str, ...]:
         return parse_hosts(text)
     path = Path(text[1:])
     try:
-        return parse_hosts(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("no-such-file", f"{path} cannot be read") from error
+        return parse_hosts(read_text(path, MAX_CONFIG_BYTES))
+    except OSError as error:
+        raise InputError("no-such-file", f"{path} cannot be read: {error.strerror}") from error
 
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, MAX_CONFIG_BYTES)
         if text.startswith("{"):
             found = json.loads(text)  # from an agent: TOML has no writer in the standard library
             return found if isinstance(found, dict) else {}

@@ -13,6 +13,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options, lab_hosts, user
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import MissingError, UsageError
+from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.wire.enrol import (
@@ -205,9 +206,9 @@ def join(
         raise UsageError("give either --ca FILE or --fingerprint")
     if not controller.rpartition(":")[2].isdecimal():
         raise UsageError(f"--at {controller}: the port is missing, for example {controller}:8444")
-    known = _read(ca) if ca is not None else _fetch_ca(controller, fingerprint or "")
+    known = _authority(ca) if ca is not None else _fetch_ca(controller, fingerprint or "")
     request = new_request(name)
-    given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret
+    given = sys.stdin.readline(MAX_SECRET_BYTES).strip() if secret == _STANDARD_INPUT else secret
     joining = JoinRequest(token=given, csr=request.csr)
     place = Path(directory)
     files = TlsFiles(
@@ -301,6 +302,18 @@ def authority(directory: str, name: str, addresses: tuple[str, ...], lifetime: s
     messages.print(f"fingerprint of the CA: {made.fingerprint}")
 
 
+def _authority(path: str) -> bytes:
+    """A file with the CA's certificate."""
+    from cryptography import x509
+
+    data = _read(path)
+    try:
+        x509.load_pem_x509_certificates(data)
+    except ValueError as error:
+        raise UsageError(f"--ca {path}: no certificate in PEM: {error}") from error
+    return data
+
+
 def _fetch_ca(controller: str, fingerprint: str) -> bytes:
     """Fetch the CA's certificate from the enrolment port, verified by its fingerprint alone."""
     import ssl
@@ -350,6 +363,6 @@ def _instant(civil_ns: int) -> str:
 
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_bytes(path, MAX_SECRET_BYTES)
     except OSError as error:
         raise MissingError(f"{path}: cannot be read: {error.strerror}") from error

@@ -13,7 +13,6 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.name_checks import check_nics
 from syntony.cli.output import console, messages, print_json
-from syntony.errors import InputError
 from syntony.model import parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.wire.fabric import (
@@ -25,7 +24,7 @@ from syntony.wire.fabric import (
 )
 
 if TYPE_CHECKING:
-    from syntony.fabric.graph import Topology
+    pass
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FORM = click.option(
@@ -169,8 +168,9 @@ def import_(file: Path, form: str, as_json: bool) -> None:
       ibnetdiscover > fabric.txt; syntony fabric import fabric.txt --json > topology.json
     """
     from syntony.fabric.files import format_topology
+    from syntony.io.operator_files import load_topology
 
-    topology = read_topology(file, form)
+    topology = load_topology(file, form)
     if as_json:
         click.echo(format_topology(topology))
         return
@@ -195,8 +195,9 @@ def diff(context: click.Context, before: Path, after: Path, form: str, as_json: 
       syntony fabric diff yesterday.txt today.txt
     """
     from syntony.fabric.graph import diff as compare
+    from syntony.io.operator_files import load_topology
 
-    changes = compare(read_topology(before, form), read_topology(after, form))
+    changes = compare(load_topology(before, form), load_topology(after, form))
     if as_json:
         print_json(msgspec.to_builtins(changes))
     else:
@@ -205,17 +206,3 @@ def diff(context: click.Context, before: Path, after: Path, form: str, as_json: 
             table.add_row(change.change, change.what, change.name, change.detail)
         console.print(table if changes else "no difference")
     context.exit(1 if changes else 0)
-
-
-def read_topology(file: Path, form: str = "") -> Topology:
-    """Read a topology file; errors contain its name. Raises `InputError`."""
-    from syntony.fabric.files import parse_topology
-
-    try:
-        return parse_topology(file.read_text(encoding="utf-8"), form)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("not-text", f"{file} cannot be read as text") from error
-    except InputError as error:
-        raise InputError(error.name, f"{file}: {str(error).removeprefix(f'{error.name}: ')}") from (
-            error
-        )

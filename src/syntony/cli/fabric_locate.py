@@ -38,16 +38,16 @@ def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: boo
     Example:
       syntony fabric locate --paths paths.parquet --obs obs.parquet --json
     """
-    from syntony.cli.fabric import read_topology
     from syntony.fabric.graph import Topology
     from syntony.fabric.locate import locate as locate_faults
     from syntony.fabric.numbering import make_candidates
     from syntony.fabric.observed import check_observed, window_counts
+    from syntony.io.operator_files import load_topology
 
     paths, listing = _read_paths(paths_file)
     columns, place = _read_observations(obs_file, paths)
     observed = check_observed(columns, place)
-    known = read_topology(topology) if topology else Topology(devices=(), cables=())
+    known = load_topology(topology) if topology else Topology(devices=(), cables=())
     candidates = make_candidates(listing, known.kind_of, known.parallel)
     findings = locate_faults(candidates, window_counts(observed, listing.paths))
     if as_json:

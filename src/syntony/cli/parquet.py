@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syntony.errors import InputError, MissingError
+from syntony.input_files import check_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+MAX_BYTES = 16 << 30
+"""Of one file: compressed, what a large host's memory holds."""
 
 
 def read_parquet(file: Path, wanted: Iterable[str]) -> pa.Table:
@@ -25,6 +29,10 @@ def read_parquet(file: Path, wanted: Iterable[str]) -> pa.Table:
         raise MissingError(
             "reading Parquet needs pyarrow; install it with: pip install 'syntony[controller]'"
         ) from error
+    try:
+        check_file(file, MAX_BYTES)
+    except OSError as error:
+        raise InputError("not-parquet", f"{file}: {error.strerror}") from error
     try:
         schema = parquet.read_schema(file)
         return parquet.read_table(file, columns=[name for name in wanted if name in schema.names])

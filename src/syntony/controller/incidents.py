@@ -11,7 +11,6 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -21,7 +20,7 @@ from syntony.alerts.incident_book import Book, explained
 from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import FleetName
-from syntony.alerts.rules import Rule, parse_rules, with_defaults
+from syntony.alerts.rules import with_defaults
 from syntony.alerts.silences import Silence, check_rule, warn_of_subject
 from syntony.controller import (
     clock_watch,
@@ -45,6 +44,7 @@ from syntony.controller.planes import PlaneComparison
 from syntony.controller.silent_agents import NOBODY_REFUSED, Refused
 from syntony.errors import ConfigError, UsageError
 from syntony.fabric.extra_probes import SuspectNote
+from syntony.io.operator_files import load_rules
 from syntony.model import S, format_ns
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
@@ -123,7 +123,7 @@ class IncidentService:
     """
 
     def __init__(self, settings: AlertSettings, state: ControlState, store: Store) -> None:
-        self.rules = _rules(settings.rules)
+        self.rules = load_rules(settings.rules) if settings.rules else with_defaults(())
         self._store = store
         self._lock = threading.Lock()
         if settings.receivers and not state.durable:
@@ -496,16 +496,6 @@ class IncidentService:
                     change.kind, change.incident.number, change.incident.severity,
                     change.incident.cause, change.incident.summary,
                 )  # fmt: skip
-
-
-def _rules(path: str) -> tuple[Rule, ...]:
-    if not path:
-        return with_defaults(())
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"rules {path}: cannot be read: {error}") from error
-    return with_defaults(parse_rules(text, path))
 
 
 def fleet_id(state: ControlState) -> str:
