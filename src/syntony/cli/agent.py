@@ -17,7 +17,7 @@ from syntony.cli.name_checks import unknown_host
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import format_ns
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
 from syntony.wire.parts import PartState
 
@@ -162,9 +162,7 @@ def _all_have_reported(fleet: Fleet) -> bool:
 
 
 def _print_parts(agents: Sequence[AgentStatus], *, everything: bool) -> None:
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("host", "part", "state", "for", "reason"):
-        table.add_column(heading)
+    table = plain_table("host", "part", "state", "for", "reason")
     for agent in agents:
         if not (agent.parts and agent.connected):
             table.add_row(agent.host, "", "unknown", "", "no report from agent")

@@ -13,6 +13,7 @@ from syntony.audit.report.summary import ORDER, host_of, worst_first
 from syntony.audit.result import Result, Status
 from syntony.cli.output import console
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.WARN: "yellow",
            Status.UNKNOWN: "magenta", Status.NOT_COMPARED: "dim", Status.SKIP: "dim"}  # fmt: skip
@@ -173,9 +174,7 @@ def _counted(total: Counter[Status]) -> lazy_rich.Text:
 
 
 def _ports(rows: Iterable[PortRow]) -> lazy_rich.Table:
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in HEADINGS:
-        table.add_column(heading)
+    table = plain_table(*HEADINGS)
     for row in rows:
         table.add_row(*(_cell(text) for text in row.cells()))
     return table

@@ -10,7 +10,7 @@ import msgspec
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, parse_duration_ns
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.control import CHANGES_LIMIT, ChangesQuery
 
 
@@ -39,9 +39,7 @@ def command(target: FleetTarget, since: str, limit: int, as_json: bool) -> None:
     if not changes:
         messages.print(f"no changes in the last {since}")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("number", "when (UTC)", "who", "from", "what", "before", "after", "comment"):
-        table.add_column(heading)
+    table = plain_table("number", "when (UTC)", "who", "from", "what", "before", "after", "comment")
     for each in changes:
         when = datetime.fromtimestamp(each.at_ns / S, UTC).strftime("%Y-%m-%d %H:%M:%S")
         row = (each.who, each.origin, each.what, each.before, each.after, each.comment)

@@ -17,6 +17,7 @@ from syntony.clock.probe_file import check_probes
 from syntony.io.window_fit import fit_window
 from syntony.model import ClockState, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
 
@@ -113,12 +114,11 @@ def _document(shown: tuple[WindowResult, ...], series: bool, duplicates: int) ->
 def _table(result: WindowResult) -> lazy_rich.Table:
     known = any(node.offset_ns is not None for node in result.nodes)
     title = f"at {result.ref_ns}" if known else "nothing can be said"
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", title=title)
     several = len(_islands(result)) > 1
     island = ("island",) if several else ()
-    for heading in ("clock", "state", "offset", "drift ppb", "1-sigma", "bound", *island, "reason"):
-        left = heading in {"clock", "state", "island", "reason"}
-        table.add_column(heading, justify="left" if left else "right")
+    headings = ("clock", "state", ">offset", ">drift ppb", ">1-sigma", ">bound", *island, "reason")
+    table = plain_table(*headings)
+    table.title = title
     for node in result.nodes:
         table.add_row(
             node.node,

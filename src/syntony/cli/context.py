@@ -8,7 +8,7 @@ from syntony.cli import contexts
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 
 @click.group(cls=HelpGroup)
@@ -39,9 +39,7 @@ def listing(as_json: bool) -> None:
             ]
         )
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("", "context", "controller"):
-        table.add_column(heading)
+    table = plain_table("", "context", "controller")
     for name, each in sorted(known.contexts.items()):
         table.add_row("*" if name == known.current else "", name, each.url)
     console.print(table if table.row_count else "no contexts; make one: syntony login URL")

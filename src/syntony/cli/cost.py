@@ -13,6 +13,7 @@ from syntony.cost import cost
 from syntony.errors import UsageError
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.cost import HOUR_NS, YEAR_NS, CostQuery, CostReport, Interval
 
 if TYPE_CHECKING:
@@ -137,10 +138,7 @@ def command(
 
 def _table(reports: list[CostReport]) -> lazy_rich.Table:
     """A column for each size."""
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("GPUs")
-    for each in reports:
-        table.add_column(f"{each.assumed.gpus:,}", justify="right")
+    table = plain_table("GPUs", *(f">{each.assumed.gpus:,}" for each in reports))
     for label, cell in _rows(reports[0]):
         table.add_row(label, *map(cell, reports))
     return table

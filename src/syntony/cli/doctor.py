@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.cli.output import console
 from syntony.errors import UsageError
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     from syntony.lab.doctor import LabRequirement
@@ -67,9 +67,7 @@ def _of_host(role: str, config: str | None) -> list[LabRequirement]:
 
 
 def _show(checks: list[LabRequirement]) -> None:
-    table = lazy_rich.Table(box=None, pad_edge=False)
-    for title in ("check", "state", "detail", "remedy"):
-        table.add_column(title, overflow="fold")
+    table = plain_table("check", "state", "detail", "remedy", overflow="fold")
     for check in checks:
         style = _STYLES[check.level]
         table.add_row(check.name, f"[{style}]{check.level}[/]", check.detail, check.remedy)

@@ -25,7 +25,7 @@ from syntony.errors import UsageError
 from syntony.lab.client import open_lab
 from syntony.lab.drill import scenarios
 from syntony.lab.jobs import programs
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     from syntony.lab.drill.contention_report import ContentionReport
@@ -44,8 +44,6 @@ OVER = click.option(
 )
 _LIMIT_HELP = "A job that does not end by then hangs, and is killed."
 _JOB_HELP = "Job to run. [default: ddp, or builtin without PyTorch]"
-_HEADS = ("run", "ended", "median", "longest", "stalled", "before", "during", "after", "seen",
-          "lost", "wrong")  # fmt: skip
 
 
 @click.group(cls=HelpGroup)
@@ -143,10 +141,11 @@ def show(report: NicFlapReport) -> None:
     console.print(
         f"[bold]{report.job}[/], {report.ranks} hosts: {report.meaning}, {report.outage_s:.1f} s"
     )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-    for head in _HEADS:
-        left = head in {"run", "ended"}
-        table.add_column(head, justify="left" if left else "right", no_wrap=True)
+    table = plain_table(
+        "run", "ended", ">median", ">longest", ">stalled", ">before", ">during", ">after", ">seen",
+        ">lost", ">wrong", no_wrap=True,
+    )  # fmt: skip
+    table.padding = (0, 1, 0, 0)
     for run in report.runs:
         table.add_row(*_cells(run))
     console.print(table)
@@ -377,10 +376,10 @@ def _show_incast(report: IncastReport) -> None:
     console.print(
         f"[bold]{report.senders} senders to one receiver[/]; {report.fabric}; {transport(report)}"
     )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    heads = ("", "Mb/s", "of line", "delay p50", "p99", "step p50", "p99", "retransmits/s", "fair")
-    for head in heads:
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    table = plain_table(
+        "", ">Mb/s", ">of line", ">delay p50", ">p99", ">step p50", ">p99", ">retransmits/s",
+        ">fair", no_wrap=True,
+    )  # fmt: skip
     for phase in (report.before, report.after):
         table.add_row(
             phase.name,
@@ -410,10 +409,9 @@ def _show_contention(report: ContentionReport) -> None:
     console.print(
         f"[bold]{report.jobs} × {report.job}[/], {report.ranks} ranks each; {report.fabric}"
     )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    heads = ("", *found.before.mbps, "all", "of optimum", "shared links", "delay p50", "p99")
-    for head in heads:
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    jobs = (f">{job}" for job in found.before.mbps)
+    heads = ("", *jobs, ">all", ">of optimum", ">shared links", ">delay p50", ">p99")
+    table = plain_table(*heads, no_wrap=True)
     for phase in (found.before, found.after):
         table.add_row(
             phase.name,

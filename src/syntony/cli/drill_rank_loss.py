@@ -11,7 +11,7 @@ import click
 from syntony.cli._drill import OUT_HELP, conclude, milliseconds, positive, python_of, say
 from syntony.cli.output import console, messages
 from syntony.errors import UsageError
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     from syntony.lab.drill.rank_loss_report import RankLossReport
@@ -95,9 +95,7 @@ def _show(report: RankLossReport) -> None:
         f"[bold]{report.job}[/], {report.ranks} ranks, {report.steps} steps; "
         f"rank {report.victim} killed"
     )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("run", "ended", "step", "standstill", "steps again", "result", "total"):
-        table.add_column(heading, justify="left" if heading in {"run", "result"} else "right")
+    table = plain_table("run", ">ended", ">step", ">standstill", ">steps again", "result", ">total")
     for run in report.runs:
         table.add_row(
             run.name,

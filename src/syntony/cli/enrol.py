@@ -14,7 +14,7 @@ from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import MissingError, UsageError
 from syntony.model import S, format_ns, parse_duration_ns
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.enrol import (
     AuthorityQuery,
     CertificateView,
@@ -121,10 +121,9 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
             }
         )
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("name", "role", "state", "issued (UTC)", "expires (UTC)", "last seen", "by",
-                    "serial"):  # fmt: skip
-        table.add_column(heading)
+    table = plain_table(
+        "name", "role", "state", "issued (UTC)", "expires (UTC)", "last seen", "by", "serial"
+    )
     for each in found.certificates:
         state = _state(each, found.now_ns)
         if everything or state in {"valid", "expiring"}:

@@ -11,7 +11,7 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, parse_duration_ns
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.access_tokens import (
     AccessTokenCommand,
     AccessTokensQuery,
@@ -89,9 +89,7 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
             ]
         )
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("number", "kind", "role", "name", "state", "expires (UTC)", "made by"):
-        table.add_column(heading)
+    table = plain_table("number", "kind", "role", "name", "state", "expires (UTC)", "made by")
     for each in found.tokens:
         state = _state(each, found.now_ns)
         if everything or state == "good":

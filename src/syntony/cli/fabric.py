@@ -16,6 +16,7 @@ from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError
 from syntony.model import parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.fabric import (
     FabricChange,
     FabricChangesQuery,
@@ -132,9 +133,7 @@ def changes(context: click.Context, since: str, target: FleetTarget, as_json: bo
 def _change_table(found: tuple[FabricChange, ...]) -> lazy_rich.Table:
     from syntony.alerts.render import instant
 
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("when", "change", "what", "name", "detail"):
-        table.add_column(title)
+    table = plain_table("when", "change", "what", "name", "detail")
     for each in found:
         table.add_row(instant(each.ts_ns), each.change, each.what, each.name, each.detail)
     return table

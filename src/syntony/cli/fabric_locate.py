@@ -14,7 +14,7 @@ from syntony.cli.parquet import read_parquet
 from syntony.errors import InputError
 from syntony.model import format_ns
 from syntony.model.findings import Finding
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,9 +61,9 @@ def show_findings(findings: tuple[Finding, ...]) -> None:
     if not findings:
         console.print("nothing is wrong")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("component", "kind", "fault", "loss", "delay", "sure", "window", "or else"):
-        table.add_column(heading, justify="right" if heading in {"loss", "delay"} else "left")
+    table = plain_table(
+        "component", "kind", "fault", ">loss", ">delay", "sure", "window", "or else"
+    )
     for found in findings:
         table.add_row(
             f"{found.component} (1 of {found.one_of})" if found.one_of > 1 else found.component,

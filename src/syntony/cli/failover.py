@@ -11,6 +11,7 @@ from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.failover import (
     FailoverLogQuery,
     FailoverStatus,
@@ -55,9 +56,9 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
     if not events:
         messages.print(f"nothing was done to any path in the last {window}")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("when", "host", "job", "action", "cause", "detect", "act", "path", "evidence"):
-        table.add_column(heading)
+    table = plain_table(
+        "when", "host", "job", "action", "cause", "detect", "act", "path", "evidence"
+    )
     newest_ns = events[-1].ts_ns
     for event in events:
         path = event.new_path if event.action in _OF_NEW else event.old_path
@@ -112,9 +113,7 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
         console.print(
             lazy_rich.Text("stop switch: ") + position + lazy_rich.Text(f" (by {switch.by})")
         )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("host", "mode", "obeys", "connections", "degraded", "reported"):
-        table.add_column(heading)
+    table = plain_table("host", "mode", "obeys", "connections", "degraded", "reported")
     for each in answer.hosts:
         table.add_row(
             each.host,

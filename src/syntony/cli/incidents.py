@@ -9,9 +9,10 @@ import click
 from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, plain_table, print_json
+from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.incidents import (
     IncidentAction,
     IncidentsQuery,

@@ -19,6 +19,7 @@ from syntony.errors import InputError, RemoteError, UsageError
 from syntony.model import MS, S, format_ns, parse_duration_ns
 from syntony.model.names import did_you_mean
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.jobs import Jobs, JobsQuery, JobView
 
 if TYPE_CHECKING:
@@ -58,9 +59,7 @@ def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
     if not answer.jobs:
         messages.print("no job ran; start one with `syntony run -- COMMAND`")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("job", "state", "ranks", "processes", "hosts", "age", "programs"):
-        table.add_column(heading, justify="right" if heading in {"ranks", "processes"} else "left")
+    table = plain_table("job", "state", ">ranks", ">processes", "hosts", "age", "programs")
     for each in answer.jobs:
         table.add_row(
             each.job,
@@ -184,9 +183,9 @@ def _lines(target: FleetTarget, window_ns: int, limit: int) -> list[JobLine]:
 
 
 def _top_table(lines: list[JobLine]) -> lazy_rich.Table:
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("job", "ranks", "step", "slowest rank", "worst flow", "median flow", "verdict"):
-        table.add_column(heading, justify="right" if heading in {"ranks", "step"} else "left")
+    table = plain_table(
+        "job", ">ranks", ">step", "slowest rank", "worst flow", "median flow", "verdict"
+    )
     for each in lines:
         late = "" if each.slowest_rank is None else f"{each.slowest_rank}: +{_short(each.late_ns)}"
         flow = f"{each.worst_flow} {_short(each.worst_ns)}" if each.worst_flow else ""

@@ -11,7 +11,7 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, plain_table, print_json
+from syntony.cli.output import console, print_json
 from syntony.errors import InputError, UsageError
 from syntony.links.counters import EVERY, TABLE, LinkCounter, Side
 from syntony.links.deltas import CounterOutcome
@@ -20,6 +20,7 @@ from syntony.links.roles import LinkRole
 from syntony.model import NicRef, S, parse_duration_ns
 from syntony.model.names import did_you_mean
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.links import (
     LinkCounterRow,
     LinkEventRow,

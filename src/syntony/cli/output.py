@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from syntony.cli._console import OutputConsole
-    from syntony.view import lazy_rich
 
 
 class Printer:
@@ -57,13 +56,3 @@ messages = Printer(stderr=True)
 def print_json(data: Any) -> None:
     """One JSON document on stdout."""
     console.file.write(json.dumps(data, indent=2) + "\n")
-
-
-def plain_table(*headings: str) -> lazy_rich.Table:
-    """A table without lines."""
-    from syntony.view import lazy_rich
-
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading)
-    return table

@@ -13,6 +13,7 @@ from syntony.errors import UsageError
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.heatmap import heatmap, is_dark, listing
+from syntony.view.tables import plain_table
 from syntony.wire.probes import (
     KeysQuery,
     MatrixCell,
@@ -139,9 +140,7 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
     if as_json:
         print_json(msgspec.to_builtins(points))
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("second", "sent", "lost", "min", "p50", "p99"):
-        table.add_column(heading, justify="right")
+    table = plain_table(">second", ">sent", ">lost", ">min", ">p50", ">p99")
     newest = max((point.ts_ns for point in points), default=0)
     for point in points:
         delays = (point.owd_min_ns, point.owd_p50_ns, point.owd_p99_ns)
@@ -167,9 +166,7 @@ def plan(target: FleetTarget, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(answer))
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("from", "to", "over", "source ports", "pairs/s"):
-        table.add_column(heading)
+    table = plain_table("from", "to", "over", "source ports", "pairs/s")
     pairs: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     planes = {Plane.UDP: answer.flows, Plane.VERBS: answer.verbs}
     for plane, planned in planes.items():

@@ -9,10 +9,11 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, plain_table, print_json
+from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.sla import (
     QueuesQuery,
     SlaChecked,

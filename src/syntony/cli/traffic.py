@@ -11,15 +11,12 @@ from syntony.cli.name_checks import warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_bps, format_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.traffic import MovesQuery, PlacementCommand, Traffic, TrafficQuery
 
 _LINKS = 12
 """Number of busiest links in the table; --json has all."""
 _FULL = 0.9
-_HEADINGS = (
-    "job", "class", "from", "to", "port", "path", "of", "sends", "gets", "delay", "p99", "",
-)  # fmt: skip
-_NUMBERS = frozenset({"port", "of", "sends", "gets", "delay", "p99"})
 
 
 _ELSEWHERE = {
@@ -73,10 +70,10 @@ def _show(answer: Traffic) -> None:
     if not answer.flows:
         messages.print("no flow of a managed job; start jobs with `syntony run`")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in _HEADINGS:
-        right = heading in _NUMBERS
-        table.add_column(heading, justify="right" if right else "left", no_wrap=right)
+    table = plain_table(
+        "job", "class", "from", "to", ">port", "path", ">of", ">sends", ">gets", ">delay",
+        ">p99", "",
+    )  # fmt: skip
     for flow in answer.flows:
         table.add_row(
             flow.job,
@@ -97,9 +94,7 @@ def _show(answer: Traffic) -> None:
         "[dim]of: number of known paths; sends, gets: Mb/s, after a slash the rate to which it is "
         "paced; delay: of probes on the same links[/]"
     )
-    links = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("link", "load", "capacity", "flows", "queue", "paced to"):
-        links.add_column(heading, justify="left" if heading == "link" else "right")
+    links = plain_table("link", ">load", ">capacity", ">flows", ">queue", ">paced to")
     for link in answer.links[:_LINKS]:
         full = link.capacity_bps and link.bps >= _FULL * link.capacity_bps
         load = lazy_rich.Text(
@@ -131,9 +126,9 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
     if not answer.moves:
         messages.print("nothing was moved since the controller started; older: failover log")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("when", "job", "from", "to", "old path", "new path", "why", "took", "result"):
-        table.add_column(heading)
+    table = plain_table(
+        "when", "job", "from", "to", "old path", "new path", "why", "took", "result"
+    )
     newest_ns = answer.moves[-1].ts_ns
     for move in answer.moves:
         table.add_row(

@@ -10,6 +10,7 @@ from syntony.model import ClockState, Timeline, format_ns
 from syntony.view import lazy_rich
 from syntony.view.clocks import duration, newest_ns
 from syntony.view.heatmap import by_number
+from syntony.view.tables import plain_table
 
 _CELL = 9
 MOST_PAIRS = 12
@@ -100,11 +101,7 @@ def pair_summary(pairs: Sequence[ClockPair]) -> lazy_rich.RenderableType:
                 f"worst {format_ns(bounds[-1])}; the least certain:"
             )
         )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("a", "b"):
-        table.add_column(heading)
-    for heading in ("b minus a", "bound ±"):
-        table.add_column(heading, justify="right")
+    table = plain_table("a", "b", ">b minus a", ">bound ±")
     for pair in sorted(compared, key=lambda pair: -(pair.bound_ns or 0.0))[:MOST_PAIRS]:
         table.add_row(pair.a, pair.b, duration(pair.offset_ns), duration(pair.bound_ns))
     hint = lazy_rich.Text(

@@ -11,6 +11,7 @@ import msgspec
 from syntony.model import ClockState, Timeline, format_ns
 from syntony.view import lazy_rich
 from syntony.view.heatmap import by_number
+from syntony.view.tables import plain_table
 
 BADNESS = (
     ClockState.SYNCHRONIZED,
@@ -105,11 +106,7 @@ def _worst_first(reading: ClockReading) -> tuple[object, ...]:
 def status_table(found: Sequence[ClockReading]) -> lazy_rich.Table:
     """One line per clock; islands are shown when there are several."""
     islands = _islands(found) > 1
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("clock")
-    table.add_column("state")
-    for heading in ("bound ±", "1-sigma", "offset", "drift ppb"):
-        table.add_column(heading, justify="right")
+    table = plain_table("clock", "state", ">bound ±", ">1-sigma", ">offset", ">drift ppb")
     if islands:
         table.add_column("island")
     table.add_column("why", style="dim")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.probes import MatrixCell
 
 DARK_LOSS = 0.5
@@ -13,7 +14,6 @@ _SHADES = ("#1a9850", "#66bd63", "#a6d96a", "#fee08b", "#fdae61", "#f46d43", "#d
 _CELL = 5
 _DARK = "×"
 _NOTHING = "·"
-_NUMBERS = ("paths", "sent", "lost", "min µs", "p50 µs", "p99 µs", "± clock ns", "own stall")
 
 
 def is_dark(cell: MatrixCell) -> bool:
@@ -51,11 +51,10 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> lazy_rich.RenderableT
 
 def listing(cells: Sequence[MatrixCell]) -> lazy_rich.Table:
     """The same as a table, one line per direction."""
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("from", "to"):
-        table.add_column(heading)
-    for heading in _NUMBERS:
-        table.add_column(heading, justify="right")
+    table = plain_table(
+        "from", "to", ">paths", ">sent", ">lost", ">min µs", ">p50 µs", ">p99 µs", ">± clock ns",
+        ">own stall",
+    )  # fmt: skip
     for cell in sorted(cells, key=lambda cell: (by_number(cell.src), by_number(cell.dst))):
         delays = (cell.owd_min_ns, cell.owd_p50_ns, cell.owd_p99_ns)
         table.add_row(
