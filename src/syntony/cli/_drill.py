@@ -5,20 +5,34 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 import msgspec
 
-from syntony.cli.output import messages
+from syntony.cli.output import json_option, messages
 from syntony.errors import UsageError
 from syntony.lab.jobs import programs
 from syntony.model import S, parse_duration_ns
 
-R = TypeVar("R")
 T = TypeVar("T")
-OUT_HELP = "Chart (PNG, SVG), figures and every step as files."
-LAB_HELP = "A running lab; else each run has one of its own, gone afterwards."
+lab_option = click.option(
+    "--lab",
+    "--name",
+    "name",
+    metavar="NAME",
+    help="A running lab; else each run has one of its own, gone afterwards.",
+)
+
+
+def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a drill's command ``--out`` and ``--json``."""
+    return click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Chart (PNG, SVG), figures and every step as files.",
+    )(json_option(command))
 
 
 def positive(option: str, text: str) -> int:
@@ -56,6 +70,16 @@ def say(text: str) -> None:
     messages.print(f"[dim]▸[/] {text}")
 
 
+class DrillReport(Protocol):
+    """What every drill's report has."""
+
+    @property
+    def files(self) -> tuple[str, ...]: ...
+
+
+R = TypeVar("R", bound=DrillReport)
+
+
 def conclude(
     report: R,
     ran: T,
@@ -72,6 +96,8 @@ def conclude(
         click.echo(msgspec.json.encode(report))
     else:
         show(report)
+        for file in report.files:
+            messages.print(file)
 
 
 def milliseconds(value: float | None) -> str:

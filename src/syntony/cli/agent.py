@@ -14,7 +14,7 @@ import msgspec
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import unknown_host
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import format_ns
 from syntony.view.tables import plain_table
@@ -99,7 +99,7 @@ def _run(
 
 @command.command()
 @click.argument("nics", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def check(context: click.Context, nics: tuple[str, ...], as_json: bool) -> None:
     """Show what this host supports: time stamps, capabilities, MPTCP, RDMA.

@@ -6,12 +6,12 @@ import click
 
 from syntony.audit.check import Check
 from syntony.audit.registry import every_check
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, json_option, print_json
 from syntony.view.tables import plain_table
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--markdown", is_flag=True, help="Print the table of docs/reference.")
 def checks(as_json: bool, markdown: bool) -> None:
     """List every check: what it reads and expects, what a failure means, what to do.

@@ -19,7 +19,7 @@ from syntony.cli.audit_run import (
     print_results,
     verdicts,
 )
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, json_option, print_json
 from syntony.errors import UsageError
 from syntony.io.audit.runs import StoredRun, state_dir, stored_runs
 from syntony.view import lazy_rich
@@ -59,7 +59,7 @@ def show_run(
 @click.command()
 @click.argument("before", required=False, type=_RUN)
 @click.argument("after", required=False, type=_RUN)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def diff(context: click.Context, *, before: Path | None, after: Path | None, as_json: bool) -> None:
     """Compare two runs: the last two, BEFORE and the last, or BEFORE and AFTER.

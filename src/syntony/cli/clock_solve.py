@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.cli.parquet import read_parquet
 from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import check_probes
@@ -29,7 +29,7 @@ COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
     "--window", default="2s", show_default=True, metavar="TIME", help="Length of one window."
 )
 @click.option("--series", is_flag=True, help="Print every window, not only the last.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def solve(  # noqa: PLR0917 - click passes its parameters by name
     context: click.Context,

@@ -6,7 +6,7 @@ import click
 
 from syntony.cli import contexts
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import UsageError
 from syntony.view.tables import plain_table
 
@@ -22,7 +22,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def listing(as_json: bool) -> None:
     """List contexts; tokens are not shown.
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from syntony.cli.fleet import ask, certificate_options, fleet_target
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, json_option, print_json
 from syntony.cost import cost
 from syntony.errors import UsageError
 from syntony.model import S, format_ns, parse_duration_ns
@@ -97,7 +97,7 @@ def _humane(value_ns: float) -> str:
 @click.option("--lab", metavar="NAME", help="A lab on this machine; the only one by default.")
 @click.option("--controller", metavar="HOST:PORT", help="Controller to ask; needs a certificate.")
 @certificate_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(
     gpus: tuple[int, ...],
     *,

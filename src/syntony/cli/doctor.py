@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli.output import console
+from syntony.cli.output import console, json_option
 from syntony.errors import UsageError
 from syntony.view.tables import plain_table
 
@@ -31,7 +31,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
     type=click.Path(),
     help="Configuration file of the agent or controller. [default: in /etc/syntony]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def command(ctx: click.Context, role: str, config: str | None, as_json: bool) -> None:
     """Show what this machine lacks for a lab, and the remedy.

@@ -10,17 +10,17 @@ import msgspec
 
 from syntony.cli import drill_rank_loss, drill_slow_job
 from syntony.cli._drill import (
-    LAB_HELP,
-    OUT_HELP,
     chosen_job,
     conclude,
+    lab_option,
     milliseconds,
     positive,
     python_of,
+    report_options,
     say,
 )
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages
+from syntony.cli.output import console
 from syntony.errors import UsageError
 from syntony.lab.client import open_lab
 from syntony.lab.drill import scenarios
@@ -59,7 +59,7 @@ command.add_command(drill_slow_job.command)
 
 
 @command.command(name="nic-flap")
-@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
+@lab_option
 @click.option("--job", type=click.Choice(list(programs.BY_NAME)), help=_JOB_HELP)
 @click.option(
     "--fault",
@@ -79,8 +79,7 @@ command.add_command(drill_slow_job.command)
     metavar="LIBRARY",
     help="NCCL's library, for the run without Syntony.  [default: the Python package's, if any]",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 def flap(  # noqa: PLR0917 - click calls it by name
     name: str | None,
     job: str | None,
@@ -122,8 +121,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
         outage_ns=outage_ns,
         times=times,
     )
-    if out is not None:
-        check_out(out)
+    check_out(out)
     lab = None if name is None else open_lab(name)
     if over == "verbs":
         options = msgspec.structs.replace(options, nccl=verbs.nccl_transport(nccl))
@@ -153,8 +151,6 @@ def show(report: NicFlapReport) -> None:
         f"[dim]median and longest step; before, during, after the fault: {report.throughput_unit}; "
         "lost: ranks that lost a connection; wrong: results[/]"
     )
-    for file in report.files:
-        messages.print(file)
 
 
 def _cells(run: RunFigures) -> tuple[str, ...]:
@@ -179,7 +175,7 @@ def _seconds(value: float | None) -> str:
 
 
 @command.command()
-@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
+@lab_option
 @click.option(
     "--job",
     type=click.Choice(["builtin", "builtin-all-to-all", "all-reduce", "all-to-all"]),
@@ -195,8 +191,7 @@ def _seconds(value: float | None) -> str:
 @click.option("--before", help="Length of the phase without Syntony.  [8s; over verbs 20s]")
 @click.option("--after", help="Length of the phase with Syntony.  [16s; over verbs 60s]")
 @OVER
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 def contention(  # noqa: PLR0917 - click calls it by name
     name: str | None,
     job: str,
@@ -237,8 +232,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
         spec=msgspec.structs.replace(spec, seed=seed),
         times=_lasting(options.times, before, after),
     )
-    if out is not None:
-        check_out(out)
+    check_out(out)
     trial = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
     conclude(report, trial, out, as_json=as_json, save=save, show=_show_contention)
@@ -251,8 +245,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
     "--before", default="8s", show_default=True, help="Length of the phase with ECMP alone."
 )
 @click.option("--after", default="20s", show_default=True, help="Length of the phase with Syntony.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 def qos(  # noqa: PLR0917 - click calls it by name
     pace: bool, seed: int, before: str, after: str, out: Path | None, as_json: bool
 ) -> None:
@@ -276,8 +269,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
     times = drill.ContentionTimes(
         before_ns=positive("--before", before), after_ns=positive("--after", after)
     )
-    if out is not None:
-        check_out(out)
+    check_out(out)
     if pace:
         trial = goal.link_drill(times, say)
     else:
@@ -287,7 +279,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
 
 
 @command.command()
-@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
+@lab_option
 @click.option(
     "--senders", type=click.IntRange(2, 12), help="Number of them.  [default: 4; over verbs 2]"
 )
@@ -306,8 +298,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
 @click.option("--before", help="Length of the phase without pacing.  [10s; over verbs 20s]")
 @click.option("--after", help="Length of the phase with pacing.  [16s; over verbs 60s]")
 @OVER
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 def incast(  # noqa: PLR0917 - click calls it by name
     name: str | None,
     senders: int | None,
@@ -345,8 +336,7 @@ def incast(  # noqa: PLR0917 - click calls it by name
         congestion=congestion,
         times=_lasting(options.times, before, after),
     )
-    if out is not None:
-        check_out(out)
+    check_out(out)
     ran = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(ran)
     conclude(report, ran, out, as_json=as_json, save=save, show=_show_incast)
@@ -400,8 +390,6 @@ def _show_incast(report: IncastReport) -> None:
         f"{report.kept:.2f} × throughput; {report.paced_flows} flows held back, {after}; "
         f"wrong results {report.wrong}, connections lost {report.lost}"
     )
-    for file in report.files:
-        messages.print(file)
 
 
 def _show_contention(report: ContentionReport) -> None:
@@ -431,8 +419,6 @@ def _show_contention(report: ContentionReport) -> None:
         f"{found.moves} moves of {found.flows} flows, {found.undone} undone, "
         f"{found.refused} refused; wrong results {found.wrong}, connections lost {found.lost}"
     )
-    for file in report.files:
-        messages.print(file)
 
 
 def _show_qos(report: ContentionReport) -> None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from syntony.cli._drill import OUT_HELP, conclude, milliseconds, positive, python_of, say
-from syntony.cli.output import console, messages
+from syntony.cli._drill import conclude, milliseconds, positive, python_of, report_options, say
+from syntony.cli.output import console
 from syntony.errors import UsageError
 from syntony.view.tables import plain_table
 
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Time limit of each of the three runs.",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 @click.pass_context
 def command(  # noqa: PLR0917 - click calls it by name
     context: click.Context,
@@ -81,8 +80,7 @@ def command(  # noqa: PLR0917 - click calls it by name
         victim=min(2, ranks - 1), every=checkpoint_every, pause_ns=positive("--pause", pause),
         limit_ns=positive("--limit", limit),
     )  # fmt: skip
-    if out is not None:
-        check_out(out)
+    check_out(out)
     with tempfile.TemporaryDirectory(prefix="syntony-rank-loss-") as place:
         trials = drill(options, Path(place), say)
     report = make_report(options, trials)
@@ -107,5 +105,3 @@ def _show(report: RankLossReport) -> None:
             f"{run.total_s:.1f} s",
         )
     console.print(table)
-    for file in report.files:
-        messages.print(file)

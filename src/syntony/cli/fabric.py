@@ -12,7 +12,7 @@ import msgspec
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.name_checks import check_nics
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import InputError
 from syntony.model import parse_duration_ns
 from syntony.view import lazy_rich
@@ -182,7 +182,7 @@ def import_(file: Path, form: str, as_json: bool) -> None:
 @click.argument("before", type=_FILE)
 @click.argument("after", type=_FILE)
 @_FORM
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def diff(context: click.Context, before: Path, after: Path, form: str, as_json: bool) -> None:
     """Show what was added, removed, moved or changed between two topologies.

@@ -9,7 +9,7 @@ import click
 import msgspec
 import numpy as np
 
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, json_option, print_json
 from syntony.cli.parquet import read_parquet
 from syntony.errors import InputError
 from syntony.model import format_ns
@@ -26,7 +26,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--paths", "paths_file", type=_FILE, required=True, help="path_id, components.")
 @click.option("--obs", "obs_file", type=_FILE, required=True, help="path_id, sent, lost, …")
 @click.option("--topology", type=_FILE, help="Topology file: kinds of components, parallel cables.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: bool) -> None:
     """Name the components that lose or delay packets; an empty list if nothing is wrong.
 

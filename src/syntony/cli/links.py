@@ -11,7 +11,7 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, json_option, print_json
 from syntony.errors import InputError, UsageError
 from syntony.links.counters import EVERY, TABLE, LinkCounter, Side
 from syntony.links.deltas import CounterOutcome
@@ -150,7 +150,7 @@ def watch(target: FleetTarget, as_json: bool) -> None:
 @click.option("--root", default="/", show_default=True, help="Directory with sys and proc.",
               type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Also show virtual ports.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def show(context: click.Context, root: Path, everything: bool, as_json: bool) -> None:
     """Show this host's ports and non-zero counters; read-only, needs no agent and no privilege.
@@ -180,7 +180,7 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
 
 
 @command.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--markdown", is_flag=True, help="Print the table of docs/reference.")
 def counters(as_json: bool, markdown: bool) -> None:
     """List every counter: where it is read, what it means, where to look.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, json_option, print_json
 from syntony.metrics.table import GROUPS, Metric
 from syntony.view.tables import plain_table
 
@@ -38,7 +38,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables of docs/reference.")
 def list_(as_json: bool, as_markdown: bool) -> None:
     """List every metric: name, kind, labels, meaning, exporter.

@@ -10,6 +10,8 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
+import click
+
 if TYPE_CHECKING:
     from rich.status import Status
 
@@ -49,6 +51,7 @@ class Printer:
         return self.rich.width
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 console = Printer(stderr=False)
 messages = Printer(stderr=True)
 

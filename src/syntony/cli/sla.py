@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.view import lazy_rich
@@ -133,7 +133,7 @@ def report(
     "--paths", type=_FILE, help="PATHS from `fabric paths --parquet`, for classes of pairs."
 )
 @click.option("--all", "everything", is_flag=True, help=f"Show all, not only the worst {SHOWN}.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def recorded(
     context: click.Context,

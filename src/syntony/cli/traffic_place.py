@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.cli.parquet import read_parquet
 from syntony.cli.sim_options import FILE, read_topology
 from syntony.sim.fluid.offline import OPTIONAL, REQUIRED, place_table
@@ -44,7 +44,7 @@ SHOWN = 40
 )
 @click.option("--speed", multiple=True, metavar="CABLE=GBPS", help="A cable with another rate.")
 @click.option("--seed", type=click.IntRange(0), default=1, help="Draws dead cables.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def place(  # noqa: PLR0917 - click passes its parameters by name
     topology: Path,
     flows: Path,
