@@ -14,8 +14,9 @@ from syntony.view.clock_history import by_clock, history_table, summary_table
 from syntony.view.clock_matrix import MOST_PAIRS, ClockPair, clock_matrix, clock_pairs, pair_summary
 from syntony.view.clock_page import page
 from syntony.view.clock_summary import NEAR_NS, clock_figures, local_ns, summarize_clocks
-from syntony.view.clocks import duration, plain_line, readings, status_table, verdict
+from syntony.view.clocks import plain_line, readings, status_table, verdict
 from syntony.view.heatmap import by_number, heatmap, listing
+from syntony.view.tables import duration
 from syntony.wire.probes import MatrixCell, SeriesPoint
 
 SYNCHRONIZED, HOLDOVER = ClockState.SYNCHRONIZED, ClockState.HOLDOVER

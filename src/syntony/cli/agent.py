@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
@@ -151,7 +150,7 @@ def parts(context: click.Context, target: FleetTarget, host: str, as_json: bool)
     down = any(part.state is not PartState.RUNNING for agent in agents for part in agent.parts)
     unknown = any(not (agent.parts and agent.connected) for agent in agents)
     if as_json:
-        print_json({agent.host: msgspec.to_builtins(agent.parts) for agent in agents})
+        print_json({agent.host: agent.parts for agent in agents})
     else:
         _print_parts(agents, everything=bool(host))
     context.exit(1 if down else 3 if unknown else 0)

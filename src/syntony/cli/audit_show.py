@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import msgspec
 
 from syntony.audit.changes import VerdictChange, compare
 from syntony.audit.report.summary import exit_code, host_of
@@ -77,7 +76,7 @@ def diff(context: click.Context, *, before: Path | None, after: Path | None, as_
         (after,) = _newest_runs(1)
     changes = compare(*(_verdicts(StoredRun(path)) for path in (before, after)))
     if as_json:
-        print_json([msgspec.to_builtins(change) for change in changes])
+        print_json(changes)
     else:
         console.print(_table(changes) if changes else "no difference")
     context.exit(1 if changes else 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
@@ -26,7 +25,7 @@ def pairs(target: FleetTarget, as_json: bool) -> None:
     """
     answer = ask(target, PairsQuery(), until=lambda answer: bool(answer.edges))
     if as_json:
-        print_json(msgspec.to_builtins(answer.edges))
+        print_json(answer.edges)
         return
     table = plain_table(
         "from", "to", "1-sigma", "least round trip", "probes", "paths", "spread", "corrected",

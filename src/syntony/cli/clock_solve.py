@@ -107,7 +107,7 @@ def _array(column: Any) -> NDArray[Any]:
 
 def _document(shown: tuple[WindowResult, ...], series: bool, duplicates: int) -> Any:
     if series:
-        return {"windows": msgspec.to_builtins(shown), "duplicates": duplicates}
+        return {"windows": shown, "duplicates": duplicates}
     return {**msgspec.to_builtins(shown[0]), "duplicates": duplicates}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from syntony.cli.fleet import ask, certificate_options, fleet_target
 from syntony.cli.output import console, json_option, print_json
@@ -123,13 +122,13 @@ def command(
     queries = [CostQuery(gpus=each, **assumptions) for each in gpus]
     if queries[0].history_ns:
         target = fleet_target(lab, controller, (ca, cert, key))
-        reports = [ask(target, each, until=lambda _: True) for each in queries]
+        reports = [ask(target, each) for each in queries]
     elif lab or controller:
         raise UsageError("--lab and --controller count a fleet's own incidents: add --history 90d")
     else:
         reports = [cost(each) for each in queries]
     if as_json:
-        print_json({"jobs": msgspec.to_builtins(reports)})
+        print_json({"jobs": reports})
         return
     console.print(_table(reports))
     console.print(lazy_rich.Text(_assumed(reports), style="dim"), soft_wrap=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import LazyGroup
@@ -66,7 +65,7 @@ def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     """
     answer = ask(target, FindingsQuery(), until=lambda answer: answer.ts_ns > 0)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
     else:
         from syntony.cli.fabric_locate import show_findings
 
@@ -95,7 +94,7 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
     if parquet is not None:
         _write_paths(chosen, parquet)
     elif as_json:
-        print_json(msgspec.to_builtins(chosen))
+        print_json(chosen)
     else:
         for path in chosen:
             devices = [name for name in path.components if "->" not in name]
@@ -120,9 +119,9 @@ def changes(context: click.Context, since: str, target: FleetTarget, as_json: bo
     """
 
     query = FabricChangesQuery(window_ns=parse_duration_ns(since))
-    answer = ask(target, query, until=lambda _: True)
+    answer = ask(target, query)
     if as_json:
-        print_json(msgspec.to_builtins(answer.changes))
+        print_json(answer.changes)
     elif answer.changes:
         console.print(_change_table(answer.changes))
     else:
@@ -197,7 +196,7 @@ def diff(context: click.Context, before: Path, after: Path, form: str, as_json: 
 
     changes = compare(read_topology(before, form), read_topology(after, form))
     if as_json:
-        print_json(msgspec.to_builtins(changes))
+        print_json(changes)
     else:
         table = lazy_rich.Table(box=None, pad_edge=False, show_header=False)
         for change in changes:

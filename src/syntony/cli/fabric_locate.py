@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 import numpy as np
 
 from syntony.cli.output import console, json_option, print_json
@@ -51,7 +50,7 @@ def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: boo
     candidates = make_candidates(listing, known.kind_of, known.parallel)
     findings = locate_faults(candidates, window_counts(observed, listing.paths))
     if as_json:
-        print_json(msgspec.to_builtins(findings))
+        print_json(findings)
     else:
         show_findings(findings)
 

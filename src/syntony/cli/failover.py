@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user, window_option
 from syntony.cli.lazy import HelpGroup
@@ -46,12 +45,12 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
       syntony failover log --window 10m --job train-7
     """
     query = FailoverLogQuery(window_ns=parse_duration_ns(window), job=job, host=host)
-    events = ask(target, query, until=lambda _: True).events
+    events = ask(target, query).events
     if not events:
         check_hosts(target, host)
         warn_if_job_unknown(target, job)
     if as_json:
-        print_json(msgspec.to_builtins(events))
+        print_json(events)
         return
     if not events:
         messages.print(f"nothing was done to any path in the last {window}")
@@ -99,7 +98,7 @@ def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
 
 def _show(answer: FailoverStatus, *, as_json: bool) -> None:
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     switch = answer.switch
     if switch is None:
@@ -130,9 +129,9 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
 
 def _switch(target: FleetTarget, *, stopped: bool, why: str, as_json: bool) -> None:
     command = SwitchCommand(stopped=stopped, by=user(), why=why)
-    answer = ask(target, command, until=lambda _: True)
+    answer = ask(target, command)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     messages.print(
         "stopped: no agent touches any path until started again; agents that cannot be reached"

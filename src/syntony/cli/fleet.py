@@ -186,7 +186,7 @@ def ask(
     target: FleetTarget,
     query: Query[A],
     *,
-    until: Callable[[A], bool] = bool,
+    until: Callable[[A], bool] = lambda _: True,
     retry_refusal: bool = False,
     timeout_ns: int = 10 * S,
 ) -> A:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from syntony.cli._recording import fetch, window_ns_option
 from syntony.cli.diagnose import clean
@@ -45,7 +44,7 @@ def flows(target: FleetTarget, job: str, limit: int, window_ns: int, as_json: bo
     found = flow_lines(fetch(target, job, window_ns).bundle())
     shown = found[:limit] if limit > 0 else found
     if as_json:
-        print_json(msgspec.to_builtins(shown))
+        print_json(shown)
         return
     if not found:
         messages.print(f"no flow of {job} was recorded: is traffic control off?", markup=False)

@@ -54,7 +54,7 @@ def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
     """
     answer = _ask(target, window_ns)
     if as_json:
-        print_json(msgspec.to_builtins(answer.jobs))
+        print_json(answer.jobs)
         return
     if not answer.jobs:
         messages.print("no job ran; start one with `syntony run -- COMMAND`")
@@ -151,7 +151,7 @@ def top(target: FleetTarget, window_ns: int, every: str, limit: int, as_json: bo
     if every_ns < MIN_EVERY_NS:
         raise UsageError(f"--every {every}: give {format_ns(MIN_EVERY_NS)} or more")
     if as_json:
-        print_json(msgspec.to_builtins(_lines(target, window_ns, limit)))
+        print_json(_lines(target, window_ns, limit))
         return
     if not console.is_terminal:
         console.print(_top_table(_lines(target, window_ns, limit)))

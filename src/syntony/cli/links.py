@@ -96,11 +96,11 @@ def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
     if nic:
         NicRef.parse(nic)
     query = LinkHistoryQuery(nic=nic, window_ns=parse_duration_ns(window))
-    answer = ask(target, query, until=lambda _: True)
+    answer = ask(target, query)
     if nic and not (answer.events or answer.counters):
         _check_port(target, nic, query.window_ns)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     if not answer.events and not answer.counters:
         console.print(f"nothing happened to {nic or 'any port'} in {window}")
@@ -136,7 +136,7 @@ def watch(target: FleetTarget, as_json: bool) -> None:
     first = True
     while True:
         query = LinkHistoryQuery(window_ns=60 * S)
-        answer = ask(target, query, until=lambda _: True)
+        answer = ask(target, query)
         for event in answer.events:
             if event in seen or first:
                 continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
@@ -45,7 +44,7 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
         check_hosts(target, host)
         warn_if_job_unknown(target, job)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     table = plain_table("host", "job", "connection", "path", "state", ">Mbit/s")
     for each in answer.hosts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
@@ -35,7 +34,7 @@ def queue_pairs(target: FleetTarget, job: str, host: str, as_json: bool) -> None
         check_hosts(target, host)
         warn_if_job_unknown(target, job)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     if answer.queue_pairs:
         _show(answer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
@@ -66,7 +65,7 @@ def check(
     query = SlaCheckQuery(host=host, window_ns=parse_duration_ns(window))
     found = ask(target, query, until=_measured)
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
     else:
         console.print(
             lazy_rich.Text.assemble(f"{host} is ", (found.status.value, _STYLES[found.status]))
@@ -165,7 +164,7 @@ def _print_and_exit(
     context: click.Context, found: SlaReport, *, everything: bool, as_json: bool
 ) -> None:
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
     else:
         _print_report(found, everything=everything)
     known = [row.status for row in found.rows if row.status is not SlaStatus.UNKNOWN]
@@ -225,7 +224,7 @@ def congestion(context: click.Context, target: FleetTarget, as_json: bool) -> No
     """
     found = ask(target, QueuesQuery(), until=lambda answer: answer.looked)
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
     elif not found.queues:
         console.print("no packets wait anywhere" if found.looked else "not known yet")
     for queue in () if as_json else found.queues:

@@ -10,9 +10,9 @@ import numpy as np
 
 from syntony.model import ClockState, S
 from syntony.view import lazy_rich
-from syntony.view.clocks import BADNESS, STYLES, duration
+from syntony.view.clocks import BADNESS, STYLES
 from syntony.view.heatmap import by_number
-from syntony.view.tables import plain_table
+from syntony.view.tables import duration, plain_table
 from syntony.wire.clocks import ClockSample
 
 

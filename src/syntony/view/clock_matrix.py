@@ -8,9 +8,9 @@ import msgspec
 
 from syntony.model import ClockState, Timeline, format_ns
 from syntony.view import lazy_rich
-from syntony.view.clocks import duration, newest_ns
+from syntony.view.clocks import newest_ns
 from syntony.view.heatmap import by_number
-from syntony.view.tables import plain_table
+from syntony.view.tables import duration, plain_table
 
 _CELL = 9
 MOST_PAIRS = 12

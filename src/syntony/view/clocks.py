@@ -11,7 +11,7 @@ import msgspec
 from syntony.model import ClockState, Timeline, format_ns
 from syntony.view import lazy_rich
 from syntony.view.heatmap import by_number
-from syntony.view.tables import plain_table
+from syntony.view.tables import duration, plain_table
 
 BADNESS = (
     ClockState.SYNCHRONIZED,
@@ -175,8 +175,3 @@ def plain_line(reading: ClockReading, at: str) -> str:
         f"{at} {reading.node} {reading.state} bound ±{duration(reading.bound_ns)} "
         f"offset {duration(reading.offset_ns)} drift {drift} ppb{why}"
     )
-
-
-def duration(value_ns: float | None) -> str:
-    """A duration for people; a dash if unknown."""
-    return "–" if value_ns is None or not math.isfinite(value_ns) else format_ns(value_ns)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from syntony.model import format_ns
 from syntony.view import lazy_rich
 
 
@@ -20,3 +22,8 @@ def plain_table(*headings: str, **column: Any) -> lazy_rich.Table:
         usual = {"justify": "right" if right else "left", "no_wrap": right}
         table.add_column(heading.lstrip(">"), **(usual | column))
     return table
+
+
+def duration(value_ns: float | None) -> str:
+    """A duration for people; a dash if unknown."""
+    return "–" if value_ns is None or not math.isfinite(value_ns) else format_ns(value_ns)
