@@ -93,13 +93,12 @@ class LinkWatch:
     Args:
         host: name for the rows.
         configured: interfaces that the operator lists, which count as compute NICs.
-        root: where /sys and /proc are.
     """
 
-    def __init__(self, host: str, configured: frozenset[str], root: Path = Path("/")) -> None:
+    def __init__(self, host: str, configured: frozenset[str]) -> None:
         self._host = host
         self._ledger = LinkLedger()
-        self._files = LinkFiles(root, configured)
+        self._files = LinkFiles(Path("/"), configured)
         self._statistics: dict[str, tuple[str, NicStatistics | None]] = {}
         """Per interface: the epoch in which they were opened, and None if the driver has none."""
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
