@@ -7,11 +7,9 @@ from typing import Any
 
 import click
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from syntony.cli.output import console, json_option, messages, print_json
-from syntony.cli.parquet import read_parquet
+from syntony.cli.parquet import as_arrays, read_parquet
 from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import check_probes
 from syntony.io.window_fit import fit_window
@@ -48,7 +46,7 @@ def solve(  # noqa: PLR0917 - click passes its parameters by name
     Example:
       syntony clock solve probes.parquet --reference h0 --json
     """
-    probes = check_probes(_columns(file))
+    probes = check_probes(as_arrays(read_parquet(file, COLUMNS)))
     window_ns = parse_duration_ns(window)
     hidden = not messages.is_terminal
     with lazy_rich.Progress(console=messages.rich, transient=True, disable=hidden) as bar:
@@ -85,24 +83,6 @@ def _print_notes(result: WindowResult, duplicates: int) -> None:
 
 def _islands(result: WindowResult) -> list[str]:
     return sorted({node.component for node in result.nodes} - {""})
-
-
-def _columns(file: Path) -> dict[str, NDArray[Any]]:
-    table = read_parquet(file, COLUMNS)
-    return {name: _array(table.column(name)) for name in table.column_names}
-
-
-def _array(column: Any) -> NDArray[Any]:
-    """Whole numbers without nulls stay exact; anything else becomes objects, nulls None."""
-    import pyarrow as pa
-
-    if column.null_count == 0 and pa.types.is_integer(column.type):
-        return np.asarray(column.to_numpy())
-    if column.null_count == 0 and pa.types.is_floating(column.type):
-        return np.asarray(column.to_numpy(), dtype=np.float64)
-    if column.null_count == 0 and pa.types.is_timestamp(column.type):
-        return np.asarray(column.cast(pa.timestamp("ns")).to_numpy())
-    return np.array(column.to_pylist(), dtype=object)
 
 
 def _document(shown: tuple[WindowResult, ...], series: bool, duplicates: int) -> Any:

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from syntony.cli.output import console, json_option, print_json
-from syntony.cli.parquet import read_parquet
+from syntony.cli.parquet import as_arrays, read_parquet
 from syntony.errors import InputError
 from syntony.model import format_ns
 from syntony.model.findings import Finding
@@ -134,7 +134,7 @@ def _read_observations(file: Path, paths: pa.Table) -> tuple[dict[str, Any], Any
     from syntony.fabric.observed import OPTIONAL, REQUIRED
 
     table = read_parquet(file, (*REQUIRED, *OPTIONAL))
-    columns = {name: _array(table.column(name)) for name in table.column_names}
+    columns = as_arrays(table)
     if "path_id" not in columns:
         return columns, np.zeros(0, dtype=np.int64)
     known, ids = paths.column("path_id"), table.column("path_id")
@@ -147,14 +147,3 @@ def _read_observations(file: Path, paths: pa.Table) -> tuple[dict[str, Any], Any
             "path-types", f"path_id is {known.type} in PATHS and {ids.type} in OBS"
         ) from error
     return columns, pc.fill_null(places, -1).to_numpy().astype(np.int64)
-
-
-def _array(column: Any) -> Any:
-    import pyarrow as pa
-
-    numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-    if column.null_count == 0 and numeric:
-        return np.asarray(column.to_numpy())
-    if column.null_count == 0 and pa.types.is_timestamp(column.type):
-        return np.asarray(column.cast(pa.int64()).to_numpy())
-    return np.array(column.to_pylist(), dtype=object)

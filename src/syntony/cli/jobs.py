@@ -17,7 +17,7 @@ from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.model import MS, S, format_ns, parse_duration_ns
-from syntony.model.names import did_you_mean
+from syntony.model.names import did_you_mean, some
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
 from syntony.wire.jobs import Jobs, JobsQuery, JobView
@@ -66,9 +66,9 @@ def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
             _state(each, answer.now_ns),
             str(each.ranks or ""),
             str(each.processes),
-            _some(each.hosts),
+            some(each.hosts, _MOST),
             format_ns(max(0, answer.now_ns - each.began_ns)),
-            lazy_rich.Text(_some([clean(program) for program in each.programs])),
+            lazy_rich.Text(some(map(clean, each.programs), _MOST)),
         )
     console.print(table)
 
@@ -116,10 +116,10 @@ def show(
     console.print(f"job        {view.job}", markup=False)
     console.print(f"ranks      {view.ranks or 'not known'}, processes {view.processes}")
     console.print(f"hosts      {', '.join(view.hosts)}", markup=False)
-    for host, some in gpus.items():
-        console.print(f"gpus       {host}: {_some(some)}", markup=False)
+    for host, devices in gpus.items():
+        console.print(f"gpus       {host}: {some(devices, _MOST)}", markup=False)
     for comm, ranks in comms.items():
-        console.print(f"comm       {clean(comm)}: ranks {_some(ranks)}", markup=False)
+        console.print(f"comm       {clean(comm)}: ranks {some(ranks, _MOST)}", markup=False)
     console.print(f"step       {format_ns(step_ns) if step_ns else 'not known'}")
     console.print(f"recorded   {', '.join(f'{name} {rows:,}' for name, rows in counts.items())}")
 
@@ -211,11 +211,6 @@ def _state(view: JobView, now_ns: int) -> str:
     if view.running <= 0:
         return "ended"
     return "running" if now_ns - view.seen_ns < ENDED_NS else "silent"
-
-
-def _some(names: list[str] | tuple[str, ...]) -> str:
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + more
 
 
 def _gpus(bundle: Bundle) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from syntony.cli.output import console, json_option, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.view import lazy_rich
-from syntony.view.tables import plain_table
+from syntony.view.tables import duration, plain_table
 from syntony.wire.sla import (
     QueuesQuery,
     SlaChecked,
@@ -192,18 +192,14 @@ def _cells(row: SlaRow) -> tuple[str | lazy_rich.Text, ...]:
     return (
         row.subject,
         row.path_class or _DASH,
-        _delay(now.p50_ns),
-        _delay(now.p99_ns),
-        _delay(row.usual.p99_ns if row.usual else None),
-        _delay(row.peers.p50_ns if row.peers else None),
+        duration(now.p50_ns),
+        duration(now.p99_ns),
+        duration(row.usual.p99_ns if row.usual else None),
+        duration(row.peers.p50_ns if row.peers else None),
         _lost(now),
         lazy_rich.Text(row.status.value, style=_STYLES[row.status]),
         "; ".join(row.reasons),
     )
-
-
-def _delay(value_ns: int | None) -> str:
-    return _DASH if value_ns is None else format_ns(value_ns)
 
 
 def _lost(now: Latency) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from syntony.audit.cabling import natural, pattern, port_gap
 from syntony.audit.fabric_check import FABRIC, FabricCheck
 from syntony.audit.majority import Votes, own_vote
-from syntony.audit.result import Status, Suspect, some
+from syntony.audit.result import Status, Suspect
+from syntony.model.names import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
