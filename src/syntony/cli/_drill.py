@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -15,7 +15,11 @@ from syntony.errors import UsageError
 from syntony.lab.jobs import programs
 from syntony.model import S, parse_duration_ns
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from syntony.lab.drill.report import DrillReport
+    from syntony.view.throughput_chart import Chart
+
+R = TypeVar("R", bound="DrillReport")
 lab_option = click.option(
     "--lab",
     "--name",
@@ -70,28 +74,20 @@ def say(text: str) -> None:
     messages.print(f"[dim]▸[/] {text}")
 
 
-class DrillReport(Protocol):
-    """What every drill's report has."""
-
-    @property
-    def files(self) -> tuple[str, ...]: ...
-
-
-R = TypeVar("R", bound=DrillReport)
-
-
 def conclude(
     report: R,
-    ran: T,
+    trials: msgspec.Struct | Sequence[msgspec.Struct],
     out: Path | None,
     *,
     as_json: bool,
-    save: Callable[[R, T, Path], R],
+    chart: Callable[[], Chart],
     show: Callable[[R], None],
 ) -> None:
     """Save a drill's report if `out` is given, and print it, as JSON or as a table."""
     if out is not None:
-        report = save(report, ran, out)
+        from syntony.lab.drill.report import save
+
+        report = save(report, chart(), trials, out)
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:

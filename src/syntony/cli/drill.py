@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -101,7 +102,8 @@ def flap(  # noqa: PLR0917 - click calls it by name
     Example: syntony lab drill nic-flap --job builtin --fault link-down --out /tmp/drill
     """
     from syntony.lab.drill import nic_flap, verbs
-    from syntony.lab.drill.report import check_out, make_report, save
+    from syntony.lab.drill.chart import make_chart
+    from syntony.lab.drill.report import check_out, make_report
     from syntony.lab.drill.trial import NicFlapTimes
 
     outage_ns, limit_ns = positive("--outage", outage), positive("--limit", limit)
@@ -131,7 +133,8 @@ def flap(  # noqa: PLR0917 - click calls it by name
     else:
         trials = nic_flap.drill(options, say, lab=lab)
     report = make_report("nic-flap", fault, scenarios.meaning(fault), trials)
-    conclude(report, trials, out, as_json=as_json, save=save, show=show)
+    chart = partial(make_chart, trials, report.runs, report.meaning)
+    conclude(report, trials, out, as_json=as_json, chart=chart, show=show)
 
 
 def show(report: NicFlapReport) -> None:
@@ -216,7 +219,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
     Example: syntony lab drill contention --out /tmp/drill
     """
     from syntony.lab.drill import contention as drill
-    from syntony.lab.drill.contention_report import make_report, save
+    from syntony.lab.drill.contention_report import make_chart, make_report
     from syntony.lab.drill.report import check_out
 
     framework, kind = programs.by_name(job)
@@ -235,7 +238,8 @@ def contention(  # noqa: PLR0917 - click calls it by name
     check_out(out)
     trial = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
-    conclude(report, trial, out, as_json=as_json, save=save, show=_show_contention)
+    chart = partial(make_chart, trial, report.figures, report.fabric)
+    conclude(report, trial, out, as_json=as_json, chart=chart, show=_show_contention)
 
 
 @command.command()
@@ -263,7 +267,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
     """
     from syntony.lab.drill import contention as drill
     from syntony.lab.drill import qos as goal
-    from syntony.lab.drill.contention_report import make_report, save
+    from syntony.lab.drill.contention_report import make_chart, make_report
     from syntony.lab.drill.report import check_out
 
     times = drill.ContentionTimes(
@@ -275,7 +279,8 @@ def qos(  # noqa: PLR0917 - click calls it by name
     else:
         trial = drill.drill(goal.make_options(seed, times), say, classes=goal.CLASSES)
     report = make_report(trial, "qos-pace" if pace else "qos")
-    conclude(report, trial, out, as_json=as_json, save=save, show=_show_qos)
+    chart = partial(make_chart, trial, report.figures, report.fabric)
+    conclude(report, trial, out, as_json=as_json, chart=chart, show=_show_qos)
 
 
 @command.command()
@@ -322,7 +327,7 @@ def incast(  # noqa: PLR0917 - click calls it by name
     Example: syntony lab drill incast --out /tmp/drill
     """
     from syntony.lab.drill import incast as drill
-    from syntony.lab.drill.incast_report import make_report, save
+    from syntony.lab.drill.incast_report import make_chart, make_report
     from syntony.lab.drill.report import check_out
 
     options = drill.VERBS_OPTIONS if over == "verbs" else drill.IncastOptions()
@@ -339,7 +344,9 @@ def incast(  # noqa: PLR0917 - click calls it by name
     check_out(out)
     ran = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(ran)
-    conclude(report, ran, out, as_json=as_json, save=save, show=_show_incast)
+    conclude(
+        report, ran, out, as_json=as_json, chart=partial(make_chart, ran, report), show=_show_incast
+    )
 
 
 def _only_over_tcp(given: dict[str, object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,7 @@ def command(  # noqa: PLR0917 - click calls it by name
     Example: syntony lab drill rank-loss --out /tmp/drill
     """
     from syntony.lab.drill.rank_loss import RankLossOptions, drill
-    from syntony.lab.drill.rank_loss_report import make_report, save
+    from syntony.lab.drill.rank_loss_report import make_chart, make_report
     from syntony.lab.drill.report import check_out
 
     if kill_at >= steps:
@@ -84,7 +85,8 @@ def command(  # noqa: PLR0917 - click calls it by name
     with tempfile.TemporaryDirectory(prefix="syntony-rank-loss-") as place:
         trials = drill(options, Path(place), say)
     report = make_report(options, trials)
-    conclude(report, (options, trials), out, as_json=as_json, save=save, show=_show)
+    chart = partial(make_chart, options, trials, report)
+    conclude(report, trials, out, as_json=as_json, chart=chart, show=_show)
     context.exit(0 if report.held else 1)
 
 

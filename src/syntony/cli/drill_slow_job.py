@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,7 @@ def command(  # noqa: PLR0917 - click calls it by name
     """
     from syntony.lab.drill import slow_job as drill
     from syntony.lab.drill.report import check_out
-    from syntony.lab.drill.slow_job_report import make_report, save
+    from syntony.lab.drill.slow_job_report import make_chart, make_report
 
     drill.check_rate(to)
     times = drill.SlowJobTimes(
@@ -77,7 +78,8 @@ def command(  # noqa: PLR0917 - click calls it by name
     check_out(out)
     trial = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
-    conclude(report, trial, out, as_json=as_json, save=save, show=_show_slow)
+    chart = partial(make_chart, trial, report)
+    conclude(report, trial, out, as_json=as_json, chart=chart, show=_show_slow)
     context.exit(0 if report.held else 1)
 
 
