@@ -13,7 +13,7 @@ from tests.audit.paper import PaperHost, Text, check, readings, worst
 from tests.audit.test_disputes import plane
 from tests.audit.test_judge import host
 
-from syntony.audit.cabling import _dark, misplaced_pairs, natural, pattern, port_gap
+from syntony.audit.cabling import _dark, misplaced_pairs, pattern, port_gap
 from syntony.audit.checks.gpu_speed import COPY_FLOORS, GpuBandwidth, _copy_floor
 from syntony.audit.checks.hierarchy import _reported
 from syntony.audit.facts import UnreadableError
@@ -37,6 +37,7 @@ from syntony.audit.spec import EMPTY, Range, every_key, parse_spec
 from syntony.audit.xid import Action, action_of
 from syntony.config import toml_key, toml_value
 from syntony.errors import InputError
+from syntony.model.names import natural
 
 # --- what is read ---
 

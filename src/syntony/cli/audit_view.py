@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from syntony.audit.cabling import natural
 from syntony.audit.check import Section
 from syntony.audit.registry import every_check, fleet_checks
 from syntony.audit.report.ports import HEADINGS, PortRow, port_rows
 from syntony.audit.report.summary import ORDER, host_of, worst_first
 from syntony.audit.result import Result, Status
 from syntony.cli.output import console
+from syntony.model.names import natural
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
 

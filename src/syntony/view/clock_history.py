@@ -9,16 +9,16 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from syntony.model import ClockState, S
+from syntony.model.names import natural
 from syntony.view import lazy_rich
 from syntony.view.clocks import BADNESS, STYLES
-from syntony.view.heatmap import by_number
 from syntony.view.tables import duration, plain_table
 from syntony.wire.clocks import ClockSample
 
 
 def by_clock(samples: Sequence[ClockSample]) -> dict[str, list[ClockSample]]:
     """Samples per clock, in order of time."""
-    ordered = sorted(samples, key=lambda sample: (by_number(sample.node), sample.ts_ns))
+    ordered = sorted(samples, key=lambda sample: (natural(sample.node), sample.ts_ns))
     return {node: list(group) for node, group in groupby(ordered, key=lambda each: each.node)}
 
 

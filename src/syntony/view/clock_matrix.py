@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from syntony.model import ClockState, Timeline, format_ns
+from syntony.model.names import natural
 from syntony.view import lazy_rich
 from syntony.view.clocks import newest_ns
-from syntony.view.heatmap import by_number
 from syntony.view.tables import duration, plain_table
 
 _CELL = 9
@@ -31,7 +31,7 @@ class ClockPair(msgspec.Struct, frozen=True, kw_only=True):
 def clock_pairs(lines: Sequence[Timeline]) -> list[ClockPair]:
     """Every pair once, at the newest measured instant; None: unknown, or on another island."""
     fleet_ns = newest_ns(lines)
-    ordered = sorted(lines, key=lambda line: by_number(line.node))
+    ordered = sorted(lines, key=lambda line: natural(line.node))
     known = {
         line.node: line.to_local_ns(fleet_ns)
         for line in ordered
@@ -55,7 +55,7 @@ def clock_pairs(lines: Sequence[Timeline]) -> list[ClockPair]:
 
 def clock_matrix(pairs: Sequence[ClockPair], *, width: int) -> lazy_rich.RenderableType:
     """Above the diagonal the offset, column minus row; below it the bound. Too wide: a summary."""
-    names = sorted({end for pair in pairs for end in (pair.a, pair.b)}, key=by_number)
+    names = sorted({end for pair in pairs for end in (pair.a, pair.b)}, key=natural)
     if not names:
         return lazy_rich.Text("fewer than two clocks are known")
     label = max(map(len, names)) + 1

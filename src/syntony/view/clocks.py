@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from syntony.model import ClockState, Timeline, format_ns
+from syntony.model.names import natural
 from syntony.view import lazy_rich
-from syntony.view.heatmap import by_number
 from syntony.view.tables import duration, plain_table
 
 BADNESS = (
@@ -100,7 +100,7 @@ def _reading(line: Timeline, fleet_ns: int) -> ClockReading:
 
 def _worst_first(reading: ClockReading) -> tuple[object, ...]:
     bound_ns = math.inf if reading.bound_ns is None else reading.bound_ns
-    return -BADNESS.index(reading.state), -bound_ns, by_number(reading.node)
+    return -BADNESS.index(reading.state), -bound_ns, natural(reading.node)
 
 
 def status_table(found: Sequence[ClockReading]) -> lazy_rich.Table:
