@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syntony.audit.parse.proc_routes import default_routes_4, default_routes_6
+from syntony.io.files import text_of
 
 _NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "lustre", "beegfs", "ceph", "gpfs", "wekafs", "cifs", "smb3", "9p"}
@@ -33,9 +34,9 @@ class FrontendNics(NamedTuple):
 
 def frontend_nics(root: Path) -> FrontendNics:
     """Of the host below `root`."""
-    table = _text(root / "proc/net/route")
-    table_6 = _text(root / "proc/net/ipv6_route")
-    mounts = _text(root / "proc/mounts") or ""
+    table = text_of(root / "proc/net/route", _MAX_BYTES)
+    table_6 = text_of(root / "proc/net/ipv6_route", _MAX_BYTES)
+    mounts = text_of(root / "proc/mounts", _MAX_BYTES) or ""
     storage = _below(root, storage_routes(table or "", mounts))
     if table is None and table_6 is None:
         return FrontendNics(None, storage)
@@ -109,11 +110,3 @@ def _names(folder: Path) -> list[str]:
         return [path.name for path in folder.iterdir()]
     except OSError:
         return []
-
-
-def _text(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MAX_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return None
