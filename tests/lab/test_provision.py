@@ -102,7 +102,7 @@ def authority(monkeypatch: pytest.MonkeyPatch) -> _Authority:
 
 def lab_file(spec: FabricSpec, **options: Any) -> LabFile:
     clocks = draw_clocks(make_plan(spec).hosts, 1, 0, ClockOptions())
-    return LabFile(name="x", spec=spec, started_ns=0, clocks=clocks, **options)
+    return LabFile(name="x", spec=spec, clocks=clocks, **options)
 
 
 def test_standbys_share_nothing_but_control_state_and_agents_know_them_all(

@@ -92,7 +92,7 @@ class Agent:
         return [
             WatchStatus(
                 flow_id=flow_id, alive=each.life, heard_ns=each.heard_ns, rtt_ns=each.rtt_ns,
-                slack_ns=0, suspect=now_ns - newest[each.pair] > max(8 * MS, spacing_ns * 3 // 2),
+                suspect=now_ns - newest[each.pair] > max(8 * MS, spacing_ns * 3 // 2),
                 unresponsive=now_ns - newest[each.pair] > max(20 * MS, 6 * spacing_ns),
                 steady_ns=self.rows[each.pair].steady_ns, gap_ns=self.rows[each.pair].gap_ns,
             )
