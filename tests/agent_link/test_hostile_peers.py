@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.agent_link.http2 import RESET, frame, http2_call, read_to_the_end
-from tests.link import ControllerProcess, free_port, hello, open_spool, wait_until
+from tests.link import ControllerProcess, hello, open_spool, wait_until
+from tests.ports import free_port
 
 from syntony.agent.uplink import Uplink
 from syntony.controller.client import ask

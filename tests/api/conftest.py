@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.link import ControllerProcess, free_port
+from tests.link import ControllerProcess
+from tests.ports import free_port
 
 from syntony.controller.client import ask
 from syntony.model import S

@@ -15,6 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from tests.cases import drawn
 
 from syntony.model import MS, S
 
@@ -110,12 +111,6 @@ def stamp(native: ctypes.CDLL, clock: Clock, ticks: int, raw_ns: int) -> int:
             ctypes.byref(clock), ctypes.c_uint64(ticks), ctypes.c_int64(raw_ns)
         )
     )
-
-
-def drawn(draw: int) -> random.Random:
-    seed = random.randrange(1 << 32)
-    print(f"draw {draw}, seed {seed}")
-    return random.Random(seed)
 
 
 @pytest.mark.parametrize("draw", range(40))

@@ -3,13 +3,13 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
+from syntony.model.names import natural
 from syntony.view.heatmap import (
     _CELL,
     _SHADES,
     _microseconds,
     _shade,
     _short,
-    by_number,
     heatmap,
     is_dark,
     listing,
@@ -112,8 +112,8 @@ def test_every_column_of_the_listing_has_its_heading_and_every_figure_its_unit()
     [["h2", "h10"], ["h2/rail1", "h2/rail02", "h2/rail10", "h10"], ["a", "b1", "b2", "b10"]],
 )
 def test_names_are_in_the_order_of_their_numbers(names: list[str]) -> None:
-    assert min(names, key=by_number) == names[0]
-    assert sorted({*names}, key=by_number) == names
+    assert min(names, key=natural) == names[0]
+    assert sorted({*names}, key=natural) == names
 
 
 def test_no_pairs_yet() -> None:

@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from syntony.model import ClockState, S, Timeline
+from syntony.model.names import natural
 from syntony.view.clocks import ClockReading, newest_ns, plain_line, readings, verdict
-from syntony.view.heatmap import by_number, heatmap, is_dark, listing
+from syntony.view.heatmap import heatmap, is_dark, listing
 from syntony.wire.probes import MatrixCell
 
 SYNC, HELD, BROKEN, UNKNOWN = (
@@ -152,7 +153,7 @@ def test_a_matrix_that_does_not_fit_is_listed() -> None:
 
 def test_names_are_sorted_by_their_numbers() -> None:
     names = ["h2", "h10/rail1", "h10/rail0", "h1", "h02x", "a9", "a10"]
-    assert sorted(names, key=by_number) == [
+    assert sorted(names, key=natural) == [
         "a9", "a10", "h1", "h2", "h02x", "h10/rail0", "h10/rail1",
     ]  # fmt: skip
-    assert math.isfinite(len(by_number("")))
+    assert math.isfinite(len(natural("")))

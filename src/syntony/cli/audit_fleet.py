@@ -215,7 +215,7 @@ def _delays(target: FleetTarget) -> Mapping[tuple[str, str], DirectionDelay]:
 
     try:
         query = MatrixQuery(window_ns=WINDOW_NS)
-        cells = ask(target, query, until=lambda _: True).cells
+        cells = ask(target, query).cells
     except RemoteError as error:
         messages.print(f"syntony: one-way delays are left out: {error}", markup=False)
         return {}

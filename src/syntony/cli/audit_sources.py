@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import click
 
 from syntony.audit.facts import FactError
-from syntony.audit.hostlist import parse_hosts
 from syntony.audit.registry import host_checks
 from syntony.audit.result import HostReport
 from syntony.audit.spec import EMPTY, Spec, limits, parse_spec
+from syntony.cli.audit_hosts import host_names
 from syntony.cli.fleet import certificate_options
 from syntony.cli.output import messages
 from syntony.errors import ConfigError, InputError, UsageError
@@ -199,7 +199,7 @@ def _sources(given: dict[str, Any]) -> Sources:
     spec_file = given.pop("spec_file")
     data = _toml(spec_file) if spec_file else {}
     tls = (given.pop("ca"), given.pop("cert"), given.pop("key"))
-    listed = [name for text in given.pop("hosts") for name in _hosts(text)]
+    listed = [name for text in given.pop("hosts") for name in host_names(text)]
     sources = Sources(
         tls=tls,
         hosts=tuple(dict.fromkeys(listed)),
@@ -318,16 +318,6 @@ def _audit_this_host(checks: Sequence[HostCheck], sources: Sources) -> HostRepor
     timeout_ns = limit_ns - S // 2 if slow else min(COMMAND_TIMEOUT_NS, limit_ns * 3 // 4)
     host = this_host(timeout_ns, sources.name or "", sources.spec.backend)
     return examine_host(host, checks, now_ns(), deadline_ns=limit_ns)
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    if not text.startswith("@"):
-        return parse_hosts(text)
-    path = Path(text[1:])
-    try:
-        return parse_hosts(read_text(path, MAX_CONFIG_BYTES))
-    except OSError as error:
-        raise InputError("no-such-file", f"{path} cannot be read: {error.strerror}") from error
 
 
 def _toml(path: Path) -> dict[str, Any]:

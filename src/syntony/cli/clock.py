@@ -129,9 +129,7 @@ def matrix(target: FleetTarget, nodes: tuple[str, ...], as_json: bool) -> None:
             raise unknown_clock(node, (line.node for line in lines))
     pairs = clock_pairs([line for line in lines if not nodes or line.node in nodes])
     if as_json:
-        print_json(
-            {"fleet_ns": newest_ns(lines), "pairs": [msgspec.to_builtins(pair) for pair in pairs]}
-        )
+        print_json({"fleet_ns": newest_ns(lines), "pairs": pairs})
         return
     console.print(clock_matrix(pairs, width=console.width))
 
@@ -175,7 +173,7 @@ def history(
     if node is not None and not answer.samples:
         raise _no_history(known, node, since)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     clocks = by_clock(answer.samples)
     console.print(summary_table(clocks) if every else history_table(clocks[node or ""]))
@@ -240,7 +238,7 @@ def unknown_clock(node: str, known: Iterable[str]) -> UsageError:
 def _clocks(target: FleetTarget) -> tuple[tuple[Timeline, ...], frozenset[str]]:
     """Timelines, and every clock that connected agents have."""
     lines = ask(target, ClockQuery(), until=lambda answer: bool(answer.timelines)).timelines
-    fleet = ask(target, FleetQuery(), until=lambda _: True)
+    fleet = ask(target, FleetQuery())
     nics = [nic for agent in fleet.agents if agent.connected for nic in agent.nics]
     clocks = frozenset({nic.clock for nic in nics} | {nic.verbs_clock for nic in nics}) - {""}
     return lines, clocks

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 
 import click
 
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.model import ClockState, S, format_ns
 
 _EXIT = {ClockState.SYNCHRONIZED: 0, ClockState.HOLDOVER: 1, ClockState.DISRUPTED: 2}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def now(context: click.Context, as_json: bool) -> None:
     """Print fleet time on this host, the bound on its error, and its state.

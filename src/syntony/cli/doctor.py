@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli.output import console
+from syntony.cli.output import console, json_option
 from syntony.errors import UsageError
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     from syntony.lab.doctor import LabRequirement
@@ -31,7 +31,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
     type=click.Path(),
     help="Configuration file of the agent or controller. [default: in /etc/syntony]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def command(ctx: click.Context, role: str, config: str | None, as_json: bool) -> None:
     """Show what this machine lacks for a lab, and the remedy.
@@ -67,9 +67,7 @@ def _of_host(role: str, config: str | None) -> list[LabRequirement]:
 
 
 def _show(checks: list[LabRequirement]) -> None:
-    table = lazy_rich.Table(box=None, pad_edge=False)
-    for title in ("check", "state", "detail", "remedy"):
-        table.add_column(title, overflow="fold")
+    table = plain_table("check", "state", "detail", "remedy", overflow="fold")
     for check in checks:
         style = _STYLES[check.level]
         table.add_row(check.name, f"[{style}]{check.level}[/]", check.detail, check.remedy)

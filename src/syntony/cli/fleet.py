@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from syntony.cli import contexts
-from syntony.cli.output import messages
+from syntony.cli.output import json_option, messages
 from syntony.errors import RefusalError, RemoteError, UnansweredError, UsageError
 from syntony.model import MS, S
 from syntony.model.names import parse_endpoint
@@ -96,7 +96,7 @@ def fleet_options_if_needed(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--lab", metavar="NAME", help="A lab on this machine; the only one by default.")
     @click.option("--controller", metavar="HOST:PORT", help=_CONTROLLER_HELP)
     @certificate_options
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @json_option
     @wraps(command)
     def wrapper(
         *args: Any,
@@ -186,7 +186,7 @@ def ask(
     target: FleetTarget,
     query: Query[A],
     *,
-    until: Callable[[A], bool] = bool,
+    until: Callable[[A], bool] = lambda _: True,
     retry_refusal: bool = False,
     timeout_ns: int = 10 * S,
 ) -> A:

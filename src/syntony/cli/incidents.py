@@ -9,9 +9,10 @@ import click
 from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, plain_table, print_json
+from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.incidents import (
     IncidentAction,
     IncidentsQuery,
@@ -58,7 +59,7 @@ def list_(
       syntony incidents list --since 7d
     """
     query = IncidentsQuery(resolved=resolved, since_ns=parse_duration_ns(since) if since else 0)
-    reply = ask(target, query, until=lambda _: True)
+    reply = ask(target, query)
     if as_json:
         print_json({"incidents": reply.incidents, "silences": reply.silences})
     else:
@@ -155,7 +156,7 @@ def silence(
       syntony incidents silence 'leaf0-*' --in 8h --for 1h
     """
     if as_list:
-        reply = ask(target, IncidentsQuery(), until=lambda _: True)
+        reply = ask(target, IncidentsQuery())
     else:
         action = SilenceAction(
             rule=rule,
@@ -166,7 +167,7 @@ def silence(
             comment=comment,
             end=end,
         )
-        reply = ask(target, action, until=lambda _: True)
+        reply = ask(target, action)
     if reply.warning:
         messages.print(f"warning: {reply.warning}", style="yellow", markup=False)
     if as_json:

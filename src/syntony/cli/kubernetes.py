@@ -23,7 +23,7 @@ from syntony.audit.report.node_condition import (
 )
 from syntony.audit.result import Result
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import messages
+from syntony.cli.output import json_option, messages
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.input_files import MAX_BYTES, read_bytes
 from syntony.io.kubernetes import MERGE, STRATEGIC, ConflictError, KubernetesApi
@@ -70,7 +70,7 @@ def command() -> None:
     "--taint-at-most", default=3, show_default=True, type=click.IntRange(1),
     help="Do not taint if this many nodes are tainted: a wrong spec must not drain a cluster.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def node(
     *, node: str, every: str | None, spec: str | None, deadline: str, results: str | None,
     taint: str | None, taint_at_most: int, as_json: bool,

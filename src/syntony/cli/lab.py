@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from syntony.cli.lazy import LazyGroup
+from syntony.cli.output import json_option
 from syntony.errors import RemoteError, UsageError
 from syntony.lab import state
 from syntony.model import parse_duration_ns
@@ -34,9 +35,6 @@ def open_lab(name: str | None) -> Lab:
     from syntony.lab import client
 
     return client.open_lab(name)
-
-
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 _ELSEWHERE = {
@@ -157,7 +155,7 @@ def command() -> None:
     "--no-agents", is_flag=True, help="Start the fabric only, without controller and agents."
 )
 @click.option("--detach", is_flag=True, help="Leave the lab running; `syntony lab down` ends it.")
-@_json
+@json_option
 def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Bring a lab up; without --detach it lasts until Ctrl-C.
 
@@ -171,7 +169,7 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
 
 @command.command()
 @_which
-@_json
+@json_option
 def status(name: str | None, as_json: bool) -> None:
     """Show a lab: links, faults, daemons.
 
@@ -209,7 +207,7 @@ def _awaited(url: Callable[[], str]) -> str:
 
 @command.command()
 @_which
-@_json
+@json_option
 def console(name: str | None, as_json: bool) -> None:
     """Print the URL of a lab's console, valid for one login within ten minutes.
 
@@ -222,7 +220,7 @@ def console(name: str | None, as_json: bool) -> None:
 
 
 @command.command(name="list")
-@_json
+@json_option
 def list_(as_json: bool) -> None:
     """List running labs.
 
@@ -274,7 +272,7 @@ def exec_(name: str | None, node: str, argv: tuple[str, ...]) -> None:
 @click.option("--procs", metavar="N", help="cpu-hog: number of busy loops [1].")
 @click.option("--bytes", metavar="N", help="mtu: MTU of the NIC [1400].")
 @click.option("--by", metavar="T", help="clock-step: 10ms forwards, -300us backwards.")
-@_json
+@json_option
 def fault(name: str | None, as_json: bool, **given: Any) -> None:
     """Inject a fault: KIND TARGET, for a time or until cleared.
 
@@ -349,7 +347,7 @@ def _list_or_clear(lab: Lab, clear: str | None, as_json: bool) -> None:
     show_default=True,
     help="Addresses of the NICs.",
 )
-@_json
+@json_option
 def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> None:
     """Ask the switches which spine a flow takes.
 
@@ -370,7 +368,7 @@ def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> No
 
 @command.command()
 @_which
-@_json
+@json_option
 def truth(name: str | None, as_json: bool) -> None:
     """Show every host's true clock and, once clocks have converged, its estimate.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user, window_option
 from syntony.cli.lazy import HelpGroup
@@ -13,6 +12,7 @@ from syntony.errors import UsageError
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.heatmap import heatmap, is_dark, listing
+from syntony.view.tables import duration, plain_table
 from syntony.wire.probes import (
     KeysQuery,
     MatrixCell,
@@ -90,7 +90,7 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
     if as_json:
         shown = [cell for plane in wanted for cell in cells[plane]]
         found = {} if differ is None else {"planes": differ}
-        print_json(msgspec.to_builtins({"cells": shown, **found} if found else shown))
+        print_json({"cells": shown, **found} if found else shown)
         return
     for plane in wanted:
         if len(wanted) > 1:
@@ -137,11 +137,9 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
         check_nics(target, src, dst)
         raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
     if as_json:
-        print_json(msgspec.to_builtins(points))
+        print_json(points)
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("second", "sent", "lost", "min", "p50", "p99"):
-        table.add_column(heading, justify="right")
+    table = plain_table(">second", ">sent", ">lost", ">min", ">p50", ">p99")
     newest = max((point.ts_ns for point in points), default=0)
     for point in points:
         delays = (point.owd_min_ns, point.owd_p50_ns, point.owd_p99_ns)
@@ -149,7 +147,7 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
             f"{(point.ts_ns - newest) // S} s",
             str(point.sent),
             lazy_rich.Text(str(point.lost), style="bold red" if point.lost else ""),
-            *("–" if delay is None else format_ns(delay) for delay in delays),
+            *map(duration, delays),
         )
     console.print(table)
 
@@ -165,11 +163,9 @@ def plan(target: FleetTarget, as_json: bool) -> None:
     """
     answer = ask(target, PlanQuery(), until=lambda answer: bool(answer.flows))
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("from", "to", "over", "source ports", "pairs/s"):
-        table.add_column(heading)
+    table = plain_table("from", "to", "over", "source ports", "pairs/s")
     pairs: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     planes = {Plane.UDP: answer.flows, Plane.VERBS: answer.verbs}
     for plane, planned in planes.items():
@@ -195,9 +191,9 @@ def keys(target: FleetTarget, rotate: bool, comment: str, as_json: bool) -> None
       syntony probe keys --rotate --comment "h3 was reinstalled"
     """
     query = RotateKeys(by=user(), why=comment) if rotate else KeysQuery()
-    status = ask(target, query, until=lambda _: True)
+    status = ask(target, query)
     if as_json:
-        print_json(msgspec.to_builtins(status))
+        print_json(status)
         return
     epochs = ", ".join(map(str, status.epochs))
     age = format_ns(status.age_ns)

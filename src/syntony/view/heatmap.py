@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from syntony.model.names import natural
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.probes import MatrixCell
 
 DARK_LOSS = 0.5
@@ -13,7 +15,6 @@ _SHADES = ("#1a9850", "#66bd63", "#a6d96a", "#fee08b", "#fdae61", "#f46d43", "#d
 _CELL = 5
 _DARK = "×"
 _NOTHING = "·"
-_NUMBERS = ("paths", "sent", "lost", "min µs", "p50 µs", "p99 µs", "± clock ns", "own stall")
 
 
 def is_dark(cell: MatrixCell) -> bool:
@@ -28,7 +29,7 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> lazy_rich.RenderableT
         cells: a matrix.
         width: characters available; a matrix that does not fit is listed instead.
     """
-    names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=by_number)
+    names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=natural)
     if not names:
         return lazy_rich.Text("no pairs yet")
     label = max(len(name) for name in names) + 1
@@ -51,12 +52,11 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> lazy_rich.RenderableT
 
 def listing(cells: Sequence[MatrixCell]) -> lazy_rich.Table:
     """The same as a table, one line per direction."""
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("from", "to"):
-        table.add_column(heading)
-    for heading in _NUMBERS:
-        table.add_column(heading, justify="right")
-    for cell in sorted(cells, key=lambda cell: (by_number(cell.src), by_number(cell.dst))):
+    table = plain_table(
+        "from", "to", ">paths", ">sent", ">lost", ">min µs", ">p50 µs", ">p99 µs", ">± clock ns",
+        ">own stall",
+    )  # fmt: skip
+    for cell in sorted(cells, key=lambda cell: (natural(cell.src), natural(cell.dst))):
         delays = (cell.owd_min_ns, cell.owd_p50_ns, cell.owd_p99_ns)
         table.add_row(
             cell.src,
@@ -123,18 +123,3 @@ def _short(name: str) -> str:
     host, _, nic = name.partition("/")
     digits = "".join(filter(str.isdigit, host)), "".join(filter(str.isdigit, nic))
     return "/".join(digits) if all(digits) else name[: _CELL - 1]
-
-
-def by_number(name: str) -> tuple[object, ...]:
-    """``h2`` before ``h10``."""
-    parts: list[tuple[int, str]] = []
-    digits = ""
-    for character in f"{name} ":
-        if character.isdigit():
-            digits += character
-            continue
-        if digits:
-            parts.append((int(digits), ""))
-            digits = ""
-        parts.append((-1, character))
-    return tuple(parts)
