@@ -9,6 +9,8 @@
 #include "log.h"
 
 static const int64_t CLOSED_GRACE_NS = INT64_C(1000000000);
+/* Between two looks at the rails. After a longer time NCCL did not call, and no rail could return. */
+static const int64_t LOOK_NS = INT64_C(100000000);
 enum { LOOK = 16, LOOK_AT_LINK = 256, COMPLETIONS = 16 };
 
 /* Completions of the generation that a fencing rail leaves carry the number before. */
@@ -201,6 +203,10 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
 /* Whether to give up: no rail for too long, or the peer has gone and something is still missing. */
 static void watch_whole(struct conn *conn, int64_t now_ns)
 {
+    int64_t since_ns = now_ns - conn->watched_ns;
+    conn->watched_ns = now_ns;
+    if (conn->dark_ns && since_ns > LOOK_NS)
+        conn->dark_ns += since_ns - LOOK_NS;
     if (conn_living(conn))
         conn->dark_ns = 0;
     else if (conn->dark_ns == 0)

@@ -47,6 +47,26 @@ static void dark_for_a_while(void)
     CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
 }
 
+/* The time in which NCCL does not call does not count: nothing can return in it. */
+static void dark_while_nobody_calls(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "1000", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    for (int port = 0; port < 4; port++)
+        faults_port(port, 0);
+    pump(request, 100);
+    usleep(1500000);
+    for (int port = 0; port < 4; port++)
+        faults_port(port, 1);
+    usleep(20000); /* the background thread reads its events */
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(results_of(request, sent, NULL), 0);
+}
+
 static void foreign_handle(void)
 {
     begin();
@@ -215,7 +235,8 @@ static void not_usable(void)
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
-        {"dark", dark}, {"dark_for_a_while", dark_for_a_while}, {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
+        {"dark", dark}, {"dark_for_a_while", dark_for_a_while},
+        {"dark_while_nobody_calls", dark_while_nobody_calls}, {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
         {"returns_late", returns_late},
         {"slow_receiver", slow_receiver}, {"fewer_rails", fewer_rails}, {"merged", merged},
