@@ -200,19 +200,45 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
         conn_accept_rejoin(conn, r, now_ns);
 }
 
-/* Whether to give up: no rail for too long, or the peer has gone and something is still missing. */
-static void watch_whole(struct conn *conn, int64_t now_ns)
+/* Whether the next step of every rail's return is the peer's, who takes it when its NCCL calls. */
+static bool waits_for_peer(const struct conn *conn)
+{
+    for (int r = 0; r < conn->rails; r++) {
+        const struct rail *rail = &conn->rail[r];
+        bool asked = !conn->is_sender && conn->rejoining[r];
+        if (conn->build[r].running ||
+            (rail->state != RAIL_WAIT_ACK &&
+             (rail->state != RAIL_DOWN || (rail->peer_fenced && (conn->is_sender || asked)))))
+            return false;
+    }
+    return true;
+}
+
+/* How long there has been no rail, not counting what this end could do nothing in: NCCL did not call, or
+ * the peer's does not. Its host answers meanwhile, or the control connection ends. */
+static void watch_dark(struct conn *conn, int64_t now_ns)
 {
     int64_t since_ns = now_ns - conn->watched_ns;
     conn->watched_ns = now_ns;
-    if (conn->dark_ns && since_ns > LOOK_NS)
-        conn->dark_ns += since_ns - LOOK_NS;
-    if (conn_living(conn))
+    if (conn_living(conn)) {
+        if (conn->dark_ns)
+            link_end_after(&conn->link, -1);
         conn->dark_ns = 0;
-    else if (conn->dark_ns == 0)
+    } else if (conn->dark_ns == 0) {
+        link_end_after(&conn->link, config.survive_ns);
         conn->dark_ns = now_ns;
-    else if (now_ns - conn->dark_ns > config.survive_ns)
+    } else if (waits_for_peer(conn))
+        conn->dark_ns += since_ns;
+    else if (since_ns > LOOK_NS)
+        conn->dark_ns += since_ns - LOOK_NS;
+    if (conn->dark_ns && now_ns - conn->dark_ns > config.survive_ns)
         conn_stop(conn, "no rail lived for SYNTONY_NCCL_SURVIVE_MS");
+}
+
+/* Whether to give up: no rail for too long, or the peer has gone and something is still missing. */
+static void watch_whole(struct conn *conn, int64_t now_ns)
+{
+    watch_dark(conn, now_ns);
     if (!conn->link.closed)
         return;
     if (conn->closed_ns == 0)

@@ -20,6 +20,7 @@ void conn_stop(struct conn *conn, const char *problem)
 {
     if (conn->problem == NULL) {
         conn->problem = problem;
+        link_shut(&conn->link);
         WARN("connection ended: %s", problem);
     }
 }
