@@ -215,6 +215,46 @@ static void network_breaks_after_connecting(void)
     exchange_for(8000);
 }
 
+/* Both rails of the sender are left, and wait for the peer's word. */
+static void leave_both(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin_alone();
+    connect_both();
+    exchange();
+    for (int up = 0; up < 2; up++) {
+        for (int port = 0; port < 2; port++)
+            faults_port(port, up);
+        for (int64_t begun = now_ms(); now_ms() - begun < 100;) {
+            void *none;
+            CHECK_EQUAL(drive_send(&net, sender, from, 8, 12345, send_memory, &none), 0);
+        }
+    }
+}
+
+/* The peer's host, for whose NCCL a sender without rails waits, dies. */
+static void host_dies_without_rails(void)
+{
+    leave_both();
+    set_loopback(false);
+    int result = 0;
+    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 40000; usleep(1000)) {
+        void *none;
+        result = drive_send(&net, sender, from, 8, 12345, send_memory, &none);
+    }
+    CHECK_EQUAL(result, 6);
+}
+
+/* With rails the network of the control connection does not matter again. */
+static void network_breaks_after_rails_returned(void)
+{
+    leave_both();
+    until_pairs(PAIRS);
+    exchange_for(200);
+    set_loopback(false);
+    exchange_for(8000);
+}
+
 static void *back_after_3s(void *unused)
 {
     (void)unused;
@@ -252,6 +292,8 @@ int main(int argc, char **argv)
         {"host_dies_at_connecting", host_dies_at_connecting},
         {"peer_is_late_at_connecting", peer_is_late_at_connecting},
         {"network_breaks_after_connecting", network_breaks_after_connecting},
+        {"host_dies_without_rails", host_dies_without_rails},
+        {"network_breaks_after_rails_returned", network_breaks_after_rails_returned},
         {"rail_fails_while_network_is_away", rail_fails_while_network_is_away}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
