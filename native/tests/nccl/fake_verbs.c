@@ -34,6 +34,10 @@ static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
             pthread_mutex_unlock(&lock);
             return EINVAL;
         }
+        if (fake_device_of(qp->context)->machine.refusing && qp->qp_type == IBV_QPT_RC) {
+            pthread_mutex_unlock(&lock);
+            return ENOMEM;
+        }
         if (qp->qp_type == IBV_QPT_UD) {
             int failed = fake_send_datagram(pair, wr);
             if (failed) {

@@ -204,6 +204,24 @@ static void returns_late(void)
     CHECK_EQUAL(result_of(request, sent), 0);
 }
 
+/* A port that is down is not tried again and again. */
+static void not_tried_while_down(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    for (int port = 0; port < 4; port += 2) {
+        until_both_up();
+        faults_port(port, 0);
+        until_pairs(4);
+        for (int64_t begun = now_ms(); now_ms() - begun < 300;) {
+            exchange();
+            CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 4);
+        }
+        faults_port(port, 1);
+    }
+}
+
 /* The receiver's host is busy, its NIC takes what comes: never more than it posted receives for. */
 static void slow_receiver(void)
 {
@@ -296,7 +314,7 @@ int main(int argc, char **argv)
         {"dark_while_the_sender_is_away", dark_while_the_sender_is_away}, {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
         {"returns_late", returns_late},
-        {"slow_receiver", slow_receiver}, {"fewer_rails", fewer_rails}, {"merged", merged},
+        {"not_tried_while_down", not_tried_while_down}, {"slow_receiver", slow_receiver}, {"fewer_rails", fewer_rails}, {"merged", merged},
         {"not_usable", not_usable}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

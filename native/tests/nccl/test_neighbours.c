@@ -84,10 +84,66 @@ static void left_while_it_connects(void)
         faults_port(port ^ 2, 0);
         exchange_often(50);
         faults_port(port ^ 2, 1);
-        exchange_for(200); /* it is asked for once more */
+        exchange_for(2200); /* it is asked for once more, and longer than draining may take */
         faults_hold_neighbour(port, 0);
         until_pairs(PAIRS);
         exchange_for(2500); /* and drains, where it fails */
+    }
+    CHECK_EQUAL(drive_logged("does not end its work"), 0);
+}
+
+/* A rail is up at an end when a record has come each way on each queue pair, not before. The receiver's
+ * side of it fails in between: what has arrived is not answered any more. */
+static void proved_by_probes(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "20", 1); /* 2 x 4 s: no rail is left by chance */
+    begin();
+    connect_both();
+    for (int i = 0; i < 2; i++) {
+        until_both_up();
+        int senders = drive_logged("rail fake0 is back"), receivers = drive_logged("rail fake2 is back");
+        hold_return(0);
+        exchange_for(100);
+        CHECK_EQUAL(drive_logged("rail fake2 is back"), receivers);
+        faults_slow_completions(2, 1500000000, 0); /* its host learns late of what its NIC answers */
+        int64_t begun = now_ms();
+        faults_hold_neighbour(0, 0);
+        exchange_for(200);
+        int returned = drive_logged("rail fake0 is back") - senders;
+        CHECK(returned == 0 || now_ms() - begun > 1400); /* as on a busy machine */
+        faults_slow_completions(2, 0, 0);
+    }
+    faults_port(2, 0);
+    exchange_for(50);
+    faults_port(2, 1);
+    until_both_up();
+}
+
+/* Memory that cannot be registered with a rail that is about to return: it does not. */
+static void given_up_while_it_connects(void)
+{
+    begin();
+    for (int port = 0; port < 4; port += 2) {
+        char line[40];
+        sender = receiver = NULL;
+        CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+        connect_both();
+        exchange();
+        until_both_up();
+        hold_return(port);
+        faults_machine(port, &(struct fake_machine){.no_memory = 1});
+        CHECK_EQUAL(port ? drive_reg(&net, receiver, to, sizeof to, &receive_memory)
+                         : drive_reg(&net, sender, from, sizeof from, &send_memory), 0);
+        faults_machine(port, &(struct fake_machine){0});
+        snprintf(line, sizeof line, "rail fake%d is back", port);
+        int before = drive_logged(line);
+        faults_hold_neighbour(port, 0);
+        exchange_for(500);
+        CHECK_EQUAL(drive_logged(line), before);
+        CHECK(faults_provider_is_clean());
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+        until_gone();
     }
 }
 
@@ -286,6 +342,8 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"senders_at_return", senders_at_return}, {"receivers_at_return", receivers_at_return},
         {"left_while_it_connects", left_while_it_connects},
+        {"proved_by_probes", proved_by_probes},
+        {"given_up_while_it_connects", given_up_while_it_connects},
         {"closed_while_it_connects", closed_while_it_connects},
         {"senders_at_connecting", senders_at_connecting},
         {"receivers_at_connecting", receivers_at_connecting}, {"not_accepted", not_accepted},

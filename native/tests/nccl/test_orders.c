@@ -29,6 +29,25 @@ static void begin_with_agent(void)
         exchange();
 }
 
+/* What the page says of a rail of the sender: -1: nothing. */
+static int failed(int rail)
+{
+    const struct syn_job_page *page = faults_page();
+    for (int i = 0; i < SYN_JOB_FLOWS; i++)
+        if (page->flows[i].state != SYN_JOB_FREE && page->flows[i].local[15] == rail + 1)
+            return page->flows[i].state == SYN_JOB_FAILED;
+    return -1;
+}
+
+/* The agent learns of it with the next report. */
+static void until_failed(int rail, int wanted)
+{
+    for (int64_t begun = now_ms(); failed(rail) != wanted;) {
+        CHECK(now_ms() - begun < 15000);
+        exchange();
+    }
+}
+
 static void leave_and_return(void)
 {
     begin_with_agent();
@@ -38,18 +57,23 @@ static void leave_and_return(void)
     for (int64_t begun = now_ms(); now_ms() - begun < 300;)
         exchange();
     until_pairs(4); /* it stays away */
+    until_failed(0, 1);
+    CHECK_EQUAL(failed(1), 0);
     faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
     until_pairs(8);
+    until_failed(0, 0);
 }
 
 static void receivers_agent_says_so(void)
 {
     begin_with_agent();
     until_pairs(8);
-    faults_order(SYN_JOB_PATH_DEAD, 3, 1, LONG_NS, 0, 0);
-    until_pairs(4);
-    faults_order(SYN_JOB_STOPPED, 0, 0, FOR_EVER_NS, 0, 0);
-    until_pairs(8);
+    for (int i = 0; i < 2; i++) {
+        faults_order(SYN_JOB_PATH_DEAD, 3, 1, i ? FOR_EVER_NS : LONG_NS, 0, 0);
+        until_pairs(4);
+        faults_order(SYN_JOB_STOPPED, 0, 0, FOR_EVER_NS, 0, 0);
+        until_both_up();
+    }
 }
 
 /* The agents of both ends speak of different rails at one moment: one is left, and one stays. */
@@ -115,15 +139,22 @@ static void avoid(int rail, int64_t for_ns)
     faults_order(SYN_JOB_PATH_AVOID, rail, rail + 2, for_ns, 0, 0);
 }
 
-/* A rail that begins without an address: the agent learns of its path when it has one. */
+/* A rail that begins without an address: the agent learns of its path when it has one, and what it said of
+ * that before holds. */
 static void address_comes_later(void)
 {
     faults_machine(0, &(struct fake_machine){.old_gid = 1});
     begin_with_agent();
     until_carried_by(1);
     CHECK_EQUAL(done_by(0), 0);
+    avoid(0, LONG_NS);
+    usleep(20000); /* the background thread's look */
     faults_machine(0, &(struct fake_machine){0});
+    until_both_up();
+    not_carried_by(0);
+    avoid(0, -1);
     until_carried_by(0);
+    CHECK_EQUAL(failed(0), 0);
     faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
     until_pairs(4);
 }
@@ -222,10 +253,15 @@ static uint64_t chunks_of_a_large_message(void)
     return faults_writes() - before;
 }
 
+/* A chunk by each rail. */
 static void large_messages(void)
 {
     begin_with_agent();
+    uint64_t before[] = {done_by(0), done_by(1)};
     CHECK_EQUAL(chunks_of_a_large_message(), 2);
+    exchange_for(500);
+    for (int rail = 0; rail < 2; rail++)
+        CHECK(done_by(rail) >= before[rail] + (1 << 19));
     avoid(0, LONG_NS);
     until_carried_by(1);
     CHECK_EQUAL(chunks_of_a_large_message(), 4);

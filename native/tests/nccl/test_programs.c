@@ -15,6 +15,7 @@
 
 #include "faults.h"
 #include "program.h"
+#include "syn_job_page.h"
 
 enum { AT_ONCE = 6, RECEIVES = 32, SENDS = RECEIVES * GROUP, KEPT = 24, HANG_MS = 25000, WAIT_MS = 300 };
 enum { SENDER, RECEIVER };
@@ -391,6 +392,16 @@ static void run(int total, bool faulty)
     trouble_ends();
 }
 
+/* Of connections that have ended the agent is told so. */
+static int flows_left(void)
+{
+    const struct syn_job_page *page = faults_page();
+    int count = 0;
+    for (int i = 0; page && i < SYN_JOB_FLOWS; i++)
+        count += page->flows[i].state != SYN_JOB_FREE;
+    return count;
+}
+
 static int open_files(void)
 {
     int count = 0;
@@ -456,12 +467,13 @@ int main(int argc, char **argv)
         usleep(1000);
     int files = open_files();
     run(atoi(argv[4]), argc > 5);
-    for (int64_t begun_ms = now_ms(); faults_queue_pairs() && now_ms() - begun_ms < 5000;)
+    for (int64_t begun_ms = now_ms();
+         (faults_queue_pairs() || flows_left()) && now_ms() - begun_ms < 10000;)
         usleep(1000);
     faults_print();
-    if (faults_queue_pairs() || open_files() > files || !faults_provider_is_clean()) {
-        fprintf(stderr, "%d queue pairs and %d files are left\n", faults_queue_pairs(),
-                open_files() - files);
+    if (faults_queue_pairs() || flows_left() || open_files() > files || !faults_provider_is_clean()) {
+        fprintf(stderr, "%d queue pairs, %d flows and %d files are left\n", faults_queue_pairs(),
+                flows_left(), open_files() - files);
         return 1;
     }
     return drive_finalize(&program.net);
