@@ -92,8 +92,7 @@ static void take(struct conn *conn, int r, const struct completion *found)
     if (found->status != IBV_WC_SUCCESS) {
         if (conn->flow[r])
             atomic_store(&conn->flow[r]->last_error, found->status);
-        if (!fencing)
-            conn_fail_rail(conn, r, verbs.wc_status_str(found->status));
+        conn_fail_rail(conn, r, verbs.wc_status_str(found->status));
         return;
     }
     if (!found->is_receive) {
@@ -152,7 +151,7 @@ static void poll_rail(struct conn *conn, int r)
         }
         if (count)
             take_all(conn, r, wc, count);
-    } while (count == COMPLETIONS && conn->problem == NULL);
+    } while (count == COMPLETIONS);
 }
 
 /* Whether a rail that is not up is drained, or proved. */
@@ -161,11 +160,7 @@ static void advance(struct conn *conn, int r)
     if (conn->build[r].running)
         return;
     prove_if_done(conn, r);
-#ifdef NET_WITHOUT_FENCE /* a test shows what the fence prevents */
-    if (conn->rail[r].state == RAIL_FENCING)
-        conn_fenced(conn, r);
-#endif
-#ifdef NET_WITHOUT_DRAIN /* the same of the drain */
+#if defined NET_WITHOUT_FENCE || defined NET_WITHOUT_DRAIN /* tests show what these prevent */
     if (conn->rail[r].state == RAIL_FENCING)
         conn_fenced(conn, r);
 #endif
@@ -354,8 +349,7 @@ void conn_end(struct conn *conn)
 {
     struct receipt receipts[SLOTS];
     size_t count = conn->is_sender ? 0 : receiver_report(&conn->receiver, receipts);
-    if (!conn->link.closed)
-        conn_say(conn, CONTROL_BYE, 0, receipts, count * sizeof *receipts);
+    conn_say(conn, CONTROL_BYE, 0, receipts, count * sizeof *receipts);
     link_end(&conn->link);
     for (int r = 0; r < conn->rails; r++)
         agent_close_flow(conn->flow[r]);

@@ -45,8 +45,6 @@ static void say_fenced(struct conn *conn, int r)
 static void begin_fence(struct conn *conn, int r, const char *why, bool was_up)
 {
     conn->fences++;
-    conn->reported[r] = false;
-    conn->rejoining[r] = false;
 #ifndef NET_WITHOUT_FENCE
     if (!conn->build[r].running) /* else as soon as that has ended */
         queues_fail(&conn->queues[r]);
@@ -286,7 +284,7 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
         conn->pacer[r] = word.pacer;
         conn->avoided_until_ns[r] = word.avoided_until_ns;
         conn->is_ordered |= word.pacer != NULL || word.avoided_until_ns > now_ns;
-        rail->move |= !first && conn->is_sender && word.moves > conn->moves[r];
+        rail->move |= !first && word.moves > conn->moves[r];
         conn->moves[r] = word.moves;
         if (until_ns == rail->agent_held_until_ns)
             continue;

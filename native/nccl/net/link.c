@@ -81,9 +81,17 @@ void link_flush(struct link *link)
     }
 }
 
+/* What is not read would make Linux reset the connection, and drop what the peer has not yet got. */
+static void read_away(struct link *link)
+{
+    while (recv(link->fd, link->in, sizeof link->in, MSG_DONTWAIT) > 0)
+        ;
+}
+
 void link_end(struct link *link)
 {
     link_flush(link);
+    read_away(link);
     pthread_mutex_lock(&lock);
     struct link **at = &open_links;
     while (*at != link)

@@ -9,13 +9,14 @@
 #include "syn_job_page.h"
 
 struct program program;
+_Thread_local int program_thread;
 
-static uint64_t program_random;
+static _Thread_local uint64_t program_random;
 
 uint64_t draw(uint64_t bound)
 {
     if (program_random == 0)
-        program_random = program.seed * 0x9e3779b97f4a7c15u | 1;
+        program_random = (program.seed * 4 + (uint64_t)program_thread) * 0x9e3779b97f4a7c15u | 1;
     return (faults_draw(&program_random) >> 11) % bound;
 }
 
@@ -201,17 +202,20 @@ static void begin(int port, enum kind kind, int64_t at_ms)
     }
 }
 
-/* Without a port's address, or its neighbour, a connection cannot begin with only that rail. */
+/* Without a port's address, or its neighbour, a connection cannot begin with only that rail; without queue
+ * pairs none can. */
 static bool is_possible(int port, enum kind kind, bool connecting)
 {
     bool is_first = port == program.layout->ports[0][0] || port == program.layout->ports[1][0];
     if (kind == HIDDEN || kind == NO_ADDRESS)
         return is_first && program.layout->used > 1;
-    return kind != NO_QUEUES || !connecting;
+    return kind != NO_QUEUES || (!connecting && program.threads == 1);
 }
 
 bool trouble_keeps_from_connecting(void)
 {
+    if (program.threads > 1)
+        return false;
     bool found = false;
     for (int port = 0; port < FAKE_PORTS; port++)
         found |= troubles[port].on && troubles[port].kind == NO_QUEUES;

@@ -22,12 +22,14 @@ struct program {
     const struct layout *layout;
     size_t chunk; /* bytes; 0: the default */
     bool numbers_again; /* of queue pairs, by the NICs */
+    int threads;        /* each with its own connections; faults are the first one's */
     struct net net;
 };
 
 extern struct program program;
+extern _Thread_local int program_thread; /* which one this is, from 0 */
 
-/* Of the program's own order: the next number below `bound`. */
+/* Of the thread's own order: the next number below `bound`. */
 uint64_t draw(uint64_t bound);
 bool one_in(uint64_t n);
 int64_t now_ms(void);

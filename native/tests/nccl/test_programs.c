@@ -8,6 +8,8 @@
  * arrive does not. */
 #include <dirent.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +19,8 @@
 #include "program.h"
 #include "syn_job_page.h"
 
-enum { AT_ONCE = 6, RECEIVES = 32, SENDS = RECEIVES * GROUP, KEPT = 24, HANG_MS = 25000, WAIT_MS = 300 };
+enum { AT_ONCE = 6, RECEIVES = 32, SENDS = RECEIVES * GROUP, KEPT = 24, HANG_MS = 25000,
+       WAIT_MS = 300, THREADS = 3 };
 enum { SENDER, RECEIVER };
 enum { ARGUMENT = 4, USAGE = 5, REMOTE = 6 }; /* ncclResult_t */
 
@@ -58,9 +61,10 @@ struct connection {
     struct received received[RECEIVES], kept[KEPT];
 };
 
-static struct connection connections[AT_ONCE];
-static uint64_t completed;
-static int64_t completed_ms;
+/* Of each thread of NCCL's: */
+static _Thread_local struct connection connections[AT_ONCE];
+static _Thread_local int64_t completed_ms;
+static atomic_uint_least64_t completed; /* of all */
 
 static _Noreturn void fail(const struct connection *c, const char *what, int result)
 {
@@ -75,13 +79,13 @@ static _Noreturn void fail(const struct connection *c, const char *what, int res
                     one->closed[SENDER] ? ", sender closed" : "",
                     one->closed[RECEIVER] ? ", receiver closed" : "");
     }
-    fprintf(stderr, "seed %" PRIu64 ", version %d\n", program.seed, program.net.version);
+    fprintf(stderr, "seed %" PRIu64 ", v%d\n", program.seed, program.net.version);
     _exit(1);
 }
 
 static void happened(struct connection *c)
 {
-    completed++;
+    atomic_fetch_add(&completed, 1);
     c->happened_ms = completed_ms = now_ms();
 }
 
@@ -89,7 +93,7 @@ static void start(struct connection *c, int number)
 {
     int turned = (int)draw(2);
     *c = (struct connection){.alive = true, .number = number, .device = {turned, !turned},
-                             .key = program.seed * 1000003u + (uint64_t)number,
+                             .key = program.seed * 1000003u + (uint64_t)(number + 1000 * program_thread),
                              .ending = (enum ending)draw(one_in(2) ? 2 : ENDINGS),
                              .groups = 1 + (int)draw(one_in(4) ? 150 : 30),
                              .window = one_in(2) ? RECEIVES : 1 + (int)draw(RECEIVES)};
@@ -367,6 +371,14 @@ static void act(struct connection *c, int end)
                 test_one(c, end);
 }
 
+static bool is_connecting(void)
+{
+    bool found = false;
+    for (int i = 0; i < AT_ONCE; i++)
+        found |= connections[i].alive && (!connections[i].comm[SENDER] || !connections[i].comm[RECEIVER]);
+    return found;
+}
+
 /* Connections until so many have ended. */
 static void run(int total, bool faulty)
 {
@@ -381,15 +393,36 @@ static void run(int total, bool faulty)
             c->alive = !c->closed[SENDER] || !c->closed[RECEIVER];
             ended += !c->alive;
         }
-        bool connecting = false;
-        for (int i = 0; i < AT_ONCE; i++)
-            connecting |= connections[i].alive && (!connections[i].comm[SENDER] || !connections[i].comm[RECEIVER]);
         if (faulty)
-            trouble(now_ms(), completed, connecting);
+            trouble(now_ms(), atomic_load(&completed), is_connecting());
         if (now_ms() - completed_ms > HANG_MS)
             fail(c, "nothing comes to an end any more", ended);
     }
-    trouble_ends();
+    if (faulty)
+        trouble_ends();
+}
+
+static void *run_beside(void *argument)
+{
+    const int *of = argument; /* its number, and how many connections */
+    program_thread = of[0];
+    run(of[1], false);
+    return NULL;
+}
+
+static void run_all(int total, bool faulty)
+{
+    pthread_t threads[THREADS];
+    int of[THREADS][2];
+    for (int i = 1; i < program.threads; i++) {
+        of[i][0] = i;
+        of[i][1] = total / program.threads;
+        if (pthread_create(&threads[i], NULL, run_beside, of[i]))
+            abort();
+    }
+    run(total - total / program.threads * (program.threads - 1), faulty);
+    for (int i = 1; i < program.threads; i++)
+        pthread_join(threads[i], NULL);
 }
 
 /* Of connections that have ended the agent is told so. */
@@ -426,6 +459,7 @@ static void set_up(const char *library, const char *provider)
     const char *chunk = CHUNKS[draw(4)];
     program.chunk = strtoull(chunk, NULL, 10);
     program.numbers_again = one_in(2);
+    program.threads = 1 + (int)draw(THREADS);
     int version = 8 + (int)draw(5);
     if (program.layout->rails)
         setenv("SYNTONY_NCCL_RAILS", program.layout->rails, 1);
@@ -444,8 +478,8 @@ static void set_up(const char *library, const char *provider)
     faults_limit(&(struct fake_limits){-1, -1, -1, -1, {-1, -1, -1, -1}, program.numbers_again ? 1 : -1});
     faults_start_agent();
     program.net = drive_load(library, version);
-    printf("seed %" PRIu64 ": v%d, %s, %s queue pairs, chunks of %s\n", program.seed, version,
-           program.layout->rails ? program.layout->rails : "merged", getenv("SYNTONY_NCCL_QPS"),
+    printf("seed %" PRIu64 ": v%d, %d threads, %s, %s queue pairs, chunks of %s\n", program.seed, version,
+           program.threads, program.layout->rails ? program.layout->rails : "merged", getenv("SYNTONY_NCCL_QPS"),
            *chunk ? chunk : "the default size");
     fflush(stdout);
 }
@@ -466,7 +500,7 @@ int main(int argc, char **argv)
     for (int64_t begun_ms = now_ms(); faults_page() == NULL && now_ms() - begun_ms < 10000;)
         usleep(1000);
     int files = open_files();
-    run(atoi(argv[4]), argc > 5);
+    run_all(atoi(argv[4]), argc > 5);
     for (int64_t begun_ms = now_ms();
          (faults_queue_pairs() || flows_left()) && now_ms() - begun_ms < 10000;)
         usleep(1000);

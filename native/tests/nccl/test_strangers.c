@@ -298,6 +298,29 @@ static int pretend(bool as_sender)
     return fd;
 }
 
+/* An end closes before it has read all that its peer said: the peer gets its last word, and no reset. */
+static void last_word(void)
+{
+    begin();
+    for (int as_sender = 0; as_sender < 2; as_sender++) {
+        int fd = pretend(as_sender), at = -1;
+        struct control message = {.kind = CONTROL_RETURN}, heard[64] = {{0}};
+        ssize_t got;
+        for (int i = 0; i < 1000; i++)
+            say(fd, &message, sizeof message);
+        CHECK_EQUAL(drive_close(&net, as_sender ? SLOT_CLOSE_RECEIVE : SLOT_CLOSE_SEND,
+                                as_sender ? receiver : sender), 0);
+        struct greeting greeting;
+        got = recv(fd, &greeting, sizeof greeting, 0);
+        CHECK_EQUAL(got, (ssize_t)sizeof greeting);
+        while ((got = recv(fd, &heard[at + 1], sizeof heard[0], 0)) > 0) /* READY, BYE */
+            at++;
+        CHECK_EQUAL(got, 0);
+        CHECK_EQUAL(heard[at].kind, CONTROL_BYE);
+        close(fd);
+    }
+}
+
 /* Up to 20 messages of any kind, most of which could be some. */
 static void rave(int fd, uint64_t *random)
 {
@@ -365,6 +388,7 @@ int main(int argc, char **argv)
         {"that_go", that_go}, {"that_stay", that_stay}, {"that_wait", that_wait},
         {"too_many", too_many}, {"a_peer_stays", a_peer_stays}, {"only_peers", only_peers},
         {"a_peer_stalls", a_peer_stalls}, {"listener_closes", listener_closes},
-        {"other_greeting", other_greeting}, {"a_peer_raves", a_peer_raves}};
+        {"other_greeting", other_greeting}, {"last_word", last_word},
+        {"a_peer_raves", a_peer_raves}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
