@@ -289,10 +289,8 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
         if (until_ns == rail->agent_held_until_ns)
             continue;
         rail->agent_held_until_ns = until_ns;
-        if (conn->is_sender) {
-            rail->held_until_ns = until_ns;
+        if (conn->is_sender)
             continue;
-        }
         struct control control = {.kind = until_ns > now_ns ? CONTROL_LEAVE : CONTROL_RETURN,
                                   .rail = (uint8_t)r, .hold_ns = until_ns - now_ns};
         link_send(&conn->link, &control, NULL);

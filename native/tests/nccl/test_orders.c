@@ -76,6 +76,28 @@ static void receivers_agent_says_so(void)
     }
 }
 
+/* What one end's agent says does not end what the other one's has said. */
+static void both_agents_count(void)
+{
+    begin_with_agent();
+    until_both_up();
+    faults_order(SYN_JOB_PATH_DEAD, 2, 0, LONG_NS, 0, 0);
+    until_pairs(4);
+    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
+    usleep(20000);
+    faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
+    for (int64_t begun = now_ms(); now_ms() - begun < 300;)
+        exchange();
+    until_pairs(4);
+    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
+    faults_order(SYN_JOB_PATH_ALIVE, 2, 0, FOR_EVER_NS, 0, 0);
+    for (int64_t begun = now_ms(); now_ms() - begun < 300;)
+        exchange();
+    until_pairs(4);
+    faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
+    until_pairs(8);
+}
+
 /* The agents of both ends speak of different rails at one moment: one is left, and one stays. */
 static void ends_disagree(void)
 {
@@ -363,6 +385,7 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"leave_and_return", leave_and_return}, {"receivers_agent_says_so", receivers_agent_says_so},
         {"address_comes_later", address_comes_later}, {"ends_disagree", ends_disagree},
+        {"both_agents_count", both_agents_count},
         {"small_messages_take_turns", small_messages_take_turns},
         {"large_messages", large_messages},
         {"avoid_and_return", avoid_and_return}, {"avoid_expires", avoid_expires},
