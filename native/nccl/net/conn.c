@@ -195,13 +195,14 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
         conn_accept_rejoin(conn, r, now_ns);
 }
 
-/* Whether the next step of every rail's return is the peer's, who takes it when its NCCL calls. */
+/* Whether every port is up, and the next step of its rail's return is the peer's, who takes it when its NCCL
+ * calls. */
 static bool waits_for_peer(const struct conn *conn)
 {
     for (int r = 0; r < conn->rails; r++) {
         const struct rail *rail = &conn->rail[r];
         bool asked = !conn->is_sender && conn->rejoining[r];
-        if (conn->build[r].running ||
+        if (conn->build[r].running || atomic_load(&conn->queues[r].port->down) ||
             (rail->state != RAIL_WAIT_ACK &&
              (rail->state != RAIL_DOWN || (rail->peer_fenced && (conn->is_sender || asked)))))
             return false;
