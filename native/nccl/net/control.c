@@ -224,12 +224,12 @@ static void take_control(struct conn *conn, const struct control *control, const
                          int64_t now_ns)
 {
     int r = control->rail;
-    struct rail *rail = &conn->rail[r];
     struct endpoint remote;
     if (r >= conn->rails) {
         conn_stop(conn, "the peer named a rail that is none");
         return;
     }
+    struct rail *rail = &conn->rail[r];
     bool has_endpoint = control->length == sizeof remote;
     if (has_endpoint)
         memcpy(&remote, payload, sizeof remote);
