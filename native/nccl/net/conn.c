@@ -90,6 +90,8 @@ static void take(struct conn *conn, int r, const struct completion *found)
 {
     bool fencing = conn->rail[r].state == RAIL_FENCING;
     if (found->status != IBV_WC_SUCCESS) {
+        if (fencing) /* it is flushed */
+            return;
         if (conn->flow[r])
             atomic_store(&conn->flow[r]->last_error, found->status);
         conn_fail_rail(conn, r, verbs.wc_status_str(found->status));

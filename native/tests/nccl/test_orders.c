@@ -137,6 +137,55 @@ static uint64_t done_by(int rail)
     return bytes;
 }
 
+static const struct syn_job_flow *flow_of(int rail)
+{
+    const struct syn_job_page *page = faults_page();
+    const struct syn_job_flow *found = NULL;
+    for (int i = 0; i < SYN_JOB_FLOWS; i++)
+        if (page->flows[i].state != SYN_JOB_FREE && page->flows[i].local[15] == rail + 1) {
+            CHECK(found == NULL);
+            found = &page->flows[i];
+        }
+    return found;
+}
+
+/* A rail that returns is the same flow, unless it has another path now: of that, counts begin anew. */
+static void flows_are_of_paths(void)
+{
+    enum { RETRIES_EXCEEDED = 12 /* enum ibv_wc_status */, IPV6 = 1 };
+    setenv("SYNTONY_NCCL_TIMEOUT", "16", 1); /* 2 x 0.3 s */
+    begin_with_agent();
+    until_both_up();
+    exchange_for(500);
+    CHECK_EQUAL(flow_of(0)->errors, 0);
+    CHECK(flow_of(0)->last_done_ns > 0);
+    const struct syn_job_flow *flow = flow_of(0);
+    uint64_t number = flow->number, done = flow->bytes_done;
+    faults_lose(0, 1000);
+    until_pairs(4);
+    faults_lose(0, 0);
+    until_both_up();
+    exchange_for(300);
+    CHECK(flow_of(0) == flow && flow->number == number && flow->bytes_done >= done);
+    CHECK(flow->errors >= 1);
+    CHECK_EQUAL(flow->last_error, RETRIES_EXCEEDED); /* and not what was flushed for that */
+    done = flow->bytes_done;
+    for (int port = 0; port < 4; port += 2)
+        faults_machine(port, &(struct fake_machine){.gid_kind = IPV6});
+    faults_error(0);
+    for (int64_t begun = now_ms();; exchange()) {
+        const struct syn_job_page *page = faults_page();
+        int olds = 0;
+        for (int i = 0; i < SYN_JOB_FLOWS; i++)
+            olds += page->flows[i].state != SYN_JOB_FREE && page->flows[i].local[15] == 1 &&
+                    page->flows[i].local[0] == 0;
+        if (olds == 0 && flow_of(0))
+            break;
+        CHECK(now_ms() - begun < 15000);
+    }
+    CHECK(flow_of(0)->bytes_done < done);
+}
+
 /* Messages go on until a rail carries some of them, and until that is reported. */
 static void until_carried_by(int rail)
 {
@@ -385,7 +434,7 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"leave_and_return", leave_and_return}, {"receivers_agent_says_so", receivers_agent_says_so},
         {"address_comes_later", address_comes_later}, {"ends_disagree", ends_disagree},
-        {"both_agents_count", both_agents_count},
+        {"both_agents_count", both_agents_count}, {"flows_are_of_paths", flows_are_of_paths},
         {"small_messages_take_turns", small_messages_take_turns},
         {"large_messages", large_messages},
         {"avoid_and_return", avoid_and_return}, {"avoid_expires", avoid_expires},
