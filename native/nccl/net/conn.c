@@ -198,15 +198,13 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
 }
 
 /* Whether every port is up, and the next step of its rail's return is the peer's, who takes it when its NCCL
- * calls. */
+ * calls. A receiver waits for its sender until that has asked for the rail. */
 static bool waits_for_peer(const struct conn *conn)
 {
     for (int r = 0; r < conn->rails; r++) {
         const struct rail *rail = &conn->rail[r];
-        bool asked = !conn->is_sender && conn->rejoining[r];
-        if (conn->build[r].running || atomic_load(&conn->queues[r].port->down) ||
-            (rail->state != RAIL_WAIT_ACK &&
-             (rail->state != RAIL_DOWN || (rail->peer_fenced && (conn->is_sender || asked)))))
+        bool asks = rail->state == RAIL_WAIT_ACK || (rail->state == RAIL_DOWN && !rail->peer_fenced);
+        if (atomic_load(&conn->queues[r].port->down) || !(conn->is_sender ? asks : !conn->rejoining[r]))
             return false;
     }
     return true;

@@ -40,6 +40,23 @@ static void dark_hole(void)
     CHECK_EQUAL(result_of(request, NULL), 6);
 }
 
+/* Neither end is down or away, and the receiver cannot connect. */
+static void dark_neighbours(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "300", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    for (int port = 2; port < 4; port++)
+        faults_hide_neighbour(port, 1);
+    for (int port = 2; port < 4; port++)
+        faults_error(port);
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK_EQUAL(sent ? results_of(sent, request, NULL) : result, 6);
+    CHECK_EQUAL(result_of(request, NULL), 6);
+}
+
 /* Until then it only waits: the same ports, back in time. */
 static void dark_for_a_while(void)
 {
@@ -115,6 +132,26 @@ static void dark_while_the_peer_does_not_call(bool senders)
 static void dark_while_the_receiver_is_away(void)
 {
     dark_while_the_peer_does_not_call(true);
+}
+
+/* The same after both ends have left the rails, and before the sender has asked for one. */
+static void dark_before_the_sender_asks(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "1000", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    int result = 0, done = 0, sizes[8];
+    for (int port = 0; port < 2; port++)
+        faults_port(port, 0);
+    pump(request, 100);
+    for (int64_t begun = now_ms(); now_ms() - begun < 2500;)
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    for (int port = 0; port < 2; port++)
+        faults_port(port, 1);
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(results_of(request, sent, NULL), 0);
 }
 
 static void dark_while_the_sender_is_away(void)
@@ -308,9 +345,11 @@ static void not_usable(void)
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
-        {"dark", dark}, {"dark_hole", dark_hole}, {"dark_for_a_while", dark_for_a_while},
+        {"dark", dark}, {"dark_hole", dark_hole}, {"dark_neighbours", dark_neighbours},
+        {"dark_for_a_while", dark_for_a_while},
         {"dark_while_nobody_calls", dark_while_nobody_calls},
         {"dark_while_the_receiver_is_away", dark_while_the_receiver_is_away},
+        {"dark_before_the_sender_asks", dark_before_the_sender_asks},
         {"dark_while_the_sender_is_away", dark_while_the_sender_is_away}, {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
         {"returns_late", returns_late},
