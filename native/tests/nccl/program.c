@@ -116,15 +116,17 @@ void buffer_fill(struct buffer *buffer, uint64_t key, int group, int place)
         buffer->data[i] = byte_at(of, i);
 }
 
-bool buffer_has(const struct buffer *buffer, uint64_t key, int group, int place, size_t size)
+bool buffer_has(const struct buffer *buffer, uint64_t key, int group, int place, size_t size,
+                const char *what)
 {
     uint32_t of = byte_key(key, group, place);
     for (size_t i = 0; i < buffer->size; i++) {
         char wanted = i < size ? byte_at(of, i) : (char)POISON;
         if (buffer->data[i] == wanted)
             continue;
-        fprintf(stderr, "group %d place %d: byte %zu of %zu (%zu offered) is wrong\n", group, place, i,
-                size, buffer->size);
+        if (what)
+            fprintf(stderr, "%s: group %d place %d: byte %zu of %zu (%zu offered) is wrong\n", what, group,
+                    place, i, size, buffer->size);
         return false;
     }
     return true;

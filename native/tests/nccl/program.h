@@ -52,8 +52,9 @@ struct buffer {
 void buffer_make(struct buffer *buffer, void *comm, size_t size);
 void buffer_end(struct buffer *buffer, void *comm);
 void buffer_fill(struct buffer *buffer, uint64_t key, int group, int place);
-/* `size` bytes of a message, and behind it what was there before. */
-bool buffer_has(const struct buffer *buffer, uint64_t key, int group, int place, size_t size);
+/* `size` bytes of a message, and behind it what was there before; if not, `what` (or NULL) is printed. */
+bool buffer_has(const struct buffer *buffer, uint64_t key, int group, int place, size_t size,
+                const char *what);
 
 /* Faults of ports, and the agent's notices and orders; `completed`: how much has come to an end until
  * now, for the next fault waits for some. `connecting`: some connection is being made. */

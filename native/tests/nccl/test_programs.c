@@ -29,7 +29,7 @@ enum ending { SENDER_FIRST, RECEIVER_FIRST, SENDER_ABORTS, RECEIVER_ABORTS, TOO_
 static const char *const NAMES[ENDINGS] = {"sender first", "receiver first", "sender aborts",
                                            "receiver aborts", "too large", "listener closes"};
 
-struct sent { void *request; struct buffer buffer; int place; };
+struct sent { void *request; struct buffer buffer; int group, place; };
 
 struct received {
     void *request; /* NULL: complete */
@@ -50,12 +50,14 @@ struct connection {
     bool may_fail;  /* an end has closed before everything was done */
     bool failed[2]; /* a call did */
     int64_t rests_until_ms[2];
-    int64_t happened_ms; /* something came to an end */
+    int64_t begun_ms, happened_ms; /* something came to an end */
     int posted, taken;           /* receives, of groups */
     int sending, place;          /* the next send: its group, and which one of that */
     bool has_next[2];            /* prepared, and not yet accepted: */
     struct sent next_sent;
     struct received next_received;
+    struct { int group; uint8_t places; } lacking[RECEIVES]; /* of the receiver as it closed */
+    int lacking_count;
     int sent_count, received_count, kept_count;
     struct sent sent[SENDS];
     struct received received[RECEIVES], kept[KEPT];
@@ -92,7 +94,7 @@ static void happened(struct connection *c)
 static void start(struct connection *c, int number)
 {
     int turned = (int)draw(2);
-    *c = (struct connection){.alive = true, .number = number, .device = {turned, !turned},
+    *c = (struct connection){.alive = true, .number = number, .begun_ms = now_ms(), .device = {turned, !turned},
                              .key = program.seed * 1000003u + (uint64_t)(number + 1000 * program_thread),
                              .ending = (enum ending)draw(one_in(2) ? 2 : ENDINGS),
                              .groups = 1 + (int)draw(one_in(4) ? 150 : 30),
@@ -140,6 +142,7 @@ static void meet(struct connection *c, int end)
     int result = end == SENDER ? drive_connect(&program.net, c->device[SENDER], c->handle,
                                                &c->comm[SENDER])
                                : drive_accept(&program.net, c->listener, &c->comm[RECEIVER]);
+    c->may_fail |= result && now_ms() - c->begun_ms > 9000; /* as a peer that stalls, on a busy machine */
     if (result && !c->may_fail)
         fail(c, "connecting", result);
     if (result && end == RECEIVER)
@@ -153,7 +156,8 @@ static void meet(struct connection *c, int end)
 static void look_again(struct connection *c, const struct received *received)
 {
     for (int p = 0; p < received->plan.count; p++)
-        if (!buffer_has(&received->buffer[p], c->key, received->group, p, received->plan.size[p]))
+        if (!buffer_has(&received->buffer[p], c->key, received->group, p, received->plan.size[p],
+                        "looked at"))
             fail(c, "what was complete has changed", received->group);
 }
 
@@ -219,7 +223,7 @@ static void post_send(struct connection *c)
     int place = plan.order[c->place];
     size_t size = plan.size[place];
     if (!c->has_next[SENDER]) {
-        *next = (struct sent){.place = place};
+        *next = (struct sent){.group = c->sending, .place = place};
         buffer_make(&next->buffer, c->comm[SENDER], size);
         buffer_fill(&next->buffer, c->key, c->sending, place);
         c->has_next[SENDER] = true;
@@ -255,6 +259,9 @@ static void take_send(struct connection *c, int i)
         return;
     if (sizes[0] != (int)one->buffer.size)
         fail(c, "size of a send", sizes[0]);
+    for (int j = 0; j < c->lacking_count; j++)
+        if (c->lacking[j].group == one->group && c->lacking[j].places >> one->place & 1)
+            fail(c, "a send is said to be done, of which the receiver lacks some", one->group);
     memset(one->buffer.data, 0x33, one->buffer.size);
     buffer_end(&one->buffer, c->comm[SENDER]);
     *one = c->sent[--c->sent_count];
@@ -306,6 +313,19 @@ static void free_all(struct connection *c, int end)
     c->has_next[end] = false;
 }
 
+/* What of outstanding receives is not there: no send of it can be done. */
+static void note_lacking(struct connection *c)
+{
+    for (int i = 0; i < c->received_count; i++) {
+        const struct received *one = &c->received[i];
+        c->lacking[i].group = one->group;
+        for (int p = 0; p < one->plan.count; p++)
+            if (!buffer_has(&one->buffer[p], c->key, one->group, p, one->plan.size[p], NULL))
+                c->lacking[i].places |= (uint8_t)(1 << p);
+    }
+    c->lacking_count = c->received_count;
+}
+
 static bool has_done_all(const struct connection *c, int end)
 {
     return end == SENDER ? c->sending == c->groups && c->sent_count == 0 : c->taken == c->groups;
@@ -322,8 +342,10 @@ static void close_end(struct connection *c, int end)
                              c->comm[end]);
     if (result)
         fail(c, "close", result);
-    if (end == RECEIVER)
+    if (end == RECEIVER) {
+        note_lacking(c);
         free_all(c, end);
+    }
     c->closed[end] = true;
     happened(c);
 }
