@@ -19,7 +19,8 @@ from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay import DelayFinding
 from syntony.fabric.directions import AffectedPaths, odds_of_both
 from syntony.fabric.loss import LossSearch
-from syntony.fabric.loss_search import BLACKHOLE_LOSS, LossFinding
+from syntony.fabric.loss_search import BLACKHOLE_LOSS
+from syntony.fabric.loss_suspects import LossFinding
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.numbering import REPLIES_REBATE
 from syntony.fabric.tally import Floats, Index, Ints, Tally
