@@ -103,10 +103,12 @@ def _simplest(begin: Callable[[float], _Search]) -> list[DelayFinding]:
     components. Most windows do not need the second search."""
     even = begin(UNEVEN[0])
     even.search()
+    even.doubt()
     if even.found <= FEW and not even.left_over():
         return even.findings()
     uneven = begin(UNEVEN[1])
     uneven.search(even.found)
+    uneven.doubt()
     if not 0 < uneven.found < even.found or uneven.left_over():
         even.search_from_others()
     return (uneven if 0 < uneven.found < even.found else even).findings()
@@ -146,6 +148,8 @@ class _Search:
         self._found: dict[int, float] = {}
         self._held: dict[int, Mask] = {}
         """For each found component the rows that cross it, or probably do."""
+        self._instead: dict[int, dict[int, float]] = {}
+        """For each, those of another result that explains nearly as much → odds."""
         self._rest = self._change
         self._sigma_of: tuple[Floats, Floats] = self._change, self._measured_sigma
         """The last evaluated residual, and its possible error."""
@@ -183,6 +187,40 @@ class _Search:
             for each in (self._change, self._rest)
         )
         return now >= max(MIN_PATHS, MIN_LEFT_SHARE * before)
+
+    def doubt(self) -> None:
+        """Search again without each finding if paths across it contradict it more often than chance
+        does elsewhere, and keep the result that explains most. If that is the old one, but hardly
+        better, the others of the new one are alternatives."""
+        for candidate in list(self._found) if self.found <= MAX_MIXED else ():
+            if candidate in self._found and self._is_contradicted(candidate):
+                self._search_without(candidate)
+
+    def _is_contradicted(self, candidate: int) -> bool:
+        rows, _, _ = self._of(candidate)
+        held = np.zeros(len(self._change), dtype=np.bool_)
+        for each in self._found:
+            held[self._of(each)[0][self._held[each]]] = True
+        off = np.abs(self._rest) > LATE_SIGMAS * self._sigma(self._rest)
+        elsewhere = self._known & ~held
+        usual = np.count_nonzero(off & elsewhere) / max(np.count_nonzero(elsewhere), 1)
+        own = rows[self._held[candidate]]
+        return np.count_nonzero(off[own]) - usual * len(own) >= MIN_PATHS
+
+    def _search_without(self, candidate: int) -> None:
+        before, worth, price = (self._found, self._held), self._worth(), self._price[candidate]
+        self._price = self._price.copy()
+        self._price[candidate] = np.inf
+        self._found, self._held, self._rest = {}, {}, self._change
+        self._set_outlier()
+        self.search(len(before[0]) + 1)
+        self._price[candidate] = price
+        more, others = self._worth() - worth, self._found.keys() - before[0].keys()
+        if more <= _SLACK_NATS:
+            self._found, self._held = before
+            self._refit()
+            if more > -CLOSE_NATS:
+                self._instead[candidate] = dict.fromkeys(others, float(np.exp(more)))
 
     def search_from_others(self) -> None:
         """Restart with other first findings that explain nearly as many paths, and keep the result
@@ -430,6 +468,10 @@ class _Search:
         only, _ = self._score(np.array([candidate], dtype=np.intp), rest)
         own = float(only[0])
         gain, _ = self._score(rivals, rest, least=own - _NOTHING_NATS)
+        for other, odds in self._instead.get(candidate, {}).items():
+            if other not in self._found:
+                least = own + float(np.log(odds))
+                gain[rivals == other] = np.maximum(gain[rivals == other], least)
         weight = np.exp(np.minimum(gain - own, 50))
         total = float(weight.sum() + np.exp(-max(own, 0.0) - 1.0))
         order = np.argsort(-gain, kind="stable")

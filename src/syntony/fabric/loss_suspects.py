@@ -23,6 +23,10 @@ LIKELIER = 2.0
 """A finding has the name of a suspect that is this many times as likely as the component found."""
 MAX_REFITTED = 4
 """Rivals of a finding that are compared with all other rates refitted, at most."""
+MAX_DOUBTED = 6
+"""With more findings, none is doubted because of the fit of all: each costs a search."""
+MIN_MISFITS = 2
+"""From this number of paths on, what they lose beyond explanation outweighs another finding."""
 COVERING = 0.9
 """A component that this share of a finding's affected paths may cross could replace it alone."""
 _CLOSE = float(np.exp(-CLOSE_NATS))
@@ -89,6 +93,8 @@ class SuspectSearch(Search):
                 self._search_without(candidate, some_flows=np.inf)
             elif candidate in self._found and self._is_doubtful(candidate):
                 self._search_without(candidate)
+        self._doubt_misfits()
+        self._drop_strays()
         self._settle()
         self._compare_refitted()
         for pair in self._switch_pairs():
@@ -96,6 +102,30 @@ class SuspectSearch(Search):
                 self._instead.setdefault(candidate, {}).update(odds)
         findings = [_by_likeliest(self._finding(candidate)) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
+
+    def _doubt_misfits(self) -> None:
+        """Search again without each finding if paths across any of them lose otherwise than they
+        all together explain: as a search adds one finding at a time, it can end at a set that
+        explains the losses worse than another set."""
+        for candidate in list(self._found) if len(self._found) <= MAX_DOUBTED else ():
+            if candidate in self._found and self._unexplained() >= MIN_MISFITS:
+                self._search_without(candidate)
+
+    def _unexplained(self) -> int:
+        """Number of lossy paths across findings that their rates do not explain."""
+        off = self._likelihood(self._rates) < self._best - self._outlier
+        return int(np.count_nonzero(off & (self._rates > self._background)))
+
+    def _drop_strays(self) -> None:
+        """Drop findings that explain no more than what befalls single paths of this window."""
+        for candidate in list(self._found):
+            outlier = self._outlier
+            self._outlier = self._outlier_beside(candidate)
+            gain, _ = self._score(np.array([candidate], dtype=np.intp), without=candidate)
+            self._outlier = outlier
+            if gain[0] + (candidate in self._paired) * self.price[candidate] <= 0:
+                self._drop(candidate)
+                self._refit()
 
     def _flows(self, candidate: int) -> float:
         """Of the paths across a finding, the share that is affected."""

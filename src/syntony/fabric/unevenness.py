@@ -17,7 +17,7 @@ CLEARLY = 1.2
 """From this ratio on, an unevenness is clearly larger than another one."""
 MIN_COUNT = 5.0
 """Paths with fewer expected losses, or fewer expected arrivals, are left out."""
-MIN_PATHS = 8
+MIN_PATHS = 4
 """With fewer paths than this the unevenness is unknown."""
 _SIGNIFICANCE = 7.0
 """The variance that chance explains must be exceeded by this divided by the root of the number of
