@@ -149,7 +149,7 @@ class _Search:
         self._held: dict[int, Mask] = {}
         """For each found component the rows that cross it, or probably do."""
         self._instead: dict[int, dict[int, float]] = {}
-        """For each, those of another result that explains nearly as much → odds."""
+        """For each, those of another result that explains as much → nats gained by that."""
         self._rest = self._change
         self._sigma_of: tuple[Floats, Floats] = self._change, self._measured_sigma
         """The last evaluated residual, and its possible error."""
@@ -189,9 +189,9 @@ class _Search:
         return now >= max(MIN_PATHS, MIN_LEFT_SHARE * before)
 
     def doubt(self) -> None:
-        """Search again without each finding if paths across it contradict it more often than chance
-        does elsewhere, and keep the result that explains most. If that is the old one, but hardly
-        better, the others of the new one are alternatives."""
+        """Search again without each finding if more paths across it contradict it than elsewhere,
+        and keep the result that explains clearly more. If neither does, the others of the new one
+        are alternatives."""
         for candidate in list(self._found) if self.found <= MAX_MIXED else ():
             if candidate in self._found and self._is_contradicted(candidate):
                 self._search_without(candidate)
@@ -205,7 +205,7 @@ class _Search:
         elsewhere = self._known & ~held
         usual = np.count_nonzero(off & elsewhere) / max(np.count_nonzero(elsewhere), 1)
         own = rows[self._held[candidate]]
-        return np.count_nonzero(off[own]) - usual * len(own) >= MIN_PATHS
+        return bool(np.count_nonzero(off[own]) >= 1 + usual * len(own))
 
     def _search_without(self, candidate: int) -> None:
         before, worth, price = (self._found, self._held), self._worth(), self._price[candidate]
@@ -216,11 +216,11 @@ class _Search:
         self.search(len(before[0]) + 1)
         self._price[candidate] = price
         more, others = self._worth() - worth, self._found.keys() - before[0].keys()
-        if more <= _SLACK_NATS:
+        if more < CLOSE_NATS:
             self._found, self._held = before
             self._refit()
             if more > -CLOSE_NATS:
-                self._instead[candidate] = dict.fromkeys(others, float(np.exp(more)))
+                self._instead[candidate] = dict.fromkeys(others, min(more, 0.0))
 
     def search_from_others(self) -> None:
         """Restart with other first findings that explain nearly as many paths, and keep the result
@@ -468,10 +468,8 @@ class _Search:
         only, _ = self._score(np.array([candidate], dtype=np.intp), rest)
         own = float(only[0])
         gain, _ = self._score(rivals, rest, least=own - _NOTHING_NATS)
-        for other, odds in self._instead.get(candidate, {}).items():
-            if other not in self._found:
-                least = own + float(np.log(odds))
-                gain[rivals == other] = np.maximum(gain[rivals == other], least)
+        for other, more in self._instead.get(candidate, {}).items():
+            gain[rivals == other] = np.maximum(gain[rivals == other], own + more)
         weight = np.exp(np.minimum(gain - own, 50))
         total = float(weight.sum() + np.exp(-max(own, 0.0) - 1.0))
         order = np.argsort(-gain, kind="stable")

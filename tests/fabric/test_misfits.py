@@ -1,0 +1,80 @@
+"""What is found explains the paths badly, or too few of them: no healthy component is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.fabric.foreign import Case, Grade, draw, grade
+from tests.fabric.test_delay_search import PENALTY
+from tests.fabric.test_delay_search import search as delays
+
+from syntony.fabric.candidates import Listing
+from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.numbering import make_candidates
+from syntony.model.findings import Finding
+
+
+def located(case: Case, *, delays: bool = False) -> tuple[Finding, ...]:
+    candidates = make_candidates(
+        Listing.of([path.listed for path in case.paths]), parallel=case.parallel()
+    )
+    change_ns = case.change_ns if delays else np.full(len(case.paths), np.nan)
+    window = WindowCounts("now", case.sent, case.lost, change_ns, np.full(len(change_ns), 100.0))
+    return locate(candidates, [window])
+
+
+def graded(case: Case, found: tuple[Finding, ...]) -> Grade:
+    return grade(case, [(each.component, each.confidence, each.alternatives) for each in found])
+
+
+def test_two_of_three_leaves_are_not_told_as_the_third_and_a_cable() -> None:
+    """The third explains the two thirds of the paths that lose least, and was found first. Nothing
+    could be added that explains the others as the two lossy leaves do."""
+    case = draw(63_500_003, known=1.0, also=None)
+    found = located(case)
+    assert graded(case, found) == Grade("twin", (), 0)
+    assert {case.truth, case.also} <= {name for each in found for name in each.alternatives}
+    assert not any("leaf2r0" in each.alternatives for each in found)
+
+
+@pytest.mark.parametrize("uneven", [0.0, 0.1])
+def test_two_slow_cables_are_not_their_leaf_if_paths_inside_it_are_on_time(uneven: float) -> None:
+    case = draw(63_500_004, known=1.0, also=None, delay=True, uneven=uneven)
+    assert graded(case, located(case, delays=True)) == Grade("right", (), 0)
+
+
+@pytest.mark.parametrize("on_time", [0, 1, 8])
+def test_how_many_paths_are_on_time_decides_between_two_slow_parts_and_the_whole(
+    on_time: int,
+) -> None:
+    a, b, whole = 0, 1, 2
+    penalty = PENALTY.copy()
+    penalty[[a, b]] += 1.0
+    paths = [[a, whole]] * 30 + [[b, whole]] * 30 + [[whole]] * on_time
+    late = [100_000.0] * 30 + [101_000.0] * 30 + [0.0] * on_time
+    found = delays(paths, late, penalty=penalty)
+    named = {each.candidate for each in found}
+    alternatives = {other for each in found for other in each.alternatives}
+    assert named == ({a, b} if on_time > 1 else {whole})
+    assert alternatives == ({a, b} if on_time == 1 else set())
+
+
+def test_a_burst_on_one_path_is_no_group_of_paths() -> None:
+    """Another path of the same window lost as much, though all that it crosses is healthy."""
+    case = draw(63_500_008, burst=3.0)
+    assert graded(case, located(case)) == Grade("right", (), 0)
+
+
+def test_few_uneven_paths_name_no_direction_as_sure() -> None:
+    """Six of ten paths lost anything, from 2 to 20 %."""
+    case = draw(63_500_047, burst=10.0)
+    found = located(case)
+    assert graded(case, found).verdict == "twin"
+    assert all(each.confidence < 0.5 for each in found)
+
+
+def test_a_cable_and_one_of_two_parallel_to_it_are_one_finding() -> None:
+    case = draw(63_500_001, uneven=0.5)
+    (found,) = located(case)
+    assert found.component == case.truth
+    assert found.confidence > 0.99
