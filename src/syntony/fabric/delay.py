@@ -49,6 +49,9 @@ MAX_FOUND = 20
 MIN_LEFT_SHARE = 0.1
 """If this share of the late paths remains unexplained, another first finding is tried."""
 MAX_STARTS = 12
+CHANCE_SIGMAS = 2.0
+"""By this many standard deviations paths across a finding must contradict it more often than paths
+elsewhere differ from what is found."""
 CLOSE_NATS = 3.0
 _NOTHING_NATS = 745.0
 """From this difference in log-likelihood on, a probability is zero in floating point."""
@@ -197,15 +200,17 @@ class _Search:
                 self._search_without(candidate)
 
     def _is_contradicted(self, candidate: int) -> bool:
+        """Whether any path across a finding is off, of those that are not by chance."""
         rows, _, _ = self._of(candidate)
         held = np.zeros(len(self._change), dtype=np.bool_)
         for each in self._found:
             held[self._of(each)[0][self._held[each]]] = True
         off = np.abs(self._rest) > LATE_SIGMAS * self._sigma(self._rest)
         elsewhere = self._known & ~held
-        usual = np.count_nonzero(off & elsewhere) / max(np.count_nonzero(elsewhere), 1)
         own = rows[self._held[candidate]]
-        return bool(np.count_nonzero(off[own]) >= 1 + usual * len(own))
+        share = np.count_nonzero(off & elsewhere) / max(np.count_nonzero(elsewhere), 1)
+        usual = share * len(own)
+        return bool(np.count_nonzero(off[own]) >= 1 + usual + CHANCE_SIGMAS * np.sqrt(usual))
 
     def _search_without(self, candidate: int) -> None:
         before, worth, price = (self._found, self._held), self._worth(), self._price[candidate]
