@@ -18,7 +18,7 @@ CLEARLY = 1.2
 MIN_COUNT = 5.0
 """Paths with fewer expected losses, or fewer expected arrivals, are left out."""
 MIN_PATHS = 4
-"""With fewer paths than this the unevenness is unknown."""
+"""With fewer paths than this the unevenness is unknown: a single one would decide."""
 _SIGNIFICANCE = 7.0
 """The variance that chance explains must be exceeded by this divided by the root of the number of
 paths: for n normal values, the squared median deviation has a standard error of about 2.3 / √n."""
