@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.tallies import tally_losses
+from tests.fabric import test_delay_search as slow
 from tests.fabric.foreign import Case, Grade, draw, grade
-from tests.fabric.test_delay_search import PENALTY
-from tests.fabric.test_delay_search import search as delays
+from tests.fabric.test_search import CANDIDATES, PENALTY, background, partly
 
 from syntony.fabric.candidates import Listing
 from syntony.fabric.locate import WindowCounts, locate
+from syntony.fabric.loss import LossSearch
 from syntony.fabric.numbering import make_candidates
 from syntony.model.findings import Finding
 
@@ -48,11 +50,11 @@ def test_how_many_paths_are_on_time_decides_between_two_slow_parts_and_the_whole
     on_time: int,
 ) -> None:
     a, b, whole = 0, 1, 2
-    penalty = PENALTY.copy()
+    penalty = slow.PENALTY.copy()
     penalty[[a, b]] += 1.0
     paths = [[a, whole]] * 30 + [[b, whole]] * 30 + [[whole]] * on_time
     late = [100_000.0] * 30 + [101_000.0] * 30 + [0.0] * on_time
-    found = delays(paths, late, penalty=penalty)
+    found = slow.search(paths, late, penalty=penalty)
     named = {each.candidate for each in found}
     alternatives = {other for each in found for other in each.alternatives}
     assert named == ({a, b} if on_time > 1 else {whole})
@@ -63,6 +65,23 @@ def test_a_burst_on_one_path_is_no_group_of_paths() -> None:
     """Another path of the same window lost as much, though all that it crosses is healthy."""
     case = draw(63_500_008, burst=3.0)
     assert graded(case, located(case)) == Grade("right", (), 0)
+
+
+@pytest.mark.parametrize("strays", [0, 1, 2])
+def test_what_befalls_single_paths_is_no_group_that_one_of_thirty_paths_shows(strays: int) -> None:
+    """Paths that may cross candidate 0, and others whose components all have clean paths."""
+    paths, penalty = [[-1]] * 30 + background(400), PENALTY.copy()
+    penalty[0] -= 3.0
+    lost = np.zeros(430, dtype=np.int64)
+    lost[0] = 4
+    lost[100 : 100 + strays] = 6
+    crossings, sent = np.array(paths, dtype=np.int32), np.full(430, 400)
+    counts = tally_losses(crossings, sent, lost, CANDIDATES, partly(430, list(range(30))))
+    found = LossSearch(counts, penalty).findings
+    assert [each.candidate for each in found] == ([] if strays else [0])
+    lost[:3] = 4
+    counts = tally_losses(crossings, sent, lost, CANDIDATES, partly(430, list(range(30))))
+    assert [each.candidate for each in LossSearch(counts, penalty).findings] == [0]
 
 
 def test_few_uneven_paths_name_no_direction_as_sure() -> None:
