@@ -224,12 +224,18 @@ def _joined(candidates: Candidates, findings: Sequence[LossFinding]) -> list[Los
     for each in findings:
         cable = _cable_of(candidates, each.candidate)
         place = each.candidate if cable is None else candidates.names[cable]
-        if cable is not None and (before := joined.get(place)):
+        before = joined.get(place)
+        if cable is not None and before and _names_differ(candidates, before, each):
             first = _cable_of(candidates, before.candidate)
             joined[place] = _of_cable(candidates, before, each, cable if first is None else first)
         else:
-            joined[place] = each
+            joined.setdefault(place, each)
     return list(joined.values())
+
+
+def _names_differ(candidates: Candidates, one: LossFinding, other: LossFinding) -> bool:
+    """Not so for a link, and one of several that are parallel to it."""
+    return candidates.names[one.candidate] != candidates.names[other.candidate]
 
 
 def _cable_of(candidates: Candidates, number: int) -> int | None:

@@ -106,10 +106,11 @@ class SuspectSearch(Search):
     def _doubt_misfits(self) -> None:
         """Search again without each finding if paths across any of them lose otherwise than they
         all together explain: as a search adds one finding at a time, it can end at a set that
-        explains the losses worse than another set."""
+        explains the losses worse than another set. Larger sets are not considered: they explain
+        uneven losses of one component better, too."""
         for candidate in list(self._found) if len(self._found) <= MAX_DOUBTED else ():
             if candidate in self._found and self._unexplained() >= MIN_MISFITS:
-                self._search_without(candidate)
+                self._search_without(candidate, more=0)
 
     def _unexplained(self) -> int:
         """Number of lossy paths across findings that their rates do not explain."""
@@ -146,36 +147,39 @@ class SuspectSearch(Search):
         each = min(rate * clean.probes[0] / max(clean.paths[0], 1), self._outlier)
         return float(each * clean.paths[0]) > 2 * float(self.price[candidate])
 
-    def _search_without(self, candidate: int, some_flows: float = SOME_FLOWS_PRICE) -> None:
+    def _search_without(
+        self, candidate: int, *, some_flows: float = SOME_FLOWS_PRICE, more: int = 1
+    ) -> None:
         """Search again without one finding (`_covering`) and keep the better result: two other
         components may explain more, though each of the two explains less than it does. If neither
         is clearly better, the others of the new result are alternatives.
 
         Args:
+            more: by so many findings the new result may be larger.
             some_flows: nats that a fault of some flows costs; infinite for none. It explains any
                 losses near it.
         """
         single = self._covering(candidate)
-        rivals, gain, _ = self._rivals(candidate)
-        if not may_exceed(gain[~np.isin(rivals, single)], float(gain[rivals == candidate][0])):
+        rivals, gains, _ = self._rivals(candidate)
+        if not may_exceed(gains[~np.isin(rivals, single)], float(gains[rivals == candidate][0])):
             return
         before, worth, max_found = self._state(), self._worth(), self._max_found
         price = self.price[single]
         self._found, self._held = {}, {}
         self._set_background()
-        self.price[single], self._max_found = np.inf, len(before.found) + 1
+        self.price[single], self._max_found = np.inf, len(before.found) + more
         self._some_flows = some_flows
         self._search()
         self.price[single], self._max_found = price, max_found
         self._some_flows = SOME_FLOWS_PRICE
         self._changed()
-        more, others = self._worth() - worth, self._found.keys() - before.found.keys()
-        if more >= CLOSE_NATS:
+        gain, others = self._worth() - worth, self._found.keys() - before.found.keys()
+        if gain >= CLOSE_NATS:
             self._search()
         else:
             self._restore(before)
-            if more > -CLOSE_NATS * OVERSTATED:
-                self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(more, 0.0))))
+            if gain > -CLOSE_NATS * OVERSTATED:
+                self._instead[candidate] = dict.fromkeys(others, float(np.exp(min(gain, 0.0))))
 
     def _covering(self, candidate: int) -> Index:
         """A finding, and each one of parallel cables that could replace it alone: that too affects
