@@ -208,7 +208,7 @@ class _Search:
         off = np.abs(self._rest) > LATE_SIGMAS * self._sigma(self._rest)
         elsewhere = self._known & ~held
         own = rows[self._held[candidate]]
-        share = np.count_nonzero(off & elsewhere) / max(np.count_nonzero(elsewhere), 1)
+        share = int(np.count_nonzero(off & elsewhere)) / max(int(np.count_nonzero(elsewhere)), 1)
         usual = share * len(own)
         return bool(np.count_nonzero(off[own]) >= 1 + usual + CHANCE_SIGMAS * np.sqrt(usual))
 
