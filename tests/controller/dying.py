@@ -15,7 +15,7 @@ import numpy as np
 from tests.controller.judged import Control, line, port
 
 from syntony.controller.fabric_changes import FabricChangeService
-from syntony.controller.incidents import LatencyInputs
+from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.last_reports import TICK_NS, LastReports
 from syntony.fabric import history
 from syntony.fabric.book import PathBook, Way
@@ -289,11 +289,7 @@ class Fleet:
         self.control.store.links.seen = tuple(self._status(nic, now_ns) for nic in self.home)
         self.control.timelines = tuple(line(nic, self._clock(nic)) for nic in self.home)
         self.control.slas = LatencyInputs(None, (), {}, {})
-        self.control.changes += self.control.service.evaluate(
-            now_ns, self.control.silent, self.control.timelines, self.control.findings,
-            self.control.slas, expected_clocks=self.control.probed, fabric=self.control.fabric,
-            homes=self.control.homes, answering=self.control.answering,
-        )  # fmt: skip
+        self.control.evaluate()
 
     def _clock(self, nic: str) -> ClockState:
         """In holdover once it was cut off for long, and for a while afterwards."""

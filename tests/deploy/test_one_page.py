@@ -20,6 +20,7 @@ from tests.deploy.daemons import DEPLOY, Webhook
 
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import FabricStatus
+from syntony.controller.incident_inputs import EvaluationInputs
 from syntony.controller.incidents import IncidentService
 from syntony.controller.notify import RESEND_NS, Receiver
 from syntony.io.clocks import KernelClock
@@ -133,9 +134,8 @@ class Fleet:
         self._runs += 1
         silent = {host: 60 * S if host in self.dead else 0 for host in HOSTS}
         standing = FabricStatus(4, self.lost, (), {}, self.gone)
-        self._service.evaluate(
-            self._fleet_ns, silent, (), self.findings, fabric=standing, homes=HOMES
-        )
+        inputs = EvaluationInputs(silent, findings=self.findings, fabric=standing, homes=HOMES)
+        self._service.evaluate(self._fleet_ns, inputs)
         self._service.deliver(self._monotonic_ns, self._fleet_ns, self._clock.now_ns())
 
 

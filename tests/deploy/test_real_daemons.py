@@ -12,6 +12,7 @@ from tests.deploy.daemons import DEPLOY, Webhook
 from tests.link import wait_until
 
 from syntony.controller.config import AlertSettings
+from syntony.controller.incident_inputs import EvaluationInputs
 from syntony.controller.incidents import IncidentService
 from syntony.controller.notify import RESEND_NS, Receiver
 from syntony.io.clocks import KernelClock
@@ -119,7 +120,7 @@ class Desk:
         self.fleet_ns += seconds * S
         self._monotonic_ns += RESEND_NS
         self.links.now_ns = self.fleet_ns
-        self.service.evaluate(self.fleet_ns, {"h3": 0}, (), ())
+        self.service.evaluate(self.fleet_ns, EvaluationInputs({"h3": 0}))
         self.service.deliver(self._monotonic_ns, self.fleet_ns, self._clock.now_ns())
 
 
