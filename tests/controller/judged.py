@@ -82,6 +82,7 @@ class Control:
         self.fabric: FabricStatus | None = None
         self.homes: dict[str, str] = {}
         self.answering: frozenset[str] = frozenset()
+        self.in_band: dict[str, str] = {}
         self.refused = NOBODY_REFUSED
         self.notes: dict[frozenset[str], SuspectNote] = {}
         self.gateways: list[Observation] = []
@@ -114,8 +115,8 @@ class Control:
     def evaluate(self) -> None:
         inputs = EvaluationInputs(
             self.silent, self.timelines, self.findings, self.slas, expected_clocks=self.probed,
-            fabric=self.fabric, homes=self.homes, answering=self.answering, refused=self.refused,
-            notes=self.notes, gateways=self.gateways,
+            fabric=self.fabric, homes=self.homes, answering=self.answering, in_band=self.in_band,
+            refused=self.refused, notes=self.notes, gateways=self.gateways,
         )  # fmt: skip
         self.changes += self.service.evaluate(self.now_ns, inputs)
 

@@ -346,11 +346,17 @@ class Book:
         return joins and (not rule.proven or self._continues(incident, cause, topology))
 
     def _is_named_by(self, incident: Incident, other: Incident, topology: Containment) -> bool:
-        """Whether the page of another one, no less severe, named all that is proven now."""
+        """Whether the page of another one, no less severe, named all that is proven now, or what
+        that is reached over."""
         told = RANK[incident.severity] <= RANK[other.paged_as or other.severity]
         known = other.paged and not incident.paged and told
         proven = self._rules[incident.rule].proven
-        return known and proven and topology.names(other.subject, incident.subject)
+        if not (known and proven):
+            return False
+        pairs = [(other.subject, incident.subject)]
+        pairs += [(via, incident.subject) for via in other.via if not other.members]
+        pairs += [(other.subject, via) for via in incident.via if not incident.members]
+        return any(topology.names(*pair) for pair in pairs)
 
     def _may_be_same(self, other: Incident, incident: Incident, topology: Containment) -> bool:
         """Whether `other`, which has not paged, may be the same fault as `incident`, which has,

@@ -91,6 +91,8 @@ class EvaluationInputs(NamedTuple):
     """Host → the parts of its agent, for those that reported."""
     answering: Collection[str] = frozenset()
     """Hosts whose NICs answer the probes of others."""
+    in_band: Mapping[str, str] = {}
+    """Host → the NIC that its agent's connection crosses, if it is one of the fabric."""
     refused: Refused = NOBODY_REFUSED
     """Hosts that may not report."""
     notes: Mapping[frozenset[str], SuspectNote] = {}
@@ -188,16 +190,31 @@ def _of_hosts(
 ) -> list[Observation]:
     """Ports, agents and gateways."""
     silent_ns, refused = inputs.silent_ns, inputs.refused
-    return [
-        *observe.of_links(links.ports, links.counters, inputs.silent, fleet_ns, inputs.homes),
-        *observe.of_modules(links.modules),
+    silences = [
         # Hosts that were silent before: one that has not reported since this controller
         # started is still silent, not healthy because nothing is known of it.
         *silent_agents.of_hosts(
-            silent_ns, live.subjects(silent_agents.HOST_METRICS), inputs.answering, refused.reasons
+            silent_ns,
+            live.subjects(silent_agents.HOST_METRICS),
+            inputs.answering,
+            refused.reasons,
+            inputs.in_band,
         ),
-        *silent_agents.of_fleet(silent_ns),
-        *silent_agents.of_sets(silent_ns, inputs.answering, _known_sets(live, refused.removed)),
+        *silent_agents.of_fleet(silent_ns, inputs.in_band),
+        *silent_agents.of_sets(
+            silent_ns, inputs.answering, _known_sets(live, refused.removed), inputs.in_band
+        ),
+    ]
+    between_switches = observe.LOSSES | observe.FABRIC_METRICS | observe_switches.SWITCH_METRICS
+    faults_ns = [
+        fleet_ns - each.since_ns for each in live.about(between_switches) if "/" not in each.subject
+    ]
+    return [
+        *observe.of_links(links.ports, links.counters, inputs.silent, fleet_ns, inputs.homes),
+        *observe.of_modules(links.modules),
+        *silent_agents.held_while_routes_change(
+            silences, silent_ns, inputs.in_band, inputs.answering, faults_ns
+        ),
         *inputs.gateways,
         *silent_agents.of_gateway_sets(
             inputs.gateways, live.members(silent_agents.GATEWAYS_TOGETHER)
