@@ -26,7 +26,7 @@ _PARTS = ("_bucket", "_sum", "_count")
 
 
 def check(*argv: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
