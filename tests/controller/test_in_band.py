@@ -155,6 +155,35 @@ def test_a_nic_that_paged_explains_why_its_host_is_silent(control: Control, part
     assert hosts
 
 
+@pytest.mark.parametrize("in_band", [True, False])
+def test_a_nic_that_outlives_the_silence_it_caused_is_no_second_page(
+    control: Control, in_band: bool
+) -> None:
+    """The host is back over its other NIC, and its port is reported late."""
+    _two_rails(control)
+    if not in_band:
+        control.in_band.clear()
+    for second in range(2, 16, 2):
+        control.silent["h0"] = second * S
+        control.tick()
+    assert control.pages() == ["host-silent h0"]
+    control.findings = (finding("h0/rail0", "nic", fault="blackhole", loss=1.0),)
+    control.tick()
+    control.silent["h0"] = 0
+    control.in_band["h0"] = "h0/rail1"
+    control.tick(20)
+    up = control.store.links.seen
+    control.store.links.seen = tuple(
+        port(each.nic, state="no-peer" if each.nic == "h0/rail0" else "active") for each in up
+    )
+    control.tick(10)
+    assert control.pages() == ["host-silent h0"] + ["nic-loss h0/rail0"] * (not in_band)
+    assert any("h0/rail0" in each["summary"] for each in control.live_incidents() if each["pages"])
+    control.store.links.seen, control.findings = up, ()
+    control.tick(40)
+    assert control.live() == {}
+
+
 def test_a_dead_nic_does_not_explain_a_host_that_reports_over_another(control: Control) -> None:
     _two_rails(control)
     control.in_band["h0"] = "h0/rail1"
