@@ -421,7 +421,10 @@ def down(name: str | None, yes: bool) -> None:
 
     Example: syntony lab down
     """
-    lab = open_lab(name)
+    try:
+        lab = open_lab(name)
+    except state.NoLabError as error:
+        raise UsageError(f"{error.lack}: there is nothing to end") from None
     if name is None and not yes and lab.file().session != state.terminal_session():
         _confirm_down(lab.name)
     lab.down()
