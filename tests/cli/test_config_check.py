@@ -143,3 +143,46 @@ def test_what_other_editors_write_is_read(tmp_path: Path, change: Callable[[str]
     path = tmp_path / "file.toml"
     path.write_bytes(change(AGENT))
     assert run(["config", "check", str(path)]) == 0
+
+
+RULE = """
+[[rule]]
+name = "link-flaps"
+metric = "flaps_1h"
+severity = "warning"
+above = 4
+summary = "{subject}: {value} flaps within the hour"
+remedy = "clean the cable"
+"""
+
+
+def test_a_file_of_rules_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(RULE)
+    assert run(["config", "check", str(path)]) == 0
+    assert "a valid file of incident rules" in capsys.readouterr().out
+    path.write_text(RULE.replace("above", "abov"))
+    assert run(["config", "check", str(path)]) == 2
+    assert "did you mean 'above'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "text", "says"),
+    [
+        ('alerts = {{ rules = "{file}" }}', RULE.replace("above", "abov"), "did you mean 'above'"),
+        ('sla = "{file}"', "[[objective]]\np999 = '50us'\n", "did you mean 'p99'"),
+        ('topology = "{file}"', "nonsense", "topology"),
+    ],
+)
+def test_files_that_a_controllers_file_names_are_checked_where_they_are(
+    tmp_path: Path, line: str, text: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, path = tmp_path / "named", tmp_path / "controller.toml"
+    path.write_text(f"{CONTROLLER}\n{line.format(file=file)}\n")
+    assert run(["config", "check", str(path)]) == 0
+    assert f"not checked: {file}" in capsys.readouterr().err
+    file.write_text(text)
+    assert run(["config", "check", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert str(file) in said
+    assert says in said

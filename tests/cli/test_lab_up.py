@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -27,3 +29,23 @@ def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:
     done = CliRunner().invoke(command, ["up", "--name", "never", "--detach", *words])
     assert isinstance(done.exception, UsageError | ConfigError)
     assert said in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "said"),
+    [
+        ("--rules", "not toml", "not TOML"),
+        ("--rules", "[[rule]]\nname = 'x'\nabov = 4\n", "did you mean 'above'"),
+        ("--sla", "[[objective]]\np999 = '50us'\n", "did you mean 'p99'"),
+        ("--sla", "[[objective]]\np99 = '50'\n", "'50' is not a duration"),
+    ],
+)
+def test_a_file_that_its_controller_would_refuse_starts_no_lab(
+    tmp_path: Path, option: str, text: str, said: str
+) -> None:
+    file = tmp_path / "file.toml"
+    file.write_text(text)
+    done = CliRunner().invoke(command, ["up", "--name", "never", "--detach", option, str(file)])
+    assert isinstance(done.exception, ConfigError)
+    assert said in str(done.exception)
+    assert str(file) in str(done.exception)

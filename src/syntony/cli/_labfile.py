@@ -22,7 +22,8 @@ def lab_file(name: str, options: dict[str, Any]) -> LabFile:
 
     Raises:
         UsageError: a value that is out of its range, or does not fit another one.
-        ConfigError: a URL of control state that is none.
+        ConfigError: a URL of control state that is none, or rules or objectives that the
+            controller would refuse.
     """
     spec = FabricSpec(
         hosts=options["hosts"],
@@ -96,8 +97,15 @@ def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
 
         parse_url(options["store"])
         chosen["store"] = options["store"]
-    # The controller runs in another directory: make the path absolute.
-    for name in ("rules", "sla"):
-        if options[name]:
-            chosen[name] = str(Path(options[name]).resolve())
+    # The controller runs in another directory: make paths absolute.
+    if options["rules"]:
+        from syntony.controller.incidents import load_rules
+
+        load_rules(options["rules"])
+        chosen["rules"] = str(Path(options["rules"]).resolve())
+    if options["sla"]:
+        from syntony.controller.sla import load_terms
+
+        load_terms(options["sla"])
+        chosen["sla"] = str(Path(options["sla"]).resolve())
     return chosen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -26,19 +28,29 @@ def command() -> None:
 @command.command()
 @click.argument("path", type=click.Path())
 def check(path: str) -> None:
-    """Check a configuration file of an agent, a controller or latency objectives.
+    """Check a configuration file of an agent, a controller, latency objectives or incident rules.
+
+    Of a controller also the files that it names, where they are on this machine.
 
     \b
     Example:
       syntony config check /etc/syntony/controller.toml
     """
     from syntony.metrics.settings import check_address
-    from syntony.sla.terms import Terms, check_terms
+    from syntony.sla.terms import Terms
 
     keys = set(read_toml(path))
     if keys & set(Terms.__struct_fields__):
-        check_terms(load_config(path, Terms), path)
+        from syntony.controller.sla import load_terms
+
+        load_terms(path)
         click.echo(f"{path}: a valid file of objectives")
+        return
+    if "rule" in keys:
+        from syntony.controller.incidents import load_rules
+
+        load_rules(path)
+        click.echo(f"{path}: a valid file of incident rules")
         return
     # Only a controller has `listen`; only an agent has `host`.
     if "listen" in keys or "host" not in keys:
@@ -59,6 +71,9 @@ def check(path: str) -> None:
 def _check_controller(config: ControllerConfig) -> None:
     """Check what a controller checks when it starts, without connecting."""
     from syntony.controller.hello_check import prefixes
+    from syntony.controller.incidents import load_rules
+    from syntony.controller.locating import load_topology
+    from syntony.controller.sla import load_terms
     from syntony.state.postgresql import check_url
     from syntony.store import check_url as check_store
 
@@ -66,3 +81,16 @@ def _check_controller(config: ControllerConfig) -> None:
     check_store(config.store)
     if config.state:
         check_url(config.state)
+    _check_named(config.alerts.rules, load_rules)
+    _check_named(config.sla, load_terms)
+    _check_named(config.topology, load_topology)
+
+
+def _check_named(path: str, load: Callable[[str], object]) -> None:
+    """Check a file that a configuration names; empty: none."""
+    if not path:
+        return
+    if Path(path).exists():
+        load(path)
+    else:
+        click.echo(f"not checked: {path} is not on this machine", err=True)

@@ -123,7 +123,7 @@ class IncidentService:
     """
 
     def __init__(self, settings: AlertSettings, state: ControlState, store: Store) -> None:
-        self.rules = _rules(settings.rules)
+        self.rules = load_rules(settings.rules)
         self._store = store
         self._lock = threading.Lock()
         if settings.receivers and not state.durable:
@@ -498,7 +498,12 @@ class IncidentService:
                 )  # fmt: skip
 
 
-def _rules(path: str) -> tuple[Rule, ...]:
+def load_rules(path: str) -> tuple[Rule, ...]:
+    """The rules in force with an operator's file; without a path the default ones.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
     if not path:
         return with_defaults(())
     try:

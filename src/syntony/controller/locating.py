@@ -87,7 +87,7 @@ class LocateLoop:
         self._answering_nics: frozenset[str] = frozenset()
         self._queued_second = 0
         self._store = store
-        self.topology = _read(topology) if topology else None
+        self.topology = load_topology(topology) if topology else None
         self._book = PathBook(self.topology)
         self.changes = FabricChangeService(self._book, state)
         self._learning = threading.Lock()
@@ -319,7 +319,8 @@ def _crossed(book: PathBook) -> dict[str, PairCrossings]:
     return found
 
 
-def _read(path: str) -> Topology:
+def load_topology(path: str) -> Topology:
+    """An operator's topology file. Raises `ConfigError`: it cannot be used."""
     try:
         return parse_topology(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

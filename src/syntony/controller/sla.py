@@ -54,7 +54,7 @@ class SlaService:
     """
 
     def __init__(self, path: str, store: Store, fleet: Fleet, locating: LocateLoop) -> None:
-        self.terms = check_terms(load_config(path, Terms), path) if path else Terms()
+        self.terms = load_terms(path) if path else Terms()
         self.rows: tuple[SlaRow, ...] | None = None
         """Verdicts on all pairs of NICs, from the last `look`; None before the first."""
         self.planes: PlaneComparison | None = None
@@ -176,6 +176,11 @@ class SlaService:
             for host, member in self._fleet.members.items()
             for nic in member.hello.nics
         }
+
+
+def load_terms(path: str) -> Terms:
+    """An operator's file of objectives. Raises `ConfigError`: it cannot be used."""
+    return check_terms(load_config(path, Terms), path)
 
 
 def latencies(
