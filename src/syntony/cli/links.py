@@ -281,7 +281,9 @@ def _local_table(ports: Iterable[PortSnapshot]) -> lazy_rich.Table:
 
 
 def _notable(ports: Sequence[PortSnapshot]) -> Iterable[lazy_rich.Text]:
-    """Problems: bad states with their remedy, and counters that are not zero."""
+    """Problems: no compute port, bad states with their remedy, and counters that are not zero."""
+    if not any(port.role is LinkRole.COMPUTE for port in ports):
+        yield lazy_rich.Text("no compute port: no NIC here has an RDMA device", style="yellow")
     for port in ports:
         state = PortState(port.state)
         if REMEDIES[state] and port.role is LinkRole.COMPUTE:
