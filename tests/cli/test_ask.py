@@ -63,6 +63,21 @@ def test_an_order_that_nobody_answers_is_repeated(monkeypatch: pytest.MonkeyPatc
     assert controller.asked > 1
 
 
+def test_a_controller_that_does_not_stay_up_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state, "find", lambda _: Path("lab"))
+    monkeypatch.setattr(Lab, "crash_reports", lambda *_: ("controller restarted 3 times, last: x",))
+    controller = Controller(monkeypatch, RemoteError("nobody answers"))
+    with pytest.raises(RemoteError, match="answers; controller restarted 3 times"):
+        ask(YOUNG, IncidentsQuery())
+    assert controller.asked == 1
+    controller = Controller(monkeypatch, RefusalError("nothing is measured yet"))
+    with pytest.raises(RefusalError):
+        ask(YOUNG, IncidentsQuery())
+    assert controller.asked > 1, "a controller that answers is up"
+
+
 @pytest.mark.parametrize(("query", "once"), [(REVOKE, True), (IncidentsQuery(), False)])
 def test_an_order_that_may_have_been_carried_out_is_not_repeated(
     monkeypatch: pytest.MonkeyPatch, query: Query[msgspec.Struct], once: bool

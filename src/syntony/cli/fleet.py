@@ -14,7 +14,13 @@ import click
 
 from syntony.cli import contexts
 from syntony.cli.output import messages
-from syntony.errors import RefusalError, RemoteError, UnansweredError, UsageError
+from syntony.errors import (
+    RefusalError,
+    RemoteError,
+    SyntonyError,
+    UnansweredError,
+    UsageError,
+)
 from syntony.model import MS, S
 from syntony.model.names import parse_endpoint
 from syntony.wire.query import A, Query
@@ -31,6 +37,8 @@ _RETRY_NS = 250 * MS
 _CONTROLLER_HELP = (
     "A controller: https://HOST:PORT of its API, HOST:PORT with a certificate, or unix:PATH."
 )
+_CONTROLLERS = "controller"
+"""What the names of a lab's controllers begin with."""
 CONTROLLER_VARIABLE, TOKEN_VARIABLE = "SYNTONY_CONTROLLER", "SYNTONY_TOKEN"
 _VARIABLES = ("SYNTONY_CA", "SYNTONY_CERT", "SYNTONY_KEY")
 _API = ("https://", "http://")
@@ -218,12 +226,26 @@ def ask(
                     "`syntony changes` shows it; check before you repeat it"
                 ) from error
             refused = ordered and isinstance(error, RefusalError)
+            if crash := "" if isinstance(error, RefusalError) else _crash(target):
+                raise RemoteError(f"{error}; {crash}") from error
             if late or (refused and not retry_refusal):
                 raise
         if not reported:
             messages.print("the lab has just come up; waiting for what it measures")
             reported = True
         time.sleep(_RETRY_NS / S)
+
+
+def _crash(target: FleetTarget) -> str:
+    """Why a lab's controllers do not stay up; empty: they do, or it is no lab."""
+    if target.lab is None:
+        return ""
+    from syntony.lab.client import open_lab
+
+    try:
+        return "; ".join(open_lab(target.lab).crash_reports(_CONTROLLERS))
+    except SyntonyError:  # the lab has ended
+        return ""
 
 
 def lab_hosts(target: FleetTarget) -> frozenset[str]:

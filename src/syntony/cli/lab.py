@@ -192,13 +192,16 @@ def status(name: str | None, as_json: bool) -> None:
             click.echo(f"console: not yet ({error})")
 
 
-def _awaited(url: Callable[[], str]) -> str:
-    """The console's URL, once the controller answers. Raises `RemoteError`: it does not."""
+def _awaited(lab: Lab) -> str:
+    """The console's URL, once the controller answers. Raises `RemoteError`: it does not, or does
+    not stay up."""
     end_s, said = time.monotonic() + CONTROLLER_S, False
     while True:
         try:
-            return url()
-        except RemoteError:
+            return lab.console_url()
+        except RemoteError as error:
+            if crash := "; ".join(lab.crash_reports("controller")):
+                raise RemoteError(f"{error}; {crash}") from error
             if time.monotonic() > end_s:
                 raise
         if not said:
@@ -217,7 +220,7 @@ def console(name: str | None, as_json: bool) -> None:
 
     Example: xdg-open "$(syntony lab console)"
     """
-    url = _awaited(open_lab(name).console_url)
+    url = _awaited(open_lab(name))
     click.echo(msgspec.json.encode({"url": url}) if as_json else url)
 
 

@@ -21,6 +21,7 @@ from syntony.errors import MissingError, RemoteError, SyntonyError, UsageError
 from syntony.io.run_directory import SOCKET_NAME, SOCKET_VARIABLE
 from syntony.lab import state
 from syntony.lab.messages import (
+    HELD,
     Cleared,
     ClearRequest,
     DownRequest,
@@ -112,12 +113,18 @@ class Lab:
         made = ask(f"unix:{self.controller_socket}", order, timeout_ns=LOGIN_TIMEOUT_NS)
         return console_url(console.port, made.token)
 
-    def crash_reports(self) -> tuple[str, ...]:
-        """Daemons that do not stay up, each with the last line of its log. Raises `RemoteError`."""
+    def crash_reports(self, of: str = "") -> tuple[str, ...]:
+        """Daemons that do not stay up, each with the last line of its log. Raises `RemoteError`.
+
+        Args:
+            of: only those whose names begin with this.
+        """
         return tuple(
             f"{daemon.name} restarted {daemon.restarts} times, last: {self._last_line(daemon.name)}"
             for daemon in self.status().daemons
             if daemon.restarts >= _CRASH_RESTARTS
+            and daemon.name.startswith(of)
+            and daemon.state != HELD
         )
 
     def _last_line(self, daemon: str) -> str:
