@@ -62,7 +62,7 @@ def list_(
     if as_json:
         print_json({"incidents": reply.incidents, "silences": reply.silences})
     else:
-        _print_list(reply)
+        _print_list(reply, "no incidents" if resolved or since else "no incident is open")
     live = [each for each in reply.incidents if each["state"] == "open" and not each["silenced"]]
     context.exit(max((_CODES[each["severity"]] for each in live), default=0))
 
@@ -216,7 +216,7 @@ def _act(target: FleetTarget, action: IncidentAction, as_json: bool) -> None:
     console.print(f"incident {incident['number']} is {incident['state']}: {incident['summary']}")
 
 
-def _print_list(reply: IncidentsReply) -> None:
+def _print_list(reply: IncidentsReply, nothing: str) -> None:
     cause_of = {each["number"]: each["cause"] for each in reply.incidents}
     explains = Counter[int]()
     for number in cause_of:
@@ -238,7 +238,7 @@ def _print_list(reply: IncidentsReply) -> None:
             each["summary"],
             str(explains[each["number"]] or ""),
         )
-    console.print(table if table.row_count else "nothing is wrong")
+    console.print(table if table.row_count else nothing)
     if reply.waiting:
         console.print(f"{reply.waiting} messages to receivers are waiting", style="yellow")
 
