@@ -106,7 +106,7 @@ def test_nothing_about_names_that_are_known(capsys: pytest.CaptureFixture[str]) 
     assert run(["fabric", "paths", "h0/rail0", "h0/rail1", *REMOTE]) == 0
     said = capsys.readouterr()
     assert said.out == ""
-    assert "no path is known" in said.err
+    assert "no such path is traced yet" in said.err
     assert run(["paths", "--host", "h0", *REMOTE]) == 0
     assert "no connection of a managed job" in capsys.readouterr().err
 

@@ -14,7 +14,7 @@ import msgspec
 from syntony.cli.lazy import LazyGroup
 from syntony.errors import RemoteError, UsageError
 from syntony.lab import state
-from syntony.model import parse_duration_ns
+from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
     from syntony.lab.client import Lab
@@ -189,7 +189,8 @@ def status(name: str | None, as_json: bool) -> None:
         try:
             click.echo(f"console: {lab.console_url()}")
         except RemoteError as error:
-            click.echo(f"console: not yet ({error})")
+            young = found.age_ns < CONTROLLER_S * S
+            click.echo(f"console: {'the controller is starting' if young else error}")
 
 
 def _awaited(lab: Lab) -> str:

@@ -95,7 +95,7 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
     for plane in wanted:
         if len(wanted) > 1:
             console.print(lazy_rich.Text(f"over {plane}", style="bold"))
-        _show(cells[plane], plane, as_list=as_list)
+        _show(cells[plane], plane, window, as_list=as_list)
     if differ is not None:
         console.print(disagreement_list(differ))
 
@@ -106,9 +106,15 @@ def _cells(target: FleetTarget, plane: Plane, window_ns: int) -> tuple[MatrixCel
     return ask(target, query, until=lambda answer: bool(answer.cells) or plane is Plane.VERBS).cells
 
 
-def _show(cells: tuple[MatrixCell, ...], plane: Plane, *, as_list: bool) -> None:
+def _show(cells: tuple[MatrixCell, ...], plane: Plane, window: str, *, as_list: bool) -> None:
     if not cells and plane is Plane.VERBS:
         console.print("no NIC is probed over verbs; `syntony agent parts` says what is missing")
+        return
+    if not cells:
+        console.print(
+            f"no probe of the last {window} is stored; a busy controller stores them late: "
+            "give a longer --window, or see `syntony agent parts`"
+        )
         return
     console.print(listing(cells) if as_list else heatmap(cells, width=console.width))
     dark = sum(map(is_dark, cells))
