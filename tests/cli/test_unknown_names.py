@@ -134,3 +134,8 @@ def test_a_matrix_without_probes_says_so(
     said = capsys.readouterr().out
     assert said.startswith("no probe of the last 3s is stored")
     assert "--window" in said
+
+
+def test_a_silence_without_a_length_names_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["incidents", "silence", "h0", *REMOTE]) == 2
+    assert "incidents silence h3 --for 2h" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, plain_table, print_json
+from syntony.errors import UsageError
 from syntony.model import format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.wire.incidents import (
@@ -154,6 +155,8 @@ def silence(
       syntony incidents silence h3 --for 2h --comment "new cable"
       syntony incidents silence 'leaf0-*' --in 8h --for 1h
     """
+    if not (as_list or end or lasts):
+        raise UsageError("how long? for example: syntony incidents silence h3 --for 2h")
     if as_list:
         reply = ask(target, IncidentsQuery(), until=lambda _: True)
     else:
