@@ -11,7 +11,7 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, plain_table, print_json
+from syntony.cli.output import console, messages, plain_table, print_json
 from syntony.errors import InputError, UsageError
 from syntony.links.counters import EVERY, TABLE, LinkCounter, Side
 from syntony.links.deltas import CounterOutcome
@@ -141,6 +141,8 @@ def watch(target: FleetTarget, as_json: bool) -> None:
                 continue
             line = msgspec.json.encode(event).decode() if as_json else _event_line(event)
             click.echo(line)
+        if first:
+            messages.print("waiting for events of ports; Ctrl-C ends it")
         seen, first = set(answer.events), False
         time.sleep(_WATCH_S)
 
