@@ -431,7 +431,10 @@ def down(name: str | None, yes: bool) -> None:
         raise UsageError(f"{error.lack}: there is nothing to end") from None
     if name is None and not yes and lab.file().session != state.terminal_session():
         _confirm_down(lab.name)
-    lab.down()
+    from syntony.cli.output import messages
+
+    with messages.status(f"ending lab {lab.name}"):  # on a busy machine up to half a minute
+        lab.down()
     click.echo(f"lab {lab.name} is down", err=True)
 
 
