@@ -128,7 +128,7 @@ def test_names_are_in_the_order_of_their_numbers(names: list[str]) -> None:
 
 
 def test_no_pairs_yet() -> None:
-    assert "no pairs" in shown(heatmap([], width=80))
+    assert "no probes yet" in shown(heatmap([], width=80))
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_matrix_that_does_not_fit_is_listed() -> None:
         "h1/r0", "h2/r0", "8", "100", "1", "5.00", "5.00", "5.00", "–",
     ]  # fmt: skip
     assert "–" in drawn(listing([cell("a", "b", None)]))
-    assert drawn(heatmap([], width=80)).strip() == "no pairs yet"
+    assert drawn(heatmap([], width=80)).strip() == "no probes yet"
 
 
 def test_names_are_sorted_by_their_numbers() -> None:

@@ -33,7 +33,7 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> lazy_rich.RenderableT
     """
     names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=by_number)
     if not names:
-        return lazy_rich.Text("no pairs yet")
+        return lazy_rich.Text("no probes yet")
     label = max(len(name) for name in names) + 1
     blocks = -(-len(names) // max(1, (width - label) // _CELL))
     if blocks > MAX_BLOCKS or label + _CELL > width:
