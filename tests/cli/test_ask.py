@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 
@@ -120,3 +122,19 @@ def test_a_request_that_was_sent_and_not_answered_is_told_from_one_that_was_not(
     with pytest.raises(RemoteError, match="is it running") as raised:
         client.ask(f"unix:{place}", REVOKE, timeout_ns=20_000 * MS)
     assert not isinstance(raised.value, UnansweredError)
+
+
+def test_a_command_that_asks_twice_says_once_that_it_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controller = Controller(monkeypatch, RefusalError("nothing is measured yet"))
+
+    @click.command()
+    def twice() -> None:
+        for _ in range(2):
+            with contextlib.suppress(RefusalError):
+                ask(YOUNG, IncidentsQuery())
+
+    twice.main([], standalone_mode=False)
+    assert controller.asked > 2
+    assert capsys.readouterr().err.count("the lab has just come up") == 1

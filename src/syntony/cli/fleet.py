@@ -40,6 +40,8 @@ _CONTROLLER_HELP = (
 _CONTROLLERS = "controller"
 """What the names of a lab's controllers begin with."""
 CONTROLLER_VARIABLE, TOKEN_VARIABLE = "SYNTONY_CONTROLLER", "SYNTONY_TOKEN"
+_WAITING = "syntony.cli.fleet.waiting"
+"""Key in the context of a command that has said that it waits."""
 _VARIABLES = ("SYNTONY_CA", "SYNTONY_CERT", "SYNTONY_KEY")
 _API = ("https://", "http://")
 
@@ -211,7 +213,6 @@ def ask(
         RemoteError: no answer, or a refusal.
     """
     deadline_ns = time.monotonic_ns() + target.startup_timeout_ns
-    reported = False
     while True:
         late = time.monotonic_ns() >= deadline_ns
         try:
@@ -230,10 +231,17 @@ def ask(
                 raise RemoteError(f"{error}; {crash}") from error
             if late or (refused and not retry_refusal):
                 raise
-        if not reported:
-            messages.print("the lab has just come up; waiting for what it measures")
-            reported = True
+        _say_waiting()
         time.sleep(_RETRY_NS / S)
+
+
+def _say_waiting() -> None:
+    """Say once in a command, however often it asks, why there is no answer yet."""
+    context = click.get_current_context(silent=True)
+    said = {} if context is None else context.meta
+    if not said.get(_WAITING):
+        messages.print("the lab has just come up; waiting for what it measures")
+        said[_WAITING] = True
 
 
 def _crash(target: FleetTarget) -> str:
