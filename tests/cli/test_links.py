@@ -18,6 +18,8 @@ def test_an_unknown_verdict_without_compute_ports_says_why(
     said = capsys.readouterr().out
     assert "eth0" in said
     assert "no compute port: no NIC here has an RDMA device" in said
+    assert run(["links", "show", "--root", str(tmp_path)]) == 3
+    assert "virtual ports that are not shown: 1 (--all)" in capsys.readouterr().err
 
 
 def test_a_watch_says_that_it_waits(

@@ -160,7 +160,7 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
 
     \b
     Example:
-      syntony lab exec h0 -- syntony links show
+      syntony lab exec h0 -- syntony links show --all
     """
     from syntony.io.link_files import LinkFiles
 
@@ -177,6 +177,8 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
         console.print(_local_table(shown))
         for line in _notable(shown):
             console.print(line, soft_wrap=True)
+        if hidden := len(ports) - len(shown):
+            messages.print(f"virtual ports that are not shown: {hidden} (--all)")
     context.exit(_local_verdict(ports))
 
 
