@@ -160,3 +160,6 @@ def test_a_daemon_that_does_not_stay_up_is_reported_with_its_last_line(
         "agent-h1 restarted 3 times, last: its log cannot be read: No such file or directory",
     )
     assert len(Lab(tmp_path).crash_reports("controller")) == 1, "one that a fault killed is none"
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    full, _ = Lab(tmp_path).crash_reports("controller")
+    assert full == f"the disk of {tmp_path} is full; set TMPDIR to another place"
