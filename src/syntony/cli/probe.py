@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user, window_option
+from syntony.cli.fleet import (
+    FleetTarget,
+    ask,
+    fleet_options,
+    lab_hosts,
+    user,
+    window_option,
+)
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_nics
 from syntony.cli.output import console, print_json
@@ -102,8 +111,16 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
 
 def _cells(target: FleetTarget, plane: Plane, window_ns: int) -> tuple[MatrixCell, ...]:
     query = MatrixQuery(window_ns=window_ns, over=plane)
-    # There may be no NIC with verbs.
-    return ask(target, query, until=lambda answer: bool(answer.cells) or plane is Plane.VERBS).cells
+    if plane is Plane.VERBS:  # there may be no NIC with verbs
+        return ask(target, query, until=lambda _: True).cells
+    # A young lab's agents report one after the other: a matrix of half a fleet would mislead.
+    hosts = lab_hosts(target) if target.startup_timeout_ns else frozenset()
+    return ask(target, query, until=lambda answer: _covers(answer.cells, hosts)).cells
+
+
+def _covers(cells: Sequence[MatrixCell], hosts: frozenset[str]) -> bool:
+    """Whether there are cells, of each of these hosts."""
+    return bool(cells) and hosts <= {NicRef.parse(cell.src).host for cell in cells}
 
 
 def _show(cells: tuple[MatrixCell, ...], plane: Plane, window: str, *, as_list: bool) -> None:
