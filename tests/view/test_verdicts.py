@@ -141,14 +141,15 @@ def test_a_matrix_that_does_not_fit_is_listed() -> None:
     cells = [cell(f"h{k}/r0", f"h{k + 1}/r0", lost=k) for k in range(4)]
     fitting = 6 + 5 * 5
     assert "rows send" in drawn(heatmap(cells, width=fitting))
-    listed = drawn(heatmap(cells, width=fitting - 1)).splitlines()
+    assert "rows send" in drawn(heatmap(cells, width=fitting - 1)), "in two blocks"
+    listed = drawn(heatmap(cells, width=6 + 5)).splitlines()
     assert listed[0].split()[:5] == ["from", "to", "paths", "sent", "lost"]
     assert [line.split()[0] for line in listed[1:]] == ["h0/r0", "h1/r0", "h2/r0", "h3/r0"]
     assert listed[2].split()[:9] == [
         "h1/r0", "h2/r0", "8", "100", "1", "5.00", "5.00", "5.00", "–",
     ]  # fmt: skip
     assert "–" in drawn(listing([cell("a", "b", None)]))
-    assert drawn(heatmap([], width=80)).strip() == "no pairs yet"
+    assert drawn(heatmap([], width=80)).strip() == "no probes yet"
 
 
 def test_names_are_sorted_by_their_numbers() -> None:

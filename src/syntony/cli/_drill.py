@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from syntony.cli.output import json_option, messages
-from syntony.errors import UsageError
+from syntony.errors import MissingError, UsageError
 from syntony.lab.jobs import programs
 from syntony.model import S, parse_duration_ns
 
@@ -57,7 +57,10 @@ def chosen_job(
     if name is None:
         return torch_or_plain_sockets(lambda text: click.echo(text, err=True), with_torch, without)
     framework, kind = programs.by_name(name)
-    return framework, kind, python_of(framework)
+    try:
+        return framework, kind, python_of(framework)
+    except MissingError as error:
+        raise MissingError(f"{error}; or use --job {without}") from error
 
 
 def python_of(framework: str) -> str:

@@ -92,7 +92,7 @@ def _newest_runs(count: int) -> list[Path]:
     runs = stored_runs(state_dir())
     if len(runs) < count:
         raise UsageError(
-            f"{len(runs)} runs are kept below {state_dir()}, {count} are needed; "
+            f"runs kept below {state_dir()}: {len(runs)}, needed: {count}; "
             "run `syntony audit run`, or name the files"
         )
     return runs[-count:]

@@ -28,16 +28,16 @@ def now(context: click.Context, as_json: bool) -> None:
     from syntony import clock
 
     reading = clock.now()
+    known = reading.status is not ClockState.UNKNOWN
     if as_json:
         print_json(reading._asdict() | {"bound_ns": reading.bound_ns})
     else:
-        known = reading.status is not ClockState.UNKNOWN
         when = _when(reading.fleet_ns) if known else "no fleet time"
         console.print(f"{when}  {_bound_text(reading.bound_ns)}  {reading.status}")
-        if not known:
-            messages.print(
-                "no fleet time here: does syntony-agent run? (syntony doctor --for agent)"
-            )
+    if not known:
+        messages.print("no fleet time here: does syntony-agent run? (syntony doctor --for agent)")
+    elif reading.status is not ClockState.SYNCHRONIZED:
+        messages.print(f"fleet time is {reading.status}; see: syntony clock status")
     context.exit(_EXIT.get(reading.status, 3))
 
 

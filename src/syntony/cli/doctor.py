@@ -46,7 +46,7 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
       syntony doctor --json
       syntony doctor --for agent
     """
-    from syntony.lab.doctor import examine, exit_code
+    from syntony.lab.doctor import conclusion, examine, exit_code
 
     if config is not None and role == "lab":
         raise UsageError("--config goes with --for agent or --for controller")
@@ -55,15 +55,19 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
         click.echo(msgspec.json.encode(checks))
     else:
         _show(checks)
+    if role == "lab":
+        click.echo(conclusion(checks), err=True)
+    else:
+        from syntony.cli import doctor_host
+
+        doctor_host.hint(checks)
     ctx.exit(exit_code(checks))
 
 
 def _of_host(role: str, config: str | None) -> list[LabRequirement]:
     from syntony.cli import doctor_host
 
-    checks = list(doctor_host.examine(role, config))
-    doctor_host.hint(checks)
-    return checks
+    return list(doctor_host.examine(role, config))
 
 
 def _show(checks: list[LabRequirement]) -> None:

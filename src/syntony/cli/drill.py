@@ -152,7 +152,8 @@ def show(report: NicFlapReport) -> None:
     console.print(table)
     console.print(
         f"[dim]median and longest step; before, during, after the fault: {report.throughput_unit}; "
-        "lost: ranks that lost a connection; wrong: results[/]"
+        "seen: from the fault to Syntony's first event; lost: ranks that lost a connection; "
+        "wrong: wrong results[/]"
     )
 
 

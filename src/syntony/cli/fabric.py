@@ -99,7 +99,10 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
             devices = [name for name in path.components if "->" not in name]
             console.print(f"{path.path_id}: {' → '.join(devices)}", soft_wrap=True)
         if not chosen:
-            messages.print("no path is known; `syntony probe plan` lists the pairs that are probed")
+            messages.print(
+                "no such path is traced yet: tracing takes half a minute after the start, on a "
+                "busy machine minutes; `syntony probe plan` lists the pairs that are probed"
+            )
 
 
 @command.command()

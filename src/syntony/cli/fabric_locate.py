@@ -58,7 +58,7 @@ def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: boo
 def show_findings(findings: tuple[Finding, ...]) -> None:
     """Print findings for people."""
     if not findings:
-        console.print("nothing is wrong")
+        console.print("no part is found at fault")
         return
     table = plain_table(
         "component", "kind", "fault", ">loss", ">delay", "sure", "window", "or else"

@@ -10,6 +10,7 @@ from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
+from syntony.errors import UsageError
 from syntony.model import format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
@@ -63,7 +64,7 @@ def list_(
     if as_json:
         print_json({"incidents": reply.incidents, "silences": reply.silences})
     else:
-        _print_list(reply)
+        _print_list(reply, "no incidents" if resolved or since else "no incident is open")
     live = [each for each in reply.incidents if each["state"] == "open" and not each["silenced"]]
     context.exit(max((_CODES[each["severity"]] for each in live), default=0))
 
@@ -155,6 +156,8 @@ def silence(
       syntony incidents silence h3 --for 2h --comment "new cable"
       syntony incidents silence 'leaf0-*' --in 8h --for 1h
     """
+    if not (as_list or end or lasts):
+        raise UsageError("how long? for example: syntony incidents silence h3 --for 2h")
     if as_list:
         reply = ask(target, IncidentsQuery())
     else:
@@ -217,7 +220,7 @@ def _act(target: FleetTarget, action: IncidentAction, as_json: bool) -> None:
     console.print(f"incident {incident['number']} is {incident['state']}: {incident['summary']}")
 
 
-def _print_list(reply: IncidentsReply) -> None:
+def _print_list(reply: IncidentsReply, nothing: str) -> None:
     cause_of = {each["number"]: each["cause"] for each in reply.incidents}
     explains = Counter[int]()
     for number in cause_of:
@@ -239,7 +242,7 @@ def _print_list(reply: IncidentsReply) -> None:
             each["summary"],
             str(explains[each["number"]] or ""),
         )
-    console.print(table if table.row_count else "nothing is wrong")
+    console.print(table if table.row_count else nothing)
     if reply.waiting:
         console.print(f"{reply.waiting} messages to receivers are waiting", style="yellow")
 

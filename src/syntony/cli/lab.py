@@ -15,7 +15,7 @@ from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import json_option
 from syntony.errors import RemoteError, UsageError
 from syntony.lab import state
-from syntony.model import parse_duration_ns
+from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
     from syntony.lab.client import Lab
@@ -187,16 +187,20 @@ def status(name: str | None, as_json: bool) -> None:
         try:
             click.echo(f"console: {lab.console_url()}")
         except RemoteError as error:
-            click.echo(f"console: not yet ({error})")
+            young = found.age_ns < CONTROLLER_S * S
+            click.echo(f"console: {'the controller is starting' if young else error}")
 
 
-def _awaited(url: Callable[[], str]) -> str:
-    """The console's URL, once the controller answers. Raises `RemoteError`: it does not."""
+def _awaited(lab: Lab) -> str:
+    """The console's URL, once the controller answers. Raises `RemoteError`: it does not, or does
+    not stay up."""
     end_s, said = time.monotonic() + CONTROLLER_S, False
     while True:
         try:
-            return url()
-        except RemoteError:
+            return lab.console_url()
+        except RemoteError as error:
+            if crash := "; ".join(lab.crash_reports("controller")):
+                raise RemoteError(f"{error}; {crash}") from error
             if time.monotonic() > end_s:
                 raise
         if not said:
@@ -215,7 +219,7 @@ def console(name: str | None, as_json: bool) -> None:
 
     Example: xdg-open "$(syntony lab console)"
     """
-    url = _awaited(open_lab(name).console_url)
+    url = _awaited(open_lab(name))
     click.echo(msgspec.json.encode({"url": url}) if as_json else url)
 
 
@@ -419,10 +423,16 @@ def down(name: str | None, yes: bool) -> None:
 
     Example: syntony lab down
     """
-    lab = open_lab(name)
+    try:
+        lab = open_lab(name)
+    except state.NoLabError as error:
+        raise UsageError(f"{error.lack}: there is nothing to end") from None
     if name is None and not yes and lab.file().session != state.terminal_session():
         _confirm_down(lab.name)
-    lab.down()
+    from syntony.cli.output import messages
+
+    with messages.status(f"ending lab {lab.name}"):  # on a busy machine up to half a minute
+        lab.down()
     click.echo(f"lab {lab.name} is down", err=True)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, json_option, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import InputError, UsageError
 from syntony.links.counters import EVERY, TABLE, LinkCounter, Side
 from syntony.links.deltas import CounterOutcome
@@ -142,6 +142,8 @@ def watch(target: FleetTarget, as_json: bool) -> None:
                 continue
             line = msgspec.json.encode(event).decode() if as_json else _event_line(event)
             click.echo(line)
+        if first:
+            messages.print("waiting for events of ports; Ctrl-C ends it")
         seen, first = set(answer.events), False
         time.sleep(_WATCH_S)
 
@@ -159,7 +161,7 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
 
     \b
     Example:
-      syntony lab exec h0 -- syntony links show
+      syntony lab exec h0 -- syntony links show --all
     """
     from syntony.io.link_files import LinkFiles
 
@@ -176,6 +178,8 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
         console.print(_local_table(shown))
         for line in _notable(shown):
             console.print(line, soft_wrap=True)
+        if hidden := len(ports) - len(shown):
+            messages.print(f"virtual ports that are not shown: {hidden} (--all)")
     context.exit(_local_verdict(ports))
 
 
@@ -282,7 +286,9 @@ def _local_table(ports: Iterable[PortSnapshot]) -> lazy_rich.Table:
 
 
 def _notable(ports: Sequence[PortSnapshot]) -> Iterable[lazy_rich.Text]:
-    """Problems: bad states with their remedy, and counters that are not zero."""
+    """Problems: no compute port, bad states with their remedy, and counters that are not zero."""
+    if not any(port.role is LinkRole.COMPUTE for port in ports):
+        yield lazy_rich.Text("no compute port: no NIC here has an RDMA device", style="yellow")
     for port in ports:
         state = PortState(port.state)
         if REMEDIES[state] and port.role is LinkRole.COMPUTE:

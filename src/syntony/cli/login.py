@@ -48,6 +48,7 @@ def command(url: str, name: str, ca: str, cert: str, key: str, *, sso: bool) -> 
     from syntony.client import Access, Client
 
     token = ""
+    Client(url.rstrip("/"), ca=ca).close()  # a wrong URL or CA file before the token is asked for
     if sso:
         if cert:
             raise UsageError("give --sso, or --cert and --key")

@@ -55,7 +55,7 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
     for each in answer.hosts:
         _remark(each)
     if not table.row_count and not any(each.report.processes for each in answer.hosts):
-        messages.print("no connection of a managed job; start jobs with SYNTONY_JOB set")
+        messages.print("no connection of a managed job; start one with `syntony run -- COMMAND`")
 
 
 def _reported(answer: FleetConnections) -> bool:

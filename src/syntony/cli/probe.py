@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user, window_option
+from syntony.cli.fleet import (
+    FleetTarget,
+    ask,
+    fleet_options,
+    lab_hosts,
+    user,
+    window_option,
+)
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_nics
 from syntony.cli.output import console, print_json
@@ -95,20 +104,34 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
     for plane in wanted:
         if len(wanted) > 1:
             console.print(lazy_rich.Text(f"over {plane}", style="bold"))
-        _show(cells[plane], plane, as_list=as_list)
+        _show(cells[plane], plane, window, as_list=as_list)
     if differ is not None:
         console.print(disagreement_list(differ))
 
 
 def _cells(target: FleetTarget, plane: Plane, window_ns: int) -> tuple[MatrixCell, ...]:
     query = MatrixQuery(window_ns=window_ns, over=plane)
-    # There may be no NIC with verbs.
-    return ask(target, query, until=lambda answer: bool(answer.cells) or plane is Plane.VERBS).cells
+    if plane is Plane.VERBS:  # there may be no NIC with verbs
+        return ask(target, query, until=lambda _: True).cells
+    # A young lab's agents report one after the other: a matrix of half a fleet would mislead.
+    hosts = lab_hosts(target) if target.startup_timeout_ns else frozenset()
+    return ask(target, query, until=lambda answer: _covers(answer.cells, hosts)).cells
 
 
-def _show(cells: tuple[MatrixCell, ...], plane: Plane, *, as_list: bool) -> None:
+def _covers(cells: Sequence[MatrixCell], hosts: frozenset[str]) -> bool:
+    """Whether there are cells, of each of these hosts."""
+    return bool(cells) and hosts <= {NicRef.parse(cell.src).host for cell in cells}
+
+
+def _show(cells: tuple[MatrixCell, ...], plane: Plane, window: str, *, as_list: bool) -> None:
     if not cells and plane is Plane.VERBS:
         console.print("no NIC is probed over verbs; `syntony agent parts` says what is missing")
+        return
+    if not cells:
+        console.print(
+            f"no probe of the last {window} is stored; a busy controller stores them late: "
+            "give a longer --window, or see `syntony agent parts`"
+        )
         return
     console.print(listing(cells) if as_list else heatmap(cells, width=console.width))
     dark = sum(map(is_dark, cells))

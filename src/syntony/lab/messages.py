@@ -111,6 +111,10 @@ class FaultStatus(msgspec.Struct, frozen=True, kw_only=True):
     """None: until cleared."""
 
 
+HELD = "held"
+"""State of a daemon that a fault has killed."""
+
+
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One agent or the controller."""
 

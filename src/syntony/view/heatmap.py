@@ -13,6 +13,8 @@ DARK_LOSS = 0.5
 """A direction that loses more than this share of its probes is shown as dark."""
 _SHADES = ("#1a9850", "#66bd63", "#a6d96a", "#fee08b", "#fdae61", "#f46d43", "#d73027")
 _CELL = 5
+MAX_BLOCKS = 3
+"""Sixteen NICs of a lab fit into 60 columns in two."""
 _DARK = "×"
 _NOTHING = "·"
 
@@ -27,26 +29,29 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> lazy_rich.RenderableT
 
     Args:
         cells: a matrix.
-        width: characters available; a matrix that does not fit is listed instead.
+        width: characters available; a matrix too wide for them is divided into up to `MAX_BLOCKS`
+            blocks of columns, below each other; a wider one is listed instead.
     """
     names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=natural)
     if not names:
-        return lazy_rich.Text("no pairs yet")
+        return lazy_rich.Text("no probes yet")
     label = max(len(name) for name in names) + 1
-    if label + _CELL * len(names) > width:
+    blocks = -(-len(names) // max(1, (width - label) // _CELL))
+    if blocks > MAX_BLOCKS or label + _CELL > width:
         return listing(cells)
     scale = _scale(cells)
     at = {(cell.src, cell.dst): cell for cell in cells}
-    lines = [
-        lazy_rich.Text(
-            " " * label + "".join(f"{_short(name):>{_CELL}}" for name in names), style="dim"
-        )
-    ]
-    for src in names:
-        line = lazy_rich.Text(f"{src:<{label}}")
-        for dst in names:
-            line.append_text(_cell(at.get((src, dst)), scale))
-        lines.append(line)
+    size = -(-len(names) // blocks)
+    lines = []
+    for first in range(0, len(names), size):
+        columns = names[first : first + size]
+        head = "".join(f"{_short(name):>{_CELL}}" for name in columns)
+        lines.append(lazy_rich.Text(" " * label + head, style="dim"))
+        for src in names:
+            line = lazy_rich.Text(f"{src:<{label}}")
+            for dst in columns:
+                line.append_text(_cell(at.get((src, dst)), scale))
+            lines.append(line)
     return lazy_rich.Group(*lines, _legend(scale))
 
 
