@@ -240,7 +240,9 @@ class BundleFacts:
             part = episode(flows.waiting[flow] & (excess > limit), known)
             if part is None or part.share < STAYS or known[: part.first].sum() < K:
                 continue
-            if LATE_RATIO * median(excess[: part.first]) < flows.mean_over(flows.excess, flow, part):
+            if LATE_RATIO * median(excess[: part.first]) < flows.mean_over(
+                flows.excess, flow, part
+            ):
                 found[flow] = part
         return found
 

@@ -113,9 +113,7 @@ def _rose(level: Floats, members: list[int], part: slice) -> bool:
     other flows, beyond their scatter. By how much depends on what they waited for before: strangers
     add the same to all."""
     (change,) = against_others(level, [members])
-    inside, outside = (
-        each[np.isfinite(each)] for each in (change[part], np.delete(change, part))
-    )
+    inside, outside = (each[np.isfinite(each)] for each in (change[part], np.delete(change, part)))
     if min(len(inside), len(outside)) < K:
         return False
     rise = inside.mean() - outside.mean()

@@ -11,7 +11,14 @@ from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LIKE, MUCH_ALWAYS, SLOW_RATIO
 from syntony.workload.full_links import FULL
 from syntony.workload.grid import median
-from syntony.workload.verdict import ALIKE, Alternative, Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.verdict import (
+    ALIKE,
+    Alternative,
+    Evidence,
+    FaultClass,
+    RuleFinding,
+    confidence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

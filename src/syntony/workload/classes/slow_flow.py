@@ -203,9 +203,7 @@ def _judge(
     much = waits >= (MUCH if before else MUCH_ALWAYS) * normal
     if not (slowed or (delayed and (much or own is not None))):
         return None
-    apart = delayed and (
-        own is not None or least > SLOW_RATIO * _extremes(flows, flow, part)[1]
-    )
+    apart = delayed and (own is not None or least > SLOW_RATIO * _extremes(flows, flow, part)[1])
     if not _siblings_alike(flows, flow, part, rates=not delayed, apart=apart):
         return None
     evidence = []
