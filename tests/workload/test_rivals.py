@@ -1,5 +1,5 @@
-"""Other jobs' traffic beside late ranks, and flows that wait for themselves (docs/decisions/0487 and
-0488): each with a neighbour in which nothing is to be named."""
+"""Other jobs' traffic beside late ranks, and flows that wait for themselves (docs/decisions/0487
+and 0488): each with a neighbour in which nothing is to be named."""
 
 from __future__ import annotations
 

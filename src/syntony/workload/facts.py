@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import math
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,9 +12,10 @@ from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.device_tables import GpuTable, HostTable, LinkTable
-from syntony.workload.flows import LATE_RATIO, Flows
+from syntony.workload.flows import Flows
 from syntony.workload.full_links import FullLink, full_links
-from syntony.workload.grid import Episode, K, N, episode, median
+from syntony.workload.grid import Episode, K, N, median
+from syntony.workload.path_queues import beyond_queues
 from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.ranks import Ranks, step_length
 from syntony.workload.schema import NOT_KNOWN
@@ -25,7 +24,7 @@ from syntony.workload.verdict import ECHO
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from syntony.workload.bundle import Bundle, Floats
+    from syntony.workload.bundle import Bundle
     from syntony.workload.grid import Flags
 
 
@@ -40,9 +39,6 @@ ALWAYS = 0.5
 flows have waited since the recording began: before a fault they wait a third as much at most."""
 OFTEN = 0.15
 """Share of windows beyond the limit up to which a flow that is not late is healthy."""
-STAYS = 0.9
-"""Minimum share of windows in which a flow waits longer than others do in as many of theirs: a queue
-of bursts drains between them."""
 
 
 AROUND_NS = 1 * S
@@ -66,7 +62,6 @@ class BundleFacts:
         self.step_ns = step_length(self.steps, bundle.table("collectives"))
         self.ranks = None if collectives is None else Ranks(collectives, self.step_ns)
         self.gaps: list[Gap] = list(bundle.gaps)
-        self._longest: dict[tuple[str, ...], list[tuple[float, int]]] = {}
         if self.ranks is not None and self.ranks.left_out:
             left_out = f"the oldest {self.ranks.left_out:,} operations are left out: too many"
             self.gaps.append(Gap("collectives", left_out, "stragglers and hangs before them"))
@@ -227,64 +222,8 @@ class BundleFacts:
 
     @cached_property
     def beyond_queues(self) -> dict[int, Episode]:
-        """Late flows that began to wait far longer than the queues on their links explain, and
-        when: what they wait for is their own."""
-        flows = self.flows
-        assert flows is not None  # noqa: S101 - late flows
-        found = {}
-        for flow in flows.late:
-            limit = LATE_RATIO * self._longest_queue_ns(flow)
-            if not self._long_waits_ns[flow] > limit:
-                continue
-            excess, known = flows.excess[flow], np.isfinite(flows.delay[flow])
-            part = episode(flows.waiting[flow] & (excess > limit), known)
-            if part is None or part.share < STAYS or known[: part.first].sum() < K:
-                continue
-            if LATE_RATIO * median(excess[: part.first]) < flows.mean_over(
-                flows.excess, flow, part
-            ):
-                found[flow] = part
-        return found
-
-    def _longest_queue_ns(self, flow: int) -> float:
-        """How long packets of a flow can wait in the queues on its links, in ns, as the flows that
-        cross the same links wait; infinite if that is not known of a link.
-
-        Each flow over several links in series waits for as long as all of their queues. The path is
-        cut into parts that other flows cross whole, so that the sum of their waits is least.
-        """
-        assert self.flows is not None  # noqa: S101 - a late flow
-        hops = self.flows.hops[flow]
-        least = [0.0] + [math.inf] * len(hops)
-        for begin in range(len(hops)):
-            for end in range(begin + 1, len(hops) + 1):
-                waits = [wait for wait, mate in self._two_longest(hops[begin:end]) if mate != flow]
-                least[end] = min(least[end], least[begin] + (waits[0] if waits else math.inf))
-        return least[-1] if hops else math.inf
-
-    def _two_longest(self, links: tuple[str, ...]) -> list[tuple[float, int]]:
-        """Of the flows that cross all of these links the two that wait longest, with how long."""
-        if links not in self._longest:
-            flows = self.flows
-            assert flows is not None  # noqa: S101 - links of flows
-            mates = set.intersection(*(flows.across[each] for each in links))
-            waits = [(float(self._long_waits_ns[each]), each) for each in mates]
-            known = [each for each in waits if np.isfinite(each[0])]
-            self._longest[links] = heapq.nlargest(2, known)
-        return self._longest[links]
-
-    @cached_property
-    def _long_waits_ns(self) -> Floats:
-        """Delay above the reference that each flow exceeds in K windows, in ns, (flows,); NaN if it
-        has fewer."""
-        assert self.flows is not None  # noqa: S101 - flows
-        excess = self.flows.excess
-        if excess.shape[1] < K:
-            return np.full(len(excess), np.nan)
-        known = np.isfinite(excess)
-        longest = -np.partition(-np.where(known, excess, -np.inf), K - 1, axis=1)[:, K - 1]
-        waits: Floats = np.where(known.sum(axis=1) >= K, np.maximum(longest, 0.0), np.nan)
-        return waits
+        """Late flows that began to wait far longer than the queues on their paths, and when."""
+        return {} if self.flows is None else beyond_queues(self.flows)
 
     def _worst_late(self) -> set[int]:
         """Late flows whose delay is at least `ECHO` times the second longest. In comparison, late

@@ -31,8 +31,8 @@ state."""
 STRANGERS = 0.5
 """Minimum part of that difference that is not bytes of the recorded flows."""
 LONGER = 3.0
-"""Minimum rise of its flows' delays, compared with all other flows', in standard errors: the time to
-compare comes from utilisation, so nothing is chosen among many."""
+"""Minimum rise of its flows' delays, compared with all other flows', in standard errors: the time
+to compare comes from utilisation, so nothing is chosen among many."""
 MOST_ELSEWHERE = 0.5
 """Maximum share of the flows that do not cross a full link that wait longer as well."""
 

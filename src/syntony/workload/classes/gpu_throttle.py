@@ -101,8 +101,9 @@ def _finding(facts: BundleFacts, gpu: str, slow: SlowRank, evidence: list[Eviden
         last_ns=slow.last_ns, confidence=confidence(slow.share, not work),
         evidence=(lag(slow), *evidence),
         alternatives=(
-            weigh(FaultClass.STRAGGLER, True, f"the device explains why rank {slow.rank} is behind"),
-            weigh(FaultClass.HOST_JITTER, True, "a host short of CPU changes nothing at the device"),
+            weigh(FaultClass.STRAGGLER, True, "the device explains why rank"
+                  f" {slow.rank} is behind"),
+            weigh(FaultClass.HOST_JITTER, True, "no lack of CPU shows at the device"),
         ),
         action=ACTION, ranks=frozenset({slow.rank}),
         hosts=frozenset({facts.ranks.host.get(slow.rank, "")}),
