@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 from tests.workload.made import MS, T0, bundle
-from tests.workload.test_busy_jobs import SEED, UP, adds, bursts, busy
+from tests.workload.test_busy_jobs import SEED, UP, adds, bursts, busy, utilised
 from tests.workload.test_exceptions import MESH, NICS, WINDOWS, finding, star
 from tests.workload.test_rules import AFTER, US, mesh
 
@@ -34,6 +34,18 @@ def test_a_link_that_strangers_fill_need_not_stand_out_by_delays() -> None:
     alike = [finding(F.CONTENTION, f"link{each}", delay=9e4) for each in range(4)]
     full = msgspec.structs.replace(finding(F.CONTENTION, "up", delay=2e4), direct=True)
     assert _exceptions([full, *alike], early_ns=50)[0] == [full]
+
+
+@pytest.mark.parametrize(("more", "named"), [(1.6, False), (6.0, True)])
+def test_a_full_link_harms_if_its_queue_is_as_long_as_the_path(more: float, named: bool) -> None:
+    """Of 4 µs; no flow waits otherwise."""
+    made = mesh()
+    flows = made["flows"]
+    flows["hops"] = [(path[0], "up", path[1]) if place % len(MESH) in UP else path
+                     for place, path in enumerate(flows["hops"])]  # fmt: skip
+    utilised(made, "up", 0.95)
+    adds(made, UP, more * US)
+    assert [each.links for each in BundleFacts(bundle(made)).full_links] == [("up",)] * named
 
 
 @pytest.mark.parametrize(

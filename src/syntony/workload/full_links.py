@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from syntony.workload.changed_links import against_others, relative, risen
+from syntony.workload.changed_links import against_others, known_mean, relative, risen
 from syntony.workload.common_hop import MIN_PURITY
 from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO, LIKE
 from syntony.workload.grid import K, episodes, median
@@ -72,7 +72,9 @@ def full_links(flows: Flows, links: LinkTable) -> list[FullLink]:
         part = flows.during(*span)
         longer, known = _longer(flows, part)
         own = np.array(sorted(across[row]), dtype=np.int64)
-        if known[own].sum() < 2 or not _rose(level, own.tolist(), part):
+        if known[own].sum() < 2 or not (
+            _rose(level, own.tolist(), part) and _added(flows, own.tolist(), part)
+        ):
             continue
         others = known.copy()
         others[sorted(crossing)] = False
@@ -123,6 +125,15 @@ def _rose(level: Floats, members: list[int], part: slice) -> bool:
     longer = risen(level, change, members, part) > 0
     most = longer.sum() >= MIN_PURITY * len(longer)
     return bool(most and rise >= max(np.log(LIKE), LONGER * error))
+
+
+def _added(flows: Flows, members: list[int], part: slice) -> bool:
+    """Whether what strangers add to the delay of a link's flows is a queue as long as the path: at
+    a well-used link packets wait a little, which harms nobody."""
+    inside, outside = (known_mean(each, 1) for each in _parts(flows.delay[members], part))
+    path_ns = (LATE_RATIO - 1) * np.abs(flows.reference[members])
+    least = np.maximum(path_ns, CLOCK_SIGMAS * flows.clock_err_ns[members])
+    return bool(median(inside - outside - least) >= 0)
 
 
 def _parts(values: Floats, part: slice) -> tuple[Floats, Floats]:
