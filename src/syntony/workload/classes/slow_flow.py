@@ -68,9 +68,9 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     slow = _slow_rates(facts.flows)
     found = []
     for flow in sorted((facts.flows.late.keys() | slow.keys()) - shared):
-        alone = flow in facts.beyond_queues
+        own = flow in facts.beyond_queues
         if _waits_for_answers(facts.flows, flow) or (
-            not alone and _waits_in_company(facts.flows, flow, shared)
+            not own and _waits_in_company(facts.flows, flow, shared)
         ):
             continue
         if flow not in facts.flows.late and (company := _slow_in_company(facts.flows, flow, slow)):
