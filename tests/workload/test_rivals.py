@@ -96,7 +96,7 @@ def test_a_flow_that_waits_twice_as_long_as_all_on_its_path_waits_for_itself(
     rng = np.random.default_rng(SEED)
     flows = made["flows"]
     delay = flows["owd_p50_ns"] = rng.uniform(45, 50, WINDOWS * 12) * US
-    delay.reshape(WINDOWS, 12)[:3] = 4 * US
+    delay.reshape(WINDOWS, 12)[:6] = 4 * US
     delay.reshape(WINDOWS, 12)[begin:, 0] += more * US
     facts = BundleFacts(bundle(made))
     assert ([*facts.beyond_queues] == [0]) is beyond
@@ -113,7 +113,7 @@ def test_the_queues_of_a_path_add_up() -> None:
     at[AFTER:, 1:] += 50 * US
     at[AFTER:, 0] += 150 * US
     assert [*BundleFacts(bundle(made)).beyond_queues] == []
-    at[AFTER:, 0] += 60 * US
+    at[AFTER:, 0] += 80 * US
     assert [*BundleFacts(bundle(made)).beyond_queues] == [0]
 
 

@@ -33,7 +33,7 @@ def beyond_queues(flows: Flows) -> dict[int, Episode]:
         if not queues.waits_ns[flow] > limit:
             continue
         excess, known = flows.excess[flow], np.isfinite(flows.delay[flow])
-        part = episode(flows.waiting[flow] & (excess > limit), known)
+        part = episode(flows.waiting[flow] & (flows.delay[flow] > limit), known)
         if part is None or part.share < STAYS or known[: part.first].sum() < K:
             continue
         before_ns = float(median(excess[: part.first]))
@@ -47,7 +47,7 @@ class _Queues:
 
     def __init__(self, flows: Flows) -> None:
         self.flows = flows
-        self.waits_ns = _long_waits_ns(flows.excess)
+        self.waits_ns = _long_waits_ns(flows.delay)
         self._longest: dict[tuple[str, ...], list[tuple[float, int]]] = {}
 
     def longest_ns(self, flow: int) -> float:
@@ -77,12 +77,12 @@ class _Queues:
         return self._longest[links]
 
 
-def _long_waits_ns(excess: Floats) -> Floats:
-    """Delay above the reference that each flow reaches in K windows, in ns, (flows,); NaN if it has
-    fewer."""
-    if excess.shape[1] < K:
-        return np.full(len(excess), np.nan)
-    known = np.isfinite(excess)
-    longest = -np.partition(-np.where(known, excess, -np.inf), K - 1, axis=1)[:, K - 1]
+def _long_waits_ns(delay: Floats) -> Floats:
+    """Delay that each flow reaches in K windows, in ns, (flows,), also where it always waits; NaN
+    if it has fewer."""
+    if delay.shape[1] < K:
+        return np.full(len(delay), np.nan)
+    known = np.isfinite(delay)
+    longest = -np.partition(-np.where(known, delay, -np.inf), K - 1, axis=1)[:, K - 1]
     waits: Floats = np.where(known.sum(axis=1) >= K, np.maximum(longest, 0.0), np.nan)
     return waits

@@ -81,10 +81,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
             found.append(finding)
     worst = max((each.excess_ns for each in found), default=0.0)
     alone = [each for each in found if each.excess_ns >= ECHO * worst]
-    if len(alone) > MOST_ALONE:
-        return []
     alike = _alike(facts, facts.flows, found, slow, shared)
-    return found if alike <= MOST_ALONE else [each for each in alone if each.direct]
+    return found if len(alone) <= MOST_ALONE and alike <= MOST_ALONE else []
 
 
 def _waits_in_company(flows: Flows, flow: int, shared: Collection[int] = ()) -> bool:
@@ -201,7 +199,8 @@ def _judge(
     slowed = rate < SLOW_RATE * usual_rate and (delayed or alone)
     before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
     much = waits >= (MUCH if before else MUCH_ALWAYS) * normal
-    if not (slowed or (delayed and (much or own is not None))):
+    far = own is not None and least >= MUCH * abs(float(flows.reference[flow]))
+    if not (slowed or (delayed and (much or far))):
         return None
     apart = delayed and (own is not None or least > SLOW_RATIO * _extremes(flows, flow, part)[1])
     if not _siblings_alike(flows, flow, part, rates=not delayed, apart=apart):
