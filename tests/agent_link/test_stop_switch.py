@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from syntony.agent.steering.switch import FILE, StopSwitch
@@ -65,8 +66,27 @@ def test_a_stop_that_was_not_recorded_ends_by_a_later_start_and_by_nothing_else(
         assert service.switch is not None
         assert not agent.take(service.switch), "what is recorded is older"
         assert agent.stopped
-        assert agent.take(service.throw(SwitchCommand(stopped=False, by=""), ANN, 2_000)[0])
+        start, _, _ = service.throw(SwitchCommand(stopped=False, by=""), ANN, 2_000)
+        assert not agent.take(start), "by the clock it may be earlier"
+        assert agent.take(msgspec.structs.replace(start, live=True))
         assert not agent.stopped
+
+
+def test_a_stop_of_a_controller_that_was_replaced_outlasts_the_starts_before_it(
+    tmp_path: Path,
+) -> None:
+    """It did not know yet that it was. Its agent connects to the successor later."""
+    agent = StopSwitch(tmp_path)
+    unrecorded = msgspec.structs.replace(position(2, 35), recorded=False)
+    assert agent.take(unrecorded)
+    agent.save()
+    agent = StopSwitch(tmp_path)
+    assert not agent.take(position(3, 32, stopped=False)), "ordered before the stop"
+    assert agent.stopped
+    for later in (position(3, 32), position(3, 36, stopped=False)):
+        other = StopSwitch(tmp_path)
+        assert other.take(later)
+    assert not agent.take(position(1, 99, stopped=False))
 
 
 def test_the_file_of_the_version_before_is_read(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_a_stop_is_recorded_once_it_can_be(monkeypatch: pytest.MonkeyPatch) -> N
         assert (found := TrafficService(state).switch) is not None
         assert not found.stopped
         service.record()
-        assert TrafficService(state).switch == stop
+        assert TrafficService(state).switch == msgspec.structs.replace(stop, recorded=True)
         newest = state.changes(0, 10)[-1]
         assert (newest.before, newest.after, newest.who, newest.comment) == (
             "running", "stopped", "ops ann", "it burns",

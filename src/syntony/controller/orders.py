@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from syntony.controller.questions import RequestContext, order
 from syntony.errors import StateError
 from syntony.fabric.names import cable_name, link_name
@@ -52,11 +54,12 @@ async def throw_switch(
     )
     context.services.put_local(row)
     for session in sessions.values():
-        session.outbox.put(switch)
+        session.outbox.put(msgspec.structs.replace(switch, live=True))
     if unrecorded is not None:
         raise StateError(
             f"agents are stopped, but the order is not recorded yet ({unrecorded}); it will be "
-            "once control state can be written. If this controller restarts before, repeat it"
+            "once control state can be written. If this controller ends before, repeat it: agents "
+            "that are not attached now do not know it"
         )
     return traffic.status(time.monotonic_ns())
 

@@ -10,6 +10,8 @@ import logging
 import threading
 from typing import NamedTuple
 
+import msgspec
+
 from syntony.controller.batches import BatchPiece
 from syntony.controller.path_event_rows import PathEventRows
 from syntony.errors import StateError
@@ -121,6 +123,7 @@ class TrafficService:
                     raise
                 unrecorded = error
                 self._unrecorded = switch, issuer, why
+                switch = msgspec.structs.replace(switch, recorded=False)
         self.switch = switch
         word = "stopped" if switch.stopped else "started"
         _log.warning("traffic control %s by=%s from=%s", word, issuer.who, issuer.origin)
@@ -136,10 +139,15 @@ class TrafficService:
 
         Raises:
             StateError: it still cannot.
+            LeaseLostError: it never will: another controller has taken over.
         """
         with self._recording:
             if self._unrecorded is not None:
-                self._state.set_switch(*self._unrecorded)
+                try:
+                    self._state.set_switch(*self._unrecorded)
+                except LeaseLostError:
+                    self._unrecorded = None
+                    raise
                 self._unrecorded = None
                 _log.warning("traffic control stopped, order now recorded")
 
