@@ -69,6 +69,7 @@ def test_a_paused_controller_wakes_up_after_its_successor_started(tmp_path: Path
         with attached(one.agent_config("h1")) as agent:
             ask(f"unix:{one.socket}", STOP)
             wait_until(lambda: any(isinstance(each, Switch) for each in agent.reported))
+            assert [each.live for each in agent.reported if isinstance(each, Switch)] == [True]
             assert epoch(agent) == 1
         os.kill(one.pid, signal.SIGSTOP)
         elsewhere = tmp_path / "elsewhere"
@@ -80,6 +81,7 @@ def test_a_paused_controller_wakes_up_after_its_successor_started(tmp_path: Path
             )
             with attached(config) as agent:
                 wait_until(lambda: any(isinstance(each, Switch) for each in agent.reported))
+                assert not any(each.live for each in agent.reported if isinstance(each, Switch))
                 assert epoch(agent) == 2
             os.kill(one.pid, signal.SIGCONT)
             with attached(one.agent_config("h1")) as agent:

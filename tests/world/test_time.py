@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src" / "syntony"
-OUTSIDE = {"agent/job_link.py", "agent/job_peers.py", "io/log_limit.py"}
+OUTSIDE = {"io/log_limit.py"}
 """No part of a world."""
 
 
