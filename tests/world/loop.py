@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 import traceback
 from collections.abc import Callable
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any
 
@@ -66,6 +67,18 @@ NODE: ContextVar[Node | None] = ContextVar("node", default=None)
 """Whose code runs."""
 
 
+class _Task(asyncio.Task[Any]):
+    """A task whose place in a set follows from the seed: by default that is its address in memory,
+    and a group ends its tasks in the order of a set."""
+
+    def __init__(self, number: int, *args: Any, **options: Any) -> None:
+        self._place = number
+        super().__init__(*args, **options)
+
+    def __hash__(self) -> int:
+        return self._place
+
+
 class DiesNowError(BaseException):
     """The process dies at this statement."""
 
@@ -78,6 +91,7 @@ class Loop(asyncio.BaseEventLoop):
         self._random = random
         self._now_s = 0.0
         self._spent_ns = 0
+        self._tasks = itertools.count()
         self.kill: Callable[[Node], None] = lambda _: None
         self.failed: Callable[[str], None] = lambda _: None
         """Called with what ended a task that should not have ended so."""
@@ -99,6 +113,11 @@ class Loop(asyncio.BaseEventLoop):
     def spend(self, ns: int) -> None:
         """The call that runs in a thread takes so much longer."""
         self._spent_ns += ns
+
+    def create_task(  # type: ignore[override]
+        self, coro: Any, *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        return _Task(next(self._tasks), coro, loop=self, name=name, context=context)
 
     def spawn(self, node: Node | None, work: Any) -> asyncio.Task[Any]:
         """Start a task of a process."""
