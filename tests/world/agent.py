@@ -117,7 +117,7 @@ class Agent:
             return False
         stream = Stream(self.spool, self.fence)
         self.connection = connection
-        watching = world.loop.spawn(self.node, connection.watch())
+        connection.watch()
         sending = world.loop.spawn(self.node, self._send(stream, connection))
         try:
             async for data in connection.answers():
@@ -126,7 +126,6 @@ class Agent:
             pass  # an order of a controller that was replaced
         finally:
             sending.cancel()
-            watching.cancel()
             self.connection = None
             connection.leave()
         if not stream.renewed:
@@ -140,9 +139,10 @@ class Agent:
         if stream.delivery.over:
             stream.renewed = True
             connection.leave()
+        elif stream.delivery.ready:
+            self._wake.set()
         if message is not None:
             self._obey(message)
-        self._wake.set()
 
     async def _send(self, stream: Stream, connection: Connection) -> None:
         hello = self._attempts.number(self._hello(stream.delivery.stream))

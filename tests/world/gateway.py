@@ -51,11 +51,10 @@ class GatewayUnit(Unit):
         connection = await world.network.dial(node, address, self.pem, RELAY)
         if connection is None:
             raise RemoteError("nobody answers")
-        watching = world.loop.spawn(node, connection.watch())
+        connection.watch()
         try:
             yield _Call(self, address, connection)
         finally:
-            watching.cancel()
             connection.leave()
 
 

@@ -120,11 +120,10 @@ class Process(Unit):
 
     async def _hold(self) -> Controller:
         """As `open_state._hold`, without blocking everybody."""
-        world = self.world
+        store, config = cast("Store", self.world.store), self.world.config(self.address)
         while True:
             try:
-                store = cast("Store", world.store)
-                return Controller(world.config(self.address), store, make_plan, AnchoredSolver())
+                return Controller(config, store, make_plan, AnchoredSolver())
             except (ConfigError, StateError):
                 await asyncio.sleep(STANDBY_S)
 
