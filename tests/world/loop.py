@@ -148,6 +148,9 @@ class Loop(asyncio.BaseEventLoop):
         self._next.append(call)
         return call
 
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    """There are no threads; a future of a pool says so when it is done."""
+
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any,
         context: Context | None = None,

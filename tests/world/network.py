@@ -73,9 +73,10 @@ class Arrivals:
         while not self._waiting:
             self._reader = self._loop.create_future()
             await self._reader
-        data = self._waiting.popleft()
-        if data is None:
+        if self._waiting[0] is None:  # it stays: whoever reads on finds the end again
             raise StopAsyncIteration
+        data = self._waiting.popleft()
+        assert data is not None
         return data
 
 

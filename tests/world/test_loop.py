@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 from random import Random
 
@@ -84,6 +85,17 @@ def test_an_error_of_a_callback_ends_nothing() -> None:
         assert loop.time() == 1
 
 
+def test_what_a_pool_has_done_is_heard_of() -> None:
+    done: concurrent.futures.Future[int] = concurrent.futures.Future()
+    with contextlib.closing(Loop(Random(1))) as loop:
+
+        async def wait() -> int:
+            return await asyncio.wrap_future(done)
+
+        loop.call_later(1, done.set_result, 7)
+        assert loop.run_until_complete(asyncio.wait_for(wait(), 5)) == 7
+
+
 def test_one_reader_gets_all_that_arrives_until_the_end() -> None:
     with contextlib.closing(Loop(Random(1))) as loop:
         arrived = Arrivals(loop)
@@ -94,4 +106,5 @@ def test_one_reader_gets_all_that_arrives_until_the_end() -> None:
             return [data async for data in arrived]
 
         assert loop.run_until_complete(read()) == [b"a", b"b"]
+        assert loop.run_until_complete(read()) == []
         assert loop.time() == 2
