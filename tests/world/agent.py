@@ -117,7 +117,7 @@ class Agent:
             return False
         stream = Stream(self.spool, self.fence)
         self.connection = connection
-        connection.watch()
+        watching = world.loop.spawn(self.node, connection.watch())
         sending = world.loop.spawn(self.node, self._send(stream, connection))
         try:
             async for data in connection.answers():
@@ -126,6 +126,7 @@ class Agent:
             pass  # an order of a controller that was replaced
         finally:
             sending.cancel()
+            watching.cancel()
             self.connection = None
             connection.leave()
         if not stream.renewed:

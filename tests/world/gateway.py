@@ -51,10 +51,11 @@ class GatewayUnit(Unit):
         connection = await world.network.dial(node, address, self.pem, RELAY)
         if connection is None:
             raise RemoteError("nobody answers")
-        connection.watch()
+        watching = world.loop.spawn(node, connection.watch())
         try:
             yield _Call(self, address, connection)
         finally:
+            watching.cancel()
             connection.leave()
 
 

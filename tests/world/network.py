@@ -147,23 +147,14 @@ class Connection:
         self.server_gone = True
         self.down.send(None)
 
-    def watch(self) -> None:
-        """Begin the client's keepalive; called by the client."""
-        self._network.loop.call_later(PING_NS / S, self._ping)
-
-    def _ping(self) -> None:
-        if self.client_gone:
-            return
-        if self._dead():
-            self._network.loop.call_later(PONG_NS / S, self._pong)
-        else:
-            self.watch()
-
-    def _pong(self) -> None:
-        if self._dead():
-            self.leave()
-        else:
-            self.watch()
+    async def watch(self) -> None:
+        """The client's keepalive."""
+        while not self.client_gone:
+            await asyncio.sleep(PING_NS / S)
+            if self._dead():
+                await asyncio.sleep(PONG_NS / S)
+                if self._dead():
+                    self.leave()
 
     def _dead(self) -> bool:
         return self.server.paused or self._network.cut(self.client.name, self.server.name)
