@@ -50,10 +50,14 @@ def test_time_goes_on_to_what_is_due_and_not_to_what_was_cancelled() -> None:
         loop.call_later(5, loop.stop)
         loop.call_later(2, lambda: ran.append(("later", loop.now_ns)))
         loop.call_soon(lambda: ran.append(("soon", loop.now_ns)))
-        timers = [loop.call_later(1, ran.append, ("never", 0)), loop.call_soon(ran.append, ("", 0))]
-        for each in timers:
-            each.cancel()
-            assert each.cancelled()
+        timer, call = (
+            loop.call_later(1, ran.append, ("never", 0)),
+            loop.call_soon(ran.append, ("", 0)),
+        )
+        timer.cancel()
+        call.cancel()
+        assert timer.cancelled()
+        assert call.cancelled()
         loop.run_forever()
         assert loop.time() == 5
     assert ran == [("soon", 0), ("later", 2 * S)]
