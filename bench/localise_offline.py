@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,6 +19,7 @@ from tests.fabric.foreign import Case, Grade, Shape, draw, grade
 from syntony.fabric.candidates import Listing
 from syntony.fabric.locate import WindowCounts, locate
 from syntony.fabric.numbering import make_candidates
+from syntony.model.findings import Finding
 
 SMALL = Shape(2, 2, 2, 1, 1)
 PARALLEL = Shape(4, 3, 3, 1, 2)
@@ -26,23 +27,29 @@ LISTED = 40
 """Seeds named in each line."""
 
 
-def graded(case: Case, *, delays: bool = False, topology: bool = True) -> Grade:
-    """Of one case. `topology`: how many parallel cables there are is known."""
+def graded(case: Case, *, delays: bool = False, topology: bool = True) -> tuple[Grade, int]:
+    """Of one case, and the number of names reported, alternatives included. `topology`: how many
+    parallel cables there are is known."""
     listing = Listing.of([path.listed for path in case.paths])
     candidates = make_candidates(listing, parallel=case.parallel() if topology else {})
     change = case.change_ns if delays else np.full(len(case.paths), np.nan)
     window = WindowCounts("now", case.sent, case.lost, change, np.full(len(change), 100.0))
     found = locate(candidates, [window])
     reported = [(each.component, each.confidence, each.alternatives) for each in found]
-    return grade(case, reported)
+    return grade(case, reported), names_in(found)
+
+
+def names_in(found: Sequence[Finding]) -> int:
+    return sum(1 + len(each.alternatives) for each in found)
 
 
 def tabulate(name: str, seeds: range, make: Callable[[int], Case], *, delays: bool = False) -> None:
     verdicts: Counter[str] = Counter()
-    doubled, wrong, missed = [], [], []
+    doubled, wrong, missed, names = [], [], [], 0
     for seed in seeds:
         case = make(seed)
-        got = graded(case, delays=delays)
+        got, many = graded(case, delays=delays)
+        names += many
         verdicts[got.verdict] += 1
         truth = " and ".join(each for each in (case.truth, case.also) if each)
         if got.doubled:
@@ -53,7 +60,10 @@ def tabulate(name: str, seeds: range, make: Callable[[int], Case], *, delays: bo
             missed.append(f"{seed} ({truth})")
     kinds = ("right", "twin", "vague", "missed", "wrong")
     reported = "  ".join(f"{kind} {verdicts[kind]:3d}" for kind in kinds)
-    print(f"{name:38} {reported}  doubled {len(doubled):3d}  of {len(seeds)}")
+    print(
+        f"{name:38} {reported}  doubled {len(doubled):3d}  of {len(seeds)}"
+        f"  {names / len(seeds):.2f} names"
+    )
     for what, which in (("wrong", wrong), ("missed", missed), ("doubled", doubled)):
         if which:
             print(f"    {what} at seeds {'; '.join(which[:LISTED])}")
@@ -105,12 +115,17 @@ def other_fabrics(seeds: range) -> None:
     kinds = (("losses", None, False), ("delays", None, True), ("no fault", 0, False))
     for name, faults, delay in kinds:
         found: dict[str, list[int]] = {outcome: [] for outcome in outcomes.OUTCOMES}
+        names = 0
         for seed in seeds:
             case = varied.draw(seed, faults=faults, delay=delay)
-            got = outcomes.outcome(case, outcomes.located(case, delays=delay))
-            found[got].append(seed)
+            findings = outcomes.located(case, delays=delay)
+            found[outcomes.outcome(case, findings)].append(seed)
+            names += names_in(findings)
         counts = "  ".join(f"{outcome} {len(each):3d}" for outcome, each in found.items())
-        print(f"{name:10} {counts}  astray or wrong: {found['astray']}, {found['wrong']}")
+        print(
+            f"{name:10} {counts}  {names / len(seeds):.2f} names"
+            f"  astray or wrong: {found['astray']}, {found['wrong']}"
+        )
 
 
 def main() -> int:

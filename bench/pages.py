@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 from bench.instant import listener
 from tests.live import LiveLab
 
-from syntony.lab.provision import to_toml
+from syntony.config import to_toml
 
 PORT, LISTEN = 9095, "--listen"
 

@@ -24,6 +24,7 @@ from bench.hogs import hogs
 COMMANDS = ("test", "test-live")
 _LAST = re.compile(r"^=* ?(\d+ \w+(?:, \d+ \w+)*) in [\d.]+s\b", re.MULTILINE)
 _COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
+_FAILURES = re.compile(r"^=+ (?:FAILURES|ERRORS) =+\n(.*?)^=+ ", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -62,8 +63,9 @@ def run_once(command: str) -> TestRun:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     counts, failed = read_output(done.stdout)
-    if done.returncode and not failed:  # native tests, or `make` itself
-        print(*done.stdout.splitlines()[-20:], sep="\n", file=sys.stderr)
+    if done.returncode:  # without a failed test: native tests, or `make` itself
+        why = _FAILURES.findall(done.stdout) or done.stdout.splitlines()[-20:]
+        print(*why, sep="\n", file=sys.stderr)
     return TestRun(command, done.returncode, counts, failed, round(wall_s, 1), round(spent_s, 1))
 
 

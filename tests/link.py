@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from tests.ports import free_port
 
 from syntony.agent.config import AgentConfig, TlsFiles
 from syntony.agent.spool import Spool
@@ -224,14 +224,6 @@ def probe_rows(host: str, second: int, peers: Sequence[str] = ("h9/rail0",)) -> 
     values["src"] = values["prober"] = [f"{host}/rail0"] * count
     values["dst"] = list(peers)
     return count, encode_columns(PROBE, values)
-
-
-def free_port() -> int:
-    """A TCP port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -51,7 +51,7 @@ class Server:
     def run(self, program: str, *arguments: str) -> None:
         subprocess.run(
             [str(self._programs / program), *arguments],
-            user=self._user, cwd=self.directory, check=True, timeout=120,
+            user=self._user, cwd=self.directory, check=True, timeout=600,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 

@@ -33,7 +33,7 @@ def check(model: Path, directory: Path, *defines: str, optimized: bool = False) 
         ["spin", "-a", *flags, str(model)],
         ["gcc", effort, "-w", "-DSAFETY", "-DMEMLIM=2048", "-o", "pan", "pan.c"],
     ):
-        subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=600)
     found = subprocess.run(
         ["./pan", "-m100000", "-n"],
         cwd=directory,

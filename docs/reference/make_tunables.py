@@ -47,7 +47,11 @@ _CONFIGURATION_HEAD = """\
 # Configuration: every key of `agent.toml` and `controller.toml`
 
 Check a file with `syntony config check FILE`: an unknown key is an error, with the nearest known \
-key, and so is a value out of its bounds. Daemons read their file at their start: \
+key, and so is a value out of its bounds, or a file named in it that is missing or invalid. A \
+certificate that enrolment has not written yet is only a note. Files of configuration, rules, \
+objectives and expected values have 4 MiB at most, topologies and fabrics 64 MiB, certificates \
+and secrets 1 MiB, Parquet tables 16 GiB. Devices and sockets are refused; pipes that somebody \
+writes to (`<(…)` in a shell) are read. Daemons read their file at their start: \
 after a change, `systemctl restart syntony-agent syntony-reactor`, or \
 `syntony-controller`. Keys named `_ns` are integers of nanoseconds; this page \
 shows them in words. Shortest working files: [deploy](../how-to/deploy.md#3-configure).

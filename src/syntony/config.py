@@ -1,16 +1,18 @@
-"""TOML configuration files to typed records, with one clear line when they are wrong."""
+"""TOML: configuration files to typed records, with one clear line when they are wrong, and back."""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from syntony.errors import ConfigError
+from syntony.input_files import MAX_CONFIG_BYTES, read_text
 from syntony.model.names import did_you_mean
 
 _T = TypeVar("_T", bound=msgspec.Struct)
@@ -21,7 +23,7 @@ _WORD = re.compile(r"(Invalid enum value|Expected `str` matching).* - at `\$\.(?
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file. Raises `ConfigError`: unreadable, or not TOML; with the file's name."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_text(path, MAX_CONFIG_BYTES))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -40,6 +42,34 @@ def load_config(path: str | Path, kind: type[_T]) -> _T:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {_explain(str(error), kind)}") from error
+
+
+def to_toml(data: Mapping[str, Any]) -> str:
+    """Plain data (str, int, float, bool, None, lists, mappings) as TOML; None is left out."""
+    return "".join(f"{line}\n" for line in _lines(data))
+
+
+def toml_value(value: object) -> str:
+    """A value as TOML; what is not plain data as text."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(_lines(value))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    # JSON's strings are TOML's basic strings, except for one character.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(name: str) -> str:
+    bare = name and all(letter.isalnum() or letter in "-_" for letter in name) and name.isascii()
+    return name if bare else toml_value(name)
+
+
+def _lines(data: Mapping[str, Any]) -> Iterator[str]:
+    return (f"{toml_key(k)} = {toml_value(v)}" for k, v in data.items() if v is not None)
 
 
 def _explain(message: str, kind: type[msgspec.Struct]) -> str:

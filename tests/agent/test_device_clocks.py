@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import drawn
 
 from syntony.agent.nic_clocks import NicClocks
 from syntony.agent.pipeline import Pipeline
@@ -156,12 +157,6 @@ class World:
         fleet = [lines[node].to_fleet_ns(self.clocks[node](at_ns)) - at_ns for node in nodes]
         middle = int(np.median(fleet))
         return [abs(each - middle) for each in fleet]
-
-
-def drawn(draw: int) -> random.Random:
-    seed = random.randrange(1 << 32)
-    print(f"draw {draw}, seed {seed}")
-    return random.Random(seed)
 
 
 @pytest.mark.parametrize("draw", range(4))

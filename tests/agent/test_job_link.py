@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from tests.live import eventually
 
 from syntony.agent.job_admission import MAX_PER_PROCESS, AdmissionRefusal
 from syntony.agent.job_link import JobLink
@@ -25,13 +26,6 @@ PATIENCE_S = 30.0
 REASON = Reason(Cause.PATH, "test", 1, 0)
 COSTS = 4
 """Descriptors for one peer: its connection, its process, and here our pipes to it."""
-
-
-def wait_for(true: Callable[[], bool], what: str) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end_s, f"never: {what}"
-        time.sleep(0.01)
 
 
 class _Counted(JobLink):
@@ -81,7 +75,7 @@ def peer(link: JobLink, mode: str, **environ: str) -> Iterator[subprocess.Popen[
 
 def of(link: JobLink, process: subprocess.Popen[str]) -> ProcessView:
     """What is known of a process that is connected, or soon is."""
-    wait_for(lambda: process.pid in {each.pid for each in link.report()}, "connected")
+    eventually(lambda: process.pid in {each.pid for each in link.report()}, "connected")
     return next(each for each in link.report() if each.pid == process.pid)
 
 
@@ -99,8 +93,8 @@ def unharmed(link: _Counted) -> Iterator[None]:
         assert of(link, good).flows[0].number == 17
         with peer(link, "tell") as late:
             assert of(link, late).flows[0].number == 17
-    wait_for(lambda: not link.report(), "all gone")
-    wait_for(lambda: descriptors() == before, "all descriptors closed")
+    eventually(lambda: not link.report(), "all gone")
+    eventually(lambda: descriptors() == before, "all descriptors closed")
 
 
 def test_a_process_tells_how_its_flows_do(link: _Counted) -> None:
@@ -119,7 +113,7 @@ def test_a_process_tells_how_its_flows_do(link: _Counted) -> None:
         assert (flow.bytes_done, flow.bytes_outstanding, flow.outstanding) == (1 << 20, 4096, 3)
         assert (flow.errors, flow.last_error, flow.failed) == (2, 12, False)
         assert flow.idle_ns > 0
-    wait_for(lambda: not link.report(), "gone")
+    eventually(lambda: not link.report(), "gone")
     assert link.refused() == {}
 
 
@@ -256,7 +250,7 @@ def test_a_report_names_the_paths_in_use(link: _Counted) -> None:
     with peer(link, "tell") as process:
         of(link, process)
         assert link.paths == {("10.0.0.1", "10.0.0.2")}
-    wait_for(lambda: not link.report(), "gone")
+    eventually(lambda: not link.report(), "gone")
     assert link.paths == frozenset()
 
 
@@ -307,7 +301,7 @@ def test_one_that_dies_in_the_middle_of_a_record(link: _Counted) -> None:
         with peer(link, "half") as process:
             reported = of(link, process)
             assert (reported.flows, reported.malformed) == ((), 1)
-        wait_for(lambda: len(link.report()) == 1, "gone")
+        eventually(lambda: len(link.report()) == 1, "gone")
 
 
 def test_a_child_that_keeps_the_socket_does_not_keep_the_process(link: _Counted) -> None:
@@ -317,9 +311,9 @@ def test_a_child_that_keeps_the_socket_does_not_keep_the_process(link: _Counted)
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.wait(PATIENCE_S) == -9
-        wait_for(lambda: len(link.report()) == 1, "gone")
+        eventually(lambda: len(link.report()) == 1, "gone")
         os.killpg(process.pid, 0)  # the child is there
-    wait_for(lambda: not left(process.pid), "the child gone as well")
+    eventually(lambda: not left(process.pid), "the child gone as well")
 
 
 def left(group: int) -> bool:
@@ -333,12 +327,12 @@ def left(group: int) -> bool:
 def test_one_that_holds_many_connections_has_few(link: _Counted) -> None:
     with unharmed(link), peer(link, "many", PEER_COUNT="400") as process:
         of(link, process)
-        wait_for(lambda: sum(link.refused().values()) == 400 - MAX_PER_PROCESS, "all refused")
+        eventually(lambda: sum(link.refused().values()) == 400 - MAX_PER_PROCESS, "all refused")
         assert set(link.refused()) == {AdmissionRefusal.PROCESS_FULL, AdmissionRefusal.TOO_OFTEN}
         mine = [each for each in link.report() if each.pid == process.pid]
         assert len(mine) == MAX_PER_PROCESS
         # The allowance of its user is used up; it comes back.
-        wait_for(lambda: link._admission._allowances == {} or _spare(link) > 8, "refilled")
+        eventually(lambda: link._admission._allowances == {} or _spare(link) > 8, "refilled")
 
 
 def _spare(link: JobLink) -> int:
@@ -350,8 +344,8 @@ def _spare(link: JobLink) -> int:
 
 def test_one_that_comes_and_goes_leaves_nothing(link: _Counted) -> None:
     with peer(link, "come_and_go", PEER_COUNT="100"):
-        wait_for(lambda: not link.report(), "gone")
-    wait_for(lambda: link.connected + sum(link.refused().values()) == 100, "all seen")
+        eventually(lambda: not link.report(), "gone")
+    eventually(lambda: link.connected + sum(link.refused().values()) == 100, "all seen")
     with unharmed(link):
         pass
 

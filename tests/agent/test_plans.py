@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.io.engine_peer import free_port
+from tests.ports import free_udp_port
 
 from syntony.agent.plans import start_flows, usable
 from syntony.errors import MissingError, SyntonyError
@@ -92,7 +92,7 @@ def _engine() -> ProbeEngine:
         from syntony.io.clocks import KernelClock
 
         nic = ProbeNic(
-            name="lo", nic_id=5, address="127.0.0.1", port=free_port(), stamping="kernel"
+            name="lo", nic_id=5, address="127.0.0.1", port=free_udp_port(), stamping="kernel"
         )
         _ENGINES.append(ProbeEngine([nic], KernelClock("h0")))
     return _ENGINES[0]

@@ -56,11 +56,12 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def telemetry(place: Path) -> Iterator[ReactorLink]:
-    """Not connected yet."""
-    link = ReactorLink(place / "run")
-    yield link
-    link.close()
+def telemetry(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ReactorLink]:
+    """Not connected yet. It waits for a reactor on a busy machine."""
+    monkeypatch.setattr(link, "TIMEOUT_NS", 600 * S)
+    telemetry = ReactorLink(place / "run")
+    yield telemetry
+    telemetry.close()
 
 
 def held(telemetry: ReactorLink) -> KeysHeld | None:

@@ -43,7 +43,7 @@ def hosts(*words: str) -> list[dict[str, Any]]:
         pytest.skip(f"no private network here: {error}")
     done = subprocess.run(
         [*argv, sys.executable, "-m", "tests.agent.segment_hosts", *words],
-        capture_output=True, text=True, timeout=90, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)

@@ -39,7 +39,7 @@ def provider() -> Path:
 def two_hosts(provider: Path, case: str = "") -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "tests.agent.verbs_two_hosts", case],
-        cwd=ROOT, env=os.environ | {"SYNTONY_IBVERBS": str(provider)}, timeout=120, check=False,
+        cwd=ROOT, env=os.environ | {"SYNTONY_IBVERBS": str(provider)}, timeout=600, check=False,
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -9,13 +9,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
 
 import numpy as np
 from tests.nccl.provider import Machine
+from tests.ports import free_udp_port
 
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
 from syntony.agent.verbs import VerbsPlane
@@ -40,7 +40,7 @@ class Host:
         """Of all records that were answered."""
         self.since_ns = 0
         """Probes sent before are not looked at."""
-        self.port = _free_port()
+        self.port = free_udp_port()
         config = AgentConfig(
             host=f"h{at}", controller="127.0.0.1:1", tls=TlsFiles(ca="", cert="", key=""),
             nics=(NicConfig(name="lo", rail=0),), spool_dir="",
@@ -88,12 +88,6 @@ class Host:
         whole = records[(records["t4_ns"] != 0) & (records["sent_ns"] >= self.since_ns)]
         self.flags |= int(np.bitwise_or.reduce(whole["flags"], initial=0))
         return set(whole["flow_id"].tolist())
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _until(holds: Callable[[], bool], what: str) -> None:

@@ -49,7 +49,7 @@ from syntony.wire.x509 import read_certificate
 @pytest.mark.parametrize("body", [b"", b"\xff" * 64, encode(FleetQuery())])
 def test_nonsense_at_the_enrolment_port(controller: ControllerProcess, body: bytes) -> None:
     with _join_channel(controller) as channel:
-        answer = decode_answer(channel.unary_unary(JOIN)(body, timeout=20), Issued)
+        answer = decode_answer(channel.unary_unary(JOIN)(body, timeout=600), Issued)
     assert isinstance(answer, Failure)
     assert "not a message" in answer.reason
 
@@ -59,13 +59,13 @@ def test_nothing_else_is_served_at_the_enrolment_port(
     controller: ControllerProcess, method: str
 ) -> None:
     with _join_channel(controller) as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary(method)(encode(FleetQuery()), timeout=20)
+        channel.unary_unary(method)(encode(FleetQuery()), timeout=600)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_a_large_request_is_not_read(controller: ControllerProcess) -> None:
     with _join_channel(controller) as channel, pytest.raises(grpc.RpcError) as caught:
-        channel.unary_unary(JOIN)(b"x" * (MAX_JOIN_BYTES + 1), timeout=20)
+        channel.unary_unary(JOIN)(b"x" * (MAX_JOIN_BYTES + 1), timeout=600)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -350,7 +350,7 @@ def test_a_stream_that_was_open_before_a_revocation_begins_no_session(
         over.wait(60)
 
     with grpc.secure_channel(f"127.0.0.1:{controller.port}", credentials) as channel:
-        answers = channel.stream_stream(ATTACH)(late(), timeout=60)
+        answers = channel.stream_stream(ATTACH)(late(), timeout=600)
         ask(f"unix:{controller.socket}", RevokeCommand(what="h77", by="o", unseen=True))
         go.set()
         refusal = decode_controller(next(answers))

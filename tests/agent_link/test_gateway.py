@@ -20,7 +20,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.agent_link.test_membership import Agent, attached
-from tests.link import PATIENCE_S, ControllerProcess, GatewayProcess, free_port, wait_until
+from tests.link import PATIENCE_S, ControllerProcess, GatewayProcess, wait_until
+from tests.ports import free_port
 
 from syntony.agent.config import AgentConfig
 from syntony.agent.config import TlsFiles as AgentTls

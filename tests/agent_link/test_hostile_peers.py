@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.agent_link.http2 import RESET, frame, http2_call, read_to_the_end
-from tests.link import ControllerProcess, free_port, hello, open_spool, wait_until
+from tests.link import ControllerProcess, hello, open_spool, wait_until
+from tests.ports import free_port
 
 from syntony.agent.uplink import Uplink
 from syntony.controller.client import ask
@@ -79,7 +80,7 @@ def test_ten_thousand_idle_connections(tmp_path: Path, port: str, limit: int, sa
         if port != "agents":
             ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
         if port != "api":
-            with socket.create_connection(("127.0.0.1", api), timeout=60) as plain:
+            with socket.create_connection(("127.0.0.1", api), timeout=600) as plain:
                 plain.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n")
                 assert plain.recv(100).startswith(b"HTTP/1.1 ")
         second = stack.enter_context(_attached(controller, "h2", tmp_path / "h2", 1))
@@ -143,7 +144,7 @@ def test_what_unpacks_to_a_gigabyte_is_not_unpacked(
         ) as channel,
         pytest.raises(grpc.RpcError) as caught,
     ):
-        channel.unary_unary(method)(bytes(GB // 4), timeout=60)
+        channel.unary_unary(method)(bytes(GB // 4), timeout=600)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert _peak(controller.pid) - before < GB / 8
     controller.fleet()
@@ -199,7 +200,7 @@ def test_one_name_on_two_machines(tmp_path: Path) -> None:
         assert controller.log().count("plan generation=") <= 3
         assert controller.log().count("two agents have the same name") == 1
         assert controller.log().count("agent refused") == 1
-        with urllib.request.urlopen(f"http://127.0.0.1:{scraped}/metrics", timeout=60) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{scraped}/metrics", timeout=600) as page:
             counted = re.search(rb"^syntony_agents_refused_total (\S+)$", page.read(), re.MULTILINE)
         assert counted is not None
         assert float(counted[1]) >= len(copy.refusals)

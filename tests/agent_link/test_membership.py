@@ -209,7 +209,7 @@ def test_a_revoked_peer_that_does_not_listen_is_cut_too(controller: ControllerPr
             yield encode(hello("deaf", "stream")) if over.is_set() else _batch()
 
     with _channel(controller, tls) as channel:
-        call = channel.stream_stream(ATTACH)(said(), timeout=60)
+        call = channel.stream_stream(ATTACH)(said(), timeout=600)
         wait_until(lambda: connected(controller, "deaf"))
         enrol(controller, "revoke", "deaf")
         wait_until(lambda: not connected(controller, "deaf"))
@@ -219,10 +219,10 @@ def test_a_revoked_peer_that_does_not_listen_is_cut_too(controller: ControllerPr
         assert call.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
         over.set()
         # The TLS connection is still there: nothing can be asked over it.
-        answer = decode_answer(channel.unary_unary(QUERY)(encode(FleetQuery()), timeout=20), Fleet)
+        answer = decode_answer(channel.unary_unary(QUERY)(encode(FleetQuery()), timeout=600), Fleet)
         assert isinstance(answer, Failure)
         assert "has been revoked" in answer.reason
-        (again, *_) = channel.stream_stream(ATTACH)(iter([encode(hello("deaf", "s"))]), timeout=20)
+        (again, *_) = channel.stream_stream(ATTACH)(iter([encode(hello("deaf", "s"))]), timeout=600)
         assert isinstance(decode_controller(again), Refuse)
 
 

@@ -51,7 +51,7 @@ with Uplink(config, lambda stream: hello(config.host, stream), told.put, spool) 
         uplink.submit("probe_1s", *probe_rows(config.host, second))
     heard = set()
     while not {"Plan", "ProbeKeys", "Switch", "Revocations"} <= heard:
-        heard.add(type(told.get(timeout=60)).__name__)
+        heard.add(type(told.get(timeout=600)).__name__)
     import time
     while spool.acknowledged < spool.last_seq:
         time.sleep(0.02)
@@ -103,7 +103,7 @@ def _agent(tree: Path, config: AgentConfig, first: int, last: int) -> int:
     words = [msgspec.json.encode(given).decode(), str(first), str(last)]
     done = subprocess.run(
         [sys.executable, "-c", _at(tree) + _AGENT, *words],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
@@ -141,7 +141,7 @@ def test_an_agent_is_replaced_with_rows_in_its_spool(
             f"spool = Spool({config.spool_dir!r}, 1 << 24)\nspool.open()\n"
             "for second in range(5, 25):\n    spool.append('probe_1s', *probe_rows('v1', second))\n"
         )
-        subprocess.run([sys.executable, "-c", _at(first) + fill], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", _at(first) + fill], check=True, timeout=600)
         assert _agent(then, config, 25, 30) == 0
         status = {each.host: each for each in controller.fleet().agents}["v1"]
         assert (status.rows, status.dropped) == (30, 0)

@@ -138,10 +138,10 @@ def test_what_is_handed_in_together_leaves_as_one_message(tmp_path: Path) -> Non
         uplink.send_edges([_edge("t1", "t2")])
         with pytest.raises(queue.Empty):
             sent.get(timeout=0.05)
-    kinds = [type(message) for message in decode_bundle(sent.get(timeout=10))]
+    kinds = [type(message) for message in decode_bundle(sent.get(timeout=600))]
     assert kinds == [Edges, Batch, Batch, Batch]
     uplink.submit("probe_1s", *probe_rows("t1", 3))
-    (last,) = decode_bundle(sent.get(timeout=10))
+    (last,) = decode_bundle(sent.get(timeout=600))
     assert isinstance(last, Batch)
     assert last.seq == 4
     uplink.close()
@@ -396,7 +396,7 @@ def _raw_told(
         channel = grpc.insecure_channel(f"unix:{controller.socket}")
     with channel:
         try:
-            for data in channel.stream_stream(ATTACH)(said(), timeout=30):
+            for data in channel.stream_stream(ATTACH)(said(), timeout=600):
                 yield decode_controller(data)
         finally:
             over.set()
@@ -442,7 +442,7 @@ def test_no_certificate_no_connection(controller: ControllerProcess) -> None:
         grpc.insecure_channel(target),
     ):
         with channel, pytest.raises(grpc.RpcError) as caught:
-            list(channel.stream_stream(ATTACH)(iter([encode(GREETING)]), timeout=20))
+            list(channel.stream_stream(ATTACH)(iter([encode(GREETING)]), timeout=600))
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.link import ControllerProcess, free_port
+from tests.link import ControllerProcess
+from tests.ports import free_port
 
 from syntony.controller.client import ask
 from syntony.model import S
@@ -60,10 +61,10 @@ class Asked:
         """One request; a body that is not bytes goes as JSON."""
         if context is not None:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                "127.0.0.1", self.api_port, timeout=60, context=context
+                "127.0.0.1", self.api_port, timeout=600, context=context
             )
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=600)
         sent = {"Authorization": f"Bearer {token}"} if token else {}
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()

@@ -132,7 +132,7 @@ class Issuer:
     def consent(self, url: str) -> str:
         """As a browser whose person logs in at once: where it is sent back to."""
         parts = urllib.parse.urlsplit(url)
-        connection = http.client.HTTPConnection(parts.netloc, timeout=60)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=600)
         connection.request("GET", f"{parts.path}?{parts.query}")
         found = connection.getresponse().headers["Location"]
         connection.close()

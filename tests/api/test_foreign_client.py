@@ -48,7 +48,7 @@ class Recorded(NamedTuple):
         done = subprocess.run(
             ["curl", "-sS", "-D", "-", "-H", f"Authorization: Bearer {token}",
              f"{self.api.url}{path}"],
-            capture_output=True, text=True, timeout=60, check=True,
+            capture_output=True, text=True, timeout=600, check=True,
         )  # fmt: skip
         head, _, body = done.stdout.replace("\r\n", "\n").partition("\n\n")
         status, *lines = head.splitlines()
@@ -147,7 +147,7 @@ def events(api: ApiController, token: str, seconds: float, last: str = "") -> li
     done = subprocess.run(
         ["curl", "-sSN", "--max-time", str(seconds), "-H", f"Authorization: Bearer {token}", *more,
          f"{api.url}/api/v1/events"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     return re.findall(r"^id: (\S+)$", done.stdout, re.MULTILINE)
 

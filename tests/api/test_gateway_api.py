@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.api.conftest import ApiController, Asked, Response
-from tests.link import HOUR_NS, ControllerProcess, GatewayProcess, free_port, wait_until
+from tests.link import HOUR_NS, ControllerProcess, GatewayProcess, wait_until
+from tests.ports import free_port
 
 from syntony.client import Client
 from syntony.client.http import Access

@@ -324,7 +324,7 @@ def test_names_that_cannot_be_written_into_the_audit_log(name: Any) -> None:
         ({"url": "http://syntony.example"}, "oidc.url"),
         ({"client_id": ""}, "oidc.client_id"),
         ({"client_secret_file": "/no/such"}, "oidc.client_secret_file: /no/such"),
-        ({"client_secret_file": "/dev/null"}, "is empty"),
+        ({"client_secret_file": "/dev/null"}, "not a regular file"),
         ({"scopes": ("profile",)}, "oidc.scopes"),
         ({"operators": (), "viewers": ()}, "nobody may log in"),
         ({"ca": "/no/such"}, "oidc.ca"),

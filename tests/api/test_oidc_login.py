@@ -86,7 +86,7 @@ def with_query(path: str, **changes: str | None) -> str:
 
 def session_cookie(api: ApiController, path: str, cookie: str) -> str:
     """Of a login that is good: that of the session, once that of the login is taken away."""
-    connection = http.client.HTTPConnection("127.0.0.1", api.api_port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", api.api_port, timeout=600)
     connection.request("GET", path, headers={"Cookie": cookie})
     found = connection.getresponse()
     found.read()

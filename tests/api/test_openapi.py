@@ -95,7 +95,7 @@ def test_drawn_requests_get_what_the_document_promises(api: ApiController) -> No
             suppress_health_check=list(hypothesis.HealthCheck),
         )  # fmt: skip
         def try_it(case: Any) -> None:
-            response = case.call(headers={"Authorization": f"Bearer {token}"}, timeout=60)
+            response = case.call(headers={"Authorization": f"Bearer {token}"}, timeout=600)
             statuses[response.status_code] += 1
             case.validate_response(response, checks=checks)
 

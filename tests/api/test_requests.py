@@ -165,7 +165,7 @@ def test_every_response_keeps_browsers_strict(api: ApiController, viewer: str) -
 
 @pytest.mark.parametrize("said", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nbad header\r\n\r\n"])
 def test_what_is_no_http_is_a_problem_too(api: ApiController, said: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", api.api_port), timeout=60) as peer:
+    with socket.create_connection(("127.0.0.1", api.api_port), timeout=600) as peer:
         peer.sendall(said)
         answer = http.client.HTTPResponse(peer)
         answer.begin()
@@ -193,7 +193,7 @@ def test_long_heads_are_refused(api: ApiController, viewer: str) -> None:
     "sent", [b"", b"GET /api/v1/fleet HTT", b"\x16\x03\x01\x02\x00", b"\x00" * 9]
 )
 def test_whoever_does_not_finish_a_request_is_hung_up_on(api: ApiController, sent: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", api.api_port), timeout=60) as slow:
+    with socket.create_connection(("127.0.0.1", api.api_port), timeout=600) as slow:
         slow.sendall(sent)
         with contextlib.suppress(ConnectionResetError):
             while slow.recv(4096):
@@ -206,7 +206,7 @@ def test_a_body_that_does_not_come_is_given_up(api: ApiController, operator: str
         f"POST {PREFIX}/switch HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {operator}\r\n"
         "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     )
-    with socket.create_connection(("127.0.0.1", api.api_port), timeout=60) as slow:
+    with socket.create_connection(("127.0.0.1", api.api_port), timeout=600) as slow:
         slow.sendall(head.encode())
         assert b"408" in slow.recv(4096)
 

@@ -145,7 +145,7 @@ def test_a_command_says_of_each_host_what_its_role_says(
     ))  # fmt: skip
     requested: list[Any] = []
 
-    def ask(target: object, query: Any, until: object) -> Any:
+    def ask(target: object, query: Any) -> Any:
         requested.append(query)
         return AuditStarted(order="o", hosts=(), absent=())
 

@@ -259,7 +259,9 @@ LOGS: list[tuple[str, dict[str, Text], set[str]]] = [
     ("pcie.bw-limited", log("x: 252 Gb/s available PCIe bandwidth (16 GT/s x16)"), set()),
     ("pcie.power", log("x: Detected insufficient power on the PCIe slot (27W)."), {"warn"}),
     ("pcie.power", log("x: sufficient"), set()),
-    ("node.kmsg-novel", log("usb 1-1: new device"), set()),
+    ("node.kmsg-novel", log("usb 1-1: new device", "Command line: quiet panic=1",
+                            "DMI not present or invalid.",
+                            "Code: Unable to access opcode bytes at 0x7f5200b16283."), set()),
     ("mem.mce", {"dmesg": ""}, {"unknown"}), ("mem.mce", {"dmesg": "no such thing"}, {"unknown"}),
     ("mem.mce", {"dmesg": DENIED, "journalctl -k -b --no-pager -o short-iso":
                  "2026-11-22T10:00:00+0000 h0 kernel: well"}, set()),

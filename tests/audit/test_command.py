@@ -200,8 +200,8 @@ def _check_junit(suites: ET.Element) -> None:
         (["run", "--lab", "x", "--controller", "y:1"], "not both"),
         (["run", "--replay", "pyproject.toml"], "is not a run"),
         (["show", "/no/such"], "No such file"),
-        (["diff"], "runs are kept"),
-        (["show"], "runs are kept"),
+        (["diff"], "runs kept below"),
+        (["show"], "runs kept below"),
         (["run", "--root", "A", "--golden", "nobody", "--check", "sw.os"], "--golden nobody"),
     ],
 )

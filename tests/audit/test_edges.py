@@ -13,12 +13,12 @@ from tests.audit.paper import PaperHost, Text, check, readings, worst
 from tests.audit.test_disputes import plane
 from tests.audit.test_judge import host
 
-from syntony.audit.cabling import _dark, misplaced_pairs, natural, pattern, port_gap
+from syntony.audit.cabling import _dark, misplaced_pairs, pattern, port_gap
 from syntony.audit.checks.gpu_speed import COPY_FLOORS, GpuBandwidth, _copy_floor
 from syntony.audit.checks.hierarchy import _reported
 from syntony.audit.facts import UnreadableError
 from syntony.audit.judge import Majority, near
-from syntony.audit.learn import _key, _one_line, _value, learn
+from syntony.audit.learn import _one_line, learn
 from syntony.audit.nccl.output import parse_report
 from syntony.audit.parse.bandwidth import Transfer
 from syntony.audit.parse.kernel_log import Xid
@@ -35,7 +35,9 @@ from syntony.audit.report.summary import tree
 from syntony.audit.result import ComparedValue, HostReport, Result, Status, Suspect
 from syntony.audit.spec import EMPTY, Range, every_key, parse_spec
 from syntony.audit.xid import Action, action_of
+from syntony.config import toml_key, toml_value
 from syntony.errors import InputError
+from syntony.model.names import natural
 
 # --- what is read ---
 
@@ -246,12 +248,12 @@ def test_what_is_learnt_of_roles_that_have_all_hosts_names_no_others() -> None:
     mixed = learn([host("h0", "6.8"), host("x1", "6.9")], spec)
     assert "[roles.all.expect]" in mixed
     assert mixed.index('"sw.kernel" = "6.8"') < mixed.index('"sw.kernel" = "6.9"')
-    assert _key("a-b_9") == "a-b_9"
-    assert _key("") == '""'
-    assert _key("a.b") == '"a.b"'
-    assert _key("é") == '"é"'
-    assert _value({"min": 1, "max": 2.5}) == "{min = 1, max = 2.5}"
-    assert _value(["a", True]) == '["a", true]'
+    assert toml_key("a-b_9") == "a-b_9"
+    assert toml_key("") == '""'
+    assert toml_key("a.b") == '"a.b"'
+    assert toml_key("é") == '"é"'
+    assert toml_value({"min": 1, "max": 2.5}) == "{min = 1, max = 2.5}"
+    assert toml_value(["a", True]) == '["a", true]'
     assert _one_line("a\n b\x07 c") == "a b c"
 
 

@@ -120,12 +120,26 @@ HARMLESS = (
     "NVRM: Xid (PCI:0000:01:00): 79, pid=1, GPU has fallen off the bus.",
     "INFO: rcu_sched: 12 callbacks",
     "perf: interrupt took too long (2501 > 2500)",
+    "traps: python[812] general protection fault ip:7ff9fe sp:7ffc8f error:0 in libc.so.6[1ac9d8]",
 )
 
 
 @pytest.mark.parametrize("line", HARMLESS)
 def test_harmless_kernel_messages(line: str) -> None:
     assert not list(kernel_faults(f"[   12.345678] {line}\n"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "general protection fault: 0000 [#1] SMP PTI",
+        "general protection fault, probably for non-canonical address 0xdead: 0000 [#1] SMP",
+        "Oops: general protection fault, maybe for address 0xffff: 0000 [#1] PREEMPT SMP",
+    ],
+)
+def test_a_protection_fault_in_the_kernel_is_a_crash(line: str) -> None:
+    (found,) = kernel_faults(f"[   12.345678] {line}\n")
+    assert found.fault.name == "kernel crash"
 
 
 def test_what_is_over_is_told_so() -> None:

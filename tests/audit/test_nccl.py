@@ -324,8 +324,9 @@ def test_what_goes_wrong_is_never_a_pass(
 ) -> None:
     break_it(stand_in)
     (stand_in / "log").write_text("")
+    timeout = "1" if why == "no end" else "600"
     ended, reported = nccl(
-        capsys, "--hosts", HOSTS, "--qps", "2", "--runs", "1", "--timeout", "1"
+        capsys, "--hosts", HOSTS, "--qps", "2", "--runs", "1", "--timeout", timeout
     )  # fmt: skip
     case = next(result for result in reported if result["check"] == "nccl.2qp")
     assert (case["status"], ended) == (status, 2 if status == "fail" else 3)

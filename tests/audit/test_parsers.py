@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,16 @@ def test_host_lists() -> None:
     for bad in ("", "gpu[1-", "-oProxyCommand=x", "gpu[5-1]", "a[0-999999999]", "a;b", "x[1-2"):
         with pytest.raises(UsageError):
             parse_hosts(bad)
+
+
+def test_long_host_lists_take_linear_time() -> None:
+    begun_s = time.process_time()
+    assert len(parse_hosts("\n".join(f"gpu{number}" for number in range(50_000)))) == 50_000
+    for text in ("," * 1_000_000, "[" * 1_000_000, "[1]" * 300_000, "h[" * 500_000):
+        with pytest.raises(UsageError) as caught:
+            parse_hosts(text)
+        assert len(str(caught.value)) < 200
+    assert time.process_time() - begun_s < 5
 
 
 @given(text=st.text(alphabet="gpu[]0123456789-, @", max_size=30))

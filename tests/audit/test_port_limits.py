@@ -18,10 +18,10 @@ from tests.audit.paper import (
     worst,
 )
 
-from syntony.audit.checks.gid import natural
 from syntony.audit.checks.pcie_config import nearness
 from syntony.links.ports import PortState
 from syntony.links.snapshot import PortSnapshot
+from syntony.model.names import natural
 
 CLASS = "/sys/class/infiniband"
 P0, P1 = f"{CLASS}/mlx5_0/ports/1", f"{CLASS}/mlx5_1/ports/1"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.audit.fixture_fleet import FOLDER, trees, write_tree
-from tests.cases import mostly_slow
+from tests.cases import mostly_slow, recorded
 
 from syntony.audit.check import HostCheck
 from syntony.audit.examine import examine
@@ -129,14 +129,9 @@ def short(said: Result | ComparedValue) -> str:
     return f"{said.status} {said.got} {said.evidence}"[:100]
 
 
-def agreed() -> dict[str, list[str]]:
-    parts = AGREED.read_text(encoding="utf-8").split("\n\n")
-    return {name: lines for name, *lines in (part.strip().splitlines() for part in parts)}
-
-
 @pytest.mark.parametrize("shape", mostly_slow(HOSTS, {"mi300x-thor2"}))
 def test_what_a_host_lacks_is_reported_as_recorded(shape: str) -> None:
-    assert list(of_host(shape)) == agreed()[shape]
+    assert list(of_host(shape)) == recorded(AGREED)[shape]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 from tests.audit.fixture_fleet import FAULTS, FOLDER, fault, judged, reports
+from tests.cases import recorded
 
 from syntony.audit.parse.kernel_log import Xid
 from syntony.audit.result import Result
@@ -60,23 +61,18 @@ def counted(lines: Counter[str]) -> Iterator[str]:
     return (f"{count} x {line}" for line, count in sorted(lines.items()))
 
 
-def agreed() -> dict[str, list[str]]:
-    parts = AGREED.read_text(encoding="utf-8").split("\n\n")
-    return {name: lines for name, *lines in (part.strip().splitlines() for part in parts)}
-
-
 @pytest.mark.parametrize("shape", HOSTS)
 def test_a_host_is_reported_as_recorded(shape: str) -> None:
-    assert list(of_host(shape)) == agreed()[f"host {shape}"]
+    assert list(of_host(shape)) == recorded(AGREED)[f"host {shape}"]
 
 
 def test_error_codes_are_reported_as_recorded() -> None:
-    assert list(of_codes()) == agreed()["codes"]
+    assert list(of_codes()) == recorded(AGREED)["codes"]
 
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_fault_is_reported_as_recorded(name: str) -> None:
-    assert list(of_fault(name)) == agreed()[f"fault {name}"]
+    assert list(of_fault(name)) == recorded(AGREED)[f"fault {name}"]
 
 
 if __name__ == "__main__":

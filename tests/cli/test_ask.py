@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 
@@ -63,6 +65,21 @@ def test_an_order_that_nobody_answers_is_repeated(monkeypatch: pytest.MonkeyPatc
     assert controller.asked > 1
 
 
+def test_a_controller_that_does_not_stay_up_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state, "find", lambda _: Path("lab"))
+    monkeypatch.setattr(Lab, "crash_reports", lambda *_: ("controller restarted 3 times, last: x",))
+    controller = Controller(monkeypatch, RemoteError("nobody answers"))
+    with pytest.raises(RemoteError, match="answers; controller restarted 3 times"):
+        ask(YOUNG, IncidentsQuery())
+    assert controller.asked == 1
+    controller = Controller(monkeypatch, RefusalError("nothing is measured yet"))
+    with pytest.raises(RefusalError):
+        ask(YOUNG, IncidentsQuery())
+    assert controller.asked > 1, "a controller that answers is up"
+
+
 @pytest.mark.parametrize(("query", "once"), [(REVOKE, True), (IncidentsQuery(), False)])
 def test_an_order_that_may_have_been_carried_out_is_not_repeated(
     monkeypatch: pytest.MonkeyPatch, query: Query[msgspec.Struct], once: bool
@@ -105,3 +122,19 @@ def test_a_request_that_was_sent_and_not_answered_is_told_from_one_that_was_not(
     with pytest.raises(RemoteError, match="is it running") as raised:
         client.ask(f"unix:{place}", REVOKE, timeout_ns=20_000 * MS)
     assert not isinstance(raised.value, UnansweredError)
+
+
+def test_a_command_that_asks_twice_says_once_that_it_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controller = Controller(monkeypatch, RefusalError("nothing is measured yet"))
+
+    @click.command()
+    def twice() -> None:
+        for _ in range(2):
+            with contextlib.suppress(RefusalError):
+                ask(YOUNG, IncidentsQuery())
+
+    twice.main([], standalone_mode=False)
+    assert controller.asked > 2
+    assert capsys.readouterr().err.count("the lab has just come up") == 1

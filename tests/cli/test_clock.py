@@ -128,6 +128,23 @@ def test_check_is_a_plugin(controller: Controller, clock: Callable[..., Said]) -
     assert "--warn 2us is above --critical 1us" in err
 
 
+def test_a_check_that_cannot_ask_is_unknown_and_says_so_on_stdout(
+    clock: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = clock("status", "--check", "--warn", "2us", "--critical", "1us")
+    assert (code, out, err) == (3, "CLOCK UNKNOWN - --warn 2us is above --critical 1us\n", "")
+
+    def silent(*_args: object, **_options: object) -> None:
+        raise RemoteError("controller gone does not answer")
+
+    monkeypatch.setattr("syntony.cli.clock.ask", silent)
+    code, out, err = clock("status", "--check")
+    assert (code, out, err) == (3, "CLOCK UNKNOWN - controller gone does not answer\n", "")
+    code, out, err = clock("status")
+    assert (code, out) == (3, "")
+    assert "does not answer" in err
+
+
 def test_utc(controller: Controller, clock: Callable[..., Said]) -> None:
     code, out, err = clock("utc")
     assert (code, out) == (2, "")
@@ -264,3 +281,24 @@ def test_fleet_time_that_is_unknown_is_no_date(
     monkeypatch.setattr("syntony.clock.now", lambda: known)
     assert run(["clock", "now"]) == 0
     assert capsys.readouterr().out == "1970-01-01T00:00:01.000000010  ± 10 ns  SYNCHRONIZED\n"
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "words"),
+    [
+        (ClockState.UNKNOWN, 3, "no fleet time here"),
+        (ClockState.HOLDOVER, 1, "fleet time is HOLDOVER"),
+        (ClockState.SYNCHRONIZED, 0, ""),
+    ],
+)
+def test_an_audit_that_runs_it_gets_the_reason_on_stderr(
+    state: ClockState,
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An audit quotes the first line of a command that fails: of JSON that would be a brace."""
+    monkeypatch.setattr("syntony.clock.now", lambda: Reading(None, None, 0, state, 0))
+    assert run(["clock", "now", "--json"]) == code
+    assert capsys.readouterr().err.startswith(words)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from syntony.cli import run
+from syntony.controller.pki import create_authority
+from syntony.model import S
+from syntony.wire.roles import Role
 
 CONFIG = Path(__file__).parents[2] / "deploy/config"
 
@@ -143,3 +149,159 @@ def test_what_other_editors_write_is_read(tmp_path: Path, change: Callable[[str]
     path = tmp_path / "file.toml"
     path.write_bytes(change(AGENT))
     assert run(["config", "check", str(path)]) == 0
+
+
+RULE = """
+[[rule]]
+name = "mine"
+metric = "flaps_1h"
+severity = "critical"
+above = 3
+summary = "{subject}"
+remedy = "look"
+"""
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA with certificates of a controller and an agent, in files."""
+    home = tmp_path_factory.mktemp("ca")
+    made = create_authority(home)
+    for name, role in (("c", Role.CONTROLLER), ("h0", Role.AGENT)):
+        made.issue(name, role, addresses=(), lifetime_ns=3600 * S, directory=home / "tls")
+    return home
+
+
+@pytest.fixture
+def place(tmp_path: Path, authority: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which every file that the two configurations name is right."""
+    shutil.copytree(authority, tmp_path / "ca")
+    (tmp_path / "rules.toml").write_text(RULE)
+    (tmp_path / "sla.toml").write_text((CONFIG / "sla.toml").read_text())
+    (tmp_path / "topology.toml").write_text('[[device]]\nname = "leaf0"\n')
+    (tmp_path / "pager").write_text("key\n")
+    (tmp_path / "secret").write_text("secret\n")
+    (tmp_path / "agent.toml").write_text(
+        'host = "h0"\ncontroller = "c:8443"\nspool_dir = "spool"\nnics = []\n'
+        'tls = { ca = "ca/tls/ca.crt", cert = "ca/tls/h0.crt", key = "ca/tls/h0.key" }\n'
+    )
+    (tmp_path / "controller.toml").write_text(
+        'listen = "0.0.0.0:8443"\ntls_ca = "ca/tls/ca.crt"\ntls_cert = "ca/tls/c.crt"\n'
+        'tls_key = "ca/tls/c.key"\nsla = "sla.toml"\ntopology = "topology.toml"\n'
+        'enrolment = { authority = "ca" }\n'
+        '[oidc]\nissuer = "https://idp"\nurl = "https://c"\nclient_id = "c"\n'
+        'client_secret_file = "secret"\nca = "ca/ca.crt"\n'
+        '[alerts]\nrules = "rules.toml"\n[[alerts.receivers]]\nname = "pager"\n'
+        'kind = "pagerduty"\nsecret_file = "pager"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["agent", "controller"])
+def test_files_that_are_right(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "check", f"{name}.toml"]) == 0
+    assert capsys.readouterr() == (f"{name}.toml: a valid {name} file\n", "")
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "says"),
+    [
+        ("agent ca/tls/h0.key", None, "tls: ca/tls/h0.key: cannot be read: No such file"),
+        ("agent ca/tls/h0.key", "x", "tls: ca/tls/h0.key: not the key of the certificate"),
+        ("agent ca/tls/ca.crt", "x", "tls: ca/tls/ca.crt: no certificate in PEM"),
+        ("agent ca/tls/ca.crt", None, "tls: ca/tls/ca.crt: cannot be read"),
+        ("controller ca/tls/c.crt", None, "tls_cert: ca/tls/c.crt: cannot be read"),
+        ("controller ca/ca.key", None, "enrolment.authority: ca: not a usable authority"),
+        ("controller ca/ca.crt", "x", "enrolment.authority: ca: not a usable authority"),
+        ("controller rules.toml", None, "alerts.rules: rules.toml: cannot be read"),
+        ("controller rules.toml", "[[rule]", "rules.toml: not TOML: Expected ']]'"),
+        ("controller rules.toml", RULE.replace("_1h", "_h"), "no metric 'flaps_h'; did you"),
+        ("controller sla.toml", "[objective]", "sla: sla.toml: Expected `array`"),
+        ("controller topology.toml", "[[device]]", "topology: bad-file: topology.toml: Object"),
+        ("controller pager", None, "alerts.receivers: receiver 'pager': pager: cannot be read"),
+        ("controller pager", "", "receiver 'pager': put its routing key in secret_file"),
+        ("controller secret", "", "oidc: oidc.client_secret_file: secret: is empty"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(
+    place: Path, file: str, content: str | None, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, _, file = file.partition(" ")
+    if content is None:
+        (place / file).unlink()
+    else:
+        (place / file).write_text(content)
+    code = run(["config", "check", f"{name}.toml"])
+    said = capsys.readouterr().err
+    assert (code, said.count("\n")) == (2, 1), said
+    assert said.startswith(f"syntony: error: {name}.toml: ")
+    assert says in said
+
+
+def test_a_certificate_of_another_host(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = place / "agent.toml"
+    file.write_text(file.read_text().replace('"h0"', '"h1"', 1))
+    assert run(["config", "check", "agent.toml"]) == 2
+    assert "ca/tls/h0.crt is of 'h0', not of host = 'h1'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("agent", ["tls: ca/tls/h0.crt is not there yet; syntony enrol join h0 writes it"]),
+        (
+            "controller",
+            [
+                "tls_cert: ca/tls/c.crt is not there yet; syntony enrol authority writes it",
+                "enrolment.authority: ca/ca.crt is not there yet; syntony enrol authority ca",
+            ],
+        ),
+    ],
+)
+def test_before_enrolment(
+    place: Path, name: str, says: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a join was interrupted there is the CA alone."""
+    for file in (*(place / "ca").glob("c*.*"), *(place / "ca/tls").iterdir()):
+        if file.name != "ca.crt" or file.parent.name == "ca":
+            file.unlink()
+    if name == "controller":
+        (place / "controller.toml").write_text(
+            (place / "controller.toml").read_text().replace('ca = "ca/ca.crt"', "")
+        )
+    assert run(["config", "check", f"{name}.toml"]) == 0
+    notes = capsys.readouterr().err
+    assert notes.count("\n") == len(says)
+    assert all(f"note: {each}" in notes for each in says), notes
+
+
+def test_what_only_root_can_read(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: str | Path, _most: int = 0) -> bytes:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("syntony.io.credentials.read_bytes", denied)
+    assert run(["config", "check", "agent.toml"]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("note: tls: not checked: ca/tls/h0.key: cannot be read: Permission den")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (RULE, "a valid file of rules"),
+        ('[[device]]\nname = "leaf0"\n', "a valid file of devices and cables"),
+    ],
+)
+def test_files_of_operators(
+    tmp_path: Path, text: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file.toml"
+    file.write_text(text)
+    assert run(["config", "check", str(file)]) == 0
+    assert says in capsys.readouterr().out
+    file.write_text(text.replace("name", "nam"))
+    assert run(["config", "check", str(file)]) == 2
+    assert capsys.readouterr().err.startswith("syntony: error: ")

@@ -107,6 +107,28 @@ def test_logging_in_where_nobody_is_changes_nothing(
     assert contexts.load().current == "one"
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["localhost:8445"], "'localhost:8445' is not the URL of a controller"),
+        (["https://localhost:8445", "--ca", "/nowhere/ca.crt"], "/nowhere/ca.crt: cannot be used"),
+    ],
+)
+def test_a_wrong_url_or_file_is_named_before_the_token_is_asked_for(
+    words: list[str],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import io
+
+    typed = io.StringIO("token\n")
+    monkeypatch.setattr("sys.stdin", typed)
+    assert run(["login", *words]) == 2
+    assert why in capsys.readouterr().err
+    assert typed.tell() == 0
+
+
 def test_https_to_a_port_that_speaks_http_is_called_that() -> None:
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         server.timeout = 10

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -68,6 +69,20 @@ def test_at_a_terminal_it_asks(answer: str, ended: bool, monkeypatch: pytest.Mon
     lab = give(monkeypatch, "another", Terminal(answer))
     assert run(["lab", "down"]) == (0 if ended else 130)
     assert lab.ended is ended
+
+
+@pytest.mark.parametrize("words", [[], ["--name", "mine"]])
+def test_without_a_lab_it_names_no_command_that_starts_one(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert run(["lab", "down", *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("there is nothing to end")
+    assert "lab up" not in line
 
 
 def test_processes_of_one_terminal_share_a_session_and_another_has_its_own() -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 import syntony
 from syntony.cli import output
 from syntony.cli._console import OutputConsole
+from syntony.view import lazy_rich
 
 
 def test_foreign_text_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,6 +48,17 @@ def test_a_terminal_keeps_its_width() -> None:
     console = OutputConsole(file=out, force_terminal=True, width=40, _environ={})
     console.print("word " * 20)
     assert max(map(len, out.getvalue().splitlines())) <= 40
+
+
+def test_a_value_too_wide_for_a_narrow_terminal_is_folded_not_cut() -> None:
+    out = io.StringIO()
+    table = lazy_rich.Table("drift ppb", box=None)
+    table.add_column("state")
+    table.add_row("+28,634.8", "SYNCHRONIZED")
+    OutputConsole(file=out, force_terminal=True, width=14, _environ={}).print(table)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+    assert "…" not in shown
+    assert sorted("".join(shown.split())) == sorted("driftppbstate+28,634.8SYNCHRONIZED")
 
 
 def test_every_command_prints_through_the_one_console() -> None:

@@ -17,7 +17,7 @@ from syntony.wire.incidents import IncidentsReply, SilenceAction
 from syntony.wire.jobs import Jobs, JobsQuery, JobView
 from syntony.wire.links import LinkHistory, LinkHistoryQuery, Links, LinksQuery, LinkStatus
 from syntony.wire.messages import AgentStatus, Fleet, FleetQuery, NicInfo
-from syntony.wire.probes import Series, SeriesQuery
+from syntony.wire.probes import Matrix, MatrixQuery, Series, SeriesQuery
 from syntony.wire.query import Query
 from syntony.wire.queue_pairs import QueuePairs, QueuePairsQuery
 from syntony.wire.traffic import MoveList, MovesQuery, Traffic, TrafficQuery
@@ -48,6 +48,7 @@ EMPTY: dict[type, Struct] = {
     MovesQuery: MoveList(moves=()),
     QueuePairsQuery: QueuePairs(now_ns=0, queue_pairs=(), mismatches=0),
     SeriesQuery: Series(points=()),
+    MatrixQuery: Matrix(cells=()),
     FleetQuery: Fleet(agents=(AGENT,), rows_stored=0, probes_per_s=0.0),
     JobsQuery: Jobs(now_ns=0, jobs=(JOB,)),
     SilenceAction: IncidentsReply(incidents=(), silences=(), waiting=0, warning="nothing is so"),
@@ -106,7 +107,7 @@ def test_nothing_about_names_that_are_known(capsys: pytest.CaptureFixture[str]) 
     assert run(["fabric", "paths", "h0/rail0", "h0/rail1", *REMOTE]) == 0
     said = capsys.readouterr()
     assert said.out == ""
-    assert "no path is known" in said.err
+    assert "no such path is traced yet" in said.err
     assert run(["paths", "--host", "h0", *REMOTE]) == 0
     assert "no connection of a managed job" in capsys.readouterr().err
 
@@ -123,3 +124,18 @@ def test_a_job_that_cannot_be_shown_has_the_nearest_name(
 ) -> None:
     assert run(["jobs", "show", "trian-7", *REMOTE]) != 0
     assert "'trian-7' was seen in that time; did you mean 'train-7'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["--list"]])
+def test_a_matrix_without_probes_says_so(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["probe", "matrix", "--window", "3s", *words, *REMOTE]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("no probe of the last 3s is stored")
+    assert "--window" in said
+
+
+def test_a_silence_without_a_length_names_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["incidents", "silence", "h0", *REMOTE]) == 2
+    assert "incidents silence h3 --for 2h" in capsys.readouterr().err

@@ -145,6 +145,12 @@ def test_values_of_the_wrong_kind_or_size(wrong: Callable[[list[str]], str]) -> 
         ("enrol authority {folder} --address c --lifetime 0s", "--lifetime 0s: give more than 0"),
         ("enrol authority {file} --address c", "{file}: File exists"),
         ("enrol authority {file}/x --address c", "{file}/x: Not a directory"),
+        (
+            "login https://127.0.0.1:1 --ca /dev/zero --cert c",
+            "/dev/zero: cannot be used: not a reg",
+        ),
+        ("login https://127.0.0.1:1 --ca {file} --cert c", "{file}: cannot be used: "),
+        ("login https://127.0.0.1:1 --cert /dev/zero", "/dev/zero: cannot be used: not a regular"),
         ("links show --root {long}", "{long}: File name too long"),
         ("replay {long}", "{long}/chdb: File name too long"),
         ("sim run --traffic {long}", "File name too long"),

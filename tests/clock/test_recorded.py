@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.cases import recorded
 from tests.clock import (
     recorded_files,
     recorded_fits,
@@ -29,11 +30,6 @@ CASES: Mapping[str, Callable[[], Iterator[str]]] = (
     | recorded_meshes.CASES
     | recorded_time.CASES
 )
-
-
-def agreed() -> dict[str, list[str]]:
-    parts = AGREED.read_text(encoding="utf-8").split("\n\n")
-    return {name: lines for name, *lines in (part.strip().splitlines() for part in parts)}
 
 
 ROUNDED = 5e-3
@@ -70,7 +66,7 @@ def _number(text: str) -> float | None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_as_recorded(name: str) -> None:
-    for was, reported in zip(agreed()[name], CASES[name](), strict=True):
+    for was, reported in zip(recorded(AGREED)[name], CASES[name](), strict=True):
         assert alike(reported, was), f"\n{reported}\nwas\n{was}"
 
 

@@ -22,7 +22,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from tests.console.fleet import Shape, answers
 from tests.console.fleet_work import audit_view
-from tests.link import free_port
+from tests.ports import free_port
 
 from syntony.api.console import ConsoleFiles
 from syntony.api.serve import with_headers

@@ -68,7 +68,7 @@ def test_a_rebuild_gives_the_same(tmp_path: Path) -> None:
     if node is None or not (WEB / "node_modules").is_dir():
         pytest.skip("no Node here, or no web/node_modules: `make web` fetches them")
     command = [node, "vite", "build", "--outDir", str(tmp_path), "--emptyOutDir", "false"]
-    subprocess.run(command, cwd=WEB, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, cwd=WEB, check=True, capture_output=True, timeout=600)
     built = {path.relative_to(tmp_path).as_posix(): path.read_bytes()
              for path in tmp_path.rglob("*") if path.is_file()}  # fmt: skip
     committed = {path.relative_to(BUNDLE).as_posix(): path.read_bytes() for path in bundle_files()}
@@ -83,6 +83,6 @@ def test_pure_parts_of_the_console() -> None:
     if node is None or not (WEB / "node_modules").is_dir():
         pytest.skip("no Node here, or no web/node_modules: `make web` fetches them")
     done = subprocess.run(
-        [node, "vitest", "run"], cwd=WEB, check=False, capture_output=True, text=True, timeout=300
+        [node, "vitest", "run"], cwd=WEB, check=False, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout[-4000:]

@@ -21,6 +21,7 @@ from typing import Any
 
 from syntony.alerts.incidents import Incident, IncidentState
 from syntony.controller.config import AlertSettings
+from syntony.controller.incident_inputs import EvaluationInputs
 from syntony.controller.incidents import IncidentService
 from syntony.controller.notify import NotifyResult, Receiver
 from syntony.errors import ConfigError
@@ -163,7 +164,7 @@ class Life:
         now_ns = T0 + number * TICK_NS
         self.links.now_ns, self.links.flaps = now_ns, self._world.flaps[number]
         self._order(*self._world.orders[number], now_ns)
-        self.service.evaluate(now_ns, {}, (), ())
+        self.service.evaluate(now_ns, EvaluationInputs({}))
         self.service.deliver(number * TICK_NS, now_ns, now_ns)
         (self._directory / "tick").write_text(str(number + 1))
 

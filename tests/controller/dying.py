@@ -15,7 +15,7 @@ import numpy as np
 from tests.controller.judged import Control, line, port
 
 from syntony.controller.fabric_changes import FabricChangeService
-from syntony.controller.incidents import LatencyInputs
+from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.last_reports import TICK_NS, LastReports
 from syntony.fabric import history
 from syntony.fabric.book import PathBook, Way
@@ -47,15 +47,51 @@ class Report(NamedTuple):
     at_s: int
 
 
+class Uplink:
+    """The connection of a host's agent to a controller that is beyond the spines. It crosses a NIC,
+    its leaf, and a spine that depends on its source port. One that carries nothing is given up, and
+    made again from another port, and after some attempts from another NIC."""
+
+    GIVE_UP_S, RETRY_S, ATTEMPTS = 10, 5, 3
+
+    def __init__(self, host: str, rng: random.Random, rails: int) -> None:
+        self.host, self._rng, self._rails = host, rng, rails
+        self.nic = f"{host}/rail{0 if rng.random() < 0.7 else rng.randrange(rails)}"
+        self.connected = True
+        self._port = rng.random()
+        self._broken_s = self._failed = self._wait_s = 0
+
+    def step(self, fleet: Fleet) -> None:
+        """One second."""
+        if fleet.passes(self.nic, self._port):
+            if self._broken_s:
+                # What was lost is sent again after up to as long as nothing came through.
+                most = self._broken_s if self._broken_s < self.GIVE_UP_S else 1
+                self._wait_s = self._rng.randint(0, most)
+                self._broken_s = self._failed = 0
+            self._wait_s -= 1
+            self.connected = self._wait_s < 0
+            return
+        self.connected = False
+        self._broken_s += 1
+        if self._broken_s >= self.GIVE_UP_S and self._broken_s % self.RETRY_S == 0:
+            self._port = self._rng.random()
+            self._failed += 1
+            if self._failed >= self.ATTEMPTS:
+                self._failed = 0
+                self.nic = f"{self.host}/rail{self._rng.randrange(self._rails)}"
+
+
 class Fleet:
     """See above.
 
     Args:
         control: takes what the controller would.
         seed: of shape, placement, hashes, noise and delays.
+        in_band: hosts reach the controller over the fabric.
     """
 
-    def __init__(self, control: Control, seed: int) -> None:
+    def __init__(self, control: Control, seed: int, *, in_band: bool = False) -> None:
         self.control, self.noise = control, np.random.default_rng(seed)
         rng = self.rng = random.Random(seed)
         rails, self.leaves = rng.randint(1, 3), rng.randint(2, 3)
@@ -112,6 +148,11 @@ class Fleet:
         self._told_flaps = dict.fromkeys(self.home, 0)
         self._seconds: list[tuple[int, SecondCounts, dict[tuple[str, str], int]]] = []
         self._routed: object = None
+        self.uplinks = {
+            host: Uplink(host, random.Random(f"{seed} {host}"), rails)
+            for host in (self.hosts if in_band else ())
+        }
+        self.shape += ", in band" * in_band
         control.silent = dict.fromkeys(self.hosts, 0)
         control.probed = frozenset(self.home)
         for way in self.ways:
@@ -136,11 +177,22 @@ class Fleet:
 
     def reports_of(self, host: str) -> bool:
         """Whether a host's agent reaches the controller."""
-        return host not in self.dead and host not in self.cut
+        connected = host not in self.uplinks or self.uplinks[host].connected
+        return connected and host not in self.dead and host not in self.cut
 
     def carrier(self, nic: str) -> bool:
         """Whether a NIC has a carrier."""
         return not {nic, self.home[nic], host_of(nic)} & self.dead
+
+    def passes(self, nic: str, port: float) -> bool:
+        """Whether a connection to the controller from a NIC and a source port works."""
+        leaf, spines = self.home[nic], self.spines[int(nic[-1])]
+        able = [each for each in spines if not {each, cable_name(leaf, each)} & self._gone()]
+        if not able or not self.carrier(nic):
+            return False
+        drawn = {each: random.Random(f"{nic}{port}{each}").random() for each in able}
+        spine = max(drawn, key=drawn.__getitem__)
+        return not {leaf, spine, cable_name(leaf, spine)} & self.dead
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -148,6 +200,8 @@ class Fleet:
             self._route()
             self._trace()
             self._watch_carriers()
+            for uplink in self.uplinks.values():
+                uplink.step(self)
             self._probe()
             if self.second < self.away_until:
                 self.control.now_ns += S
@@ -165,8 +219,12 @@ class Fleet:
 
     # --- packets ---
 
+    def _gone(self) -> frozenset[str]:
+        """Dead parts that routes have left."""
+        return frozenset(part for part in self.dead if self.black.get(part, 0) <= self.second)
+
     def _route(self) -> None:
-        gone = frozenset(part for part in self.dead if self.black.get(part, 0) <= self.second)
+        gone = self._gone()
         if gone == self._routed:
             return
         self._routed = gone
@@ -279,6 +337,9 @@ class Fleet:
             self.watch.take(second, received, now_ns - (self.second - ended) * S)
         self.control.findings = self.watch.findings()
         self.control.answering = frozenset(map(host_of, self.watch.answering()))
+        self.control.in_band |= {
+            host: uplink.nic for host, uplink in self.uplinks.items() if self.reports_of(host)
+        }
 
     def _judge(self) -> None:
         self.control.now_ns += S
@@ -289,11 +350,7 @@ class Fleet:
         self.control.store.links.seen = tuple(self._status(nic, now_ns) for nic in self.home)
         self.control.timelines = tuple(line(nic, self._clock(nic)) for nic in self.home)
         self.control.slas = LatencyInputs(None, (), {}, {})
-        self.control.changes += self.control.service.evaluate(
-            now_ns, self.control.silent, self.control.timelines, self.control.findings,
-            self.control.slas, expected_clocks=self.control.probed, fabric=self.control.fabric,
-            homes=self.control.homes, answering=self.control.answering,
-        )  # fmt: skip
+        self.control.evaluate()
 
     def _clock(self, nic: str) -> ClockState:
         """In holdover once it was cut off for long, and for a while afterwards."""

@@ -10,7 +10,8 @@ from syntony.alerts.incidents import ChangeKind, IncidentChange
 from syntony.alerts.observations import Observation
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import FabricStatus
-from syntony.controller.incidents import IncidentService, LatencyInputs
+from syntony.controller.incident_inputs import EvaluationInputs, LatencyInputs
+from syntony.controller.incidents import IncidentService
 from syntony.controller.silent_agents import NOBODY_REFUSED
 from syntony.fabric.extra_probes import SuspectNote, suspected
 from syntony.model import ClockState, S, Timeline
@@ -81,6 +82,7 @@ class Control:
         self.fabric: FabricStatus | None = None
         self.homes: dict[str, str] = {}
         self.answering: frozenset[str] = frozenset()
+        self.in_band: dict[str, str] = {}
         self.refused = NOBODY_REFUSED
         self.notes: dict[frozenset[str], SuspectNote] = {}
         self.gateways: list[Observation] = []
@@ -108,13 +110,15 @@ class Control:
                 for p in self.store.links.seen
             )
             self.store.links.seen = seen
-            self.changes += self.service.evaluate(
-                self.now_ns, self.silent, self.timelines, self.findings, self.slas,
-                expected_clocks=self.probed,
-                fabric=self.fabric, homes=self.homes, answering=self.answering,
-                refused=self.refused,
-                notes=self.notes, gateways=self.gateways,
-            )  # fmt: skip
+            self.evaluate()
+
+    def evaluate(self) -> None:
+        inputs = EvaluationInputs(
+            self.silent, self.timelines, self.findings, self.slas, expected_clocks=self.probed,
+            fabric=self.fabric, homes=self.homes, answering=self.answering, in_band=self.in_band,
+            refused=self.refused, notes=self.notes, gateways=self.gateways,
+        )  # fmt: skip
+        self.changes += self.service.evaluate(self.now_ns, inputs)
 
     def news(self) -> bool:
         """Whether something else is blamed than at the last call: rules are evaluated then."""

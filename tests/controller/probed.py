@@ -12,7 +12,7 @@ from tests.controller.judged import Control, port, queues_of
 from tests.controller.traced import PORTS, TARGET, World
 
 from syntony.controller.fabric_changes import FabricChangeService
-from syntony.controller.incidents import LatencyInputs
+from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.locating import PATHS_BACK_NS
 from syntony.fabric import history
 from syntony.fabric.book import PathBook, Way

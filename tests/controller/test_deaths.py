@@ -71,10 +71,13 @@ class Script:
 
     def run(self, steps: int) -> None:
         kinds = {
-            "leaf": self.leaf, "two leaves": self.two_leaves,
-            "leaf with management": self.leaf_with_management, "middle": self.middle,
-            "host": self.host, "nic": self.nic, "management": self.management, "away": self.away,
+            "leaf": self.leaf, "two leaves": self.two_leaves, "middle": self.middle,
+            "host": self.host, "nic": self.nic, "away": self.away,
         }  # fmt: skip
+        if not self.fleet.uplinks:
+            kinds |= {
+                "leaf with management": self.leaf_with_management, "management": self.management
+            }  # fmt: skip
         for _ in range(steps):
             kinds[self.rng.choice(sorted(kinds))]()
             self.wait(self.rng.randint(2, 45))
@@ -160,7 +163,8 @@ class Script:
         fleet, lasts_s = self.fleet, self.rng.randint(15, 70)
         away_s = max(0, fleet.away_until - fleet.second) + 12
         seen = must_page and lasts_s >= 25 + away_s + 20 * (kind == "middle")
-        death = Death(kind, frozenset(names), RULES[kind], fleet.second, lasts_s, seen)
+        rules = RULES[kind] | (SILENT if kind == "nic" and fleet.uplinks else set())
+        death = Death(kind, frozenset(names), rules, fleet.second, lasts_s, seen)
         self.deaths.append(death)
         self.told.append(f"{fleet.second}: {kind} {sorted(dead) or sorted(cut)} for {lasts_s} s")
         fleet.dead |= dead
@@ -246,8 +250,8 @@ class Script:
         return found
 
 
-def lived(control: Control, seed: int, steps: int) -> Script:
-    fleet = Fleet(control, seed)
+def lived(control: Control, seed: int, steps: int, *, in_band: bool = False) -> Script:
+    fleet = Fleet(control, seed, in_band=in_band)
     fleet.run(KNOWN_S)
     script = Script(fleet)
     script.run(steps)
@@ -259,4 +263,12 @@ def lived(control: Control, seed: int, steps: int) -> Script:
 def test_each_death_is_one_page_in_whatever_order_they_come(control: Control, case: int) -> None:
     seed = random.randrange(1_000_000) if case else 1
     script = lived(control, seed, steps=4)
+    assert script.complaints() == []
+
+
+@pytest.mark.parametrize("case", mostly_slow(range(16), {0}))
+def test_what_dies_in_a_fleet_managed_in_band_is_one_page(control: Control, case: int) -> None:
+    """It silences the hosts behind it as well."""
+    seed = random.randrange(1_000_000) if case else 1
+    script = lived(control, seed, steps=1 + case % 2, in_band=True)
     assert script.complaints() == []

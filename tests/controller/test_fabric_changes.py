@@ -13,6 +13,7 @@ from syntony.alerts.incidents import Incident
 from syntony.controller.batches import joined
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import FABRIC_MAP
+from syntony.controller.incident_inputs import EvaluationInputs
 from syntony.controller.incidents import IncidentService
 from syntony.controller.locating import LocateLoop
 from syntony.fabric.changes import HOLD_NS, QUIET_NS
@@ -80,10 +81,10 @@ class Fleet:
             self.now_ns += S
             for piece in self.locating.step(self.now_ns, self.now_ns // S - 4, {}):
                 self.store.insert(piece.table, joined([piece]))
-            self.alerts.evaluate(
-                self.now_ns, {}, (), (),
-                fabric=self.locating.changes.status, homes=self.locating.homes(),
-            )  # fmt: skip
+            inputs = EvaluationInputs(
+                {}, fabric=self.locating.changes.status, homes=self.locating.homes()
+            )
+            self.alerts.evaluate(self.now_ns, inputs)
 
     def reported(self) -> list[tuple[str, str]]:
         found = self.store.fabric.changes(T0, self.now_ns + S)

@@ -10,7 +10,7 @@ from tests.controller.judged import CROSSING, JOBS, Control, finding
 
 from syntony.alerts.observations import Observation
 from syntony.controller.containment import PathContainment
-from syntony.controller.incidents import LatencyInputs
+from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.job_verdicts import (
     DATA,
     HANG,

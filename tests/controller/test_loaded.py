@@ -15,7 +15,7 @@ from tests.cases import mostly_slow
 from tests.controller.judged import Control, queues_of
 from tests.fabric.flow_rows import FlowCounts, add
 
-from syntony.controller.incidents import LatencyInputs
+from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.observe import BURSTS
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.fault_locator import FaultLocator, reply

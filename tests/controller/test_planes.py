@@ -16,7 +16,7 @@ from tests.link import hello
 
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Fleet
-from syntony.controller.incidents import LatencyInputs
+from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.planes import WINDOW_NS, PlaneWatch
 from syntony.mesh.plan import VerbsClass, make_plan
 from syntony.mesh.planes import MIN_PROBES, Place

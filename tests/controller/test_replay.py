@@ -122,7 +122,7 @@ def test_the_same_again(record: Path, events: list[ReplayedEvent]) -> None:
 def test_another_policy_pages_otherwise(record: Path, tmp_path: Path) -> None:
     policy = tmp_path / "rules.toml"
     policy.write_text(
-        '[[rule]]\nname = "host-silent"\nmetric = "silent_s"\nseverity = "critical"\n'
+        '[[rule]]\nname = "host-silent"\nmetric = "host_silent_s"\nseverity = "critical"\n'
         'above = 60\nsummary = "{subject}: silent"\nremedy = "look"\n'
     )
     assert not any(

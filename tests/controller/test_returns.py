@@ -12,7 +12,7 @@ from tests.cases import mostly_slow
 from tests.controller.judged import T0, Control
 from tests.fabric.flow_rows import FlowCounts, add
 
-from syntony.controller.incidents import LatencyInputs
+from syntony.controller.incident_inputs import LatencyInputs
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.model import S

@@ -11,7 +11,7 @@ from tests.controller.judged import Control, finding
 from syntony.alerts.incidents import ChangeKind
 from syntony.alerts.observations import Observation
 from syntony.controller.impact import with_impact
-from syntony.controller.incidents import LatencyInputs
+from syntony.controller.incident_inputs import LatencyInputs
 
 SPINES = 4
 

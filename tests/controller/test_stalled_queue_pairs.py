@@ -11,7 +11,7 @@ from tests.controller.judged import Control
 from tests.traffic.test_queue_pair_delays import end
 from tests.traffic.test_queue_pair_stalls import NOW_NS, RECEIVED, SENT
 
-from syntony.controller.incidents import LatencyInputs
+from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.queue_pairs import QueuePairService
 from syntony.model import S
 from syntony.traffic.queue_pair_stalls import STALL_NS, StallsSeen

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from syntony.cli.controller import command
+from syntony.config import to_toml
 from syntony.controller.config import ControllerConfig
 from syntony.controller.listen import ServerCertificate, open_server
 from syntony.controller.pki import create_authority
 from syntony.controller.service import FleetService
 from syntony.errors import ConfigError, MissingError, StoreError, SyntonyError
-from syntony.lab.provision import to_toml
 from syntony.model import S
 from syntony.wire.roles import Role
 

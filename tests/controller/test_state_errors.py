@@ -23,7 +23,7 @@ def refused(controller: ControllerProcess) -> str:
     """What a controller that does not start says."""
     done = subprocess.run(
         [sys.executable, "-m", "syntony", "controller", "--config", str(controller.config)],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode != 0
     assert "Traceback" not in done.stderr

@@ -12,7 +12,7 @@ from syntony.controller import traffic
 from syntony.controller.traffic import FORGET_NS, STALE_NS, USED_NS, TrafficService
 from syntony.errors import StateError
 from syntony.model import S
-from syntony.state import ControlState
+from syntony.state import ControlState, LeaseLostError
 from syntony.wire.control import Issuer
 from syntony.wire.failover import (
     ConnectionsQuery,
@@ -68,6 +68,22 @@ def test_a_stop_is_carried_out_even_if_it_cannot_be_recorded(
     with pytest.raises(StateError, match="disk full"):
         service.throw(SwitchCommand(stopped=False, by=""), ANN, 2)
     assert service.switch == stop
+
+
+def test_a_controller_that_was_replaced_stops_nothing(
+    service: TrafficService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once did, until agents heard of its successor, and said that it would be recorded."""
+
+    def lost(*_: object) -> None:
+        raise LeaseLostError("taken over by another controller")
+
+    start, _, _ = service.throw(SwitchCommand(stopped=False, by=""), ANN, 1)
+    monkeypatch.setattr(ControlState, "set_switch", lost)
+    with pytest.raises(LeaseLostError):
+        service.throw(SwitchCommand(stopped=True, by=""), ANN, 2)
+    assert service.switch == start
+    assert not service.is_unrecorded
 
 
 def test_reports_are_found_by_host_and_job(service: TrafficService) -> None:

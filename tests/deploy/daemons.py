@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.link import free_port, wait_until
+from tests.link import wait_until
+from tests.ports import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

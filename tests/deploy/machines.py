@@ -101,7 +101,7 @@ class Machines:
             self.inside("ssh", *options, f"root@{self.address(name)}", command),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
 

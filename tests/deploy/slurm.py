@@ -79,7 +79,7 @@ class Slurm:
         """A command on the first host, to its end."""
         return subprocess.run(
             self.argv(self.hosts[0], *command),
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
 
     def node(self, name: str) -> Node:

@@ -37,7 +37,7 @@ def serve(address: str) -> None:
 def connect(address: str) -> socket.socket:
     while True:
         try:
-            return socket.create_connection((address, PORT), timeout=60)
+            return socket.create_connection((address, PORT), timeout=600)
         except ConnectionRefusedError:  # the other task is not there yet
             time.sleep(0.1)
 

@@ -72,6 +72,17 @@ def test_every_key_of_both_files_can_be_set(tmp_path: Path) -> None:
     assert controller.enrolment.lifetime_ns == 604_800_000_000_000
 
 
+@pytest.mark.parametrize("scrapers", [[], ["prometheus"]])
+def test_hosts_that_are_scraped_get_a_servers_certificate(scrapers: list[str]) -> None:
+    """Without an address it is a client's, which Prometheus refuses."""
+    tasks = yaml.safe_load((ROLE / "tasks/agent.yml").read_text(encoding="utf-8"))
+    (join,) = (task["block"] for task in tasks if task["name"] == "Join the fleet")
+    text = join[0]["ansible.builtin.command"].replace("groups['syntony_controller'][0]", "''")
+    words = jinja2.Template(text).render(**FACTS, syntony_scrapers=scrapers).split()
+    assert words[:5] == ["syntony", "enrol", "token", "agent", "gpu001"]
+    assert words[5:-2] == (["--address", "gpu001"] if scrapers else [])
+
+
 def test_every_variable_is_checked_before_the_role_begins() -> None:
     """A default of another type would be refused; one that is not specified, not checked."""
     specs = yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text(encoding="utf-8"))

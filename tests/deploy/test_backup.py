@@ -43,7 +43,7 @@ class Fleet:
         words = words.replace("/var/lib/syntony", str(self.controller.directory))
         subprocess.run(
             ["bash", "-euo", "pipefail", "-c", words],
-            cwd=self.backups, env={**os.environ, **environment}, check=True, timeout=120,
+            cwd=self.backups, env={**os.environ, **environment}, check=True, timeout=600,
         )  # fmt: skip
 
     def switch(self, order: str) -> None:
@@ -51,7 +51,7 @@ class Fleet:
         words = ["failover", order, "--controller", f"unix:{self.controller.socket}"]
         words += ["--why", f"test of {order}"]
         subprocess.run(
-            [sys.executable, "-m", "syntony", *words], check=True, timeout=120, capture_output=True
+            [sys.executable, "-m", "syntony", *words], check=True, timeout=600, capture_output=True
         )
 
     def is_stopped(self) -> bool:
@@ -113,10 +113,10 @@ def test_control_state_in_postgresql(tmp_path: Path) -> None:
 
 
 def test_the_authority(fleet: Fleet) -> None:
-    fleet.run(command("tar -C "))
+    fleet.run(command("tar -C /var/lib/syntony -czf"))
     before = fleet.controller.authority.fingerprint
     shutil.rmtree(fleet.controller.directory / "ca")
-    fleet.run("tar -C /var/lib/syntony -xzf ca.tar.gz")
+    fleet.run(command("tar -C /var/lib/syntony -xzf"))
     place = str(fleet.controller.directory / "ca")
     done = subprocess.run(
         [sys.executable, "-m", "syntony", "enrol", "authority", place, "--address", "localhost"],

@@ -21,6 +21,7 @@ from tests.deploy.daemons import DEPLOY
 from syntony.agent.config import AgentConfig
 from syntony.config import load_config
 from syntony.controller.config import ControllerConfig
+from syntony.controller.pki import create_authority
 
 helm = pytest.importorskip("helm_python", reason="needs the extra [charts]")
 schemas = pytest.importorskip("kubernetes_validate", reason="needs the extra [charts]")
@@ -40,6 +41,7 @@ FULL: dict[str, Any] = {
     "agent": {
         "nics": [{"name": "eth2", "rail": 0, "stamping": "kernel"}, {"name": "eth3", "rail": 1}],
         "failover": True,
+        "scrapers": ["prometheus"],
         "devices": {"vendor.example/ptp": 1},
         "reactorDevices": {"rdma/hca": 1},
         "nodeSelector": {"gpu": "yes"},
@@ -51,6 +53,7 @@ FULL: dict[str, Any] = {
         "state": "postgresql://syntony@db.example:5432/syntony?passfile=/etc/syntony-db/pgpass",
         "store": 'clickhouse://syntony:p"q@ch.example:8123/syntony',
         "databaseSecret": "database",
+        "filesSecret": "files",
         "scrapers": ["prometheus"],
         "extraConfig": "ecmp_paths = 8",
         "extraTables": '[[anchors]]\nnode = "gpu001"',
@@ -60,9 +63,11 @@ FULL: dict[str, Any] = {
     "networkPolicy": {
         "agents": ["192.0.2.0/24"],
         "people": [{"namespaceSelector": {}}],
+        "scrapers": [{"namespaceSelector": {}}],
         "egress": [{"ports": [{"protocol": "TCP", "port": 5432}]}],
     },
     "console": {"service": {"type": "LoadBalancer", "port": 443}},
+    "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "secret": "scraper"},
 }
 ELSEWHERE: dict[str, Any] = {
     "certificate": PEM,
@@ -114,6 +119,8 @@ def test_kubernetes_schemas_accept_all_objects(case: str, version: str) -> None:
     objects = rendered(CASES[case])
     assert objects
     for each in objects:
+        if each["kind"] == "PodMonitor":  # not of Kubernetes: a test of its own
+            continue
         schemas.validate(each, version, strict=True)
     names = [(each["kind"], each["metadata"]["name"]) for each in objects]
     assert len(names) == len(set(names))
@@ -155,6 +162,8 @@ def test_schemas_refuse_what_is_wrong() -> None:
             {**MINIMAL, "controller": {"state": "postgresql://db/x?passfile=/etc/syntony-db/pg"}},
             "databaseSecret",
         ),
+        ({**MINIMAL, "podMonitor": {"enabled": True}}, "name the scraper's certificate"),
+        ({**MINIMAL, "podMonitor": {"interval": "often"}}, "interval"),
         ({**MINIMAL, "certificate": f"{PEM}-----BEGIN PRIVATE KEY-----\n"}, "certificate"),
     ],
 )
@@ -172,7 +181,7 @@ def test_values_of_the_comments_are_accepted() -> None:
             key = found[1]
         elif found := re.match(r"\s*# - (\{.*\})$", line):
             shown[key] = found[1]
-    assert set(shown) == {"nics", "people", "egress"}
+    assert set(shown) == {"nics", "people", "scrapers", "egress"}
     given = {name: [yaml.safe_load(text)] for name, text in shown.items()}
     agent = {"nics": given.pop("nics")}
     objects = rendered({**MINIMAL, "agent": agent, "networkPolicy": given})
@@ -185,6 +194,17 @@ def test_a_standby_reaches_the_api_server_whatever_else_it_may_not() -> None:
     rules = one(rendered(FULL), "NetworkPolicy", "syntony-controller")["spec"]["egress"]
     ports = {port["port"] for rule in rules for port in rule["ports"] if "to" not in rule}
     assert ports == {53, 443, 6443, 5432}
+
+
+def test_files_that_the_configuration_names_are_mounted_where_it_is_checked() -> None:
+    for values, wanted in ((MINIMAL, []), (FULL, ["files"])):
+        found = containers(rendered(values))
+        for name in ("prepare", "controller"):
+            mounts = found[f"syntony-controller/{name}"]["volumeMounts"]
+            assert [m["name"] for m in mounts if m["mountPath"] == "/etc/syntony-files"] == wanted
+    pod = one(rendered(FULL), "StatefulSet", "syntony-controller")["spec"]["template"]["spec"]
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "files")
+    assert volume["secret"]["secretName"] == "files"
 
 
 def test_control_state_moves_to_postgresql() -> None:
@@ -200,6 +220,72 @@ def test_control_state_moves_to_postgresql() -> None:
         for values in (MINIMAL, with_state)
     ]
     assert claims[0] == claims[1]  # which Kubernetes lets nobody change
+
+
+def agent_container(values: dict[str, Any]) -> dict[str, Any]:
+    return containers(rendered(values))["syntony-agent/agent"]
+
+
+def agent_file(values: dict[str, Any]) -> str:
+    text: str = one(rendered(values), "ConfigMap", "syntony-agent")["data"]["agent.toml"]
+    return text.replace("@NODE@", "gpu001")
+
+
+def test_metrics_of_nodes_are_for_named_scrapers_only(tmp_path: Path) -> None:
+    """On loopback by default; over mutual TLS, and probed without a certificate, for scrapers."""
+    file = tmp_path / "agent.toml"
+    file.write_text(agent_file(MINIMAL))
+    quiet = load_config(file, AgentConfig).metrics
+    assert (quiet.listen, quiet.tls) == ("127.0.0.1:9862", False)
+    assert "ports" not in agent_container(MINIMAL)
+    file.write_text(agent_file(FULL))
+    served = load_config(file, AgentConfig).metrics
+    assert (served.listen, served.tls, served.clients) == ("0.0.0.0:9862", True, ("prometheus",))
+    container = agent_container(FULL)
+    assert container["ports"] == [{"name": "metrics", "containerPort": 9862}]
+    for values, kind in ((MINIMAL, "httpGet"), (FULL, "tcpSocket")):
+        for probe in ("startupProbe", "livenessProbe"):
+            asked = agent_container(values)[probe][kind]
+            assert (asked["host"], asked["port"]) == ("127.0.0.1", 9862)
+
+
+def test_a_pod_monitor_for_each_that_has_scrapers() -> None:
+    """Fields of monitoring.coreos.com/v1, whose schema Kubernetes does not have."""
+    assert not [each for each in rendered(MINIMAL) if each["kind"] == "PodMonitor"]
+    full = rendered(FULL)
+    rules = (DEPLOY / "prometheus/syntony.rules.yml").read_text()
+    for component in ("controller", "agent"):
+        monitor = one(full, "PodMonitor", f"syntony-{component}")
+        assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        assert set(monitor["spec"]) == {"selector", "podMetricsEndpoints"}
+        (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+        assert set(endpoint) == {"port", "scheme", "interval", "relabelings", "tlsConfig"}
+        assert (endpoint["port"], endpoint["scheme"]) == ("metrics", "https")
+        (label,) = endpoint["relabelings"]
+        assert label["targetLabel"] == "job"
+        assert f'job="{label["replacement"]}"' in rules
+        tls = endpoint["tlsConfig"]
+        authority = tls["ca"]["configMap"]
+        assert authority["key"] in one(full, "ConfigMap", authority["name"])["data"]
+        assert tls["cert"]["secret"] == {"name": "scraper", "key": "tls.crt"}
+        assert tls["keySecret"] == {"name": "scraper", "key": "tls.key"}
+        named = tls.get("serverName", "")
+        prepared = one(full, "Secret", "syntony-controller")["stringData"]["prepare.sh"]
+        assert (f'--address "{named}"' in prepared) == (component == "controller")
+    only = {**MINIMAL, "controller": {"scrapers": ["prometheus"]}, "podMonitor": {"enabled": True}}
+    names = [each["metadata"]["name"] for each in rendered(only) if each["kind"] == "PodMonitor"]
+    assert names == ["syntony-controller"]
+
+
+def test_policies_restrict_who_scrapes_controllers() -> None:
+    for values, peers in ((MINIMAL, None), (FULL, FULL["networkPolicy"]["scrapers"])):
+        asked = {**values, "controller": {**values["controller"], "scrapers": ["prometheus"]}}
+        policy = one(rendered(asked), "NetworkPolicy", "syntony-controller")["spec"]
+        (rule,) = (
+            r for r in policy["ingress"] if r["ports"] == [{"protocol": "TCP", "port": 9863}]
+        )
+        assert rule.get("from") == peers
 
 
 def unit_capabilities(*files: str) -> set[str]:
@@ -342,6 +428,12 @@ def test_selectors_find_their_pods_and_ports_exist(case: str) -> None:
                 port["name"] for c in template["spec"]["containers"] for port in c.get("ports", [])
             }
             assert {port["targetPort"] for port in spec["ports"]} <= named
+        elif each["kind"] == "PodMonitor":
+            selector = dict(spec["selector"]["matchLabels"])
+            template = pods[each["metadata"]["name"]]
+            assert selector.pop("syntony/leads", "") == (
+                "true" if template is pods["syntony-controller"] else ""
+            )
         elif each["kind"] in {"PodDisruptionBudget", "NetworkPolicy"}:
             selector = (spec.get("selector") or spec["podSelector"])["matchLabels"]
             template = pods["syntony-controller"]
@@ -391,8 +483,6 @@ def script(values: dict[str, Any], kind: str, name: str, file: str, place: Path)
 @pytest.mark.parametrize("case", ["minimal", "full"])
 def test_a_controller_prepares_itself(case: str, tmp_path: Path) -> None:
     """Configuration that the controller accepts, and a certificate of its own under all names."""
-    from syntony.controller.pki import create_authority
-
     prepare = script(CASES[case], "Secret", "syntony-controller", "prepare.sh", tmp_path)
     create_authority(tmp_path / "authority")
     done = subprocess.run(

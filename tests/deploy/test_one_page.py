@@ -20,6 +20,7 @@ from tests.deploy.daemons import DEPLOY, Webhook
 
 from syntony.controller.config import AlertSettings
 from syntony.controller.fabric_changes import FabricStatus
+from syntony.controller.incident_inputs import EvaluationInputs
 from syntony.controller.incidents import IncidentService
 from syntony.controller.notify import RESEND_NS, Receiver
 from syntony.io.clocks import KernelClock
@@ -53,6 +54,8 @@ class Fleet:
         """NICs without a carrier."""
         self.dead: set[str] = set()
         """Hosts."""
+        self.cut: set[str] = set()
+        """Hosts that do not reach the controller."""
         self.lost: dict[str, int] = {}
         self.gone: dict[str, int] = {}
         self.findings: tuple[Finding, ...] = ()
@@ -106,7 +109,7 @@ class Fleet:
             sheet = Sheet({"host": host})
             sheet.put("link_flaps_total", 0, nic="rail0")
             sheet.put("link_up", int(not cut), nic="rail0", role="compute")
-            sheet.put("uplink_connected", int(self.controller))
+            sheet.put("uplink_connected", int(self.controller and host not in self.cut))
             for state in ("SYNCHRONIZED", "HOLDOVER"):
                 held = "HOLDOVER" if cut or not self.controller else "SYNCHRONIZED"
                 sheet.put("clock_state", int(state == held), state=state)
@@ -131,11 +134,10 @@ class Fleet:
         if not self.controller:
             return
         self._runs += 1
-        silent = {host: 60 * S if host in self.dead else 0 for host in HOSTS}
+        silent = {host: 60 * S if host in self.dead | self.cut else 0 for host in HOSTS}
         standing = FabricStatus(4, self.lost, (), {}, self.gone)
-        self._service.evaluate(
-            self._fleet_ns, silent, (), self.findings, fabric=standing, homes=HOMES
-        )
+        inputs = EvaluationInputs(silent, findings=self.findings, fabric=standing, homes=HOMES)
+        self._service.evaluate(self._fleet_ns, inputs)
         self._service.deliver(self._monotonic_ns, self._fleet_ns, self._clock.now_ns())
 
 
@@ -171,7 +173,8 @@ def _config(directory: Path, alertmanager: str, fleet: Fleet) -> str:
         for host, page in fleet.pages.items()
     )
     return (
-        "global: {scrape_interval: 500ms, evaluation_interval: 200ms}\n"
+        "global: {scrape_interval: 500ms, evaluation_interval: 200ms, "
+        "external_labels: {cluster: fleet}}\n"
         f"rule_files: [{rules}]\n"
         f"alerting: {{alertmanagers: [{{static_configs: [{{targets: ['{address}']}}]}}]}}\n"
         "scrape_configs:\n"
@@ -216,6 +219,10 @@ def _host(fleet: Fleet, dies: bool) -> None:
     fleet.dead = {"h3"} if dies else set()
 
 
+def _management(fleet: Fleet, dies: bool) -> None:
+    fleet.cut = set(HOSTS) if dies else set()
+
+
 def _nic(fleet: Fleet, dies: bool) -> None:
     fleet.down = {"h3/rail0"} if dies else set()
 
@@ -228,7 +235,8 @@ def _controller(fleet: Fleet, dies: bool) -> None:
 @pytest.mark.parametrize(
     ("death", "page"),
     [(_leaf, "switch-down"), (_leaf_known_late, "switch-loss"), (_spine, "switch-down"),
-     (_host, "host-silent"), (_nic, "port-down"), (_controller, "SyntonyControllerDown")],
+     (_host, "host-silent"), (_management, "fleet-silent"),
+     (_nic, "port-down"), (_controller, "SyntonyControllerDown")],
 )  # fmt: skip
 def test_each_death_is_one_page_and_its_end_none(
     fleet: Fleet, hook: Webhook, death: Any, page: str

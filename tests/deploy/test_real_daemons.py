@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from tests.deploy.daemons import DEPLOY, Webhook
 from tests.link import wait_until
 
 from syntony.controller.config import AlertSettings
+from syntony.controller.incident_inputs import EvaluationInputs
 from syntony.controller.incidents import IncidentService
 from syntony.controller.notify import RESEND_NS, Receiver
 from syntony.io.clocks import KernelClock
@@ -119,7 +123,7 @@ class Desk:
         self.fleet_ns += seconds * S
         self._monotonic_ns += RESEND_NS
         self.links.now_ns = self.fleet_ns
-        self.service.evaluate(self.fleet_ns, {"h3": 0}, (), ())
+        self.service.evaluate(self.fleet_ns, EvaluationInputs({"h3": 0}))
         self.service.deliver(self._monotonic_ns, self.fleet_ns, self._clock.now_ns())
 
 
@@ -149,3 +153,49 @@ def test_an_incident_is_taken_by_the_real_alertmanager(
     until(lambda: hook.reported("resolved", **labels))
     assert service.service.notifier.refused == 0
     service.state.close()
+
+
+def _post(alertmanager: str, *alerts: str) -> None:
+    """Alerts as ``name component cluster``."""
+    fields = [each.split() for each in alerts]
+    body = [
+        {
+            "labels": {
+                "alertname": name, "component": component, "cluster": cluster, "fleet": "inhibited",
+                "severity": "critical" if "-silent" in name or "Flapping" in name else "warning",
+            }
+        }
+        for name, component, cluster in fields
+    ]  # fmt: skip
+    request = urllib.request.Request(  # noqa: S310 - loopback
+        f"{alertmanager}/api/v2/alerts", json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )  # fmt: skip
+    urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
+
+
+def test_what_an_incident_explains_is_told_to_nobody_and_other_clusters_are(
+    hook: Webhook, alertmanager: str
+) -> None:
+    def told() -> set[str]:
+        return {
+            " ".join(alert["labels"][each] for each in ("alertname", "component", "cluster"))
+            for alert in hook.reported("firing", fleet="inhibited")
+        }
+
+    causes = {"fleet-silent all a", "host-silent h3 b", "SyntonyLinkFlapping h4/rail0 a"}
+    _post(alertmanager, *causes)
+    wait_until(lambda: told() == causes)
+    others = {
+        "SyntonyAgentDown h5 b", "SyntonyUplinkDown h3 c", "SyntonyUplinkDown h0 b",
+        "SyntonyLinkFlaps h4/rail1 a", "SyntonyLinkFlaps h4/rail0 b", "SyntonySpoolFilling h0 a",
+    }  # fmt: skip
+    _post(
+        alertmanager, "SyntonyAgentDown h0 a", "SyntonyUplinkDown h1 a", "SyntonyAgentDown h3 b",
+        "SyntonyUplinkDown h3 b", "SyntonyLinkFlaps h4/rail0 a", *others,
+    )  # fmt: skip
+    wait_until(lambda: told() >= causes | others)
+    time.sleep(1)  # a group waits for 0.2 s at most here
+    assert told() == causes | others
+    ports = hook.notifications("SyntonyLinkFlaps")
+    assert {body["groupLabels"]["cluster"] for body in ports} == {"a", "b"}

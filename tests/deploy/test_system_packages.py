@@ -47,7 +47,7 @@ class Machine:
             check=False,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             env=environment | {"PYTHON": "true", "TMPDIR": "/tmp"},  # noqa: S108
             user=None if user == os.getuid() else user,
             cwd="/",

@@ -11,7 +11,7 @@ from bench.tallies import LossTally, merge, tally_losses
 
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.loss_pairs import two_of
-from syntony.fabric.loss_search import OVERSTATED, may_exceed
+from syntony.fabric.loss_suspects import OVERSTATED, may_exceed
 from syntony.fabric.tally import CandidateParts, Floats, Index, PartlyLearnt
 
 CANDIDATES = 23

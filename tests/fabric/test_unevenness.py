@@ -7,7 +7,7 @@ import pytest
 from tests.fabric.foreign import Case, Shape, draw
 from tests.fabric.test_foreign import located, verdict
 
-from syntony.fabric import loss_search
+from syntony.fabric import loss_suspects
 from syntony.fabric.tally import Floats
 from syntony.fabric.unevenness import MIN_PATHS, unevenness, weights
 
@@ -124,14 +124,14 @@ def test_two_faults_are_both_found_among_uneven_losses() -> None:
 
 def test_even_losses_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = 0
-    run = loss_search.Search.run
+    run = loss_suspects.SuspectSearch.run
 
-    def counting(search: loss_search.Search) -> list[loss_search.LossFinding] | None:
+    def counting(search: loss_suspects.SuspectSearch) -> list[loss_suspects.LossFinding] | None:
         nonlocal runs
         runs += 1
         return run(search)
 
-    monkeypatch.setattr(loss_search.Search, "run", counting)
+    monkeypatch.setattr(loss_suspects.SuspectSearch, "run", counting)
     case = draw(3, shape=WIDE, known=1.0, fault="spine")
     hit = np.array([case.truth in path.true for path in case.paths])
     noise = np.random.default_rng(3)

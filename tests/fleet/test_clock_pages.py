@@ -6,10 +6,10 @@ import itertools
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from tests.live import LiveLab, live, syntony
+from tests.live import LiveLab, eventually, live, syntony
 
 from syntony.errors import MissingError
 from syntony.io.clock_page import Reading
@@ -34,13 +34,6 @@ def lab() -> Iterator[LiveLab]:
         pytest.skip(str(error))
     with live(NAME, "--hosts", "4", agents=True) as made:
         yield made
-
-
-def wait_for(true: Callable[[], bool], what: str) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end_s, f"never: {what}"
-        time.sleep(0.05)
 
 
 def clock_of(lab: LiveLab, host: str) -> FleetClock:
@@ -77,10 +70,10 @@ def check_overlap(found: dict[str, Reading]) -> None:
 
 
 def test_every_host_tells_the_same_time(lab: LiveLab) -> None:
-    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    eventually(lambda: all_synchronized(lab), "all synchronized")
     began_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
     last = dict.fromkeys(HOSTS, 0)
-    wait_for(lambda: clock_of(lab, "h0").now().status is ClockState.SYNCHRONIZED, "h0")
+    eventually(lambda: clock_of(lab, "h0").now().status is ClockState.SYNCHRONIZED, "h0")
     for _ in range(40):
         for host in HOSTS:
             reading = clock_of(lab, host).now()
@@ -92,7 +85,7 @@ def test_every_host_tells_the_same_time(lab: LiveLab) -> None:
 
 
 def test_the_command_and_the_offset(lab: LiveLab) -> None:
-    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    eventually(lambda: all_synchronized(lab), "all synchronized")
     done = syntony("lab", "exec", "--lab", NAME, "h1", "--", "syntony", "clock", "now", "--json")
     said = json.loads(done.stdout)
     assert said["status"] == "SYNCHRONIZED"
@@ -108,11 +101,11 @@ def test_the_command_and_the_offset(lab: LiveLab) -> None:
 
 
 def test_a_successor_goes_on(lab: LiveLab) -> None:
-    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    eventually(lambda: all_synchronized(lab), "all synchronized")
     before = clock_of(lab, "h2").now()
     syntony("lab", "fault", "--lab", NAME, "agent-kill", "h2", "--for", "1s")
-    wait_for(lambda: "agent-h2" in lab_restarts(lab), "agent restarted")
-    wait_for(lambda: status(lab, "h2") is ClockState.SYNCHRONIZED, "synchronized again")
+    eventually(lambda: "agent-h2" in lab_restarts(lab), "agent restarted")
+    eventually(lambda: status(lab, "h2") is ClockState.SYNCHRONIZED, "synchronized again")
     after = clock_of(lab, "h2").now()
     assert after.steps == before.steps, "served time was one line throughout"
     assert after.fleet_ns > before.fleet_ns
@@ -125,10 +118,10 @@ def lab_restarts(lab: LiveLab) -> set[str]:
 
 def test_a_step_is_noticed_and_absorbed(lab: LiveLab) -> None:
     """10 ms: never a wrong time with a confident bound, and nobody else moves."""
-    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    eventually(lambda: all_synchronized(lab), "all synchronized")
     steps = {host: clock_of(lab, host).now().steps for host in HOSTS}
     syntony("lab", "fault", "--lab", NAME, "clock-step", "h1", "--by", "10ms")
-    wait_for(lambda: status(lab, "h1") is not ClockState.SYNCHRONIZED, "noticed")
+    eventually(lambda: status(lab, "h1") is not ClockState.SYNCHRONIZED, "noticed")
     noticed_ns = time.monotonic_ns()
     while status(lab, "h1") is not ClockState.SYNCHRONIZED:
         check_overlap(readings(lab, time.clock_gettime_ns(time.CLOCK_REALTIME)))
@@ -146,25 +139,25 @@ def test_a_step_is_noticed_and_absorbed(lab: LiveLab) -> None:
 @pytest.mark.parametrize("by_ns", [3_000, 15_000, -19_000])
 def test_small_steps_break_no_bound(lab: LiveLab, by_ns: int) -> None:
     """Nobody's: not of the host whose clock steps, not of its peers, before, at and after it."""
-    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    eventually(lambda: all_synchronized(lab), "all synchronized")
     clock = SyntheticClock("h1", lab.file().clocks["h1"])
     for _ in range(5):
         check_overlap(readings(lab, time.clock_gettime_ns(time.CLOCK_REALTIME)))
     clock.adjust(time.clock_gettime_ns(time.CLOCK_REALTIME), step_ns=by_ns)
     check_for(lab, 6.0)
-    wait_for(lambda: all_synchronized(lab), "absorbed")
+    eventually(lambda: all_synchronized(lab), "absorbed")
     check_for(lab, 2.0)
 
 
 @pytest.mark.parametrize("by_ppb", [20_000.0, 500_000.0])
 def test_slews_break_no_bound(lab: LiveLab, by_ppb: float) -> None:
     """A daemon like chronyd slews a clock for a while, then no more."""
-    wait_for(lambda: all_synchronized(lab), "all synchronized")
+    eventually(lambda: all_synchronized(lab), "all synchronized")
     clock = SyntheticClock("h2", lab.file().clocks["h2"])
     for rate_ppb in (by_ppb, 0.0):
         clock.adjust(time.clock_gettime_ns(time.CLOCK_REALTIME), rate_ppb=rate_ppb)
         check_for(lab, 6.0)
-    wait_for(lambda: all_synchronized(lab), "absorbed")
+    eventually(lambda: all_synchronized(lab), "absorbed")
     check_for(lab, 2.0)
 
 

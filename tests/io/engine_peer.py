@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
 import subprocess
 import sys
 import threading
 import time
+
+from tests.ports import free_udp_port
 
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
@@ -28,13 +29,6 @@ def everyone(sends: Key, accepts: Key | None = None) -> dict[int, PeerKeys]:
     return dict.fromkeys(range(1, 200), PeerKeys(sends, accepts))
 
 
-def free_port() -> int:
-    """A UDP port nobody has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def engine(nic_id: int, port: int, timeout_ns: int) -> ProbeEngine:
     """Running, with a key, without flows."""
     nic = ProbeNic(name="lo", nic_id=nic_id, address="127.0.0.1", port=port)
@@ -46,7 +40,7 @@ def engine(nic_id: int, port: int, timeout_ns: int) -> ProbeEngine:
 
 def flows_to(port: int) -> list[ProbeFlow]:
     """Two flows from one source port."""
-    source = free_port()
+    source = free_udp_port()
     return [
         ProbeFlow(
             flow_id=flow_id, src="lo", dst="b/lo", dst_nic_id=REFLECTOR_ID, dst_addr="127.0.0.1",
@@ -83,7 +77,7 @@ def main() -> None:
     timeout_ns = requested.timeout_ms * MS
     if requested.both:
         other = engine(REFLECTOR_ID, LAB_PORT, timeout_ns)
-    port = free_port()
+    port = free_udp_port()
     mine = engine(
         INITIATOR_ID if requested.both or requested.to else REFLECTOR_ID, port, timeout_ns
     )

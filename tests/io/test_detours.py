@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.io.namespace import ip, run_alone
+from tests.live import eventually
 
 from syntony.errors import WireError
 from syntony.io import detours, host_routes
@@ -182,18 +183,11 @@ def a_hung_maker_loses_its_rule_until_it_lives_again() -> None:
         return f"{PREFERENCE}:" in done.stdout
 
     assert there()
-    until(lambda: not there(), "the rule gone")
+    eventually(lambda: not there(), "the rule gone")
     routes.beat()
-    until(there, "the rule back")
+    eventually(there, "the rule back")
     routes.close()
     assert not there()
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    end_s = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < end_s, f"never: {what}"
-        time.sleep(0.05)
 
 
 @pytest.mark.lab

@@ -15,6 +15,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from tests.cases import drawn
 
 from syntony.model import MS, S
 
@@ -50,7 +51,7 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         pytest.skip("no C compiler")
     library = tmp_path_factory.mktemp("ticks") / "ticks.so"
     words = ["cc", "-std=c11", "-O2", "-fPIC", "-shared", str(SOURCE), "-o", str(library), "-lm"]
-    subprocess.run(words, check=True, timeout=60)
+    subprocess.run(words, check=True, timeout=600)
     loaded = ctypes.CDLL(str(library))
     loaded.syn_ticks_newest_ns.restype = loaded.syn_ticks_stamp_ns.restype = ctypes.c_int64
     return loaded
@@ -110,12 +111,6 @@ def stamp(native: ctypes.CDLL, clock: Clock, ticks: int, raw_ns: int) -> int:
             ctypes.byref(clock), ctypes.c_uint64(ticks), ctypes.c_int64(raw_ns)
         )
     )
-
-
-def drawn(draw: int) -> random.Random:
-    seed = random.randrange(1 << 32)
-    print(f"draw {draw}, seed {seed}")
-    return random.Random(seed)
 
 
 @pytest.mark.parametrize("draw", range(40))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syntony.audit.parse.proc_routes import default_routes_4
 from syntony.io.ethtool import NicStatistics, module_eeprom
-from syntony.io.frontend_nics import default_routes
 from syntony.io.link_files import LinkFiles, number
 from syntony.links.ports import LinkRate, PortState
 from syntony.links.roles import LinkRole
@@ -122,7 +122,7 @@ def test_files_of_ports_that_are_gone_are_closed(tmp_path: Path) -> None:
 
 @given(st.text(max_size=300))
 def test_any_route_table_is_read(text: str) -> None:
-    default_routes(text)
+    default_routes_4(text)
 
 
 def test_default_routes() -> None:
@@ -131,8 +131,7 @@ def test_default_routes() -> None:
         "eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\n"
         "eth1\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\n"
     )
-    assert default_routes(table) == frozenset({"eth0"})
-    assert default_routes(None) is None
+    assert default_routes_4(table) == ("eth0",)
 
 
 def test_this_machine() -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
-from tests.io.engine_peer import KEY, everyone, free_port
+from tests.io.engine_peer import KEY, everyone
 from tests.io.namespace import ip, run_alone
+from tests.ports import free_udp_port
 
 from syntony.errors import UsageError
 from syntony.io.clocks import KernelClock
@@ -265,7 +266,7 @@ def test_in_a_namespace(scenario: Callable[[], None]) -> None:
     ],
 )
 def test_what_cannot_be_watched_is_refused_whole(flows: list[ProbeFlow], says: str) -> None:
-    with engine(nic(1, "127.0.0.1", free_port())) as made:
+    with engine(nic(1, "127.0.0.1", free_udp_port())) as made:
         made.watch([path(7, "127.0.0.2")])
         with pytest.raises(UsageError, match=says):
             made.watch(flows)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.io.namespace import ip, run_alone
+from tests.live import eventually
 
 from syntony.errors import MissingError
 from syntony.io.pacing import HANDLE, KernelPacing
@@ -38,13 +39,6 @@ while True:
 """
 
 
-def until(true: Callable[[], bool], what: str) -> None:
-    end_s = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < end_s, f"never: {what}"
-        time.sleep(0.05)
-
-
 def qdiscs() -> str:
     words = ["tc", "qdisc", "show", "dev", "va"]
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
@@ -63,7 +57,7 @@ def peer(address: str) -> Iterator[None]:
     try:
         # Until `unshare` has unshared, it is in our namespace.
         ours, its = Path("/proc/self/ns/net"), Path(f"/proc/{other.pid}/ns/net")
-        until(lambda: its.readlink() != ours.readlink(), "a namespace")
+        eventually(lambda: its.readlink() != ours.readlink(), "a namespace")
         ip(f"link set vb netns {other.pid}")
         six = ":" in address
         for where, nic, own in ([], "va", "fd01::1/64" if six else "10.0.0.1/24"), (
@@ -88,7 +82,7 @@ def peer(address: str) -> Iterator[None]:
 
 
 def connected(address: str) -> socket.socket:
-    return socket.create_connection((address, 5000), timeout=20)
+    return socket.create_connection((address, 5000), timeout=600)
 
 
 def four(own: socket.socket) -> FourTuple:
@@ -137,12 +131,12 @@ def one_of_two_is_slow(address: str, *, shaped: bool) -> None:
         pacing.set({("va", four(slow)): 2 * SLOW_BPS, ("va", four(free)): SLOW_BPS})
         pacing.set({("va", four(free)): SLOW_BPS})
         pacing.set({})
-        until(lambda: min(sent([slow, free])) > 1.2 * SLOW_BPS, "free again")
+        eventually(lambda: min(sent([slow, free])) > 1.2 * SLOW_BPS, "free again")
         pacing.close()
         assert pacing._watch is None
         assert HANDLE not in qdiscs()
         assert shaped or qdiscs() == before, "as it was"
-        until(lambda: min(sent([slow, free])) > 1.2 * SLOW_BPS, "free without our queue too")
+        eventually(lambda: min(sent([slow, free])) > 1.2 * SLOW_BPS, "free without our queue too")
         if shaped:
             assert sum(sent([slow, free])) < SHAPED_BPS, "shaped as before"
 
@@ -175,7 +169,7 @@ def a_killed_maker_lets_go() -> None:
     assert HANDLE in qdiscs()
     maker.send_signal(signal.SIGKILL)
     maker.wait()
-    until(lambda: HANDLE not in qdiscs(), "the queue of the dead is gone")
+    eventually(lambda: HANDLE not in qdiscs(), "the queue of the dead is gone")
 
 
 def what_an_operator_chose_is_left_alone() -> None:

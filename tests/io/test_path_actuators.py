@@ -8,12 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 from tests.io.namespace import ip, run_alone
+from tests.live import eventually
 
 from syntony.errors import MissingError
 from syntony.io.host_routes import TABLE, HostRoutes
@@ -22,13 +22,6 @@ from syntony.io.routes import Routes
 pytestmark = pytest.mark.lab
 
 NEAR, FAR = "fd01::1", "fd01::99"
-
-
-def until(true: Callable[[], bool], what: str) -> None:
-    end_s = time.monotonic() + 20
-    while not true():
-        assert time.monotonic() < end_s, f"never: {what}"
-        time.sleep(0.05)
 
 
 def said(words: str) -> list[str]:
@@ -42,7 +35,7 @@ def cable() -> None:
         ip(f"link set {nic} up")
     ip("addr add 10.0.0.1/24 dev va")
     ip(f"addr add {NEAR}/64 dev va nodad")
-    until(lambda: "LOWER_UP" in " ".join(said("link show va")), "carrier")
+    eventually(lambda: "LOWER_UP" in " ".join(said("link show va")), "carrier")
 
 
 def routes_come_back() -> None:
@@ -66,9 +59,11 @@ def routes_come_back() -> None:
     ip("link set va up")
     ip("rule del pref 1000")
     assert state() != before
-    until(lambda: "LOWER_UP" in " ".join(said("link show va")), "carrier again")
+    eventually(lambda: "LOWER_UP" in " ".join(said("link show va")), "carrier again")
     assert routes.restore(index) >= 5
-    until(lambda: (routes.restore(index), state() == before)[1], f"{before} again, not {state()}")
+    eventually(
+        lambda: (routes.restore(index), state() == before)[1], f"{before} again, not {state()}"
+    )
     assert routes.restore(index) == 0, "nothing is missing any more"
 
 
@@ -86,8 +81,10 @@ def a_killed_maker_takes_its_routes_along() -> None:
             "via 10.0.0.254 dev va" in said("route get 10.9.9.9")[0] + said("route get 10.9.9.9")[1]
         )
         os.kill(maker.pid, signal.SIGKILL)
-    until(lambda: not any(str(TABLE) in line for line in said("rule")), "the rule gone")
-    until(lambda: not any(str(TABLE) in line for line in said("-6 rule")), "the IPv6 rule gone")
+    eventually(lambda: not any(str(TABLE) in line for line in said("rule")), "the rule gone")
+    eventually(
+        lambda: not any(str(TABLE) in line for line in said("-6 rule")), "the IPv6 rule gone"
+    )
 
 
 def routes_of_last_resort_are_what_ip_shows() -> None:

@@ -8,6 +8,7 @@ import struct
 import pytest
 from tests.io import probe_packet as wire
 from tests.io.engine_peer import everyone
+from tests.ports import free_udp_port
 
 from syntony.io.clocks import KernelClock
 from syntony.io.probe import ProbeEngine
@@ -48,11 +49,6 @@ def look(sock: socket.socket) -> Seen:
     return wire.decode(data, (KEY,)), dscp, label, sender[1]
 
 
-def free_port(address: str) -> int:
-    with listener(address) as probe:
-        return int(probe.getsockname()[1])
-
-
 def engine(address: str, port: int) -> ProbeEngine:
     nic = ProbeNic(name="lo", nic_id=NIC_ID, address=address, port=port)
     made = ProbeEngine([nic], KernelClock("h"))
@@ -64,8 +60,8 @@ def engine(address: str, port: int) -> ProbeEngine:
 @pytest.mark.parametrize(("address", "label"), [("127.0.0.1", 0), ("::1", 0xABCDE)])
 def test_requests_carry_the_flows_class_label_and_port(address: str, label: int) -> None:
     """Three classes share one source port, and so one path."""
-    with listener(address) as reflector, engine(address, free_port(address)) as prober:
-        port = free_port(address)
+    with listener(address) as reflector, engine(address, free_udp_port(address)) as prober:
+        port = free_udp_port(address)
         prober.set_flows(
             [
                 ProbeFlow(
@@ -87,11 +83,11 @@ def test_requests_carry_the_flows_class_label_and_port(address: str, label: int)
 def test_a_pair_is_two_packets_in_order() -> None:
     with (
         listener("127.0.0.1") as reflector,
-        engine("127.0.0.1", free_port("127.0.0.1")) as prober,
+        engine("127.0.0.1", free_udp_port("127.0.0.1")) as prober,
     ):
         flow = ProbeFlow(
             flow_id=1, src="lo", dst="x/y", dst_nic_id=PEER_ID, dst_addr="127.0.0.1",
-            dst_port=reflector.getsockname()[1], src_port=free_port("127.0.0.1"),
+            dst_port=reflector.getsockname()[1], src_port=free_udp_port("127.0.0.1"),
             interval_ns=10 * MS,
         )  # fmt: skip
         prober.set_flows([flow])
@@ -102,7 +98,7 @@ def test_a_pair_is_two_packets_in_order() -> None:
 
 @pytest.mark.parametrize(("address", "label"), [("127.0.0.1", 0), ("::1", 0x12345)])
 def test_replies_come_back_in_the_requests_class(address: str, label: int) -> None:
-    port = free_port(address)
+    port = free_udp_port(address)
     with listener(address) as initiator, engine(address, port):
         for seq, dscp in enumerate((46, 0, 63)):
             request = wire.Packet(

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.io import probe_packet as wire
 from tests.io.engine_peer import everyone
+from tests.ports import free_udp_port
 
 from syntony.errors import MissingError, UsageError
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
@@ -31,13 +32,6 @@ LOCAL, REMOTE = 1, 2
 PATIENCE_S = 20.0
 
 
-def free_port(address: str = "127.0.0.1") -> int:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
-
-
 def wait_for(condition: Callable[[], bool]) -> None:
     until = time.monotonic() + PATIENCE_S
     while not condition():
@@ -52,10 +46,10 @@ class Pair:
         self.address, self.stack, self.options = address, stack, options
         self.clock: ClockSource = KernelClock("a")
         self.remote_clock: ClockSource = KernelClock("b")
-        self.port = free_port(address)
+        self.port = free_udp_port(address)
 
     def up(self) -> None:
-        self.local = self.engine(LOCAL, free_port(self.address), self.clock, self.options)
+        self.local = self.engine(LOCAL, free_udp_port(self.address), self.clock, self.options)
         self.remote = self.engine(REMOTE, self.port, self.remote_clock, {})
 
     def engine(
@@ -70,7 +64,7 @@ class Pair:
     def flow(self, flow_id: int = 5, **changes: int) -> ProbeFlow:
         fields: dict[str, int] = {
             "dst_nic_id": REMOTE, "dst_port": self.port, "interval_ns": 5 * MS,
-            "src_port": changes.pop("src_port", 0) or free_port(self.address),
+            "src_port": changes.pop("src_port", 0) or free_udp_port(self.address),
         } | changes  # fmt: skip
         return ProbeFlow(
             flow_id=flow_id, src="lo", dst="b/lo", dst_addr=self.address,
@@ -169,7 +163,7 @@ def test_stamps_are_in_each_ends_own_clock(stack: ExitStack) -> None:
 def test_counts_hold_per_flow(stack: ExitStack) -> None:
     pair = Pair(stack)
     pair.up()
-    port = free_port()
+    port = free_udp_port()
     pair.local.set_flows([pair.flow(flow_id, src_port=port) for flow_id in range(20)])
     pair.records(400)
 
@@ -316,13 +310,13 @@ def test_a_taken_source_port_changes_nothing_and_has_a_name(stack: ExitStack) ->
 def test_a_wrong_nic_is_one_clear_line(
     nic: dict[str, str | int], error: type[Exception], message: str
 ) -> None:
-    fields = {"name": "lo", "nic_id": 1, "address": "127.0.0.1", "port": free_port()} | nic
+    fields = {"name": "lo", "nic_id": 1, "address": "127.0.0.1", "port": free_udp_port()} | nic
     with pytest.raises(error, match=message):
         ProbeEngine([ProbeNic(**fields)], KernelClock("h"))  # type: ignore[arg-type]
 
 
 def test_a_taken_reflector_port_is_one_clear_line() -> None:
-    nic = ProbeNic(name="lo", nic_id=1, address="127.0.0.1", port=free_port())
+    nic = ProbeNic(name="lo", nic_id=1, address="127.0.0.1", port=free_udp_port())
     with (
         ProbeEngine([nic], KernelClock("h")),
         pytest.raises(MissingError, match=f"UDP port {nic.port} on 127.0.0.1 is in use"),
@@ -332,7 +326,7 @@ def test_a_taken_reflector_port_is_one_clear_line() -> None:
 
 @pytest.mark.parametrize("options", [{"ring_records": 1000}, {"timeout_ns": 0}, {"stall_ns": -1}])
 def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
-    nic = ProbeNic(name="lo", nic_id=1, address="127.0.0.1", port=free_port())
+    nic = ProbeNic(name="lo", nic_id=1, address="127.0.0.1", port=free_udp_port())
     with pytest.raises(UsageError, match="out of range"):
         ProbeEngine([nic], KernelClock("h"), **options)
 

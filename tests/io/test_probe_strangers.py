@@ -9,7 +9,8 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 from tests.io import probe_packet as wire
-from tests.io.test_probe_engine import KEY, PATIENCE_S, REMOTE, Pair, free_port, wait_for
+from tests.io.test_probe_engine import KEY, PATIENCE_S, REMOTE, Pair, wait_for
+from tests.ports import free_udp_port
 
 from syntony.model import S
 
@@ -110,7 +111,7 @@ def test_a_reply_counts_once_and_only_for_its_probe(stack: ExitStack) -> None:
     """A stranger with the key answers the initiator: duplicates and inventions are counted."""
     stranger = Stranger(stack)
     pair = stranger.pair
-    port = free_port()
+    port = free_udp_port()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as reflector:
         reflector.bind(("127.0.0.1", 0))
         reflector.settimeout(PATIENCE_S)

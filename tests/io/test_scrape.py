@@ -5,10 +5,12 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.live import eventually
 
 from syntony.controller.pki import Authority, TlsPaths, create_authority
 from syntony.errors import ConfigError, MissingError
@@ -51,7 +53,7 @@ def issue(authority: Authority, name: str, directory: Path) -> TlsPaths:
 
 
 def get(port: int, path: str = "/metrics", accept: str = "") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     try:
         connection.request("GET", path, headers={"Accept": accept})
         answer = connection.getresponse()
@@ -64,7 +66,7 @@ def get_tls(port: int, ca: Path, client: TlsPaths | None) -> int:
     context = ssl.create_default_context(cafile=str(ca))
     if client is not None:
         context.load_cert_chain(client.cert, client.key)
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=600, context=context)
     try:
         connection.request("GET", "/metrics")
         return connection.getresponse().status
@@ -185,3 +187,21 @@ def test_a_missing_certificate_is_no_end(
     paths.key.write_bytes(key)
     assert get_tls(port, paths.ca, paths) == 200
     assert "h0.key" in caplog.text
+
+
+def test_a_probe_of_the_port_is_nothing_to_log(
+    serve: Callable[..., ScrapeServer],
+    authority: Authority,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A kubelet connects and hangs up, twice a minute."""
+    caplog.set_level("INFO", logger="syntony.io.scrape")
+    server = issue(authority, "h0", tmp_path)
+    scraper = issue(authority, "prometheus", tmp_path)
+    port = serve(tls=server_tls(server, "prometheus")).port
+    for _ in range(3):
+        socket.create_connection(("127.0.0.1", port)).close()
+    assert get_tls(port, server.ca, scraper) == 200
+    eventually(lambda: threading.active_count() <= 2, "the probes' threads gone")
+    assert not caplog.records

@@ -11,7 +11,13 @@ import pytest
 
 from syntony import __version__, cli
 from syntony.errors import ConfigError, RemoteError
-from syntony.lab.doctor import LabRequirement, RequirementLevel, examine, exit_code
+from syntony.lab.doctor import (
+    LabRequirement,
+    RequirementLevel,
+    conclusion,
+    examine,
+    exit_code,
+)
 
 
 def test_help_imports_no_group() -> None:
@@ -123,3 +129,15 @@ def test_doctor_names_every_missing_tool(monkeypatch: pytest.MonkeyPatch) -> Non
     lacking = [check for check in examine() if check.level is RequirementLevel.MISSING]
     assert {"ip", "tc", "nft", "unshare", "nsenter"} <= {check.name for check in lacking}
     assert all("apt install" in check.remedy for check in lacking)
+
+
+def test_doctor_ends_with_what_it_means_and_the_next_command() -> None:
+    def need(name: str, level: RequirementLevel, remedy: str = "") -> LabRequirement:
+        return LabRequirement(name=name, level=level, detail="", remedy=remedy)
+
+    fine = need("ip", RequirementLevel.OK)
+    assert conclusion([fine]) == "a lab can run on this machine; start one: syntony lab up --detach"
+    tun = need("TUN device", RequirementLevel.WARNING, "modprobe tun")
+    assert ", without: TUN device; start one" in conclusion([fine, tun])
+    veth = need("veth", RequirementLevel.MISSING, "modprobe veth")
+    assert conclusion([fine, tun, veth]).endswith("veth; next: modprobe veth")

@@ -26,7 +26,7 @@ def log_in(url: str) -> int:
     """Status of exchanging the token in a printed URL for a session."""
     found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/#token=(\S+)", url)
     assert found is not None, url
-    connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=600)
     body = json.dumps({"token": found[2]})
     connection.request("POST", SESSION, body, {"Content-Type": "application/json"})
     with contextlib.closing(connection):

@@ -144,17 +144,22 @@ def test_an_unknown_daemon(tmp_path: Path) -> None:
 def test_a_daemon_that_does_not_stay_up_is_reported_with_its_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def status(name: str, restarts: int) -> DaemonStatus:
+    def status(name: str, restarts: int, state: str = "waiting") -> DaemonStatus:
         return DaemonStatus(
-            name=name, node=name, state="waiting", pid=None, restarts=restarts, cpu_ns=0
+            name=name, node=name, state=state, pid=None, restarts=restarts, cpu_ns=0
         )
 
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "controller.log").write_text("started\nsyntony: error: it needs scipy\n\n")
-    daemons = (status("controller", 7), status("agent-h0", 1), status("agent-h1", 3))
+    killed = status("controller2", 4, "held")
+    daemons = (status("controller", 7), killed, status("agent-h0", 1), status("agent-h1", 3))
     monkeypatch.setattr(Lab, "status", lambda _: SimpleNamespace(daemons=daemons))
     assert Lab(tmp_path).crash_reports() == (
         "controller restarted 7 times, last: syntony: error: it needs scipy",
         "agent-h1 restarted 3 times, last: its log cannot be read: No such file or directory",
     )
+    assert len(Lab(tmp_path).crash_reports("controller")) == 1, "one that a fault killed is none"
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    full, _ = Lab(tmp_path).crash_reports("controller")
+    assert full == f"the disk of {tmp_path} is full; set TMPDIR to another place"

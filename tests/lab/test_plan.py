@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from syntony.errors import UsageError
 from syntony.lab import commands
-from syntony.lab.plan import FabricSpec, LinkKind, leaf_prefixes, make_plan
+from syntony.lab.plan import FabricSpec, LinkKind, leaf_prefixes, make_plan, unknown
 
 
 @st.composite
@@ -121,3 +121,12 @@ def test_sizes_out_of_range(spec: FabricSpec, words: str) -> None:
 def test_an_unknown_link_names_the_nearest(name: str, near: str) -> None:
     with pytest.raises(UsageError, match=near):
         make_plan(FabricSpec()).link(name)
+
+
+def test_an_unknown_node_names_those_that_there_are_kind_by_kind() -> None:
+    nodes = ("h0", "h1", "h2", "leaf0-0", "leaf0-1", "spine0", "fe0", "ctl")
+    said = str(unknown("host", "nonsense", nodes))
+    assert said.endswith("known: h0 … h2, leaf0-0 … leaf0-1, spine0, fe0, ctl")
+    links = ("h0/rail0", "h1/rail0", "leaf0-0/spine0", "leaf0-0/spine1")
+    said = str(unknown("link", "nonsense", links))
+    assert said.endswith("known: h0/rail0 … h1/rail0, leaf0-0/spine0 … leaf0-0/spine1")

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syntony.agent.config import AgentConfig, NicConfig, TlsFiles
-from syntony.config import load_config
+from syntony.config import load_config, to_toml
 from syntony.controller.config import ControllerConfig
 from syntony.controller.gateway_server import check_gateway
 from syntony.lab.clocks import ClockOptions, draw_clocks
 from syntony.lab.messages import LabFile
 from syntony.lab.plan import FabricSpec, make_plan
-from syntony.lab.provision import provision, to_toml
+from syntony.lab.provision import provision
 from syntony.lab.scrape import scrape_config
 from syntony.model import SyntheticClockSpec
 from syntony.wire.roles import Role
@@ -102,7 +102,7 @@ def authority(monkeypatch: pytest.MonkeyPatch) -> _Authority:
 
 def lab_file(spec: FabricSpec, **options: Any) -> LabFile:
     clocks = draw_clocks(make_plan(spec).hosts, 1, 0, ClockOptions())
-    return LabFile(name="x", spec=spec, started_ns=0, clocks=clocks, **options)
+    return LabFile(name="x", spec=spec, clocks=clocks, **options)
 
 
 def test_standbys_share_nothing_but_control_state_and_agents_know_them_all(

@@ -103,14 +103,6 @@ def test_a_pair_is_reached_exactly_if_a_spine_joins_both_leaves(
         assert all((way[-1] == dst.a.node) is joined for way in ways)
 
 
-@given(_plans, st.data())
-@settings(deadline=None)
-def test_a_dead_switch_is_all_its_links_dead(plan: LabPlan, data: st.DataObject) -> None:
-    dead = data.draw(st.sets(st.sampled_from(plan.switches)))
-    links = {x.name for x in plan.of_kind(LinkKind.FABRIC) if {x.a.node, x.b.node} & dead}
-    assert routes(plan, (), dead) == routes(plan, links)
-
-
 @given(_plans)
 @settings(deadline=None)
 def test_hosts_answer_by_the_nic_that_was_asked(plan: LabPlan) -> None:

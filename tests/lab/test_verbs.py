@@ -142,7 +142,7 @@ def guest() -> Iterator[str]:
 
 def inside(address: str, *argv: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [*PROXY, address, "--", *argv], input=given, capture_output=True, check=False, timeout=60
+        [*PROXY, address, "--", *argv], input=given, capture_output=True, check=False, timeout=600
     )
 
 
@@ -176,7 +176,7 @@ def test_a_signal_passes(guest: str) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"here\n"
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=30)[0] == b"bye\n"
+    assert process.communicate(timeout=600)[0] == b"bye\n"
     assert process.returncode == 3
 
 
@@ -211,7 +211,7 @@ def test_a_bad_client_harms_nobody(guest: str, said: bytes) -> None:
     with socket.create_connection((guest, PORT), 10) as bad:
         bad.sendall(said)
         bad.shutdown(socket.SHUT_WR)
-        bad.settimeout(10)
+        bad.settimeout(600)
         while bad.recv(1 << 16):
             pass
     assert inside(guest, "true").returncode == 0
@@ -225,7 +225,7 @@ def test_a_guest_that_dies_is_told(tmp_path: Path) -> None:
         peer, _ = server.accept()
         peer.recv(1 << 16)
         peer.close()
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=600)
     assert process.returncode == GUEST_UNREACHABLE
     assert said == f"guest {address} has gone\n".encode()
 
@@ -269,7 +269,7 @@ def test_a_guest_that_dies_without_a_word_is_given_up(how: str) -> None:
     """With nothing on the way to it, and with a signal that it never takes."""
     words = ["unshare", "-Urn", sys.executable, "-c", DEAD_GUEST, how]
     done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120
+        words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600
     )
     if "unshare" in done.stderr:
         pytest.skip(done.stderr.strip())

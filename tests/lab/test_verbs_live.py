@@ -51,7 +51,7 @@ def pingpong(lab: Lab, rail: int, count: int = 100) -> tuple[int, str]:
         eventually(lambda: lab_ok(lab, "h1", listening), "h1 listens", within_s=60)
         done = subprocess.run(
             lab.enter_argv("h0", ["timeout", str(CLIENT_S), *words, PEER]),
-            capture_output=True, text=True, check=False, timeout=120,
+            capture_output=True, text=True, check=False, timeout=600,
         )  # fmt: skip
     finally:
         lab_ok(lab, "h1", "pkill -x ibv_rc_pingpong")  # the process here has no hold on it

@@ -80,7 +80,7 @@ def test_any_record_is_read(record: bytes) -> None:
 
 def test_records() -> None:
     message = parse_record(b"6,3973,227986636,-;IPv6: link becomes ready\n SUBSYSTEM=net\n")
-    assert message == (3973, 227_986_636_000, "IPv6: link becomes ready")
+    assert message == "IPv6: link becomes ready"
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -93,5 +93,5 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     with log, writer:
         writer.write(f"mlx5_core 0000:00:00.0: Link down, a test {tmp_path.name}\n")
         writer.flush()
-        texts = [message.text for message in log.read()]
+        texts = log.read()
     assert any(tmp_path.name in text and classify(text) for text in texts)

@@ -119,8 +119,8 @@ def module(
 ) -> Module:
     limits = {"temperature_alarm_c": 75.0, "rx_alarm_dbm": -10.0, "serial": "S1"} | other
     identity = ModuleIdentity("OSFP", "ACME", "DR8", str(limits.pop("serial")))
-    lanes = (Lane(-1.0, 0.0, 80.0), Lane(rx_dbm, 0.0, 80.0))
-    return Module(identity, temperature_c, 3.3, lanes, **limits)  # type: ignore[arg-type]
+    lanes = (Lane(-1.0, 80.0), Lane(rx_dbm, 80.0))
+    return Module(identity, temperature_c, lanes, **limits)  # type: ignore[arg-type]
 
 
 def reported(notes: list[LinkNote]) -> list[str]:

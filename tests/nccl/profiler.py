@@ -18,12 +18,12 @@ def build(out: Path, *names: str) -> Path:
     profiler_plugin()
     sources = [str(SOURCES / f"{name}.c") for name in (*names, "drive")]
     words = ["cc", *OPTIONS, *INCLUDES, *sources, "-o", str(out), "-rdynamic", "-ldl", "-pthread"]
-    subprocess.run(words, check=True, timeout=120)
+    subprocess.run(words, check=True, timeout=600)
     return out
 
 
 def build_second(out: Path, version: int) -> Path:
     """Another profiler, with the table of one version, as a library."""
     words = ["cc", *OPTIONS, f"-DVERSION={version}", "-shared", "-fPIC"]
-    subprocess.run([*words, str(SOURCES / "second.c"), "-o", str(out)], check=True, timeout=120)
+    subprocess.run([*words, str(SOURCES / "second.c"), "-o", str(out)], check=True, timeout=600)
     return out

@@ -26,7 +26,7 @@ def build_driver(directory: Path) -> Path:
     names = ("bench_net.c", "drive.c", "faults.c", "../../job/page.c")
     words = ["cc", "-std=c11", "-O2", "-D_GNU_SOURCE", f"-I{SOURCES / '../../job'}"]
     words += [*(str(SOURCES / name) for name in names), "-o", str(program), "-pthread", "-ldl"]
-    subprocess.run(words, check=True, timeout=120)
+    subprocess.run(words, check=True, timeout=600)
     return program
 
 
@@ -59,7 +59,7 @@ def build(directory: Path) -> Path:
     options = ["-std=c11", "-O2", "-D_GNU_SOURCE", "-fvisibility=hidden", "-fPIC", "-shared"]
     sources = [str(each) for each in sorted(SOURCES.glob("fake_*.c"))]
     words = ["cc", *options, "-pthread", *sources, "-o", str(library)]
-    subprocess.run(words, check=True, timeout=120)
+    subprocess.run(words, check=True, timeout=600)
     return library
 
 

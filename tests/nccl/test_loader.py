@@ -68,7 +68,7 @@ def _load(
         capture_output=True,
         text=True,
         errors="replace",  # NCCL 2.21 prints a name of our empty communicator
-        timeout=120,
+        timeout=600,
         env=os.environ | {"NCCL_DEBUG": "INFO"} | environment,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -128,7 +128,7 @@ def test_every_nccl_loads_the_profiler(
         if version is None:
             assert "rofiler" not in said
             return
-        agent.settimeout(5)
+        agent.settimeout(600)
         connection, _ = agent.accept()
         with connection:
             _, [memory], *_ = socket.recv_fds(connection, 1, 1)

@@ -37,7 +37,7 @@ def _run(
     log.write_text("")
     done = subprocess.run(
         [chain, profiler_plugin(), str(version), "agent" if agent else "none"],
-        capture_output=True, text=True, check=True, timeout=60, env=environment | more,
+        capture_output=True, text=True, check=True, timeout=600, env=environment | more,
     )  # fmt: skip
     return done.stdout, done.stderr, [line.split() for line in log.read_text().splitlines()]
 

@@ -143,7 +143,7 @@ def test_random_work_is_reported_as_it_was(version: int, generator: Path, tmp_pa
     print(f"seed {seed}")
     page = tmp_path / "page"
     words = [str(generator), str(profiler_plugin()), str(version), str(seed), "40000", str(page)]
-    log = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    log = subprocess.run(words, capture_output=True, text=True, check=True, timeout=600).stdout
     truth = Truth(log)
     whole = page.read_bytes()
     reader = NcclPageReader()

@@ -120,7 +120,7 @@ def test_what_a_process_did_last_is_read_after_its_end(
     environment = {"SYNTONY_AGENT": str(tmp_path / "agent"), "SYNTONY_JOB": "night"}
     words = [str(driver), str(profiler_plugin()), "7", "rate", str(operations), "1"]
     subprocess.run(
-        words, env=os.environ | environment, input=b"\n", capture_output=True, timeout=60,
+        words, env=os.environ | environment, input=b"\n", capture_output=True, timeout=600,
         check=True,
     )  # fmt: skip
     end = time.monotonic() + 30
@@ -153,7 +153,7 @@ def test_operations_of_ended_processes_are_kept_up_to_a_bound(
             for _ in range(2)
         ]  # fmt: skip
         for process in processes:
-            process.communicate(b"\n", timeout=60)
+            process.communicate(b"\n", timeout=600)
     end = time.monotonic() + 30
     while agent.processes and time.monotonic() < end:
         time.sleep(0.01)
@@ -176,7 +176,7 @@ def test_a_job_without_an_agent_runs_as_ever(driver: Path, tmp_path: Path) -> No
     environment = {"SYNTONY_AGENT": str(tmp_path / "agent")}
     words = [str(driver), str(profiler_plugin()), "5", "rate", "10000", "1"]
     done = subprocess.run(
-        words, env=os.environ | environment, input=b"\n", capture_output=True, timeout=60,
+        words, env=os.environ | environment, input=b"\n", capture_output=True, timeout=600,
         check=True,
     )  # fmt: skip
     assert done.stdout.startswith(b"10000 ")

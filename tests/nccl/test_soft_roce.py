@@ -36,7 +36,7 @@ def lab() -> Iterator[Lab]:
     if missing:
         pytest.skip(f"no machines here: {', '.join(missing)} (see syntony doctor)")
     words = ("lab", "verbs", "up", "--name", NAME, "--detach", "--no-agents")
-    subprocess.run([*SYNTONY, *words], check=True, timeout=300)
+    subprocess.run([*SYNTONY, *words], check=True, timeout=600)
     yield open_lab(NAME)
     syntony("lab", "down", "--name", NAME, "--yes")
 

@@ -43,10 +43,27 @@ def test_ranks_of_a_launcher_that_is_killed_end(tmp_path: Path) -> None:
     )
     run = [*SYNTONY, "run", "--spares", "0", "--checkpoint", str(tmp_path / "kept"), "--"]
     done = subprocess.run(
-        [*run, sys.executable, "-S", str(launcher)], capture_output=True, text=True, timeout=90,
+        [*run, sys.executable, "-S", str(launcher)], capture_output=True, text=True, timeout=600,
         check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 128 + signal.SIGKILL
     assert "the launcher was killed: its ranks are ended" in done.stderr
     process = int(pid.read_text())
     eventually(lambda: not Path(f"/proc/{process}").exists(), "the rank ends")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["true"], 0, "not protected: no rank of a training job ran in this command"),
+        (["no-such-program"], 127, "error: no-such-program: no such command"),
+    ],
+)
+def test_a_command_without_ranks_says_so_at_its_end(words: list[str], code: int, said: str) -> None:
+    done = subprocess.run(
+        [*SYNTONY, "run", "--spares", "1", "--", *words], capture_output=True, text=True,
+        timeout=90, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == code
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"syntony: {said}")

@@ -53,6 +53,7 @@ def test_a_file_reads_back(tmp_path: Path) -> None:
         ("[[objective]]\nloss = 2.0\n", "a share between 0 and 1"),
         ('[[objective]]\nclass = "leaf"\n[[objective]]\nclass = "leaf"\n', "two objectives"),
         ("[history]\ntimes = 0.5\n", "1 or more"),
+        ("[peers]\ntimes = nan\n", "1 or more"),
         ('[history]\nwindow = "1min"\n', "ends before it begins"),
         ('[history]\nwindw = "1min"\n', "did you mean 'window'"),
         ('[peers]\nmargin = "x"\n', "'x' is not a duration"),

@@ -9,7 +9,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 NAME = "fleet"
 LOGIN = "tester:p%40ss"
@@ -24,14 +24,6 @@ _JARS = (
     "zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-nop", "netty-all", "metrics-core",
     "snappy-java", "jackson-core", "jackson-databind", "jackson-annotations", "commons-cli",
 )  # fmt: skip
-
-
-def free_port() -> int:
-    """One that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def clickhouse() -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.ports import free_port
 
 from syntony.store import Store, open_store
 
@@ -36,8 +37,8 @@ def clickhouse_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     if binary is None:
         pytest.skip("clickhouse-server is not installed (apt-get install clickhouse-server)")
     directory = tmp_path_factory.mktemp("clickhouse")
-    port = _free_port()
-    (directory / "config.xml").write_text(_config(directory, port, _free_port()))
+    port = free_port()
+    (directory / "config.xml").write_text(_config(directory, port, free_port()))
     (directory / "users.xml").write_text(_USERS)
     command = [binary, f"--config-file={directory / 'config.xml'}"]
     with (
@@ -49,13 +50,6 @@ def clickhouse_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
             yield f"clickhouse://tester:p%40ss@127.0.0.1:{port}"
         finally:
             server.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait(port: int, server: subprocess.Popen[bytes]) -> None:

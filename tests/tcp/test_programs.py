@@ -102,7 +102,7 @@ def test_tcp_info_after_the_first_path_is_gone(hosts: Hosts, preload: bool, prot
             with running(process) as first:
                 assert first == "two"
                 run("h0", "ip", "mptcp", "endpoint", "delete", "id", "0", here)
-                said, errors = process.communicate("go\n", timeout=60)
+                said, errors = process.communicate("go\n", timeout=600)
     finally:
         run("h0", "ip", "mptcp", "endpoint", "flush")
     assert process.returncode == 0, errors
@@ -134,7 +134,7 @@ def test_tcp_user_timeout_keeps_its_effect(hosts: Hosts) -> None:
             assert program.stdout is not None
             assert program.stdout.readline() == "ready\n"
             faults = [hosts.lab.inject("blackhole", f"h0/rail{rail}") for rail in (0, 1)]
-            out, err = program.communicate("go\n", timeout=60)
+            out, err = program.communicate("go\n", timeout=600)
             for fault in faults:
                 hosts.lab.clear(fault.id)
     assert (out.split()[0], err) == (str(errno.ETIMEDOUT), "")

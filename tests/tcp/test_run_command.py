@@ -26,7 +26,7 @@ LIBRARY = str(tcp_library())
 def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*SYNTONY, "run", *words],
-        capture_output=True, text=True, check=False, timeout=60, env=os.environ | environ,
+        capture_output=True, text=True, check=False, timeout=600, env=os.environ | environ,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
+from tests.traffic.flow_samples import flow_sample
+
 from syntony.model import MS, S
-from syntony.model.paths import FlowSample, FourTuple, LivenessEvent
+from syntony.model.paths import FourTuple, LivenessEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.instructions import Create, Instruction, KernelRefusal, Note, Retire
@@ -197,11 +199,10 @@ class Run:
 
     def _look(self) -> None:
         for path in self.paths:
-            self._hear(FlowSample(
-                at_ns=self.now_ns, flow=path.flow, token=TOKEN, inode=1, bytes_acked=path.acked,
-                bytes_received=0, unacked=len(path.unacked), notsent_bytes=path.queued,
-                retransmits=0, backoff=0, last_ack_ns=0, rtt_ns=2 * path.shape.delay_ns,
-                pacing_bps=1, delivery_bps=self.boast * path.delivery_bps, busy_ns=path.busy_ns,
+            self._hear(flow_sample(
+                path.flow, self.now_ns, token=TOKEN, bytes_acked=path.acked,
+                unacked=len(path.unacked), rtt_ns=2 * path.shape.delay_ns,
+                delivery_bps=self.boast * path.delivery_bps, busy_ns=path.busy_ns,
             ))  # fmt: skip
         rtts = {
             k: int(2 * path.shape.delay_ns + self.rng.expovariate(1 / (0.4 * MS))

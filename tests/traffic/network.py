@@ -12,8 +12,10 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 
+from tests.traffic.flow_samples import flow_sample
+
 from syntony.model import MS, S
-from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent, StallEvent
+from syntony.model.paths import FourTuple, LinkEvent, LivenessEvent, StallEvent
 from syntony.traffic import events
 from syntony.traffic.failover import Event, Failover
 from syntony.traffic.instructions import (
@@ -296,12 +298,10 @@ class World:
                 silent_ns = self.now_ns - progress_ns
                 if not silent_ns and self.now_ns < self._all_ns:
                     continue  # told only now and then, as the agent does
-                sample = FlowSample(
-                    at_ns=self.now_ns, flow=flow, token=7, inode=1, bytes_acked=progress_ns,
-                    bytes_received=0, unacked=5, notsent_bytes=0,
+                sample = flow_sample(
+                    flow, self.now_ns, token=7, bytes_acked=progress_ns, unacked=5,
                     retransmits=silent_ns // (40 * MS) + self.lossy * progress_ns // SAMPLE_NS,
-                    backoff=silent_ns // (200 * MS),
-                    last_ack_ns=silent_ns, rtt_ns=1 * MS, pacing_bps=1, delivery_bps=1,
+                    backoff=silent_ns // (200 * MS), last_ack_ns=silent_ns,
                 )  # fmt: skip
                 self.tell(host, sample)
 

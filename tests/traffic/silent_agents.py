@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import cast
 
+from tests.traffic.flow_samples import flow_sample
 from tests.traffic.network import (
     MORE_PORTS,
     PORTS_PER_PATH,
@@ -29,7 +30,7 @@ from syntony.agent.steering.liveness import LivenessSource
 from syntony.agent.steering.path_corroboration import PathCorroboration
 from syntony.io.probe_records import WatchStatus
 from syntony.model import MS, S
-from syntony.model.paths import FlowSample, FourTuple, LivenessEvent, StallEvent
+from syntony.model.paths import FourTuple, LivenessEvent, StallEvent
 from syntony.traffic.failover import Event
 from syntony.traffic.instructions import Cause, Destroy, Instruction
 from syntony.traffic.pairs import ConnectionProgress, WatchedFlow
@@ -91,7 +92,7 @@ class Agent:
         return [
             WatchStatus(
                 flow_id=flow_id, alive=each.life, heard_ns=each.heard_ns, rtt_ns=each.rtt_ns,
-                slack_ns=0, suspect=now_ns - newest[each.pair] > max(8 * MS, spacing_ns * 3 // 2),
+                suspect=now_ns - newest[each.pair] > max(8 * MS, spacing_ns * 3 // 2),
                 unresponsive=now_ns - newest[each.pair] > max(20 * MS, 6 * spacing_ns),
                 steady_ns=self.rows[each.pair].steady_ns, gap_ns=self.rows[each.pair].gap_ns,
             )
@@ -340,12 +341,10 @@ class SilentWorld(World):
                 waits = flow in stuck
                 if not everything and not (waits and silent_ns >= SUSPECT_NS):
                     continue
-                self.tell(host, FlowSample(
-                    at_ns=self.now_ns, flow=flow, token=7, inode=1,
-                    bytes_acked=host.subflows[flow], bytes_received=0, unacked=5 * waits,
-                    notsent_bytes=0, retransmits=silent_ns // (200 * MS) * waits,
-                    backoff=silent_ns // (200 * MS) * waits,
-                    last_ack_ns=silent_ns, rtt_ns=2 * MS, pacing_bps=1, delivery_bps=1,
+                self.tell(host, flow_sample(
+                    flow, self.now_ns, token=7, bytes_acked=host.subflows[flow], unacked=5 * waits,
+                    retransmits=silent_ns // (200 * MS) * waits,
+                    backoff=silent_ns // (200 * MS) * waits, last_ack_ns=silent_ns, rtt_ns=2 * MS,
                 ))  # fmt: skip
 
     def waits_ns(self, host: Host, flow: FourTuple) -> int:

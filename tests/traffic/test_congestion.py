@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.traffic.flow_samples import flow_sample
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple, LinkEvent, LivenessEvent
@@ -150,10 +151,9 @@ def stalled_after_ms(*, lossy: bool) -> int:
 def sample(
     at_ms: int, acked: int, retransmits: int, backoff: int = 0, silent_ms: int = 0
 ) -> FlowSample:
-    return FlowSample(
-        at_ns=S + at_ms * MS, flow=FLOW, token=7, inode=1, bytes_acked=acked, bytes_received=0,
-        unacked=5, notsent_bytes=0, retransmits=retransmits, backoff=backoff,
-        last_ack_ns=silent_ms * MS, rtt_ns=5 * MS, pacing_bps=1, delivery_bps=1,
+    return flow_sample(
+        FLOW, S + at_ms * MS, token=7, bytes_acked=acked, unacked=5, retransmits=retransmits,
+        backoff=backoff, last_ack_ns=silent_ms * MS, rtt_ns=5 * MS,
     )  # fmt: skip
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.traffic.flow_samples import flow_sample
 from tests.traffic.one_end import NOW, POLICY, Host, nics, of, watched
 from tests.traffic.test_pacer_steps import LINK, RATE, flow, part
 
 from syntony.model import MS, US, S
-from syntony.model.paths import FlowSample, FourTuple
+from syntony.model.paths import FourTuple
 from syntony.traffic import events
 from syntony.traffic.connection import FailedAttempts, MptcpConnection, Subflow, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
@@ -173,11 +174,7 @@ def test_who_made_a_connection_that_is_older_than_the_agent_its_ports_tell(
     health = Health(POLICY, nics())
     health.watch(watched())
     table = ConnectionTable(POLICY, health, SourcePorts(POLICY, 1))
-    sample = FlowSample(
-        at_ns=NOW, flow=FourTuple("10.0.0.1", local, "10.0.0.2", remote), token=3, inode=1,
-        bytes_acked=0, bytes_received=0, unacked=0, notsent_bytes=0, retransmits=0, backoff=0,
-        last_ack_ns=0, rtt_ns=1, pacing_bps=1, delivery_bps=1,
-    )  # fmt: skip
+    sample = flow_sample(FourTuple("10.0.0.1", local, "10.0.0.2", remote), NOW, token=3)
     conn, subflow = table.sampled(sample)
     assert conn.accepted is accepted
     assert conn.inherited

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.traffic.flow_samples import flow_sample
 from tests.traffic.one_end import NOW, POLICY, Host, life, machine, of, there
 from tests.traffic.test_parts import life as life_of
 from tests.traffic.test_plain import INODE
@@ -169,10 +170,8 @@ def test_joins_in_a_row_three_at_once_then_longer_waits() -> None:
 
 
 def sample(at_ns: int, acked: int, **more: int) -> FlowSample:
-    values = {"token": 1, "inode": 1, "bytes_received": 0, "unacked": 5, "notsent_bytes": 0,
-              "retransmits": 0, "backoff": 0, "last_ack_ns": at_ns, "rtt_ns": MS, "pacing_bps": 0,
-              "delivery_bps": 0, **more}  # fmt: skip
-    return FlowSample(at_ns=at_ns, flow=FLOW, bytes_acked=acked, **values)
+    values = {"unacked": 5, "last_ack_ns": at_ns} | more
+    return flow_sample(FLOW, at_ns, bytes_acked=acked, **values)
 
 
 @pytest.mark.parametrize(

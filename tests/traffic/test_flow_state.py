@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.traffic.flow_samples import flow_sample
 
 from syntony.model import MS, S
 from syntony.model.paths import FlowSample, FourTuple
@@ -33,11 +34,8 @@ PATIENCE_NS = POLICY.silence_ns
 
 
 def sample(at_ns: int, acked: int = 100, **more: int) -> FlowSample:
-    values = {
-        "bytes_received": 0, "unacked": 5, "notsent_bytes": 0, "retransmits": 0, "backoff": 0,
-        "last_ack_ns": at_ns, "rtt_ns": MS, "pacing_bps": 0, "delivery_bps": 0,
-    } | more  # fmt: skip
-    return FlowSample(at_ns=at_ns, flow=FLOW, token=1, inode=1, bytes_acked=acked, **values)
+    values = {"unacked": 5, "last_ack_ns": at_ns} | more
+    return flow_sample(FLOW, at_ns, bytes_acked=acked, **values)
 
 
 def subflow() -> Subflow:

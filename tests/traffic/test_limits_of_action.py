@@ -8,6 +8,7 @@ from collections import deque
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.traffic.flow_samples import flow_sample
 
 from syntony.errors import ConfigError
 from syntony.model import MS, S
@@ -81,10 +82,9 @@ def test_a_budget_is_never_exceeded_in_any_second_and_never_withheld(
 
 
 def sample(at_ns: int, acked: int, received: int) -> FlowSample:
-    return FlowSample(
-        at_ns=at_ns, flow=FourTuple("a", 1, "b", 2), token=0, inode=0, bytes_acked=acked,
-        bytes_received=received, unacked=0, notsent_bytes=0, retransmits=0, backoff=0,
-        last_ack_ns=0, rtt_ns=0, pacing_bps=0, delivery_bps=0,
+    return flow_sample(
+        FourTuple("a", 1, "b", 2), at_ns, token=0, inode=0, bytes_acked=acked,
+        bytes_received=received,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 
+from tests.traffic.flow_samples import flow_sample
 from tests.traffic.one_end import (
     APP,
     NOW,
@@ -18,8 +19,8 @@ from tests.traffic.one_end import (
     watched,
 )
 
-from syntony.model import MS, S
-from syntony.model.paths import FlowSample, FourTuple
+from syntony.model import S
+from syntony.model.paths import FourTuple
 from syntony.traffic import events
 from syntony.traffic.connection import RemoteAddress, Subflow, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
@@ -124,11 +125,7 @@ def test_a_second_of_progress_is_a_rate() -> None:
 
     def take(at_ns: int, acked: int) -> None:
         subflow.take(
-            FlowSample(
-                at_ns=at_ns, flow=subflow.flow, token=1, inode=1, bytes_acked=acked,
-                bytes_received=0, unacked=0, notsent_bytes=0, retransmits=0, backoff=0,
-                last_ack_ns=0, rtt_ns=MS, pacing_bps=0, delivery_bps=0,
-            ),
+            flow_sample(subflow.flow, at_ns, bytes_acked=acked),
             POLICY,
         )  # fmt: skip
 

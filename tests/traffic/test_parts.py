@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.traffic.flow_samples import flow_sample
 
 from syntony.agent.steering.liveness import (
     AT_ONCE_NS,
@@ -71,11 +72,9 @@ def test_a_budget_says_when_to_come_again() -> None:
 
 
 def sample(at_ns: int, acked: int, *, unacked: int, retransmits: int = 0) -> FlowSample:
-    return FlowSample(
-        at_ns=at_ns, flow=FLOW, token=1, inode=1, bytes_acked=acked, bytes_received=0,
-        unacked=unacked, notsent_bytes=0, retransmits=retransmits, backoff=0, last_ack_ns=at_ns,
-        rtt_ns=1 * MS, pacing_bps=0, delivery_bps=0,
-    )  # fmt: skip
+    return flow_sample(
+        FLOW, at_ns, bytes_acked=acked, unacked=unacked, retransmits=retransmits, last_ack_ns=at_ns
+    )
 
 
 def test_stalled_means_data_under_way_no_progress_and_repetition() -> None:

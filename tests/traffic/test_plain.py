@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import mostly_slow
+from tests.traffic.flow_samples import flow_sample
 from tests.traffic.two_ends import TwoEnds
 
 from syntony.agent.pacing import socket_key
@@ -90,12 +91,7 @@ class Host:
         return redirects(self.tell(event))
 
     def sample(self, acked: int = 1, **changes: int) -> FlowSample:
-        usual = FlowSample(
-            at_ns=self.now_ns, flow=self.own, token=0, inode=INODE, bytes_acked=acked,
-            bytes_received=0,
-            unacked=0, notsent_bytes=0, retransmits=0, backoff=0, last_ack_ns=0, rtt_ns=MS,
-            pacing_bps=1, delivery_bps=1,
-        )  # fmt: skip
+        usual = flow_sample(self.own, self.now_ns, token=0, inode=INODE, bytes_acked=acked)
         return msgspec.structs.replace(usual, **changes)
 
     def after(self, duration_ns: int) -> list[Redirect]:

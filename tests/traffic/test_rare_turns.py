@@ -7,13 +7,14 @@ import errno
 import msgspec
 import numpy as np
 import pytest
+from tests.traffic.flow_samples import flow_sample
 from tests.traffic.one_end import NOW, POLICY, Host, here, life, nics, there, watched
 from tests.traffic.test_plain import INODE, OTHER, OWN, redirects
 from tests.traffic.test_plain import Host as PlainHost
 from tests.traffic.test_relocate import give, on_rail, order, outcome, settled
 
 from syntony.model import MS, S
-from syntony.model.paths import FlowSample, FourTuple, LinkEvent
+from syntony.model.paths import FourTuple, LinkEvent
 from syntony.traffic import events
 from syntony.traffic.connection import FIRST_SUBFLOW_ID, MptcpConnection, SubflowState
 from syntony.traffic.connection_table import ConnectionTable
@@ -351,11 +352,7 @@ def test_a_sample_of_a_subflow_that_was_ended_changes_nothing() -> None:
     conn = host.machine.connections[7]
     del conn.subflows[flow]
     conn.ended.append(flow)
-    sample = FlowSample(
-        at_ns=world.now_ns, flow=flow, token=7, inode=1, bytes_acked=1, bytes_received=1,
-        unacked=0, notsent_bytes=0, retransmits=0, backoff=0, last_ack_ns=0, rtt_ns=MS,
-        pacing_bps=0, delivery_bps=0,
-    )  # fmt: skip
+    sample = flow_sample(flow, world.now_ns, token=7, bytes_acked=1, bytes_received=1)
     assert host.machine.handle(sample) == []
     assert flow not in conn.subflows
 
@@ -363,11 +360,9 @@ def test_a_sample_of_a_subflow_that_was_ended_changes_nothing() -> None:
 def test_a_new_subflow_has_an_address_id_that_none_from_before_our_time_has() -> None:
     """To make room under an id the kernel ends every subflow that has it."""
     table = Table()
-    sample = FlowSample(
-        at_ns=NOW, flow=SECOND, token=TOKEN + 1, local_id=FIRST_SUBFLOW_ID, inode=1, bytes_acked=1,
-        bytes_received=1, unacked=0, notsent_bytes=0, retransmits=0, backoff=0, last_ack_ns=0,
-        rtt_ns=MS, pacing_bps=0, delivery_bps=0,
-    )  # fmt: skip
+    sample = flow_sample(
+        SECOND, NOW, token=TOKEN + 1, local_id=FIRST_SUBFLOW_ID, bytes_acked=1, bytes_received=1
+    )
     conn, _ = table.table.sampled(sample)
     up = events.SubflowUp(
         at_ns=NOW, token=conn.token, flow=SECOND._replace(local_port=61_001),

@@ -77,7 +77,7 @@ class RequestContext:
 
     def look(self, now_ns: int) -> list[WatchStatus]:
         return [
-            WatchStatus(flow_id=flow_id, alive=alive, heard_ns=now_ns, rtt_ns=rtt_ns, slack_ns=0,
+            WatchStatus(flow_id=flow_id, alive=alive, heard_ns=now_ns, rtt_ns=rtt_ns,
                         suspect=False, unresponsive=False)
             for flow_id, alive, rtt_ns in ((1, True, MS), (2, None, 0), (3, None, MS))
         ]  # fmt: skip

@@ -7,9 +7,10 @@ import random
 import pytest
 from tests.cases import mostly_slow
 from tests.traffic.delayed import Job, Run, Shape
+from tests.traffic.flow_samples import flow_sample
 
 from syntony.model import MS, US, S
-from syntony.model.paths import FlowSample, FourTuple
+from syntony.model.paths import FourTuple
 from syntony.traffic import events
 from syntony.traffic.failover import Failover
 from syntony.traffic.instructions import Retire
@@ -170,11 +171,7 @@ def test_an_agent_that_begins_anew_uses_what_it_finds_on_standby() -> None:
     nics = [LocalNic(name="n0", rail=0, addresses=("10.0.0.1",))]
     machine = Failover(Policy(mode=FailoverMode.ACT), nics, seed=1)
     flow = FourTuple("10.0.0.1", 40_000, "10.0.0.2", 5_000)
-    machine.handle(FlowSample(
-        at_ns=0, flow=flow, token=7, inode=1, bytes_acked=0, bytes_received=0, unacked=0,
-        notsent_bytes=0, retransmits=0, backoff=0, last_ack_ns=0, rtt_ns=1, pacing_bps=1,
-        delivery_bps=1,
-    ))  # fmt: skip
+    machine.handle(flow_sample(flow, 0, token=7))
     found = events.JobFound(at_ns=1, token=7, job="train")
     for expected in ([(flow, False)], []):
         out = machine.handle(found)

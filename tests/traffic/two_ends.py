@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
+from tests.traffic.flow_samples import flow_sample
 
 from syntony.model import MS
 from syntony.model.paths import FlowSample, FourTuple, LivenessEvent
@@ -174,10 +175,8 @@ class TwoEnds:
         self.at(SAMPLE_NS, lambda: self._look(end, all_ns))
 
     def _sample(self, end: End, at_ns: int) -> FlowSample:
-        return FlowSample(
-            at_ns=at_ns, flow=end.flow, token=0, inode=INODE, bytes_acked=end.acked,
-            bytes_received=end.got, unacked=end.sent - end.acked, notsent_bytes=0,
-            retransmits=end.retransmits, backoff=end.backoff,
-            last_ack_ns=self.now_ns - end.heard_ns, rtt_ns=2 * WIRE_NS, pacing_bps=1,
-            delivery_bps=1,
+        return flow_sample(
+            end.flow, at_ns, token=0, inode=INODE, bytes_acked=end.acked, bytes_received=end.got,
+            unacked=end.sent - end.acked, retransmits=end.retransmits, backoff=end.backoff,
+            last_ack_ns=self.now_ns - end.heard_ns, rtt_ns=2 * WIRE_NS,
         )  # fmt: skip

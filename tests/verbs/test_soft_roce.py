@@ -38,7 +38,7 @@ def lab() -> Iterator[Lab]:
         "lab", "verbs", "up", "--name", NAME, "--detach", "--rails", "1", "--spines", "1",
         "--probe-interval-ms", "1000",  # with 500 on two rails the agents report too late
     )  # fmt: skip
-    subprocess.run([*SYNTONY, *words], check=True, timeout=300)
+    subprocess.run([*SYNTONY, *words], check=True, timeout=600)
     yield open_lab(NAME)
     syntony("lab", "down", "--name", NAME, "--yes")
 

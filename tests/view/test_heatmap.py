@@ -3,13 +3,14 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
+from syntony.model.names import natural
 from syntony.view.heatmap import (
     _CELL,
     _SHADES,
+    MAX_BLOCKS,
     _microseconds,
     _shade,
     _short,
-    by_number,
     heatmap,
     is_dark,
     listing,
@@ -83,8 +84,18 @@ def test_names_are_shortened_where_they_are_numbered() -> None:
     ]  # fmt: skip
 
 
-def test_a_matrix_too_wide_is_listed() -> None:
-    assert "p99 µs" in shown(heatmap(CELLS, width=20))
+def test_a_matrix_too_wide_is_divided_and_one_far_too_wide_is_listed() -> None:
+    names = [f"h{host}/rail{rail}" for host in range(8) for rail in range(2)]
+    cells = [cell(src, dst) for src in names for dst in names if src != dst]
+    lines = shown(heatmap(cells, width=80), width=80).splitlines()
+    heads = [line.split() for line in lines if line.startswith("  ")]
+    assert [len(head) for head in heads] == [8, 8]
+    assert heads[0] + heads[1] == [_short(name) for name in names]
+    assert sum(line.startswith("h3/rail0 ") for line in lines) == 2
+    assert max(map(len, lines)) <= 80
+    narrow = 9 + _CELL * 16 // MAX_BLOCKS
+    assert "p99 µs" in shown(heatmap(cells, width=narrow - _CELL), width=80)
+    assert "p99 µs" in shown(heatmap(CELLS, width=14)), "no room for one column"
 
 
 def test_the_listing_has_one_line_per_direction() -> None:
@@ -112,12 +123,12 @@ def test_every_column_of_the_listing_has_its_heading_and_every_figure_its_unit()
     [["h2", "h10"], ["h2/rail1", "h2/rail02", "h2/rail10", "h10"], ["a", "b1", "b2", "b10"]],
 )
 def test_names_are_in_the_order_of_their_numbers(names: list[str]) -> None:
-    assert min(names, key=by_number) == names[0]
-    assert sorted({*names}, key=by_number) == names
+    assert min(names, key=natural) == names[0]
+    assert sorted({*names}, key=natural) == names
 
 
 def test_no_pairs_yet() -> None:
-    assert "no pairs" in shown(heatmap([], width=80))
+    assert "no probes yet" in shown(heatmap([], width=80))
 
 
 @pytest.mark.parametrize(

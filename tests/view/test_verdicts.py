@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from syntony.model import ClockState, S, Timeline
+from syntony.model.names import natural
 from syntony.view.clocks import ClockReading, newest_ns, plain_line, readings, verdict
-from syntony.view.heatmap import by_number, heatmap, is_dark, listing
+from syntony.view.heatmap import heatmap, is_dark, listing
 from syntony.wire.probes import MatrixCell
 
 SYNC, HELD, BROKEN, UNKNOWN = (
@@ -140,19 +141,20 @@ def test_a_matrix_that_does_not_fit_is_listed() -> None:
     cells = [cell(f"h{k}/r0", f"h{k + 1}/r0", lost=k) for k in range(4)]
     fitting = 6 + 5 * 5
     assert "rows send" in drawn(heatmap(cells, width=fitting))
-    listed = drawn(heatmap(cells, width=fitting - 1)).splitlines()
+    assert "rows send" in drawn(heatmap(cells, width=fitting - 1)), "in two blocks"
+    listed = drawn(heatmap(cells, width=6 + 5)).splitlines()
     assert listed[0].split()[:5] == ["from", "to", "paths", "sent", "lost"]
     assert [line.split()[0] for line in listed[1:]] == ["h0/r0", "h1/r0", "h2/r0", "h3/r0"]
     assert listed[2].split()[:9] == [
         "h1/r0", "h2/r0", "8", "100", "1", "5.00", "5.00", "5.00", "–",
     ]  # fmt: skip
     assert "–" in drawn(listing([cell("a", "b", None)]))
-    assert drawn(heatmap([], width=80)).strip() == "no pairs yet"
+    assert drawn(heatmap([], width=80)).strip() == "no probes yet"
 
 
 def test_names_are_sorted_by_their_numbers() -> None:
     names = ["h2", "h10/rail1", "h10/rail0", "h1", "h02x", "a9", "a10"]
-    assert sorted(names, key=by_number) == [
+    assert sorted(names, key=natural) == [
         "a9", "a10", "h1", "h2", "h02x", "h10/rail0", "h10/rail1",
     ]  # fmt: skip
-    assert math.isfinite(len(by_number("")))
+    assert math.isfinite(len(natural("")))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.arrow_streams import stream_of
 from tests.wire.decoded import decode_columns
 
 from syntony.errors import WireError
@@ -80,14 +81,6 @@ def test_a_missing_column_is_named() -> None:
         encode_columns(HEARD, {key: HEARD_ROW[key] for key in ("ts_ns", "src", "dst")})
 
 
-def _stream(rows: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
 def _heard(**columns: Any) -> pa.Table:
     return pa.table(HEARD_ROW | columns, schema=arrow_schema(HEARD))
 
@@ -107,7 +100,7 @@ def _heard(**columns: Any) -> pa.Table:
 )
 def test_other_arrow_is_refused(rows: pa.Table, reason: str) -> None:
     with pytest.raises(WireError, match=reason):
-        decode_columns(HEARD, _stream(rows))
+        decode_columns(HEARD, stream_of(rows))
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:
@@ -115,7 +108,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
         pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
     )
     with pytest.raises(WireError, match="UTF"):
-        decode_columns(HEARD, _stream(_heard().set_column(1, "src", damaged)))
+        decode_columns(HEARD, stream_of(_heard().set_column(1, "src", damaged)))
 
 
 def test_tables_are_not_interchangeable() -> None:

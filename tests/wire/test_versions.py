@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.wire.arrow_streams import stream_of
 from tests.wire.decoded import decode_columns
 from tests.wire.test_contract import described
 
@@ -138,14 +139,6 @@ def test_a_kind_of_a_newer_version_is_skipped_and_garbage_is_not() -> None:
         m.decode_agent(newer)  # the first message of a stream must be a hello
 
 
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
 def test_columns_may_be_more_and_in_another_order() -> None:
     row: dict[str, Any] = {"ts_ns": [1], "src": ["a/x"], "dst": ["b/y"], "received": [2]}
     plain = pa.table(row, schema=arrow_schema(HEARD))
@@ -153,12 +146,12 @@ def test_columns_may_be_more_and_in_another_order() -> None:
         more = plain.append_column("later", extra).select(
             ["later", "received", "ts_ns", "dst", "src"]
         )
-        assert decode_columns(HEARD, _stream(more)) == plain
+        assert decode_columns(HEARD, stream_of(more)) == plain
     nested = plain.append_column("later", pa.array([[1, 2]]))
     with pytest.raises(WireError, match="column 'later' is list"):
-        decode_columns(HEARD, _stream(nested))
+        decode_columns(HEARD, stream_of(nested))
     with pytest.raises(WireError, match="columns"):
-        decode_columns(HEARD, _stream(plain.append_column("src", pa.array(["b/z"]))))
+        decode_columns(HEARD, stream_of(plain.append_column("src", pa.array(["b/z"]))))
 
 
 def test_a_column_that_the_sender_does_not_know_is_as_unknown_as_in_old_rows() -> None:
@@ -168,7 +161,7 @@ def test_a_column_that_the_sender_does_not_know_is_as_unknown_as_in_old_rows() -
         HEARD.about, HEARD.retention_days, owner=HEARD.owner,
     )  # fmt: skip
     row: dict[str, Any] = {"ts_ns": [1], "src": ["a/x"], "dst": ["b/y"], "received": [2]}
-    found = decode_columns(later, _stream(pa.table(row, schema=arrow_schema(HEARD))))
+    found = decode_columns(later, stream_of(pa.table(row, schema=arrow_schema(HEARD))))
     assert found.schema == arrow_schema(later)
     assert found.column("why").to_pylist() == [""]
     assert np.isnan(found.column("share").to_numpy()).all()
@@ -178,4 +171,4 @@ def test_a_column_that_the_sender_does_not_know_is_as_unknown_as_in_old_rows() -
 def test_counts_names_and_instants_cannot_be_left_out(missing: str) -> None:
     empty = arrow_schema(PROBE).empty_table().drop_columns([missing])
     with pytest.raises(WireError, match="columns"):
-        decode_columns(PROBE, _stream(empty))
+        decode_columns(PROBE, stream_of(empty))

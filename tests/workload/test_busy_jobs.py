@@ -94,7 +94,7 @@ def test_a_flow_is_slow_beside_late_siblings_if_it_waits_far_longer_than_all(
 
 @pytest.mark.parametrize(
     ("other", "flows", "kept"),
-    [(True, (1, 2, 3), True), (False, (1, 2, 3), False), (True, (1, 2), False)],
+    [(True, (1, 2, 3), True), (False, (1, 2, 3), False), (True, (1, 2), True), (True, (1,), False)],
 )
 def test_a_host_short_of_cpu_explains_no_flow_that_alone_of_its_flows_waits(
     other: bool, flows: tuple[int, ...], kept: bool
@@ -153,6 +153,7 @@ def utilised(made: Columns, link: str, full: float, *, own: float = 0.0) -> None
     ("full", "more", "own", "everywhere", "named"),
     [
         (0.95, 60 * US, 0.0, False, True),
+        (0.95, 25 * US, 0.0, False, True),  # by less than they waited before
         (0.7, 60 * US, 0.0, False, False),  # not full
         (0.95, 2 * US, 0.0, False, False),  # its packets wait as before
         (0.95, 60 * US, 1.0, False, False),  # the job sends more

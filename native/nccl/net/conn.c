@@ -9,6 +9,8 @@
 #include "log.h"
 
 static const int64_t CLOSED_GRACE_NS = INT64_C(1000000000);
+/* Between two looks at the rails. After a longer time NCCL did not call, and no rail could return. */
+static const int64_t LOOK_NS = INT64_C(100000000);
 enum { LOOK = 16, LOOK_AT_LINK = 256, COMPLETIONS = 16 };
 
 /* Completions of the generation that a fencing rail leaves carry the number before. */
@@ -88,10 +90,11 @@ static void take(struct conn *conn, int r, const struct completion *found)
 {
     bool fencing = conn->rail[r].state == RAIL_FENCING;
     if (found->status != IBV_WC_SUCCESS) {
+        if (fencing) /* it is flushed */
+            return;
         if (conn->flow[r])
             atomic_store(&conn->flow[r]->last_error, found->status);
-        if (!fencing)
-            conn_fail_rail(conn, r, verbs.wc_status_str(found->status));
+        conn_fail_rail(conn, r, verbs.wc_status_str(found->status));
         return;
     }
     if (!found->is_receive) {
@@ -150,7 +153,7 @@ static void poll_rail(struct conn *conn, int r)
         }
         if (count)
             take_all(conn, r, wc, count);
-    } while (count == COMPLETIONS && conn->problem == NULL);
+    } while (count == COMPLETIONS);
 }
 
 /* Whether a rail that is not up is drained, or proved. */
@@ -159,11 +162,7 @@ static void advance(struct conn *conn, int r)
     if (conn->build[r].running)
         return;
     prove_if_done(conn, r);
-#ifdef NET_WITHOUT_FENCE /* a test shows what the fence prevents */
-    if (conn->rail[r].state == RAIL_FENCING)
-        conn_fenced(conn, r);
-#endif
-#ifdef NET_WITHOUT_DRAIN /* the same of the drain */
+#if defined NET_WITHOUT_FENCE || defined NET_WITHOUT_DRAIN /* tests show what these prevent */
     if (conn->rail[r].state == RAIL_FENCING)
         conn_fenced(conn, r);
 #endif
@@ -198,15 +197,44 @@ static void watch_rail(struct conn *conn, int r, int64_t now_ns)
         conn_accept_rejoin(conn, r, now_ns);
 }
 
+/* Whether every port is up, and the next step of its rail's return is the peer's, who takes it when its NCCL
+ * calls. A receiver waits for its sender until that has asked for the rail. */
+static bool waits_for_peer(const struct conn *conn)
+{
+    for (int r = 0; r < conn->rails; r++) {
+        const struct rail *rail = &conn->rail[r];
+        bool asks = rail->state == RAIL_WAIT_ACK || (rail->state == RAIL_DOWN && !rail->peer_fenced);
+        if (atomic_load(&conn->queues[r].port->down) || !(conn->is_sender ? asks : !conn->rejoining[r]))
+            return false;
+    }
+    return true;
+}
+
+/* How long there has been no rail, not counting what this end could do nothing in: NCCL did not call, or
+ * the peer's does not. Its host answers meanwhile, or the control connection ends. */
+static void watch_dark(struct conn *conn, int64_t now_ns)
+{
+    int64_t since_ns = now_ns - conn->watched_ns;
+    conn->watched_ns = now_ns;
+    if (conn_living(conn)) {
+        if (conn->dark_ns)
+            link_end_after(&conn->link, -1);
+        conn->dark_ns = 0;
+    } else if (conn->dark_ns == 0) {
+        link_end_after(&conn->link, config.survive_ns);
+        conn->dark_ns = now_ns;
+    } else if (waits_for_peer(conn))
+        conn->dark_ns += since_ns;
+    else if (since_ns > LOOK_NS)
+        conn->dark_ns += since_ns - LOOK_NS;
+    if (conn->dark_ns && now_ns - conn->dark_ns > config.survive_ns)
+        conn_stop(conn, "no rail lived for SYNTONY_NCCL_SURVIVE_MS");
+}
+
 /* Whether to give up: no rail for too long, or the peer has gone and something is still missing. */
 static void watch_whole(struct conn *conn, int64_t now_ns)
 {
-    if (conn_living(conn))
-        conn->dark_ns = 0;
-    else if (conn->dark_ns == 0)
-        conn->dark_ns = now_ns;
-    else if (now_ns - conn->dark_ns > config.survive_ns)
-        conn_stop(conn, "no rail lived for SYNTONY_NCCL_SURVIVE_MS");
+    watch_dark(conn, now_ns);
     if (!conn->link.closed)
         return;
     if (conn->closed_ns == 0)
@@ -322,8 +350,7 @@ void conn_end(struct conn *conn)
 {
     struct receipt receipts[SLOTS];
     size_t count = conn->is_sender ? 0 : receiver_report(&conn->receiver, receipts);
-    if (!conn->link.closed)
-        conn_say(conn, CONTROL_BYE, 0, receipts, count * sizeof *receipts);
+    conn_say(conn, CONTROL_BYE, 0, receipts, count * sizeof *receipts);
     link_end(&conn->link);
     for (int r = 0; r < conn->rails; r++)
         agent_close_flow(conn->flow[r]);

@@ -52,6 +52,7 @@ struct conn {
     bool looked_at_agent;
     bool peer_ended;
     int64_t closed_ns, dark_ns; /* since when the control connection, or every rail, is gone; 0 */
+    int64_t watched_ns; /* when rails were last looked at */
     uint64_t ticks;
     int64_t about_ns;  /* the time, as last looked at, right to some milliseconds */
     int64_t looked_ns; /* the same when the control connection was looked at */

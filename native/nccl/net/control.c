@@ -20,6 +20,7 @@ void conn_stop(struct conn *conn, const char *problem)
 {
     if (conn->problem == NULL) {
         conn->problem = problem;
+        link_shut(&conn->link);
         WARN("connection ended: %s", problem);
     }
 }
@@ -44,8 +45,6 @@ static void say_fenced(struct conn *conn, int r)
 static void begin_fence(struct conn *conn, int r, const char *why, bool was_up)
 {
     conn->fences++;
-    conn->reported[r] = false;
-    conn->rejoining[r] = false;
 #ifndef NET_WITHOUT_FENCE
     if (!conn->build[r].running) /* else as soon as that has ended */
         queues_fail(&conn->queues[r]);
@@ -225,12 +224,12 @@ static void take_control(struct conn *conn, const struct control *control, const
                          int64_t now_ns)
 {
     int r = control->rail;
-    struct rail *rail = &conn->rail[r];
     struct endpoint remote;
     if (r >= conn->rails) {
         conn_stop(conn, "the peer named a rail that is none");
         return;
     }
+    struct rail *rail = &conn->rail[r];
     bool has_endpoint = control->length == sizeof remote;
     if (has_endpoint)
         memcpy(&remote, payload, sizeof remote);
@@ -285,15 +284,13 @@ void conn_obey_agent(struct conn *conn, int64_t now_ns)
         conn->pacer[r] = word.pacer;
         conn->avoided_until_ns[r] = word.avoided_until_ns;
         conn->is_ordered |= word.pacer != NULL || word.avoided_until_ns > now_ns;
-        rail->move |= !first && conn->is_sender && word.moves > conn->moves[r];
+        rail->move |= !first && word.moves > conn->moves[r];
         conn->moves[r] = word.moves;
         if (until_ns == rail->agent_held_until_ns)
             continue;
         rail->agent_held_until_ns = until_ns;
-        if (conn->is_sender) {
-            rail->held_until_ns = until_ns;
+        if (conn->is_sender)
             continue;
-        }
         struct control control = {.kind = until_ns > now_ns ? CONTROL_LEAVE : CONTROL_RETURN,
                                   .rail = (uint8_t)r, .hold_ns = until_ns - now_ns};
         link_send(&conn->link, &control, NULL);

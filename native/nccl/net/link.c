@@ -11,6 +11,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list */
 static struct link *open_links;
+static const int64_t LEAST_SILENCE_NS = INT64_C(1000000000);
 
 static void before_fork(void)
 {
@@ -50,11 +51,17 @@ void link_begin(struct link *link, int fd)
 
 void link_end_after(struct link *link, int64_t silence_ns)
 {
-    unsigned ms = (unsigned)(silence_ns / 1000000);
+    unsigned ms = silence_ns < 0 ? 0 : silence_ns < LEAST_SILENCE_NS
+                      ? (unsigned)(LEAST_SILENCE_NS / 1000000) : (unsigned)(silence_ns / 1000000);
     int idle_s = ms ? (int)(ms / 4000 + 1) : 7200, again_s = ms ? idle_s : 75;
     setsockopt(link->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
     setsockopt(link->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
     setsockopt(link->fd, IPPROTO_TCP, TCP_KEEPINTVL, &again_s, sizeof again_s);
+}
+
+void link_shut(struct link *link)
+{
+    shutdown(link->fd, SHUT_RDWR);
 }
 
 void link_flush(struct link *link)
@@ -74,9 +81,17 @@ void link_flush(struct link *link)
     }
 }
 
+/* What is not read would make Linux reset the connection, and drop what the peer has not yet got. */
+static void read_away(struct link *link)
+{
+    while (recv(link->fd, link->in, sizeof link->in, MSG_DONTWAIT) > 0)
+        ;
+}
+
 void link_end(struct link *link)
 {
     link_flush(link);
+    read_away(link);
     pthread_mutex_lock(&lock);
     struct link **at = &open_links;
     while (*at != link)

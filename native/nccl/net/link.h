@@ -21,9 +21,10 @@ struct link {
 _Static_assert(sizeof(struct hello) <= LINK_PAYLOAD, "fits");
 
 void link_begin(struct link *link, int fd); /* takes the descriptor */
-/* It closes when nothing has come from the peer's host for so long, not even what its kernel answers
- * by itself; 0: when Linux thinks so, after two hours. */
+/* It closes when nothing has come from the peer's host for so long (at least 1 s), not even what its
+ * kernel answers by itself; negative: when Linux thinks so, after two hours. */
 void link_end_after(struct link *link, int64_t silence_ns);
+void link_shut(struct link *link); /* nothing comes or goes any more; the peer learns at once */
 void link_end(struct link *link);           /* sends what it can, and closes */
 void link_send(struct link *link, const struct control *control, const void *payload);
 /* 1: a message; `payload` points to its `length` bytes, until the next call. 0: none. -1: no such

@@ -7,7 +7,7 @@
 static bool is_avoided(const struct conn *conn, int r, int64_t now_ns)
 {
     for (int q = 0; q < conn->rails && now_ns < conn->avoided_until_ns[r]; q++)
-        if (conn->rail[q].state == RAIL_UP && now_ns >= conn->rail[q].held_until_ns &&
+        if (conn->rail[q].state == RAIL_UP && !rail_is_held(&conn->rail[q], now_ns) &&
             now_ns >= conn->avoided_until_ns[q])
             return true;
     return false;

@@ -63,16 +63,21 @@ bool rail_is_fenced(const struct rail *rail)
     return rail->state == RAIL_DOWN && rail->peer_fenced;
 }
 
+bool rail_is_held(const struct rail *rail, int64_t now_ns)
+{
+    return now_ns < rail->held_until_ns || now_ns < rail->agent_held_until_ns;
+}
+
 bool rail_leaves(const struct rail *rail, int living, int64_t now_ns)
 {
-    return rail->state == RAIL_UP && living > 1 && (rail->move || now_ns < rail->held_until_ns);
+    return rail->state == RAIL_UP && living > 1 && (rail->move || rail_is_held(rail, now_ns));
 }
 
 bool rail_rebuilds(const struct rail *rail, int living, int64_t now_ns)
 {
     if (living == 0)
         return rail_is_fenced(rail) && now_ns - rail->down_ns >= RAIL_BACKOFF_NS;
-    return rail_is_fenced(rail) && now_ns >= rail->due_ns && now_ns >= rail->held_until_ns;
+    return rail_is_fenced(rail) && now_ns >= rail->due_ns && !rail_is_held(rail, now_ns);
 }
 
 void rail_asked(struct rail *rail, int64_t now_ns)

@@ -22,8 +22,8 @@ struct rail {
     int64_t backoff_ns; /* between attempts to rebuild, while another rail lives */
     int64_t down_ns;    /* since when it is DOWN */
     int64_t up_since_ns;
-    int64_t held_until_ns; /* a notice asks to stay away until then; 0: none */
-    int64_t agent_held_until_ns; /* the same, as our own agent last said */
+    int64_t held_until_ns; /* a notice that the peer forwards asks to stay away until then; 0: none */
+    int64_t agent_held_until_ns; /* the same of our own agent */
     bool move; /* another way is ordered: new queue pairs, once another rail lives */
 };
 
@@ -55,7 +55,8 @@ void rail_drained(struct rail *rail, int64_t now_ns);
 enum rail_order rail_peer_fenced(struct rail *rail, uint32_t generation, int64_t now_ns);
 /* Whether both ends are fenced, so that what is missing may be sent again. */
 bool rail_is_fenced(const struct rail *rail);
-/* Whether a notice makes the sender leave this rail now. The last living rail is never left. */
+/* Whether a notice of either agent asks to stay away. */
+bool rail_is_held(const struct rail *rail, int64_t now_ns);
 /* A notice, or an order to move, is obeyed now: never with the last living rail. */
 bool rail_leaves(const struct rail *rail, int living, int64_t now_ns);
 /* Whether the sender may rebuild it now: a notice counts only while another rail lives. */

@@ -19,7 +19,7 @@ _Static_assert(sizeof(struct handle) <= 128, "NCCL's handle");
 
 enum stage { CONNECTING, WAIT_HELLO, BUILDING, WAIT_READY };
 enum { BACKLOG = 256 }; /* in the kernel: a port scan between two calls does not fill it */
-static const int64_t HELLO_NS = INT64_C(10000000000), LEAST_SILENCE_NS = INT64_C(1000000000);
+static const int64_t HELLO_NS = INT64_C(10000000000);
 
 struct setup {
     enum stage stage;
@@ -132,8 +132,7 @@ static struct setup *begin(int fd, int group, bool is_sender, int traffic_class,
     }
     *made = (struct setup){.begun_ns = clock_ns(), .cookie = cookie, .conn = conn};
     link_begin(&conn->link, fd);
-    link_end_after(&conn->link, config.survive_ns > LEAST_SILENCE_NS ? config.survive_ns
-                                                                    : LEAST_SILENCE_NS);
+    link_end_after(&conn->link, config.survive_ns);
     conn->is_sender = is_sender;
     conn->group = groups[group];
     conn->rails = conn->group.rails;
@@ -259,7 +258,7 @@ static const char *advance(struct setup *setup, struct conn **conn)
             setup->connected &= control.connected;
             if (setup->connected == 0)
                 return "no rail is connected at both ends";
-            link_end_after(&setup->conn->link, 0);
+            link_end_after(&setup->conn->link, -1);
             conn_begin(setup->conn, setup->connected);
             *conn = setup->conn;
             return NULL;

@@ -284,6 +284,11 @@ static void retransmit(struct pair *pair, int64_t now_ns)
         return;
     }
     pair->progress_ns = now_ns;
+    for (struct entry *entry = pair->sends; entry; entry = entry->next)
+        if (entry->size && !entry->own && !fake_knows(pair->port, entry->lkey)) {
+            fake_flush(pair, IBV_WC_LOC_PROT_ERR); /* its memory is not registered any more */
+            return;
+        }
     for (struct entry *entry = pair->sends; entry; entry = entry->next) {
         counts.retransmitted++;
         fake_send_entry(pair, entry);

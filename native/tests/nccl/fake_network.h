@@ -31,7 +31,7 @@ struct entry { /* of a send queue */
     struct entry *next;
     uint32_t psn;
     uint64_t wr_id, address;
-    uint32_t rkey, size;
+    uint32_t rkey, size, lkey;
     void *from; /* of a read: where it goes */
     void *own; /* inline: a copy of it */
     uint32_t immediate;

@@ -57,7 +57,10 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t s
         errno = ENOMEM;
         return NULL;
     }
-    uint32_t key = region_count++ % MAX_REGIONS;
+    uint32_t key;
+    do
+        key = region_count++ % MAX_REGIONS;
+    while (key == 0 || (regions[key] && regions[key]->used));
     if (regions[key] == NULL)
         regions[key] = calloc(1, sizeof *regions[key]);
     regions[key]->used = true;

@@ -34,6 +34,10 @@ static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
             pthread_mutex_unlock(&lock);
             return EINVAL;
         }
+        if (fake_device_of(qp->context)->machine.refusing && qp->qp_type == IBV_QPT_RC) {
+            pthread_mutex_unlock(&lock);
+            return ENOMEM;
+        }
         if (qp->qp_type == IBV_QPT_UD) {
             int failed = fake_send_datagram(pair, wr);
             if (failed) {
@@ -59,6 +63,7 @@ static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
         if (wr->num_sge) {
             entry->from = (void *)(uintptr_t)wr->sg_list->addr;
             entry->size = wr->sg_list->length;
+            entry->lkey = wr->sg_list->lkey;
         }
         if (wr->send_flags & IBV_SEND_INLINE && entry->size)
             entry->from = entry->own = memcpy(malloc(entry->size), entry->from, entry->size);

@@ -277,6 +277,11 @@ uint64_t faults_writes(void)
     return counts.writes;
 }
 
+void faults_set(int port, const struct fake_fault *fault)
+{
+    fake.set_fault(port, fault);
+}
+
 void faults_delay(int port, int64_t delay_ns)
 {
     fake.set_fault(port, &(struct fake_fault){.delay_ns = delay_ns});

@@ -24,6 +24,7 @@ uint64_t faults_draw(uint64_t *random);
 void faults_port(int port, int active);
 void faults_slow_completions(int port, int64_t completion_delay_ns, int64_t delay_ns);
 uint64_t faults_writes(void);
+void faults_set(int port, const struct fake_fault *fault);
 void faults_delay(int port, int64_t delay_ns);
 void faults_limit(const struct fake_limits *limits);
 void faults_vanish(int port);

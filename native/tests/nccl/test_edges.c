@@ -1,4 +1,5 @@
 /* What the plug-in does with single events that should not be. test_edges LIBRARY PROVIDER CASE */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -20,6 +21,39 @@ static void dark(void)
     CHECK(post_send(sizeof from, request, &result) == NULL);
     CHECK_EQUAL(result, 6);
     CHECK(now_ms() - begun >= 250);
+    CHECK_EQUAL(result_of(request, NULL), 6);
+}
+
+/* The same if all ports are up and the network loses everything: attempts to return do not count as life,
+ * and neither does that each end waits for the other one now and then. */
+static void dark_hole(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "300", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    for (int port = 0; port < 4; port++)
+        faults_lose(port, 1000);
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK_EQUAL(sent ? results_of(sent, request, NULL) : result, 6);
+    CHECK_EQUAL(result_of(request, NULL), 6);
+}
+
+/* Neither end is down or away, and the receiver cannot connect. */
+static void dark_neighbours(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "300", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    for (int port = 2; port < 4; port++)
+        faults_hide_neighbour(port, 1);
+    for (int port = 2; port < 4; port++)
+        faults_error(port);
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK_EQUAL(sent ? results_of(sent, request, NULL) : result, 6);
     CHECK_EQUAL(result_of(request, NULL), 6);
 }
 
@@ -45,6 +79,84 @@ static void dark_for_a_while(void)
     CHECK(sent != NULL);
     CHECK_EQUAL(result_of(request, sent), 0);
     CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+}
+
+/* The time in which NCCL does not call does not count: nothing can return in it. */
+static void dark_while_nobody_calls(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "1000", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    for (int port = 0; port < 4; port++)
+        faults_port(port, 0);
+    pump(request, 100);
+    usleep(1500000);
+    for (int port = 0; port < 4; port++)
+        faults_port(port, 1);
+    usleep(20000); /* the background thread reads its events */
+    int result = 0;
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(results_of(request, sent, NULL), 0);
+}
+
+/* Both ports of an end flap, and the peer's NCCL does not call, as in a checkpoint: when it does, the rails
+ * return. Nothing says that the network is down meanwhile. */
+static void dark_while_the_peer_does_not_call(bool senders)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "1500", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to), *sent = NULL;
+    pump(request, 50);
+    for (int port = 0; port < 2; port++)
+        faults_port(port + 2 * !senders, 0);
+    usleep(20000);
+    for (int64_t begun = now_ms(); now_ms() - begun < 3500;) {
+        int done = 0, sizes[8];
+        if (senders)
+            CHECK_EQUAL(drive_send(&net, sender, from, 8, 12345, send_memory, &sent), 0);
+        else
+            CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+        if (now_ms() - begun > 50)
+            for (int port = 0; port < 4; port++)
+                faults_port(port, 1);
+    }
+    int result = 0;
+    sent = post_send(sizeof from, request, &result);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(results_of(request, sent, NULL), 0);
+}
+
+static void dark_while_the_receiver_is_away(void)
+{
+    dark_while_the_peer_does_not_call(true);
+}
+
+/* The same after both ends have left the rails, and before the sender has asked for one. */
+static void dark_before_the_sender_asks(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "1000", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    int result = 0, done = 0, sizes[8];
+    for (int port = 0; port < 2; port++)
+        faults_port(port, 0);
+    pump(request, 100);
+    for (int64_t begun = now_ms(); now_ms() - begun < 2500;)
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    for (int port = 0; port < 2; port++)
+        faults_port(port, 1);
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(results_of(request, sent, NULL), 0);
+}
+
+static void dark_while_the_sender_is_away(void)
+{
+    dark_while_the_peer_does_not_call(false);
 }
 
 static void foreign_handle(void)
@@ -127,6 +239,24 @@ static void returns_late(void)
     void *sent = post_send(sizeof from, request, &result);
     CHECK(sent != NULL);
     CHECK_EQUAL(result_of(request, sent), 0);
+}
+
+/* A port that is down is not tried again and again. */
+static void not_tried_while_down(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    for (int port = 0; port < 4; port += 2) {
+        until_both_up();
+        faults_port(port, 0);
+        until_pairs(4);
+        for (int64_t begun = now_ms(); now_ms() - begun < 300;) {
+            exchange();
+            CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 4);
+        }
+        faults_port(port, 1);
+    }
 }
 
 /* The receiver's host is busy, its NIC takes what comes: never more than it posted receives for. */
@@ -215,10 +345,15 @@ static void not_usable(void)
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
-        {"dark", dark}, {"dark_for_a_while", dark_for_a_while}, {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
+        {"dark", dark}, {"dark_hole", dark_hole}, {"dark_neighbours", dark_neighbours},
+        {"dark_for_a_while", dark_for_a_while},
+        {"dark_while_nobody_calls", dark_while_nobody_calls},
+        {"dark_while_the_receiver_is_away", dark_while_the_receiver_is_away},
+        {"dark_before_the_sender_asks", dark_before_the_sender_asks},
+        {"dark_while_the_sender_is_away", dark_while_the_sender_is_away}, {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
         {"returns_late", returns_late},
-        {"slow_receiver", slow_receiver}, {"fewer_rails", fewer_rails}, {"merged", merged},
+        {"not_tried_while_down", not_tried_while_down}, {"slow_receiver", slow_receiver}, {"fewer_rails", fewer_rails}, {"merged", merged},
         {"not_usable", not_usable}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -339,6 +339,62 @@ static void work_never_ends(void)
     }
 }
 
+/* A NIC takes no work requests for a while, at either end: its rail is left, and returns. */
+static void work_is_refused(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    for (int port = 0; port < 4; port++) {
+        until_both_up();
+        faults_machine(port, &(struct fake_machine){.refusing = 1});
+        for (int64_t begun = now_ms(); now_ms() - begun < 200;)
+            exchange();
+        CHECK(drive_logged("is left: Cannot allocate memory") > port);
+        faults_machine(port, &(struct fake_machine){0});
+    }
+    until_both_up();
+}
+
+/* Memory that cannot be registered with a rail that is not in use: it is not used again. Without any rail
+ * that would be the end, so it is an error. */
+static void memory_for_some_rails(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    for (int port = 0; port < 4; port += 2) {
+        void *comm, *memory = NULL;
+        sender = receiver = NULL;
+        CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+        connect_both();
+        until_both_up();
+        comm = port ? receiver : sender;
+        faults_machine(port, &(struct fake_machine){.no_memory = 1});
+        CHECK_EQUAL(drive_reg(&net, comm, from, sizeof from, &memory), 2); /* it is in use */
+        faults_port(port, 0);
+        until_pairs(4);
+        CHECK_EQUAL(drive_reg(&net, comm, from, sizeof from, &memory), 0);
+        faults_machine(port, &(struct fake_machine){0});
+        faults_port(port, 1);
+        for (int64_t begun = now_ms(); now_ms() - begun < 300;) {
+            exchange();
+            CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 4);
+        }
+        void *request = post_receive(sizeof to);
+        faults_port(port + 1, 0);
+        pump(request, 50);
+        for (int rail = 0; rail < 2; rail++)
+            faults_machine(port + rail, &(struct fake_machine){.no_memory = 1});
+        CHECK_EQUAL(drive_reg(&net, comm, from, sizeof from, &memory), 2);
+        for (int rail = 0; rail < 2; rail++)
+            faults_machine(port + rail, &(struct fake_machine){0});
+        faults_port(port + 1, 1);
+        exchange();
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    }
+}
+
 static void *event_later(void *event)
 {
     usleep(200000);
@@ -630,6 +686,7 @@ int main(int argc, char **argv)
         {"no_queue_pairs", no_queue_pairs}, {"no_locked_memory", no_locked_memory},
         {"none_to_return_with", none_to_return_with}, {"senders_device_vanishes", senders_device_vanishes},
         {"receivers_device_vanishes", receivers_device_vanishes}, {"work_never_ends", work_never_ends},
+        {"work_is_refused", work_is_refused}, {"memory_for_some_rails", memory_for_some_rails},
         {"device_vanishes_before_connecting", device_vanishes_before_connecting},
         {"begins_without_an_address", begins_without_an_address},
         {"begins_without_a_neighbour", begins_without_a_neighbour},

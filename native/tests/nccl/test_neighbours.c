@@ -84,10 +84,69 @@ static void left_while_it_connects(void)
         faults_port(port ^ 2, 0);
         exchange_often(50);
         faults_port(port ^ 2, 1);
-        exchange_for(200); /* it is asked for once more */
+        exchange_for(2200); /* it is asked for once more, and longer than draining may take */
         faults_hold_neighbour(port, 0);
         until_pairs(PAIRS);
         exchange_for(2500); /* and drains, where it fails */
+    }
+    CHECK_EQUAL(drive_logged("does not end its work"), 0);
+}
+
+/* A rail is up at an end when a record has come each way on each queue pair, not before. The receiver's
+ * side of it fails in between: what has arrived is not answered any more. */
+static void proved_by_probes(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "20", 1); /* 2 x 4 s: no rail is left by chance */
+    begin();
+    connect_both();
+    for (int i = 0; i < 2; i++) {
+        until_both_up();
+        int senders = drive_logged("rail fake0 is back"), receivers = drive_logged("rail fake2 is back");
+        hold_return(0);
+        exchange_for(100);
+        CHECK_EQUAL(drive_logged("rail fake2 is back"), receivers);
+        /* Its answers are late, or its host learns late of what its NIC has acknowledged. */
+        faults_slow_completions(2, i ? 1500000000 : 0, i ? 0 : 1500000000);
+        int64_t begun = now_ms();
+        faults_hold_neighbour(0, 0);
+        exchange_for(200);
+        int returned = drive_logged("rail fake0 is back") - senders +
+                       drive_logged("rail fake2 is back") - receivers;
+        CHECK(returned == 0 || now_ms() - begun > 1400); /* as on a busy machine */
+        faults_slow_completions(2, 0, 0);
+    }
+    faults_port(2, 0);
+    exchange_for(50);
+    faults_port(2, 1);
+    until_both_up();
+}
+
+/* Memory that cannot be registered with a rail that is about to return: it does not. */
+static void given_up_while_it_connects(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "20", 1); /* 2 x 4 s: no rail is left by chance */
+    begin();
+    for (int port = 0; port < 4; port += 2) {
+        char line[40];
+        sender = receiver = NULL;
+        CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+        connect_both();
+        exchange();
+        until_both_up();
+        hold_return(port);
+        faults_machine(port, &(struct fake_machine){.no_memory = 1});
+        CHECK_EQUAL(port ? drive_reg(&net, receiver, to, sizeof to, &receive_memory)
+                         : drive_reg(&net, sender, from, sizeof from, &send_memory), 0);
+        faults_machine(port, &(struct fake_machine){0});
+        snprintf(line, sizeof line, "rail fake%d is back", port);
+        int before = drive_logged(line);
+        faults_hold_neighbour(port, 0);
+        exchange_for(500);
+        CHECK_EQUAL(drive_logged(line), before);
+        CHECK(faults_provider_is_clean());
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+        until_gone();
     }
 }
 
@@ -215,6 +274,46 @@ static void network_breaks_after_connecting(void)
     exchange_for(8000);
 }
 
+/* Both rails of the sender are left, and wait for the peer's word. */
+static void leave_both(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin_alone();
+    connect_both();
+    exchange();
+    for (int up = 0; up < 2; up++) {
+        for (int port = 0; port < 2; port++)
+            faults_port(port, up);
+        for (int64_t begun = now_ms(); now_ms() - begun < 100;) {
+            void *none;
+            CHECK_EQUAL(drive_send(&net, sender, from, 8, 12345, send_memory, &none), 0);
+        }
+    }
+}
+
+/* The peer's host, for whose NCCL a sender without rails waits, dies. */
+static void host_dies_without_rails(void)
+{
+    leave_both();
+    set_loopback(false);
+    int result = 0;
+    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 40000; usleep(1000)) {
+        void *none;
+        result = drive_send(&net, sender, from, 8, 12345, send_memory, &none);
+    }
+    CHECK_EQUAL(result, 6);
+}
+
+/* With rails the network of the control connection does not matter again. */
+static void network_breaks_after_rails_returned(void)
+{
+    leave_both();
+    until_pairs(PAIRS);
+    exchange_for(200);
+    set_loopback(false);
+    exchange_for(8000);
+}
+
 static void *back_after_3s(void *unused)
 {
     (void)unused;
@@ -246,12 +345,16 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"senders_at_return", senders_at_return}, {"receivers_at_return", receivers_at_return},
         {"left_while_it_connects", left_while_it_connects},
+        {"proved_by_probes", proved_by_probes},
+        {"given_up_while_it_connects", given_up_while_it_connects},
         {"closed_while_it_connects", closed_while_it_connects},
         {"senders_at_connecting", senders_at_connecting},
         {"receivers_at_connecting", receivers_at_connecting}, {"not_accepted", not_accepted},
         {"host_dies_at_connecting", host_dies_at_connecting},
         {"peer_is_late_at_connecting", peer_is_late_at_connecting},
         {"network_breaks_after_connecting", network_breaks_after_connecting},
+        {"host_dies_without_rails", host_dies_without_rails},
+        {"network_breaks_after_rails_returned", network_breaks_after_rails_returned},
         {"rail_fails_while_network_is_away", rail_fails_while_network_is_away}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -29,6 +29,25 @@ static void begin_with_agent(void)
         exchange();
 }
 
+/* What the page says of a rail of the sender: -1: nothing. */
+static int failed(int rail)
+{
+    const struct syn_job_page *page = faults_page();
+    for (int i = 0; i < SYN_JOB_FLOWS; i++)
+        if (page->flows[i].state != SYN_JOB_FREE && page->flows[i].local[15] == rail + 1)
+            return page->flows[i].state == SYN_JOB_FAILED;
+    return -1;
+}
+
+/* The agent learns of it with the next report. */
+static void until_failed(int rail, int wanted)
+{
+    for (int64_t begun = now_ms(); failed(rail) != wanted;) {
+        CHECK(now_ms() - begun < 15000);
+        exchange();
+    }
+}
+
 static void leave_and_return(void)
 {
     begin_with_agent();
@@ -38,17 +57,44 @@ static void leave_and_return(void)
     for (int64_t begun = now_ms(); now_ms() - begun < 300;)
         exchange();
     until_pairs(4); /* it stays away */
+    until_failed(0, 1);
+    CHECK_EQUAL(failed(1), 0);
     faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
     until_pairs(8);
+    until_failed(0, 0);
 }
 
 static void receivers_agent_says_so(void)
 {
     begin_with_agent();
     until_pairs(8);
-    faults_order(SYN_JOB_PATH_DEAD, 3, 1, LONG_NS, 0, 0);
+    for (int i = 0; i < 2; i++) {
+        faults_order(SYN_JOB_PATH_DEAD, 3, 1, i ? FOR_EVER_NS : LONG_NS, 0, 0);
+        until_pairs(4);
+        faults_order(SYN_JOB_STOPPED, 0, 0, FOR_EVER_NS, 0, 0);
+        until_both_up();
+    }
+}
+
+/* What one end's agent says does not end what the other one's has said. */
+static void both_agents_count(void)
+{
+    begin_with_agent();
+    until_both_up();
+    faults_order(SYN_JOB_PATH_DEAD, 2, 0, LONG_NS, 0, 0);
     until_pairs(4);
-    faults_order(SYN_JOB_STOPPED, 0, 0, FOR_EVER_NS, 0, 0);
+    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
+    usleep(20000);
+    faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
+    for (int64_t begun = now_ms(); now_ms() - begun < 300;)
+        exchange();
+    until_pairs(4);
+    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
+    faults_order(SYN_JOB_PATH_ALIVE, 2, 0, FOR_EVER_NS, 0, 0);
+    for (int64_t begun = now_ms(); now_ms() - begun < 300;)
+        exchange();
+    until_pairs(4);
+    faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
     until_pairs(8);
 }
 
@@ -91,6 +137,55 @@ static uint64_t done_by(int rail)
     return bytes;
 }
 
+static const struct syn_job_flow *flow_of(int rail)
+{
+    const struct syn_job_page *page = faults_page();
+    const struct syn_job_flow *found = NULL;
+    for (int i = 0; i < SYN_JOB_FLOWS; i++)
+        if (page->flows[i].state != SYN_JOB_FREE && page->flows[i].local[15] == rail + 1) {
+            CHECK(found == NULL);
+            found = &page->flows[i];
+        }
+    return found;
+}
+
+/* A rail that returns is the same flow, unless it has another path now: of that, counts begin anew. */
+static void flows_are_of_paths(void)
+{
+    enum { RETRIES_EXCEEDED = 12 /* enum ibv_wc_status */, IPV6 = 1 };
+    setenv("SYNTONY_NCCL_TIMEOUT", "16", 1); /* 2 x 0.3 s */
+    begin_with_agent();
+    until_both_up();
+    exchange_for(500);
+    CHECK_EQUAL(flow_of(0)->errors, 0);
+    CHECK(flow_of(0)->last_done_ns > 0);
+    const struct syn_job_flow *flow = flow_of(0);
+    uint64_t number = flow->number, done = flow->bytes_done;
+    faults_lose(0, 1000);
+    until_pairs(4);
+    faults_lose(0, 0);
+    until_both_up();
+    exchange_for(300);
+    CHECK(flow_of(0) == flow && flow->number == number && flow->bytes_done >= done);
+    CHECK(flow->errors >= 1);
+    CHECK_EQUAL(flow->last_error, RETRIES_EXCEEDED); /* and not what was flushed for that */
+    done = flow->bytes_done;
+    for (int port = 0; port < 4; port += 2)
+        faults_machine(port, &(struct fake_machine){.gid_kind = IPV6});
+    faults_error(0);
+    for (int64_t begun = now_ms();; exchange()) {
+        const struct syn_job_page *page = faults_page();
+        int olds = 0;
+        for (int i = 0; i < SYN_JOB_FLOWS; i++)
+            olds += page->flows[i].state != SYN_JOB_FREE && page->flows[i].local[15] == 1 &&
+                    page->flows[i].local[0] == 0;
+        if (olds == 0 && flow_of(0))
+            break;
+        CHECK(now_ms() - begun < 15000);
+    }
+    CHECK(flow_of(0)->bytes_done < done);
+}
+
 /* Messages go on until a rail carries some of them, and until that is reported. */
 static void until_carried_by(int rail)
 {
@@ -115,15 +210,22 @@ static void avoid(int rail, int64_t for_ns)
     faults_order(SYN_JOB_PATH_AVOID, rail, rail + 2, for_ns, 0, 0);
 }
 
-/* A rail that begins without an address: the agent learns of its path when it has one. */
+/* A rail that begins without an address: the agent learns of its path when it has one, and what it said of
+ * that before holds. */
 static void address_comes_later(void)
 {
     faults_machine(0, &(struct fake_machine){.old_gid = 1});
     begin_with_agent();
     until_carried_by(1);
     CHECK_EQUAL(done_by(0), 0);
+    avoid(0, LONG_NS);
+    usleep(20000); /* the background thread's look */
     faults_machine(0, &(struct fake_machine){0});
+    until_both_up();
+    not_carried_by(0);
+    avoid(0, -1);
     until_carried_by(0);
+    CHECK_EQUAL(failed(0), 0);
     faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
     until_pairs(4);
 }
@@ -222,10 +324,15 @@ static uint64_t chunks_of_a_large_message(void)
     return faults_writes() - before;
 }
 
+/* A chunk by each rail. */
 static void large_messages(void)
 {
     begin_with_agent();
+    uint64_t before[] = {done_by(0), done_by(1)};
     CHECK_EQUAL(chunks_of_a_large_message(), 2);
+    exchange_for(500);
+    for (int rail = 0; rail < 2; rail++)
+        CHECK(done_by(rail) >= before[rail] + (1 << 19));
     avoid(0, LONG_NS);
     until_carried_by(1);
     CHECK_EQUAL(chunks_of_a_large_message(), 4);
@@ -327,6 +434,7 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"leave_and_return", leave_and_return}, {"receivers_agent_says_so", receivers_agent_says_so},
         {"address_comes_later", address_comes_later}, {"ends_disagree", ends_disagree},
+        {"both_agents_count", both_agents_count}, {"flows_are_of_paths", flows_are_of_paths},
         {"small_messages_take_turns", small_messages_take_turns},
         {"large_messages", large_messages},
         {"avoid_and_return", avoid_and_return}, {"avoid_expires", avoid_expires},

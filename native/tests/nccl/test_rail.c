@@ -21,6 +21,13 @@ static void a_notice_spares_the_last_rail(void)
     CHECK(!rail.move);
     rail.held_until_ns = 200;
     CHECK(!rail_leaves(&rail, 2, 102)); /* it is left already */
+    rail_begin(&rail, 0);
+    rail.held_until_ns = 100;
+    rail.agent_held_until_ns = 200; /* of either agent's notices the longer one counts */
+    CHECK(rail_leaves(&rail, 2, 199));
+    CHECK(!rail_leaves(&rail, 2, 200));
+    rail.held_until_ns = 300;
+    CHECK(rail_leaves(&rail, 2, 299));
 }
 
 static void a_rail_goes_round(void)

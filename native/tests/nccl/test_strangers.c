@@ -263,12 +263,131 @@ static void other_greeting(void)
     peer_connects();
 }
 
+/* A peer at the other end of a control connection, as whichever end; it has no queue pairs. */
+static int pretend(bool as_sender)
+{
+    int server = -1, fd = -1;
+    char forged[sizeof handle];
+    struct greeting greeting = greeting_of(WIRE_VERSION, 2, true);
+    for (int r = 0; r < 2; r++)
+        greeting.hello.rail[r] = (struct endpoint){
+            .gid = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = (uint8_t)(r + (as_sender ? 1 : 3))},
+            .mtu = 5, .link_layer = 2 /* Ethernet */, .qps = 2};
+    struct control ready = {.kind = CONTROL_READY, .connected = 3};
+    sender = receiver = NULL;
+    if (as_sender) {
+        fd = reach();
+    } else {
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t size = sizeof address;
+        server = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(bind(server, (void *)&address, size) == 0 && listen(server, 1) == 0);
+        CHECK_EQUAL(getsockname(server, (void *)&address, &size), 0);
+        memcpy(forged, handle, sizeof handle);
+        memcpy(forged + 16, &address, sizeof address);
+        CHECK_EQUAL(drive_connect(&net, 0, forged, &sender), 0);
+        fd = accept4(server, NULL, NULL, SOCK_NONBLOCK);
+        close(server);
+    }
+    CHECK(fd >= 0);
+    say(fd, &greeting, sizeof greeting);
+    say(fd, &ready, sizeof ready);
+    while (sender == NULL && receiver == NULL)
+        CHECK_EQUAL(as_sender ? drive_accept(&net, listener, &receiver)
+                              : drive_connect(&net, 0, forged, &sender), 0);
+    return fd;
+}
+
+/* An end closes before it has read all that its peer said: the peer gets its last word, and no reset. */
+static void last_word(void)
+{
+    begin();
+    for (int as_sender = 0; as_sender < 2; as_sender++) {
+        int fd = pretend(as_sender), at = -1;
+        struct control message = {.kind = CONTROL_RETURN}, heard[64] = {{0}};
+        ssize_t got;
+        for (int i = 0; i < 1000; i++)
+            say(fd, &message, sizeof message);
+        CHECK_EQUAL(drive_close(&net, as_sender ? SLOT_CLOSE_RECEIVE : SLOT_CLOSE_SEND,
+                                as_sender ? receiver : sender), 0);
+        struct greeting greeting;
+        got = recv(fd, &greeting, sizeof greeting, 0);
+        CHECK_EQUAL(got, (ssize_t)sizeof greeting);
+        while ((got = recv(fd, &heard[at + 1], sizeof heard[0], 0)) > 0) /* READY, BYE */
+            at++;
+        CHECK_EQUAL(got, 0);
+        CHECK_EQUAL(heard[at].kind, CONTROL_BYE);
+        close(fd);
+    }
+}
+
+/* Up to 20 messages of any kind, most of which could be some. */
+static void rave(int fd, uint64_t *random)
+{
+    static const uint32_t LENGTHS[] = {0, 0, sizeof(struct endpoint), sizeof(struct endpoint),
+                                       sizeof(struct receipt), SLOTS * sizeof(struct receipt), 7,
+                                       SLOTS * sizeof(struct receipt) + 1};
+    struct { struct control control; unsigned char payload[SLOTS * sizeof(struct receipt) + 1]; } message;
+    for (uint64_t count = faults_draw(random) % 20; count > 0; count--) {
+        for (size_t i = 0; i < sizeof message.payload; i++)
+            message.payload[i] = (unsigned char)(faults_draw(random) % 4 ? 0 : faults_draw(random));
+        message.control = (struct control){
+            .kind = (uint8_t)(CONTROL_FENCED + faults_draw(random) % 6),
+            .rail = (uint8_t)(faults_draw(random) % 2), .length = LENGTHS[faults_draw(random) % 6],
+            .generation = (uint32_t)(faults_draw(random) % 5), .posted = faults_draw(random) % 40,
+            .hold_ns = (int64_t)faults_draw(random) >> faults_draw(random) % 64};
+        uint64_t odd = faults_draw(random) % 64;
+        if (odd == 0)
+            message.control.kind = (uint8_t)faults_draw(random);
+        else if (odd == 1)
+            message.control.rail = (uint8_t)faults_draw(random);
+        else if (odd == 2)
+            message.control.length = LENGTHS[faults_draw(random) % 8];
+        else if (odd == 3)
+            message.control.generation = UINT32_MAX - (uint32_t)(faults_draw(random) % 2);
+        if (send(fd, &message, sizeof message.control + message.control.length, MSG_NOSIGNAL) < 0)
+            return;
+    }
+}
+
+/* One that knows the cookie sends what comes to its mind: the connection goes on or ends, and nothing else
+ * happens. */
+static void a_peer_raves(void)
+{
+    uint64_t random = 2654435761u;
+    int ended = 0;
+    enum { ROUNDS = 60 };
+    begin();
+    for (int i = 0; i < ROUNDS; i++) {
+        int fd = pretend(i % 2), result = 0, done, sizes[8];
+        void *request = NULL, *data = to;
+        size_t size = sizeof to;
+        int tag = 0;
+        CHECK_EQUAL(drive_reg(&net, i % 2 ? receiver : sender, to, sizeof to, &receive_memory), 0);
+        if (i % 2)
+            CHECK_EQUAL(drive_receive(&net, receiver, 1, &data, &size, &tag, &receive_memory, &request), 0);
+        rave(fd, &random);
+        for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 20;)
+            result = i % 2 ? drive_test(&net, request, &done, sizes)
+                           : drive_send(&net, sender, from, 8, 0, receive_memory, &request);
+        CHECK(result == 0 || result == 6);
+        ended += result == 6;
+        CHECK_EQUAL(drive_close(&net, i % 2 ? SLOT_CLOSE_RECEIVE : SLOT_CLOSE_SEND,
+                                i % 2 ? receiver : sender), 0);
+        close(fd);
+    }
+    CHECK(ended > 0 && ended < ROUNDS);
+    sender = receiver = NULL;
+    peer_connects();
+}
+
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
         {"that_go", that_go}, {"that_stay", that_stay}, {"that_wait", that_wait},
         {"too_many", too_many}, {"a_peer_stays", a_peer_stays}, {"only_peers", only_peers},
         {"a_peer_stalls", a_peer_stalls}, {"listener_closes", listener_closes},
-        {"other_greeting", other_greeting}};
+        {"other_greeting", other_greeting}, {"last_word", last_word},
+        {"a_peer_raves", a_peer_raves}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

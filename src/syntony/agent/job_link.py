@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from syntony.agent.job_peers import JobPeers, Peer
@@ -35,11 +35,10 @@ class JobLink(JobPeers[JobPage]):
 
     Args:
         path: of the socket.
-        clock: CLOCK_MONOTONIC, ns.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        super().__init__(path, clock)
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self.malformed: Counter[Malformed] = Counter()
         """Records that were read and rejected."""
         self.torn = 0
@@ -95,7 +94,7 @@ class JobLink(JobPeers[JobPage]):
                     if process == peer.process.pid:
                         peer.page.notify(
                             Subject.PATH_PACE,
-                            at_ns=self._clock(),
+                            at_ns=time.monotonic_ns(),
                             expires_ns=expires_ns,
                             path=(local, remote),
                             rate_bps=bps,
@@ -113,11 +112,11 @@ class JobLink(JobPeers[JobPage]):
                 self._paced.clear()
             subject = Subject.STOPPED if stopped else Subject.STARTED
             for peer in self._peers.values():
-                peer.page.notify(subject, at_ns=self._clock())
+                peer.page.notify(subject, at_ns=time.monotonic_ns())
 
     def report(self) -> tuple[ProcessView, ...]:
         """The connected processes, and their current reports."""
-        now_ns, left = self._clock(), MAX_ALL_FLOWS
+        now_ns, left = time.monotonic_ns(), MAX_ALL_FLOWS
         paths: set[ProcessPath] = set()
         rates: list[SentBy] = []
 
@@ -149,7 +148,7 @@ class JobLink(JobPeers[JobPage]):
     def _greet(self, page: JobPage) -> None:
         """Send a process that has just connected the current state. Call it holding the lock."""
         if self._stopped:
-            page.notify(Subject.STOPPED, at_ns=self._clock())
+            page.notify(Subject.STOPPED, at_ns=time.monotonic_ns())
         for notice in self._dead.values():
             _notify(page, notice)
 

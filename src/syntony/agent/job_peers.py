@@ -58,12 +58,10 @@ class JobPeers(abc.ABC, Generic[_P]):
 
     Args:
         path: of the socket.
-        clock: CLOCK_MONOTONIC, ns.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._clock = clock
         self._lock = threading.Lock()
         """Protects the peers, their pages, admission and counters."""
         self._peers: dict[int, Peer[_P]] = {}
@@ -206,7 +204,7 @@ class JobPeers(abc.ABC, Generic[_P]):
         if who.pid <= 0:
             self._refuse(AdmissionRefusal.UNSEEN, f"uid={who.uid}")
             return None
-        now_ns = self._clock()
+        now_ns = time.monotonic_ns()
         with self._lock:
             refusal = self._admission.try_enter(who.uid, who.pid, now_ns)
         if refusal is not None:

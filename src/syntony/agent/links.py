@@ -23,7 +23,7 @@ import numpy as np
 from syntony.errors import MissingError, WireError
 from syntony.io.carrier import CarrierWatch
 from syntony.io.ethtool import NicStatistics, module_eeprom
-from syntony.io.kernel_log import KernelLog, KernelMessage
+from syntony.io.kernel_log import KernelLog
 from syntony.io.link_files import LinkFiles
 from syntony.io.process import name_thread
 from syntony.links.counters import CounterSource, of_source
@@ -39,7 +39,8 @@ from syntony.model.paths import LinkEvent
 from syntony.wire.tables import LINK_COUNTER, LINK_EVENT, LINK_PORT, Table
 
 _log = logging.getLogger(__name__)
-_Event = LinkEvent | KernelMessage | LinkNote
+_Event = LinkEvent | LinkNote | str
+"""A string is a message of the kernel's log."""
 
 SWEEP_NS = 10 * S
 """Interval of sweeps over all counters: a sweep takes tens of milliseconds on NICs whose firmware
@@ -92,13 +93,12 @@ class LinkWatch:
     Args:
         host: name for the rows.
         configured: interfaces that the operator lists, which count as compute NICs.
-        root: where /sys and /proc are.
     """
 
-    def __init__(self, host: str, configured: frozenset[str], root: Path = Path("/")) -> None:
+    def __init__(self, host: str, configured: frozenset[str]) -> None:
         self._host = host
         self._ledger = LinkLedger()
-        self._files = LinkFiles(root, configured)
+        self._files = LinkFiles(Path("/"), configured)
         self._statistics: dict[str, tuple[str, NicStatistics | None]] = {}
         """Per interface: the epoch in which they were opened, and None if the driver has none."""
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
@@ -196,8 +196,8 @@ class LinkWatch:
     def _take(self, event: _Event, now_ns: int) -> list[LinkNote]:
         if isinstance(event, LinkNote):
             return [event]
-        if isinstance(event, KernelMessage):
-            finding = classify(event.text)
+        if isinstance(event, str):
+            finding = classify(event)
             return [self._ledger.kernel(now_ns, finding)] if finding else []
         if event.nic not in self._real:  # a container's link, or one that no sweep has read yet
             return []

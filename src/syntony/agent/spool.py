@@ -22,6 +22,7 @@ import os
 import secrets
 import threading
 from array import array
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -88,9 +89,14 @@ class _Segment:
         return self.rows[max(0, after + 1 - self.first_seq) : max(0, last + 1 - self.first_seq)]
 
     def load(self) -> None:
-        """Index the file; damaged frames keep their numbers."""
+        """Index the file; damaged frames keep their numbers. A damaged name is mended in the file,
+        before more of it is damaged."""
         data = self.path.read_bytes()
-        self.stream = read_stream(data) or self.stream
+        if (stream := read_stream(data)) is not None:
+            self.stream = stream
+            if len(data) >= SEGMENT_BYTES and data[:SEGMENT_BYTES] != (head := pack_header(stream)):
+                with suppress(OSError), self.path.open("r+b") as file:
+                    file.write(head)
         self.size = SEGMENT_BYTES
         for entry in index_segment(data, self.first_seq):
             self.note(entry.rows, entry.start, entry.end, intact=entry.intact)

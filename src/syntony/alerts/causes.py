@@ -32,8 +32,13 @@ def precedes(one: Incident, other: Incident, topology: Containment) -> bool:
 
 
 def explains(cause: Incident, incident: Incident, holds: Callable[[str, str], bool]) -> bool:
-    """Whether all subjects of an incident are, or fail with, the subject of another one."""
-    return all(_affects(cause, name, holds) for name in incident.members or (incident.subject,))
+    """Whether all subjects of an incident, or all that they are reached over, are or fail with the
+    subject of another one."""
+    return any(
+        all(_affects(cause, name, holds) for name in names)
+        for names in (incident.members or (incident.subject,), incident.via)
+        if names
+    )
 
 
 def joint_cause(
@@ -41,11 +46,13 @@ def joint_cause(
 ) -> Incident | None:
     """One of several incidents that together explain all subjects of another one, such as hosts
     that fell silent at once because two switches died."""
-    found = [
-        next((each for each in others if _affects(each, name, holds)), None)
-        for name in (incident.members if others else ())
-    ]
-    return found[0] if found and all(found) else None
+    for names in (incident.members, incident.via) if others else ():
+        found = [
+            next((each for each in others if _affects(each, name, holds)), None) for name in names
+        ]
+        if found and all(found):
+            return found[0]
+    return None
 
 
 def _affects(cause: Incident, name: str, holds: Callable[[str, str], bool]) -> bool:

@@ -329,28 +329,38 @@ class Book:
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether another one has paged for the same fault: for one of the names of this one if
-        this one is proven, else for what this one has replaced and may be."""
+        this one is proven, else for what this one has replaced and may be; a proven one if its
+        subject was reached over what this one names."""
         if not other.paged or other.cause:
             return False
         one, two = incident.subject, other.subject
         if self._is_named_by(incident, other, topology):
             return True
-        instead = not self._rules[incident.rule].proven and not self._is_bad_now(other)
-        return instead and (topology.may_hold(one, two) or topology.may_hold(two, one))
+        if self._rules[incident.rule].proven or self._is_bad_now(other):
+            return False
+        if self._rules[other.rule].proven:
+            return any(topology.names(via, one) for via in other.via)
+        return topology.may_hold(one, two) or topology.may_hold(two, one)
 
     def _may_continue(self, incident: Incident, cause: Incident, topology: Containment) -> bool:
         """Whether an incident may be the same fault as its cause, and then keeps it open. A proven
         one is only if the cause named all of it: a port is not all of a host with two NICs."""
         rule = self._rules[incident.rule]
-        joins = cause.rule in rule.joins
-        return joins and (not rule.proven or self._continues(incident, cause, topology))
+        joins, proven = cause.rule in rule.joins, rule.proven or self._rules[cause.rule].proven
+        return joins and (not proven or self._continues(incident, cause, topology))
 
     def _is_named_by(self, incident: Incident, other: Incident, topology: Containment) -> bool:
-        """Whether the page of another one, no less severe, named all that is proven now."""
+        """Whether the page of another one, no less severe, named all that is proven now, or what
+        that is reached over."""
         told = RANK[incident.severity] <= RANK[other.paged_as or other.severity]
         known = other.paged and not incident.paged and told
         proven = self._rules[incident.rule].proven
-        return known and proven and topology.names(other.subject, incident.subject)
+        if not (known and proven):
+            return False
+        pairs = [(other.subject, incident.subject)]
+        pairs += [(via, incident.subject) for via in other.via if not other.members]
+        pairs += [(other.subject, via) for via in incident.via if not incident.members]
+        return any(topology.names(*pair) for pair in pairs)
 
     def _may_be_same(self, other: Incident, incident: Incident, topology: Containment) -> bool:
         """Whether `other`, which has not paged, may be the same fault as `incident`, which has,

@@ -47,7 +47,8 @@ def choose(
         return streak is not None and streak.bad >= times
 
     def is_proof(one: Incident) -> bool:
-        return rules[one.rule].proven and not rules[incident.rule].proven
+        # What is reached over the part that paged is evidence of it, no better name.
+        return rules[one.rule].proven and not rules[incident.rule].proven and not one.via
 
     def is_wider(one: Incident) -> bool:
         return one.rule == incident.rule and topology.holds(one.subject, incident.subject)

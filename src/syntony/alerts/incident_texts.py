@@ -53,7 +53,8 @@ def update(
     if not incident.named_by:
         incident.summary = own_summary(incident, rule)
     incident.unit, incident.span_ns = rule.unit, observation.span_ns
-    incident.members, incident.pending = observation.members, observation.pending
+    incident.members, incident.via = observation.members, observation.via
+    incident.pending = observation.pending
     incident.apart_from = tuple(sorted(observation.apart_from))
     calm = observation.mild and rule.severity is Severity.CRITICAL
     severity = Severity.WARNING if calm else rule.severity

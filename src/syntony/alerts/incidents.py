@@ -45,6 +45,8 @@ class Incident(msgspec.Struct, kw_only=True):
     jobs: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
     """The components, if the subject describes several of them."""
+    via: tuple[str, ...] = ()
+    """What the subject, or each of its components that has failed, was reached over."""
     span_ns: int = 0
     """Length of the window of its value."""
     pending: bool = False

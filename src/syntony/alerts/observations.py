@@ -27,6 +27,9 @@ class Observation(NamedTuple):
     independently of them."""
     members: tuple[str, ...] = ()
     """The components, if the subject describes several of them."""
+    via: tuple[str, ...] = ()
+    """What the subject, or each of its components that has failed, is reached over: what explains
+    all of these explains it."""
     span_ns: int = 0
     """Length of the window of the value: its cause may have ended this long ago."""
 

@@ -7,6 +7,7 @@ operator's file adds rules, and replaces or disables (``enabled = false``) those
 from __future__ import annotations
 
 import enum
+import math
 import string
 import tomllib
 from collections.abc import Iterable
@@ -18,6 +19,10 @@ import msgspec
 from syntony.errors import ConfigError, UsageError
 from syntony.model import parse_duration_ns
 from syntony.model.names import did_you_mean
+
+MAX_EVALUATIONS = 1_000_000
+"""Of `open_after` and `clear_after`: days, in which nobody would want to wait."""
+_FIELDS = frozenset({"subject", "value", "limit"})
 
 
 class Severity(enum.StrEnum):
@@ -181,20 +186,25 @@ def _rule(table: dict[str, Any], number: int, where: str) -> Rule:
 def _check(rule: Rule, called: str) -> None:
     if (rule.above is None) == (rule.below is None):
         raise ConfigError(f"{called}: give it either `above` or `below`")
-    if rule.open_after < 1 or rule.clear_after < 1:
-        raise ConfigError(f"{called}: `open_after` and `clear_after` are 1 or more")
+    if math.isnan(rule.limit):
+        raise ConfigError(f"{called}: the limit is nan, which no value exceeds; give a number")
+    if not all(1 <= each <= MAX_EVALUATIONS for each in (rule.open_after, rule.clear_after)):
+        raise ConfigError(
+            f"{called}: `open_after` and `clear_after` are 1 or more, up to {MAX_EVALUATIONS}"
+        )
     for name in ("stable", "wait", "idle_wait"):
         try:
             getattr(rule, f"{name}_ns")
         except UsageError as error:
             raise ConfigError(f"{called}: {name}: {error}") from error
-    known = {"subject", "value", "limit"}
     try:
-        fields = {name for _, name, _, _ in string.Formatter().parse(rule.summary) if name}
+        parts = list(string.Formatter().parse(rule.summary))
     except ValueError as error:
         raise ConfigError(f"{called}: summary: {error}") from error
-    if fields - known:
-        raise ConfigError(
-            f"{called}: summary: {{{min(fields - known)}}} is not one of {{subject}}, {{value}}, "
-            "{limit}"
-        )
+    for _, inside, form, conversion in parts:
+        shape = f"{'!' if conversion else ''}{conversion or ''}{':' if form else ''}{form or ''}"
+        if inside is not None and f"{inside}{shape}" not in _FIELDS:
+            raise ConfigError(
+                f"{called}: summary: {{{inside}{shape}}} is not one of {{subject}}, {{value}}, "
+                "{limit}"
+            )

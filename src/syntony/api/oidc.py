@@ -14,7 +14,6 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jwt
@@ -23,6 +22,7 @@ import msgspec
 from syntony.api.problems import ProblemError, ProblemType
 from syntony.controller.config import OidcConfig
 from syntony.errors import ConfigError
+from syntony.input_files import MAX_SECRET_BYTES, read_text
 from syntony.io.http_request import ERRORS, http_request
 from syntony.model import S
 from syntony.model.names import is_loopback, is_name
@@ -394,13 +394,21 @@ def _is_safe(url: str) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
 
 
+def check_files(config: OidcConfig) -> None:
+    """Raises `ConfigError`: a file that the configuration names cannot be used."""
+    _secret(config.client_secret_file)
+    _tls(config.ca)
+
+
 def _secret(path: str) -> str:
     if not path:
         return ""
     try:
-        found = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"oidc.client_secret_file: {path}: cannot be read: {error}") from error
+        found = read_text(path, MAX_SECRET_BYTES).strip()
+    except OSError as error:
+        raise ConfigError(
+            f"oidc.client_secret_file: {path}: cannot be read: {error.strerror}"
+        ) from error
     if not found:
         raise ConfigError(f"oidc.client_secret_file: {path}: is empty")
     return found
@@ -408,9 +416,11 @@ def _secret(path: str) -> str:
 
 def _tls(ca: str) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=ca or None)
-    except OSError as error:
-        raise ConfigError(f"oidc.ca: {ca}: cannot be used: {error}") from error
+        text = read_text(ca, MAX_SECRET_BYTES) if ca else None
+        return ssl.create_default_context(cadata=text)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"oidc.ca: {ca}: cannot be used: {reason}") from error
 
 
 def _grant_error(body: bytes) -> str:

@@ -20,6 +20,7 @@ from syntony.audit.majority import Votes, own_vote
 from syntony.fabric.graph import Cable, Topology
 from syntony.fabric.lldp import LldpProblem
 from syntony.fabric.names import ComponentKind
+from syntony.model.names import natural
 
 _T = TypeVar("_T")
 SERVICE_SHARE = 0.25
@@ -356,12 +357,6 @@ def _dark(uplinks: Sequence[int], used: frozenset[str]) -> tuple[int, ...]:
         if not any(str(port) in used for port in between):
             found += between
     return tuple(found)
-
-
-def natural(text: str) -> tuple[tuple[int, str], ...]:
-    """Sorts ``2`` before ``10``."""
-    parts = re.findall(r"\d+|\D+", text)
-    return tuple((int(p), "") if p.isascii() and p.isdigit() else (-1, p) for p in parts)
 
 
 def pattern(names: Sequence[str]) -> str:

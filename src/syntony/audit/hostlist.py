@@ -8,6 +8,9 @@ from syntony.errors import UsageError
 from syntony.model.names import is_name
 
 MAX_HOSTS = 100_000
+MAX_PART = 1000
+"""Characters of one part: each pair of brackets in it is a level of recursion."""
+_PART = re.compile(r"(?:[^,\s\[]|\[[^\[\]]*\]|\[)+")
 _BRACKET = re.compile(r"\[([0-9,-]*)\]")
 
 
@@ -21,7 +24,7 @@ def parse_hosts(text: str) -> tuple[str, ...]:
     for part in _split(text):
         for name in _expand(part):
             if not is_name(name.rpartition("@")[2]) or name.startswith("-"):
-                raise UsageError(f"{name!r} is not a host name")
+                raise UsageError(f"{name[:60]!r} is not a host name")
             found[name] = None
             if len(found) > MAX_HOSTS:
                 raise UsageError(f"more than {MAX_HOSTS} hosts in {text[:60]!r}")
@@ -32,10 +35,12 @@ def parse_hosts(text: str) -> tuple[str, ...]:
 
 def _split(text: str) -> list[str]:
     """At commas and white space outside brackets."""
-    return [part for part in re.split(r"[,\s]+(?![^\[]*\])", text.strip()) if part]
+    return _PART.findall(text)
 
 
 def _expand(part: str) -> list[str]:
+    if len(part) > MAX_PART:
+        raise UsageError(f"{part[:60]!r} …: longer than {MAX_PART} characters")
     match = _BRACKET.search(part)
     if match is None:
         return [part]
@@ -51,8 +56,10 @@ def _numbers(piece: str, part: str) -> list[str]:
     first, dash, last = piece.partition("-")
     last = last if dash else first
     if not first.isdigit() or not last.isdigit() or max(len(first), len(last)) > 9:
-        raise UsageError(f"{part!r}: {piece!r} is not a range; write for example gpu[001-128]")
+        raise UsageError(
+            f"{part[:60]!r}: {piece[:60]!r} is not a range; write for example gpu[001-128]"
+        )
     low, high = int(first), int(last)
     if high < low or high - low >= MAX_HOSTS:
-        raise UsageError(f"{part!r}: {piece!r} is empty or too long a range")
+        raise UsageError(f"{part[:60]!r}: {piece!r} is empty or too long a range")
     return [f"{number:0{len(first)}d}" for number in range(low, high + 1)]

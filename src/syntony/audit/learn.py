@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from syntony.audit.check import Compare
 from syntony.audit.judge import Majority
 from syntony.audit.spec import NO_ROLE, Range, Spec, every_key
+from syntony.config import to_toml, toml_key, toml_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,12 +33,11 @@ def learn(reports: Iterable[HostReport], spec: Spec) -> str:
             continue
         name = "all" if role == NO_ROLE else role
         hosts = ("*",) if role == NO_ROLE else spec.roles[role].hosts
-        lines += [f"[roles.{_key(name)}]", f"hosts = {_value(list(hosts))}", ""]
-        lines += [f"[roles.{_key(name)}.expect]", *rows, ""]
+        lines += [f"[roles.{toml_key(name)}]", f"hosts = {toml_value(list(hosts))}", ""]
+        lines += [f"[roles.{toml_key(name)}.expect]", *rows, ""]
     for check, given in sorted(spec.checks.items()):
-        lines.append(f"[checks.{_key(check)}]")
-        lines += [f"{_key(name)} = {_value(value)}" for name, value in sorted(given.items())]
-        lines.append("")
+        lines.append(f"[checks.{toml_key(check)}]")
+        lines.append(to_toml(dict(sorted(given.items()))))
     return "\n".join(lines)
 
 
@@ -54,7 +53,7 @@ def _rows(majority: Majority, role: str) -> Iterator[str]:
         if expected.rule is None:
             yield f"# {_one_line(name)}: {_one_line(expected.source)}"
         elif not (keys[key].compare is Compare.COMMON and expected.rule == "none"):
-            yield f"{_key(name)} = {_value(_plain(expected.rule))}"
+            yield f"{toml_key(name)} = {toml_value(_plain(expected.rule))}"
 
 
 def _plain(rule: Rule) -> object:
@@ -64,25 +63,6 @@ def _plain(rule: Rule) -> object:
         bounds = {"min": rule.min, "max": rule.max}
         return {name: bound for name, bound in bounds.items() if bound is not None}
     return list(rule) if isinstance(rule, tuple) else rule
-
-
-def _value(value: object) -> str:
-    """A TOML value."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {_value(each)}" for name, each in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    # JSON's strings are TOML's basic strings, except for one character.
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _key(name: str) -> str:
-    bare = name and all(letter.isalnum() or letter in "-_" for letter in name) and name.isascii()
-    return name if bare else _value(name)
 
 
 def _one_line(text: str) -> str:

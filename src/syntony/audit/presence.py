@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.audit.check import Compare
 from syntony.audit.registry import every_check
-from syntony.audit.result import Result, Status, Suspect, some
+from syntony.audit.result import Result, Status, Suspect
 from syntony.audit.spec import words
+from syntony.model.names import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

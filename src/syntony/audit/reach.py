@@ -12,11 +12,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from syntony.audit.cabling import Cabling, natural
+from syntony.audit.cabling import Cabling
 from syntony.audit.majority import MajorityVote, Votes, own_vote
 from syntony.audit.parse.routes import RoutingTable
 from syntony.fabric.graph import Cable, Device, make_topology
 from syntony.fabric.names import ComponentKind
+from syntony.model.names import natural
 
 FIRST_PORT = 49_152
 """RoCEv2's source ports begin here (as NICs choose them)."""

@@ -39,9 +39,10 @@ from syntony.audit.reach_latency import (
     one_way,
     pair_latency,
 )
-from syntony.audit.result import FLEET, Result, Status, Suspect, some
+from syntony.audit.result import FLEET, Result, Status, Suspect
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import cable_name
+from syntony.model.names import some
 
 _LISTED = 6
 PORT_WORD = "port "

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from syntony.audit.cabling import natural
 from syntony.audit.hunt import Blamed, Pair, PairHunt
 from syntony.audit.pairs import rounds_of, sample_rounds
 from syntony.audit.reach import (
@@ -23,6 +22,7 @@ from syntony.audit.reach import (
     host_of,
     tested_mtu,
 )
+from syntony.model.names import natural
 
 EVERY_PAIR = 64
 """Up to so many hosts every pair is asked unless a number of rounds is given."""

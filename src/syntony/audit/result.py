@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 
 import msgspec
 
@@ -107,10 +106,3 @@ class HostReport(Printable, frozen=True, kw_only=True):
     ``fleet``."""
     requested: str = ""
     """Of a part: whom and how, so that a resumed run knows whether it is the same."""
-
-
-def some(words: Iterable[str], most: int) -> str:
-    """So many of them in a line, and how many more there are."""
-    listed = list(words)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more

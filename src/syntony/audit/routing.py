@@ -11,9 +11,10 @@ from functools import cached_property
 from syntony.audit.checks.routes import RoutingTables
 from syntony.audit.majority import MIN_VOTERS, Votes, own_vote
 from syntony.audit.parse.routes import MAIN, KernelRoute, Network, RoutingTable
-from syntony.audit.result import FLEET, Result, Status, Suspect, some
+from syntony.audit.result import FLEET, Result, Status, Suspect
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ComponentKind, cable_name
+from syntony.model.names import some
 
 _ENDS = frozenset({ComponentKind.NIC, ComponentKind.HOST})
 _LISTED = 4

@@ -44,7 +44,7 @@ def parse_head(text: bytes, name: str) -> Head:
     """The first line. Raises `InputError`."""
     try:
         head = _head.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InputError("not-a-run", f"{name} is not a run of `syntony audit run`") from error
     if head.format != FORMAT:
         raise InputError("not-a-run", f"{name} is of another version ({head.format[:40]})")
@@ -55,7 +55,7 @@ def parse_report(text: bytes, name: str) -> HostReport:
     """One of the other lines. Raises `InputError`."""
     try:
         return _report.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(
             "not-a-report", f"{name}: a line is not a host's report: {error}"
         ) from error

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
 
-from syntony.cli.output import messages
-from syntony.errors import UsageError
+from syntony.cli.output import json_option, messages
+from syntony.errors import MissingError, UsageError
 from syntony.lab.jobs import programs
 from syntony.model import S, parse_duration_ns
 
-R = TypeVar("R")
-T = TypeVar("T")
-OUT_HELP = "Chart (PNG, SVG), figures and every step as files."
-LAB_HELP = "A running lab; else each run has one of its own, gone afterwards."
+if TYPE_CHECKING:
+    from syntony.lab.drill.report import DrillReport
+    from syntony.view.throughput_chart import Chart
+
+R = TypeVar("R", bound="DrillReport")
+lab_option = click.option(
+    "--lab",
+    "--name",
+    "name",
+    metavar="NAME",
+    help="A running lab; else each run has one of its own, gone afterwards.",
+)
+
+
+def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a drill's command ``--out`` and ``--json``."""
+    return click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Chart (PNG, SVG), figures and every step as files.",
+    )(json_option(command))
 
 
 def positive(option: str, text: str) -> int:
@@ -39,7 +57,10 @@ def chosen_job(
     if name is None:
         return torch_or_plain_sockets(lambda text: click.echo(text, err=True), with_torch, without)
     framework, kind = programs.by_name(name)
-    return framework, kind, python_of(framework)
+    try:
+        return framework, kind, python_of(framework)
+    except MissingError as error:
+        raise MissingError(f"{error}; or use --job {without}") from error
 
 
 def python_of(framework: str) -> str:
@@ -58,20 +79,24 @@ def say(text: str) -> None:
 
 def conclude(
     report: R,
-    ran: T,
+    trials: msgspec.Struct | Sequence[msgspec.Struct],
     out: Path | None,
     *,
     as_json: bool,
-    save: Callable[[R, T, Path], R],
+    chart: Callable[[], Chart],
     show: Callable[[R], None],
 ) -> None:
     """Save a drill's report if `out` is given, and print it, as JSON or as a table."""
     if out is not None:
-        report = save(report, ran, out)
+        from syntony.lab.drill.report import save
+
+        report = save(report, chart(), trials, out)
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:
         show(report)
+        for file in report.files:
+            messages.print(file)
 
 
 def milliseconds(value: float | None) -> str:

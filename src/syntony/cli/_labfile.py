@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syntony.errors import UsageError
+from syntony.io.operator_files import load_objectives, load_rules
 from syntony.lab.clocks import ClockOptions, parse_step, parse_swing
 from syntony.lab.plan import FabricSpec
 from syntony.lab.rates import parse_rate_bps
@@ -97,7 +98,8 @@ def _daemon_options(options: dict[str, Any]) -> dict[str, str | int | float]:
         parse_url(options["store"])
         chosen["store"] = options["store"]
     # The controller runs in another directory: make the path absolute.
-    for name in ("rules", "sla"):
+    for name, load in (("rules", load_rules), ("sla", load_objectives)):
         if options[name]:
+            load(options[name])
             chosen[name] = str(Path(options[name]).resolve())
     return chosen

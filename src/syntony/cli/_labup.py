@@ -54,9 +54,20 @@ def bring_up(
             world.leave_running()
             return
         click.echo("Ctrl-C ends it.", err=True)
+        interrupt = _follow(world)
+    click.echo(f"lab {status.name} has ended", err=True)
+    if interrupt is not None:
+        raise interrupt
+
+
+def _follow(world: World) -> KeyboardInterrupt | None:
+    """Print events until the lab has ended by itself, or the interrupt that shall end it."""
+    try:
         for event in world.events():
             click.echo(event.text, err=True)
-        click.echo(f"lab {status.name} has ended", err=True)
+    except KeyboardInterrupt as interrupt:
+        return interrupt
+    return None
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -9,6 +9,7 @@ from syntony.lab.plan import LinkKind
 from syntony.lab.rates import format_rate
 from syntony.model import format_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,9 +87,9 @@ def show_truth(truths: Iterable[ClockTruth]) -> None:
             t.host,
             format_ns(t.offset_ns),
             f"{t.drift_ppb:.1f}",
-            "–" if t.error_ns is None else format_ns(t.error_ns),
-            "–" if t.clk_err_ns is None else format_ns(t.clk_err_ns),
-            "–" if t.bound_ns is None else format_ns(t.bound_ns),
+            duration(t.error_ns),
+            duration(t.clk_err_ns),
+            duration(t.bound_ns),
             "–" if t.state is None else str(t.state),
         )
     console.print(table)

@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import unknown_host
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import format_ns
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.messages import AgentStatus, Fleet, FleetQuery
 from syntony.wire.parts import PartState
 
@@ -99,7 +98,7 @@ def _run(
 
 @command.command()
 @click.argument("nics", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def check(context: click.Context, nics: tuple[str, ...], as_json: bool) -> None:
     """Show what this host supports: time stamps, capabilities, MPTCP, RDMA.
@@ -151,7 +150,7 @@ def parts(context: click.Context, target: FleetTarget, host: str, as_json: bool)
     down = any(part.state is not PartState.RUNNING for agent in agents for part in agent.parts)
     unknown = any(not (agent.parts and agent.connected) for agent in agents)
     if as_json:
-        print_json({agent.host: msgspec.to_builtins(agent.parts) for agent in agents})
+        print_json({agent.host: agent.parts for agent in agents})
     else:
         _print_parts(agents, everything=bool(host))
     context.exit(1 if down else 3 if unknown else 0)
@@ -162,9 +161,7 @@ def _all_have_reported(fleet: Fleet) -> bool:
 
 
 def _print_parts(agents: Sequence[AgentStatus], *, everything: bool) -> None:
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("host", "part", "state", "for", "reason"):
-        table.add_column(heading)
+    table = plain_table("host", "part", "state", "for", "reason")
     for agent in agents:
         if not (agent.parts and agent.connected):
             table.add_row(agent.host, "", "unknown", "", "no report from agent")

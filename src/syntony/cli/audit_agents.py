@@ -48,7 +48,7 @@ def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
         by=user(),
         backend={host: ports for host in hosts if (ports := sources.spec.backend(host))},
     )
-    started = ask(target, command, until=lambda _: True)
+    started = ask(target, command)
     for host in started.absent:
         yield unreachable(host, "its agent is not connected", now_ns())
     yield from _fetch(target, started, time.monotonic_ns() + sources.deadline_ns + _GRACE_NS)
@@ -70,7 +70,7 @@ def _fetch(target: FleetTarget, started: AuditStarted, end_ns: int) -> Iterator[
     waiting: tuple[str, ...] = started.hosts
     while waiting and time.monotonic_ns() < end_ns:
         query = AuditReportsQuery(order=started.order, after=after)
-        answer = ask(target, query, until=lambda _: True)
+        answer = ask(target, query)
         yield from map(_report, answer.reports)
         after, waiting = answer.after, answer.waiting
         if waiting and not answer.reports:

@@ -99,7 +99,7 @@ def bandwidth(
       syntony lab up --detach && syntony audit bandwidth --lab lab --at-least 0.1
     """
     from syntony.audit.speed_hunt import SpeedHunt
-    from syntony.cli.audit_nccl import host_names
+    from syntony.cli.audit_hosts import host_names
     from syntony.io.audit.pair_tests import PairTestOptions, PairTests
 
     if bool(lab) == bool(hosts):

@@ -6,12 +6,12 @@ import click
 
 from syntony.audit.check import Check
 from syntony.audit.registry import every_check
-from syntony.cli.output import console, print_json
-from syntony.view import lazy_rich
+from syntony.cli.output import console, json_option, print_json
+from syntony.view.tables import plain_table
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--markdown", is_flag=True, help="Print the table of docs/reference.")
 def checks(as_json: bool, markdown: bool) -> None:
     """List every check: what it reads and expects, what a failure means, what to do.
@@ -25,9 +25,8 @@ def checks(as_json: bool, markdown: bool) -> None:
     elif markdown:
         click.echo(markdown_table(), nl=False)
     else:
-        table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("check", "section", "what it is about", "a failure means"):
-            table.add_column(heading, overflow="fold")
+        headings = ("check", "section", "what it is about", "a failure means")
+        table = plain_table(*headings, overflow="fold")
         for check in every_check():
             table.add_row(check.id, check.section.title, check.title(), check.meaning)
         console.print(table)

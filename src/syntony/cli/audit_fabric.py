@@ -12,6 +12,7 @@ from syntony.audit.text import printable
 from syntony.cli.audit_run import form_options, print_results
 from syntony.cli.output import messages
 from syntony.errors import InputError, UsageError
+from syntony.input_files import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,8 +56,9 @@ def fabric(
 
     if sum(map(bool, (subnet, lldp, topology))) != 1:
         raise UsageError("give one of --ibnetdiscover, --lldp, --topology")
+    file = subnet or topology
     try:
-        found = read_lldp(lldp) if lldp else read_cabling(subnet or topology, bool(subnet))
+        found = read_lldp(lldp) if file is None else read_cabling(file, bool(subnet))
         plan = None if expected is None else read_cabling(expected)
         results = audit_fabric(found, plan)
     except InputError as error:
@@ -66,7 +68,7 @@ def fabric(
     context.exit(exit_code(result.status for result in results))
 
 
-def read_cabling(file: Path | None, subnet: bool = False) -> Cabling:
+def read_cabling(file: Path, subnet: bool = False) -> Cabling:
     """Read a fabric from a file of any supported form, or of `ibnetdiscover`.
 
     Raises:
@@ -89,14 +91,10 @@ def read_cabling(file: Path | None, subnet: bool = False) -> Cabling:
     return found
 
 
-def read_text(file: Path | None) -> str:
-    """A text file. Raises `InputError`."""
-    from syntony.fabric.files import MAX_BYTES
-
+def read_text(file: Path) -> str:
+    """A text file; bytes that are no text are replaced. Raises `InputError`."""
     try:
-        if file is None or file.stat().st_size > MAX_BYTES:
-            raise InputError("too-large", f"{file}: more than {MAX_BYTES >> 20} MiB")
-        return file.read_text(encoding="utf-8", errors="replace")
+        return read_bytes(file).decode("utf-8", "replace")
     except OSError as error:
         raise InputError("unreadable", f"{file}: {error.strerror}") from error
 

@@ -156,9 +156,9 @@ def over_ssh(
 
 
 def _topology(options: NetworkOptions) -> Topology | None:
-    from syntony.cli.fabric import read_topology
+    from syntony.io.operator_files import load_topology
 
-    return None if options.topology is None else read_topology(options.topology)
+    return None if options.topology is None else load_topology(options.topology)
 
 
 def _lab_topology(lab: Lab) -> Topology:
@@ -215,7 +215,7 @@ def _delays(target: FleetTarget) -> Mapping[tuple[str, str], DirectionDelay]:
 
     try:
         query = MatrixQuery(window_ns=WINDOW_NS)
-        cells = ask(target, query, until=lambda _: True).cells
+        cells = ask(target, query).cells
     except RemoteError as error:
         messages.print(f"syntony: one-way delays are left out: {error}", markup=False)
         return {}
@@ -249,8 +249,8 @@ def cabling_verdicts(options: CablingOptions, reported: Mapping[str, str]) -> li
     from syntony.cli.audit_fabric import lldp_cabling, read_cabling, read_lldp
 
     try:
-        if options.subnet or options.topology:
-            found = read_cabling(options.subnet or options.topology, bool(options.subnet))
+        if file := options.subnet or options.topology:
+            found = read_cabling(file, bool(options.subnet))
         elif options.lldp:
             found = read_lldp(options.lldp)
         elif reported:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.audit.hostlist import parse_hosts
 from syntony.audit.nccl.plan import (
     LAUNCHERS,
     QPS,
@@ -22,6 +21,7 @@ from syntony.audit.nccl.plan import (
 )
 from syntony.audit.report.summary import exit_code
 from syntony.cli.audit_fabric import read_cabling
+from syntony.cli.audit_hosts import host_names
 from syntony.cli.audit_run import form_options, print_results
 from syntony.cli.audit_sources import ssh_options
 from syntony.cli.output import console, messages
@@ -202,16 +202,6 @@ def _fleet(requested: _Requested) -> tuple[tuple[str, ...], Mapping[str, str]]:
         return tuple(f"rank{number}" for number in range(requested.local)), {}
     hosts = host_names(requested.hosts)
     return hosts, _groups(read_cabling(requested.topology)) if requested.topology else {}
-
-
-def host_names(text: str) -> tuple[str, ...]:
-    """``gpu[001-128]``, ``a,b,c`` or ``@FILE`` with one a line. Raises `UsageError`."""
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--hosts: {text[1:]} cannot be read") from error
-    return parse_hosts(text)
 
 
 def _groups(cabling: Cabling) -> Mapping[str, str]:

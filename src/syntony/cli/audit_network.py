@@ -15,7 +15,7 @@ from syntony.cli.audit_fleet import (
     of_lab,
     over_ssh,
 )
-from syntony.cli.audit_nccl import host_names
+from syntony.cli.audit_hosts import host_names
 from syntony.cli.audit_run import form_options, print_results
 from syntony.cli.audit_sources import StepDisplay, ssh_options
 from syntony.cli.fleet import certificate_options, fleet_target

@@ -53,7 +53,7 @@ def pairs(
     """
     from syntony.audit.hunt import PairHunt
     from syntony.audit.pair_verdicts import HuntProgress, verdicts
-    from syntony.cli.audit_nccl import host_names
+    from syntony.cli.audit_hosts import host_names
 
     names = host_names(hosts)
     if len(names) < 2:

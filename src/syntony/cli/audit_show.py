@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import msgspec
 
 from syntony.audit.changes import VerdictChange, compare
 from syntony.audit.report.summary import exit_code, host_of
@@ -19,7 +18,7 @@ from syntony.cli.audit_run import (
     print_results,
     verdicts,
 )
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, json_option, print_json
 from syntony.errors import UsageError
 from syntony.io.audit.runs import StoredRun, state_dir, stored_runs
 from syntony.view import lazy_rich
@@ -59,7 +58,7 @@ def show_run(
 @click.command()
 @click.argument("before", required=False, type=_RUN)
 @click.argument("after", required=False, type=_RUN)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def diff(context: click.Context, *, before: Path | None, after: Path | None, as_json: bool) -> None:
     """Compare two runs: the last two, BEFORE and the last, or BEFORE and AFTER.
@@ -77,7 +76,7 @@ def diff(context: click.Context, *, before: Path | None, after: Path | None, as_
         (after,) = _newest_runs(1)
     changes = compare(*(_verdicts(StoredRun(path)) for path in (before, after)))
     if as_json:
-        print_json([msgspec.to_builtins(change) for change in changes])
+        print_json(changes)
     else:
         console.print(_table(changes) if changes else "no difference")
     context.exit(1 if changes else 0)
@@ -93,7 +92,7 @@ def _newest_runs(count: int) -> list[Path]:
     runs = stored_runs(state_dir())
     if len(runs) < count:
         raise UsageError(
-            f"{len(runs)} runs are kept below {state_dir()}, {count} are needed; "
+            f"runs kept below {state_dir()}: {len(runs)}, needed: {count}; "
             "run `syntony audit run`, or name the files"
         )
     return runs[-count:]

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import click
 
 from syntony.audit.facts import FactError
-from syntony.audit.hostlist import parse_hosts
 from syntony.audit.registry import host_checks
 from syntony.audit.result import HostReport
 from syntony.audit.spec import EMPTY, Spec, limits, parse_spec
+from syntony.cli.audit_hosts import host_names
 from syntony.cli.fleet import certificate_options
 from syntony.cli.output import messages
 from syntony.errors import ConfigError, InputError, UsageError
+from syntony.input_files import MAX_CONFIG_BYTES, read_text
 from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _sources(given: dict[str, Any]) -> Sources:
     spec_file = given.pop("spec_file")
     data = _toml(spec_file) if spec_file else {}
     tls = (given.pop("ca"), given.pop("cert"), given.pop("key"))
-    listed = [name for text in given.pop("hosts") for name in _hosts(text)]
+    listed = [name for text in given.pop("hosts") for name in host_names(text)]
     sources = Sources(
         tls=tls,
         hosts=tuple(dict.fromkeys(listed)),
@@ -319,19 +320,9 @@ def _audit_this_host(checks: Sequence[HostCheck], sources: Sources) -> HostRepor
     return examine_host(host, checks, now_ns(), deadline_ns=limit_ns)
 
 
-def _hosts(text: str) -> tuple[str, ...]:
-    if not text.startswith("@"):
-        return parse_hosts(text)
-    path = Path(text[1:])
-    try:
-        return parse_hosts(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("no-such-file", f"{path} cannot be read") from error
-
-
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, MAX_CONFIG_BYTES)
         if text.startswith("{"):
             found = json.loads(text)  # from an agent: TOML has no writer in the standard library
             return found if isinstance(found, dict) else {}

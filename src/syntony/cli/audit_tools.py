@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from syntony.cli.audit_sources import Sources, chosen_checks, source_options
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import InputError
 from syntony.model import format_ns
 
@@ -41,7 +41,7 @@ def record(*, folder: Path, sources: Sources) -> None:
     type=click.IntRange(1, 1000),
     help="Connections to each peer.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def reach(context: click.Context, *, peers: tuple[str, ...], count: int, as_json: bool) -> None:
     """Connect to each peer (HOST or HOST:PORT) --count times; show failures and durations.
@@ -64,7 +64,7 @@ def reach(context: click.Context, *, peers: tuple[str, ...], count: int, as_json
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def triad(*, as_json: bool) -> None:
     """Measure the memory bandwidth of each NUMA node, GB/s; loads all processors for seconds.
 
@@ -85,7 +85,7 @@ def triad(*, as_json: bool) -> None:
 
 @click.command()
 @click.option("--python", help="Python interpreter with torch. [default: searched for]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def gemm(*, python: str | None, as_json: bool) -> None:
     """Measure TFLOP/s of matrix products on every GPU, else on each NUMA node's processors.
 
@@ -110,7 +110,7 @@ def gemm(*, python: str | None, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def clocks(*, as_json: bool) -> None:
     """Compare this host's clock with its peers' clocks, with a bound on the error.
 

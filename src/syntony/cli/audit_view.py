@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from syntony.audit.cabling import natural
 from syntony.audit.check import Section
 from syntony.audit.registry import every_check, fleet_checks
 from syntony.audit.report.ports import HEADINGS, PortRow, port_rows
 from syntony.audit.report.summary import ORDER, host_of, worst_first
 from syntony.audit.result import Result, Status
 from syntony.cli.output import console
+from syntony.model.names import natural
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 _STYLES = {Status.PASS: "green", Status.FAIL: "bold red", Status.WARN: "yellow",
            Status.UNKNOWN: "magenta", Status.NOT_COMPARED: "dim", Status.SKIP: "dim"}  # fmt: skip
@@ -173,9 +174,7 @@ def _counted(total: Counter[Status]) -> lazy_rich.Text:
 
 
 def _ports(rows: Iterable[PortRow]) -> lazy_rich.Table:
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in HEADINGS:
-        table.add_column(heading)
+    table = plain_table(*HEADINGS)
     for row in rows:
         table.add_row(*(_cell(text) for text in row.cells()))
     return table

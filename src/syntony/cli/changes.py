@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
-from syntony.cli.output import console, messages, print_json
-from syntony.model import S, parse_duration_ns
-from syntony.view import lazy_rich
+from syntony.cli.output import civil_time, console, messages, print_json
+from syntony.model import parse_duration_ns
+from syntony.view.tables import plain_table
 from syntony.wire.control import CHANGES_LIMIT, ChangesQuery
 
 
@@ -32,18 +29,15 @@ def command(target: FleetTarget, since: str, limit: int, as_json: bool) -> None:
       syntony failover stop --comment "switch maintenance" && syntony changes --since 1h
     """
     query = ChangesQuery(window_ns=parse_duration_ns(since), limit=limit)
-    changes = ask(target, query, until=lambda _: True).changes
+    changes = ask(target, query).changes
     if as_json:
-        print_json(msgspec.to_builtins(changes))
+        print_json(changes)
         return
     if not changes:
         messages.print(f"no changes in the last {since}")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("number", "when (UTC)", "who", "from", "what", "before", "after", "comment"):
-        table.add_column(heading)
+    table = plain_table("number", "when (UTC)", "who", "from", "what", "before", "after", "comment")
     for each in changes:
-        when = datetime.fromtimestamp(each.at_ns / S, UTC).strftime("%Y-%m-%d %H:%M:%S")
         row = (each.who, each.origin, each.what, each.before, each.after, each.comment)
-        table.add_row(str(each.number), when, *row)
+        table.add_row(str(each.number), civil_time(each.at_ns), *row)
     console.print(table)

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
+from syntony.cli.fleet import (
+    FleetTarget,
+    ask,
+    fleet_options,
+    fleet_options_if_needed,
+    window_option,
+)
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
-from syntony.errors import RemoteError, UsageError
+from syntony.errors import RemoteError, SyntonyError, UsageError
 from syntony.model import MS, S, Timeline, parse_duration_ns
 from syntony.model.names import did_you_mean
 from syntony.view.clocks import newest_ns, plain_line, readings, status_table, verdict
@@ -25,7 +31,7 @@ from syntony.wire.messages import FleetQuery
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from syntony.view.clocks import ClockReading
+    from syntony.view.clocks import ClockReading, ClockVerdict
 
 HISTORY_LINES = 30
 """Lines for one clock on a terminal; JSON has the stored resolution."""
@@ -68,7 +74,7 @@ def command() -> None:
 
 
 @command.command()
-@fleet_options
+@fleet_options_if_needed
 @click.option("--warn", metavar="TIME", help="Exit 1 when a clock's bound is above this.")
 @click.option("--critical", metavar="TIME", help="Exit 2 when a clock's bound is above this.")
 @click.option("--check", is_flag=True, help="One line, as a Nagios plugin prints it.")
@@ -76,7 +82,7 @@ def command() -> None:
 def status(
     context: click.Context,
     *,
-    target: FleetTarget,
+    target: Callable[[], FleetTarget],
     warn: str | None,
     critical: str | None,
     check: bool,
@@ -87,18 +93,20 @@ def status(
     Offset and bound are of the newest measured instant; fleet time = local time + offset.
 
     Exit status: 0 all synchronized; 1 some in holdover, bounded above --warn, or on several
-    islands; 2 some disrupted or above --critical; 3 some unknown or none.
+    islands; 2 some disrupted or above --critical; 3 some unknown or none. With --check also 3 if no
+    controller answers or is named.
 
     \b
     Example:
       syntony clock status --check --warn 1us --critical 10us
     """
-    warn_ns, critical_ns = _limit_ns(warn), _limit_ns(critical)
-    if warn_ns > critical_ns:
-        raise UsageError(f"--warn {warn} is above --critical {critical}")
-    lines, expected = _clocks(target)
-    found = readings(lines, expected)
-    result = verdict(found, warn_ns, critical_ns)
+    try:
+        lines, found, result = _judged(target(), warn, critical)
+    except SyntonyError as error:
+        if not check or as_json:
+            raise
+        click.echo(f"CLOCK UNKNOWN - {error}")
+        context.exit(3)
     if as_json:
         print_json(_status_json(lines, found))
     elif check:
@@ -107,6 +115,18 @@ def status(
         console.print(status_table(found))
         messages.print(result.text.partition(" | ")[0], style="dim")
     context.exit(result.code)
+
+
+def _judged(
+    target: FleetTarget, warn: str | None, critical: str | None
+) -> tuple[tuple[Timeline, ...], list[ClockReading], ClockVerdict]:
+    """Timelines, the state of every clock, and the verdict on all."""
+    warn_ns, critical_ns = _limit_ns(warn), _limit_ns(critical)
+    if warn_ns > critical_ns:
+        raise UsageError(f"--warn {warn} is above --critical {critical}")
+    lines, expected = _clocks(target)
+    found = readings(lines, expected)
+    return lines, found, verdict(found, warn_ns, critical_ns)
 
 
 @command.command()
@@ -129,9 +149,7 @@ def matrix(target: FleetTarget, nodes: tuple[str, ...], as_json: bool) -> None:
             raise unknown_clock(node, (line.node for line in lines))
     pairs = clock_pairs([line for line in lines if not nodes or line.node in nodes])
     if as_json:
-        print_json(
-            {"fleet_ns": newest_ns(lines), "pairs": [msgspec.to_builtins(pair) for pair in pairs]}
-        )
+        print_json({"fleet_ns": newest_ns(lines), "pairs": pairs})
         return
     console.print(clock_matrix(pairs, width=console.width))
 
@@ -175,7 +193,7 @@ def history(
     if node is not None and not answer.samples:
         raise _no_history(known, node, since)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     clocks = by_clock(answer.samples)
     console.print(summary_table(clocks) if every else history_table(clocks[node or ""]))
@@ -240,7 +258,7 @@ def unknown_clock(node: str, known: Iterable[str]) -> UsageError:
 def _clocks(target: FleetTarget) -> tuple[tuple[Timeline, ...], frozenset[str]]:
     """Timelines, and every clock that connected agents have."""
     lines = ask(target, ClockQuery(), until=lambda answer: bool(answer.timelines)).timelines
-    fleet = ask(target, FleetQuery(), until=lambda _: True)
+    fleet = ask(target, FleetQuery())
     nics = [nic for agent in fleet.agents if agent.connected for nic in agent.nics]
     clocks = frozenset({nic.clock for nic in nics} | {nic.verbs_clock for nic in nics}) - {""}
     return lines, clocks

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 
 import click
 
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.model import ClockState, S, format_ns
 
 _EXIT = {ClockState.SYNCHRONIZED: 0, ClockState.HOLDOVER: 1, ClockState.DISRUPTED: 2}
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def now(context: click.Context, as_json: bool) -> None:
     """Print fleet time on this host, the bound on its error, and its state.
@@ -28,16 +28,16 @@ def now(context: click.Context, as_json: bool) -> None:
     from syntony import clock
 
     reading = clock.now()
+    known = reading.status is not ClockState.UNKNOWN
     if as_json:
         print_json(reading._asdict() | {"bound_ns": reading.bound_ns})
     else:
-        known = reading.status is not ClockState.UNKNOWN
         when = _when(reading.fleet_ns) if known else "no fleet time"
         console.print(f"{when}  {_bound_text(reading.bound_ns)}  {reading.status}")
-        if not known:
-            messages.print(
-                "no fleet time here: does syntony-agent run? (syntony doctor --for agent)"
-            )
+    if not known:
+        messages.print("no fleet time here: does syntony-agent run? (syntony doctor --for agent)")
+    elif reading.status is not ClockState.SYNCHRONIZED:
+        messages.print(f"fleet time is {reading.status}; see: syntony clock status")
     context.exit(_EXIT.get(reading.status, 3))
 
 

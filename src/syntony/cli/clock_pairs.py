@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.model import format_ns
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.clocks import PairsQuery
 
 
@@ -26,12 +25,12 @@ def pairs(target: FleetTarget, as_json: bool) -> None:
     """
     answer = ask(target, PairsQuery(), until=lambda answer: bool(answer.edges))
     if as_json:
-        print_json(msgspec.to_builtins(answer.edges))
+        print_json(answer.edges)
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("from", "to", "1-sigma", "least round trip", "probes", "paths", "spread",
-                    "corrected", "window"):  # fmt: skip
-        table.add_column(heading)
+    table = plain_table(
+        "from", "to", "1-sigma", "least round trip", "probes", "paths", "spread", "corrected",
+        "window",
+    )  # fmt: skip
     for edge in sorted(answer.edges, key=lambda edge: (-edge.path_spread_ns, edge.a, edge.b)):
         apart = edge.path_spread_ns > 0
         table.add_row(

@@ -60,7 +60,7 @@ def report(
     if not report.clocks:
         raise UsageError(f"no clock was stored in the last {since}")
     if as_json:
-        print_json(msgspec.to_builtins(report))
+        print_json(report)
         return
     command = f"syntony clock report --since {since}"
     page = write(report, Path(out), command + (f" --pair {' '.join(pair)}" if pair else ""))
@@ -115,19 +115,14 @@ def _delays(
 
     chosen = pair
     if chosen is None:
-        matrix = ask(
-            target,
-            MatrixQuery(window_ns=window_ns),
-            until=_anything,
-            timeout_ns=PATIENCE_NS,
-        )
+        matrix = ask(target, MatrixQuery(window_ns=window_ns), timeout_ns=PATIENCE_NS)
         chosen = most_asymmetric_pair(matrix.cells)
     if chosen is None:
         return ()
     points: list[SeriesPoint] = []
     for src, dst in (chosen, chosen[::-1]):
         query = SeriesQuery(src=src, dst=dst, window_ns=window_ns)
-        found = ask(target, query, until=_anything, timeout_ns=PATIENCE_NS).points
+        found = ask(target, query, timeout_ns=PATIENCE_NS).points
         if pair and not found:
             raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
         points += found
@@ -136,10 +131,6 @@ def _delays(
 
 def _reported(answer: ClockHistory) -> bool:
     return bool(answer.samples)
-
-
-def _anything(_: object) -> bool:
-    return True
 
 
 def _truth(target: FleetTarget) -> tuple[str, dict[str, Callable[[int], int]] | None]:

@@ -7,16 +7,15 @@ from typing import Any
 
 import click
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from syntony.cli.output import console, messages, print_json
-from syntony.cli.parquet import read_parquet
+from syntony.cli.output import console, json_option, messages, print_json
+from syntony.cli.parquet import as_arrays, read_parquet
 from syntony.clock.offline import WindowResult, solve_probes
 from syntony.clock.probe_file import check_probes
 from syntony.io.window_fit import fit_window
 from syntony.model import ClockState, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
 
@@ -28,7 +27,7 @@ COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
     "--window", default="2s", show_default=True, metavar="TIME", help="Length of one window."
 )
 @click.option("--series", is_flag=True, help="Print every window, not only the last.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def solve(  # noqa: PLR0917 - click passes its parameters by name
     context: click.Context,
@@ -47,7 +46,7 @@ def solve(  # noqa: PLR0917 - click passes its parameters by name
     Example:
       syntony clock solve probes.parquet --reference h0 --json
     """
-    probes = check_probes(_columns(file))
+    probes = check_probes(as_arrays(read_parquet(file, COLUMNS)))
     window_ns = parse_duration_ns(window)
     hidden = not messages.is_terminal
     with lazy_rich.Progress(console=messages.rich, transient=True, disable=hidden) as bar:
@@ -86,39 +85,20 @@ def _islands(result: WindowResult) -> list[str]:
     return sorted({node.component for node in result.nodes} - {""})
 
 
-def _columns(file: Path) -> dict[str, NDArray[Any]]:
-    table = read_parquet(file, COLUMNS)
-    return {name: _array(table.column(name)) for name in table.column_names}
-
-
-def _array(column: Any) -> NDArray[Any]:
-    """Whole numbers without nulls stay exact; anything else becomes objects, nulls None."""
-    import pyarrow as pa
-
-    if column.null_count == 0 and pa.types.is_integer(column.type):
-        return np.asarray(column.to_numpy())
-    if column.null_count == 0 and pa.types.is_floating(column.type):
-        return np.asarray(column.to_numpy(), dtype=np.float64)
-    if column.null_count == 0 and pa.types.is_timestamp(column.type):
-        return np.asarray(column.cast(pa.timestamp("ns")).to_numpy())
-    return np.array(column.to_pylist(), dtype=object)
-
-
 def _document(shown: tuple[WindowResult, ...], series: bool, duplicates: int) -> Any:
     if series:
-        return {"windows": msgspec.to_builtins(shown), "duplicates": duplicates}
+        return {"windows": shown, "duplicates": duplicates}
     return {**msgspec.to_builtins(shown[0]), "duplicates": duplicates}
 
 
 def _table(result: WindowResult) -> lazy_rich.Table:
     known = any(node.offset_ns is not None for node in result.nodes)
     title = f"at {result.ref_ns}" if known else "nothing can be said"
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", title=title)
     several = len(_islands(result)) > 1
     island = ("island",) if several else ()
-    for heading in ("clock", "state", "offset", "drift ppb", "1-sigma", "bound", *island, "reason"):
-        left = heading in {"clock", "state", "island", "reason"}
-        table.add_column(heading, justify="left" if left else "right")
+    headings = ("clock", "state", ">offset", ">drift ppb", ">1-sigma", ">bound", *island, "reason")
+    table = plain_table(*headings)
+    table.title = title
     for node in result.nodes:
         table.add_row(
             node.node,

@@ -11,7 +11,8 @@ from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.errors import MissingError
 from syntony.model import ClockState, Utc
-from syntony.view.clocks import STYLES, duration, newest_ns
+from syntony.view.clocks import STYLES, newest_ns
+from syntony.view.tables import duration
 from syntony.wire.clocks import ClockQuery, Clocks
 
 _EXIT = {ClockState.SYNCHRONIZED: 0, ClockState.HOLDOVER: 1}

@@ -6,9 +6,9 @@ import click
 
 from syntony.cli import contexts
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import UsageError
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 
 @click.group(cls=HelpGroup)
@@ -22,7 +22,7 @@ def command() -> None:
 
 
 @command.command(name="list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def listing(as_json: bool) -> None:
     """List contexts; tokens are not shown.
 
@@ -39,9 +39,7 @@ def listing(as_json: bool) -> None:
             ]
         )
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("", "context", "controller"):
-        table.add_column(heading)
+    table = plain_table("", "context", "controller")
     for name, each in sorted(known.contexts.items()):
         table.add_row("*" if name == known.current else "", name, each.url)
     console.print(table if table.row_count else "no contexts; make one: syntony login URL")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.errors import ConfigError, MissingError, UsageError
+from syntony.input_files import MAX_CONFIG_BYTES, read_bytes
 from syntony.io.files import write_atomically
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ def load() -> Contexts:
     """Load the contexts; none if there is no file. Raises `ConfigError`: it is damaged."""
     path = place()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Contexts)
+        return msgspec.json.decode(read_bytes(path, MAX_CONFIG_BYTES), type=Contexts)
     except FileNotFoundError:
         return Contexts()
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, ValueError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: {error}; repair it, or remove it and log in again") from error
 
 

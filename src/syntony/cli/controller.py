@@ -7,7 +7,6 @@ import os
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import HelpGroup
@@ -84,7 +83,7 @@ def takeover(target: FleetTarget, above: int, comment: str, as_json: bool) -> No
       syntony controller takeover --above 17 --comment "control.db restored"
     """
     order = TakeoverCommand(above=above, by=user(), comment=comment)
-    raised = ask(target, order, until=lambda _: True)
+    raised = ask(target, order)
     if as_json:
         print_json({"epoch": raised.epoch})
         return
@@ -103,9 +102,9 @@ def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     Example:
       syntony controller status --lab lab
     """
-    found = ask(target, ControllerQuery(), until=lambda _: True)
+    found = ask(target, ControllerQuery())
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
     else:
         for name, text in (
             ("in charge", f"{found.name}, version {found.version}, for {format_ns(found.up_ns)}"),

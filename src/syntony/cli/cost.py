@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from syntony.cli.fleet import ask, certificate_options, fleet_target
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, json_option, print_json
 from syntony.cost import cost
 from syntony.errors import UsageError
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.cost import HOUR_NS, YEAR_NS, CostQuery, CostReport, Interval
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _humane(value_ns: float) -> str:
 @click.option("--lab", metavar="NAME", help="A lab on this machine; the only one by default.")
 @click.option("--controller", metavar="HOST:PORT", help="Controller to ask; needs a certificate.")
 @certificate_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(
     gpus: tuple[int, ...],
     *,
@@ -122,13 +122,13 @@ def command(
     queries = [CostQuery(gpus=each, **assumptions) for each in gpus]
     if queries[0].history_ns:
         target = fleet_target(lab, controller, (ca, cert, key))
-        reports = [ask(target, each, until=lambda _: True) for each in queries]
+        reports = [ask(target, each) for each in queries]
     elif lab or controller:
         raise UsageError("--lab and --controller count a fleet's own incidents: add --history 90d")
     else:
         reports = [cost(each) for each in queries]
     if as_json:
-        print_json({"jobs": msgspec.to_builtins(reports)})
+        print_json({"jobs": reports})
         return
     console.print(_table(reports))
     console.print(lazy_rich.Text(_assumed(reports), style="dim"), soft_wrap=True)
@@ -137,10 +137,7 @@ def command(
 
 def _table(reports: list[CostReport]) -> lazy_rich.Table:
     """A column for each size."""
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("GPUs")
-    for each in reports:
-        table.add_column(f"{each.assumed.gpus:,}", justify="right")
+    table = plain_table("GPUs", *(f">{each.assumed.gpus:,}" for each in reports))
     for label, cell in _rows(reports[0]):
         table.add_row(label, *map(cell, reports))
     return table

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
@@ -47,7 +46,7 @@ def command(context: click.Context, bundle: Path, as_json: bool) -> None:
     result = diagnose(open_bundle(bundle))
     print_gaps(result.gaps)
     if as_json:
-        print_json(msgspec.to_builtins(result.verdicts))
+        print_json(result.verdicts)
     else:
         for verdict in result.verdicts:
             show_verdict(verdict)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from syntony.cli._recording import last_of, window_ns_option
 from syntony.cli.diagnose import clean, open_bundle, print_gaps
@@ -60,7 +59,7 @@ def command(  # noqa: PLR0917 - click calls it by name
     print_gaps(other.gaps, of=f"{after}: ")
     result = compare(one, other)
     if as_json:
-        print_json(msgspec.to_builtins(result))
+        print_json(result)
     else:
         for sentence in result.sentences:
             console.print(lazy_rich.escape(clean(sentence)), soft_wrap=True)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from syntony.cli.output import console
+from syntony.cli.output import console, json_option
 from syntony.errors import UsageError
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     from syntony.lab.doctor import LabRequirement
@@ -31,7 +31,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
     type=click.Path(),
     help="Configuration file of the agent or controller. [default: in /etc/syntony]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def command(ctx: click.Context, role: str, config: str | None, as_json: bool) -> None:
     """Show what this machine lacks for a lab, and the remedy.
@@ -46,7 +46,7 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
       syntony doctor --json
       syntony doctor --for agent
     """
-    from syntony.lab.doctor import examine, exit_code
+    from syntony.lab.doctor import conclusion, examine, exit_code
 
     if config is not None and role == "lab":
         raise UsageError("--config goes with --for agent or --for controller")
@@ -55,21 +55,23 @@ def command(ctx: click.Context, role: str, config: str | None, as_json: bool) ->
         click.echo(msgspec.json.encode(checks))
     else:
         _show(checks)
+    if role == "lab":
+        click.echo(conclusion(checks), err=True)
+    else:
+        from syntony.cli import doctor_host
+
+        doctor_host.hint(checks)
     ctx.exit(exit_code(checks))
 
 
 def _of_host(role: str, config: str | None) -> list[LabRequirement]:
     from syntony.cli import doctor_host
 
-    checks = list(doctor_host.examine(role, config))
-    doctor_host.hint(checks)
-    return checks
+    return list(doctor_host.examine(role, config))
 
 
 def _show(checks: list[LabRequirement]) -> None:
-    table = lazy_rich.Table(box=None, pad_edge=False)
-    for title in ("check", "state", "detail", "remedy"):
-        table.add_column(title, overflow="fold")
+    table = plain_table("check", "state", "detail", "remedy", overflow="fold")
     for check in checks:
         style = _STYLES[check.level]
         table.add_row(check.name, f"[{style}]{check.level}[/]", check.detail, check.remedy)

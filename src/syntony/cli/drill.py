@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,22 +11,22 @@ import msgspec
 
 from syntony.cli import drill_rank_loss, drill_slow_job
 from syntony.cli._drill import (
-    LAB_HELP,
-    OUT_HELP,
     chosen_job,
     conclude,
+    lab_option,
     milliseconds,
     positive,
     python_of,
+    report_options,
     say,
 )
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages
+from syntony.cli.output import console
 from syntony.errors import UsageError
 from syntony.lab.client import open_lab
 from syntony.lab.drill import scenarios
 from syntony.lab.jobs import programs
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     from syntony.lab.drill.contention_report import ContentionReport
@@ -44,8 +45,6 @@ OVER = click.option(
 )
 _LIMIT_HELP = "A job that does not end by then hangs, and is killed."
 _JOB_HELP = "Job to run. [default: ddp, or builtin without PyTorch]"
-_HEADS = ("run", "ended", "median", "longest", "stalled", "before", "during", "after", "seen",
-          "lost", "wrong")  # fmt: skip
 
 
 @click.group(cls=HelpGroup)
@@ -61,7 +60,7 @@ command.add_command(drill_slow_job.command)
 
 
 @command.command(name="nic-flap")
-@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
+@lab_option
 @click.option("--job", type=click.Choice(list(programs.BY_NAME)), help=_JOB_HELP)
 @click.option(
     "--fault",
@@ -81,8 +80,7 @@ command.add_command(drill_slow_job.command)
     metavar="LIBRARY",
     help="NCCL's library, for the run without Syntony.  [default: the Python package's, if any]",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 def flap(  # noqa: PLR0917 - click calls it by name
     name: str | None,
     job: str | None,
@@ -104,7 +102,8 @@ def flap(  # noqa: PLR0917 - click calls it by name
     Example: syntony lab drill nic-flap --job builtin --fault link-down --out /tmp/drill
     """
     from syntony.lab.drill import nic_flap, verbs
-    from syntony.lab.drill.report import check_out, make_report, save
+    from syntony.lab.drill.chart import make_chart
+    from syntony.lab.drill.report import check_out, make_report
     from syntony.lab.drill.trial import NicFlapTimes
 
     outage_ns, limit_ns = positive("--outage", outage), positive("--limit", limit)
@@ -124,8 +123,7 @@ def flap(  # noqa: PLR0917 - click calls it by name
         outage_ns=outage_ns,
         times=times,
     )
-    if out is not None:
-        check_out(out)
+    check_out(out)
     lab = None if name is None else open_lab(name)
     if over == "verbs":
         options = msgspec.structs.replace(options, nccl=verbs.nccl_transport(nccl))
@@ -135,7 +133,8 @@ def flap(  # noqa: PLR0917 - click calls it by name
     else:
         trials = nic_flap.drill(options, say, lab=lab)
     report = make_report("nic-flap", fault, scenarios.meaning(fault), trials)
-    conclude(report, trials, out, as_json=as_json, save=save, show=show)
+    chart = partial(make_chart, trials, report.runs, report.meaning)
+    conclude(report, trials, out, as_json=as_json, chart=chart, show=show)
 
 
 def show(report: NicFlapReport) -> None:
@@ -143,19 +142,19 @@ def show(report: NicFlapReport) -> None:
     console.print(
         f"[bold]{report.job}[/], {report.ranks} hosts: {report.meaning}, {report.outage_s:.1f} s"
     )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1, 0, 0))
-    for head in _HEADS:
-        left = head in {"run", "ended"}
-        table.add_column(head, justify="left" if left else "right", no_wrap=True)
+    table = plain_table(
+        "run", "ended", ">median", ">longest", ">stalled", ">before", ">during", ">after", ">seen",
+        ">lost", ">wrong", no_wrap=True,
+    )  # fmt: skip
+    table.padding = (0, 1, 0, 0)
     for run in report.runs:
         table.add_row(*_cells(run))
     console.print(table)
     console.print(
         f"[dim]median and longest step; before, during, after the fault: {report.throughput_unit}; "
-        "lost: ranks that lost a connection; wrong: results[/]"
+        "seen: from the fault to Syntony's first event; lost: ranks that lost a connection; "
+        "wrong: wrong results[/]"
     )
-    for file in report.files:
-        messages.print(file)
 
 
 def _cells(run: RunFigures) -> tuple[str, ...]:
@@ -180,7 +179,7 @@ def _seconds(value: float | None) -> str:
 
 
 @command.command()
-@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
+@lab_option
 @click.option(
     "--job",
     type=click.Choice(["builtin", "builtin-all-to-all", "all-reduce", "all-to-all"]),
@@ -196,8 +195,7 @@ def _seconds(value: float | None) -> str:
 @click.option("--before", help="Length of the phase without Syntony.  [8s; over verbs 20s]")
 @click.option("--after", help="Length of the phase with Syntony.  [16s; over verbs 60s]")
 @OVER
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 def contention(  # noqa: PLR0917 - click calls it by name
     name: str | None,
     job: str,
@@ -222,7 +220,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
     Example: syntony lab drill contention --out /tmp/drill
     """
     from syntony.lab.drill import contention as drill
-    from syntony.lab.drill.contention_report import make_report, save
+    from syntony.lab.drill.contention_report import make_chart, make_report
     from syntony.lab.drill.report import check_out
 
     framework, kind = programs.by_name(job)
@@ -238,11 +236,11 @@ def contention(  # noqa: PLR0917 - click calls it by name
         spec=msgspec.structs.replace(spec, seed=seed),
         times=_lasting(options.times, before, after),
     )
-    if out is not None:
-        check_out(out)
+    check_out(out)
     trial = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
-    conclude(report, trial, out, as_json=as_json, save=save, show=_show_contention)
+    chart = partial(make_chart, trial, report.figures, report.fabric)
+    conclude(report, trial, out, as_json=as_json, chart=chart, show=_show_contention)
 
 
 @command.command()
@@ -252,8 +250,7 @@ def contention(  # noqa: PLR0917 - click calls it by name
     "--before", default="8s", show_default=True, help="Length of the phase with ECMP alone."
 )
 @click.option("--after", default="20s", show_default=True, help="Length of the phase with Syntony.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 def qos(  # noqa: PLR0917 - click calls it by name
     pace: bool, seed: int, before: str, after: str, out: Path | None, as_json: bool
 ) -> None:
@@ -271,24 +268,24 @@ def qos(  # noqa: PLR0917 - click calls it by name
     """
     from syntony.lab.drill import contention as drill
     from syntony.lab.drill import qos as goal
-    from syntony.lab.drill.contention_report import make_report, save
+    from syntony.lab.drill.contention_report import make_chart, make_report
     from syntony.lab.drill.report import check_out
 
     times = drill.ContentionTimes(
         before_ns=positive("--before", before), after_ns=positive("--after", after)
     )
-    if out is not None:
-        check_out(out)
+    check_out(out)
     if pace:
         trial = goal.link_drill(times, say)
     else:
         trial = drill.drill(goal.make_options(seed, times), say, classes=goal.CLASSES)
     report = make_report(trial, "qos-pace" if pace else "qos")
-    conclude(report, trial, out, as_json=as_json, save=save, show=_show_qos)
+    chart = partial(make_chart, trial, report.figures, report.fabric)
+    conclude(report, trial, out, as_json=as_json, chart=chart, show=_show_qos)
 
 
 @command.command()
-@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
+@lab_option
 @click.option(
     "--senders", type=click.IntRange(2, 12), help="Number of them.  [default: 4; over verbs 2]"
 )
@@ -307,8 +304,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
 @click.option("--before", help="Length of the phase without pacing.  [10s; over verbs 20s]")
 @click.option("--after", help="Length of the phase with pacing.  [16s; over verbs 60s]")
 @OVER
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 def incast(  # noqa: PLR0917 - click calls it by name
     name: str | None,
     senders: int | None,
@@ -332,7 +328,7 @@ def incast(  # noqa: PLR0917 - click calls it by name
     Example: syntony lab drill incast --out /tmp/drill
     """
     from syntony.lab.drill import incast as drill
-    from syntony.lab.drill.incast_report import make_report, save
+    from syntony.lab.drill.incast_report import make_chart, make_report
     from syntony.lab.drill.report import check_out
 
     options = drill.VERBS_OPTIONS if over == "verbs" else drill.IncastOptions()
@@ -346,11 +342,12 @@ def incast(  # noqa: PLR0917 - click calls it by name
         congestion=congestion,
         times=_lasting(options.times, before, after),
     )
-    if out is not None:
-        check_out(out)
+    check_out(out)
     ran = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(ran)
-    conclude(report, ran, out, as_json=as_json, save=save, show=_show_incast)
+    conclude(
+        report, ran, out, as_json=as_json, chart=partial(make_chart, ran, report), show=_show_incast
+    )
 
 
 def _only_over_tcp(given: dict[str, object]) -> None:
@@ -377,10 +374,10 @@ def _show_incast(report: IncastReport) -> None:
     console.print(
         f"[bold]{report.senders} senders to one receiver[/]; {report.fabric}; {transport(report)}"
     )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    heads = ("", "Mb/s", "of line", "delay p50", "p99", "step p50", "p99", "retransmits/s", "fair")
-    for head in heads:
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    table = plain_table(
+        "", ">Mb/s", ">of line", ">delay p50", ">p99", ">step p50", ">p99", ">retransmits/s",
+        ">fair", no_wrap=True,
+    )  # fmt: skip
     for phase in (report.before, report.after):
         table.add_row(
             phase.name,
@@ -401,8 +398,6 @@ def _show_incast(report: IncastReport) -> None:
         f"{report.kept:.2f} × throughput; {report.paced_flows} flows held back, {after}; "
         f"wrong results {report.wrong}, connections lost {report.lost}"
     )
-    for file in report.files:
-        messages.print(file)
 
 
 def _show_contention(report: ContentionReport) -> None:
@@ -410,10 +405,9 @@ def _show_contention(report: ContentionReport) -> None:
     console.print(
         f"[bold]{report.jobs} × {report.job}[/], {report.ranks} ranks each; {report.fabric}"
     )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    heads = ("", *found.before.mbps, "all", "of optimum", "shared links", "delay p50", "p99")
-    for head in heads:
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    jobs = (f">{job}" for job in found.before.mbps)
+    heads = ("", *jobs, ">all", ">of optimum", ">shared links", ">delay p50", ">p99")
+    table = plain_table(*heads, no_wrap=True)
     for phase in (found.before, found.after):
         table.add_row(
             phase.name,
@@ -433,8 +427,6 @@ def _show_contention(report: ContentionReport) -> None:
         f"{found.moves} moves of {found.flows} flows, {found.undone} undone, "
         f"{found.refused} refused; wrong results {found.wrong}, connections lost {found.lost}"
     )
-    for file in report.files:
-        messages.print(file)
 
 
 def _show_qos(report: ContentionReport) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from syntony.cli._drill import OUT_HELP, conclude, milliseconds, positive, python_of, say
-from syntony.cli.output import console, messages
+from syntony.cli._drill import conclude, milliseconds, positive, python_of, report_options, say
+from syntony.cli.output import console
 from syntony.errors import UsageError
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     from syntony.lab.drill.rank_loss_report import RankLossReport
@@ -46,8 +47,7 @@ if TYPE_CHECKING:
     metavar="TIME",
     help="Time limit of each of the three runs.",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 @click.pass_context
 def command(  # noqa: PLR0917 - click calls it by name
     context: click.Context,
@@ -71,7 +71,7 @@ def command(  # noqa: PLR0917 - click calls it by name
     Example: syntony lab drill rank-loss --out /tmp/drill
     """
     from syntony.lab.drill.rank_loss import RankLossOptions, drill
-    from syntony.lab.drill.rank_loss_report import make_report, save
+    from syntony.lab.drill.rank_loss_report import make_chart, make_report
     from syntony.lab.drill.report import check_out
 
     if kill_at >= steps:
@@ -81,12 +81,12 @@ def command(  # noqa: PLR0917 - click calls it by name
         victim=min(2, ranks - 1), every=checkpoint_every, pause_ns=positive("--pause", pause),
         limit_ns=positive("--limit", limit),
     )  # fmt: skip
-    if out is not None:
-        check_out(out)
+    check_out(out)
     with tempfile.TemporaryDirectory(prefix="syntony-rank-loss-") as place:
         trials = drill(options, Path(place), say)
     report = make_report(options, trials)
-    conclude(report, (options, trials), out, as_json=as_json, save=save, show=_show)
+    chart = partial(make_chart, options, trials, report)
+    conclude(report, trials, out, as_json=as_json, chart=chart, show=_show)
     context.exit(0 if report.held else 1)
 
 
@@ -95,9 +95,7 @@ def _show(report: RankLossReport) -> None:
         f"[bold]{report.job}[/], {report.ranks} ranks, {report.steps} steps; "
         f"rank {report.victim} killed"
     )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("run", "ended", "step", "standstill", "steps again", "result", "total"):
-        table.add_column(heading, justify="left" if heading in {"run", "result"} else "right")
+    table = plain_table("run", ">ended", ">step", ">standstill", ">steps again", "result", ">total")
     for run in report.runs:
         table.add_row(
             run.name,
@@ -109,5 +107,3 @@ def _show(report: RankLossReport) -> None:
             f"{run.total_s:.1f} s",
         )
     console.print(table)
-    for file in report.files:
-        messages.print(file)

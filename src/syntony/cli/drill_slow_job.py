@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from syntony.cli._drill import LAB_HELP, OUT_HELP, chosen_job, conclude, milliseconds, positive, say
-from syntony.cli.output import console, messages
+from syntony.cli._drill import (
+    chosen_job,
+    conclude,
+    lab_option,
+    milliseconds,
+    positive,
+    report_options,
+    say,
+)
+from syntony.cli.output import console
 from syntony.lab.client import open_lab
 from syntony.view import lazy_rich
 
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="slow-job")
-@click.option("--lab", "--name", "name", metavar="NAME", help=LAB_HELP)
+@lab_option
 @click.option(
     "--job",
     type=click.Choice(["all-to-all", "builtin-all-to-all"]),
@@ -32,8 +41,7 @@ if TYPE_CHECKING:
 @click.option(
     "--limit", default="60s", show_default=True, help="Time within which the flow must be named."
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help=OUT_HELP)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@report_options
 @click.pass_context
 def command(  # noqa: PLR0917 - click calls it by name
     context: click.Context,
@@ -57,7 +65,7 @@ def command(  # noqa: PLR0917 - click calls it by name
     """
     from syntony.lab.drill import slow_job as drill
     from syntony.lab.drill.report import check_out
-    from syntony.lab.drill.slow_job_report import make_report, save
+    from syntony.lab.drill.slow_job_report import make_chart, make_report
 
     drill.check_rate(to)
     times = drill.SlowJobTimes(
@@ -67,11 +75,11 @@ def command(  # noqa: PLR0917 - click calls it by name
     options = drill.SlowJobOptions(
         framework=framework, kind=kind, python=python, to=to, times=times
     )
-    if out is not None:
-        check_out(out)
+    check_out(out)
     trial = drill.drill(options, say, lab=None if name is None else open_lab(name))
     report = make_report(trial)
-    conclude(report, trial, out, as_json=as_json, save=save, show=_show_slow)
+    chart = partial(make_chart, trial, report)
+    conclude(report, trial, out, as_json=as_json, chart=chart, show=_show_slow)
     context.exit(0 if report.held else 1)
 
 
@@ -97,8 +105,6 @@ def _show_slow(report: SlowReport) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    for file in report.files:
-        messages.print(file)
 
 
 def _after(value: float | None) -> str:

@@ -11,10 +11,11 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, lab_hosts, user
 from syntony.cli.lazy import LazyGroup
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import civil_time, console, messages, print_json
 from syntony.errors import MissingError, UsageError
+from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.model import S, format_ns, parse_duration_ns
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.enrol import (
     AuthorityQuery,
     CertificateView,
@@ -90,12 +91,12 @@ def token(
         by=user(),
         comment=comment,
     )
-    made = ask(target, order, until=lambda _: True)
+    made = ask(target, order)
     if as_json:
-        print_json(msgspec.to_builtins(made))
+        print_json(made)
         return
     click.echo(made.token)
-    messages.print(f"good until {_instant(made.expires_ns)} UTC, for one certificate")
+    messages.print(f"good until {civil_time(made.expires_ns)} UTC, for one certificate")
     messages.print(f"fingerprint of the CA: {made.fingerprint}")
 
 
@@ -109,7 +110,7 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
     Example:
       syntony enrol list --json
     """
-    found = ask(target, IdentitiesQuery(), until=lambda _: True)
+    found = ask(target, IdentitiesQuery())
     if as_json:
         print_json(
             {
@@ -117,25 +118,24 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
                     msgspec.to_builtins(each) | {"state": _state(each, found.now_ns)}
                     for each in found.certificates
                 ],
-                "tokens": msgspec.to_builtins(found.tokens),
+                "tokens": found.tokens,
             }
         )
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("name", "role", "state", "issued (UTC)", "expires (UTC)", "last seen", "by",
-                    "serial"):  # fmt: skip
-        table.add_column(heading)
+    table = plain_table(
+        "name", "role", "state", "issued (UTC)", "expires (UTC)", "last seen", "by", "serial"
+    )
     for each in found.certificates:
         state = _state(each, found.now_ns)
         if everything or state in {"valid", "expiring"}:
             seen = f"{format_ns(found.now_ns - each.seen_ns)} ago" if each.seen_ns else "never"
             seen = "attached" if each.seen_ns == found.now_ns else seen
-            issued, expires = _instant(each.issued_ns), _instant(each.expires_ns)
+            issued, expires = civil_time(each.issued_ns), civil_time(each.expires_ns)
             table.add_row(
                 each.name, each.role, state, issued, expires, seen, each.origin, each.serial
             )
     for waiting in found.tokens:
-        expires = _instant(waiting.expires_ns)
+        expires = civil_time(waiting.expires_ns)
         names = " ".join(waiting.names)
         table.add_row(names, waiting.role, "token", "", expires, "", waiting.issuer, "")
     console.print(table)
@@ -157,9 +157,9 @@ def revoke(target: FleetTarget, what: str, comment: str, unseen: bool, as_json: 
     """
     order = RevokeCommand(what=what, by=user(), comment=comment, unseen=unseen)
     # A host's certificate is known once its agent has attached; what is no host stays unknown.
-    revoked = ask(target, order, until=lambda _: True, retry_refusal=what in lab_hosts(target))
+    revoked = ask(target, order, retry_refusal=what in lab_hosts(target))
     if as_json:
-        print_json(msgspec.to_builtins(revoked))
+        print_json(revoked)
         return
     known = len(revoked.serials)
     messages.print(f"{what}: {known} known certificate{'s' if known != 1 else ''} revoked")
@@ -205,9 +205,9 @@ def join(
         raise UsageError("give either --ca FILE or --fingerprint")
     if not controller.rpartition(":")[2].isdecimal():
         raise UsageError(f"--at {controller}: the port is missing, for example {controller}:8444")
-    known = _read(ca) if ca is not None else _fetch_ca(controller, fingerprint or "")
+    known = _authority(ca) if ca is not None else _fetch_ca(controller, fingerprint or "")
     request = new_request(name)
-    given = sys.stdin.readline().strip() if secret == _STANDARD_INPUT else secret
+    given = sys.stdin.readline(MAX_SECRET_BYTES).strip() if secret == _STANDARD_INPUT else secret
     joining = JoinRequest(token=given, csr=request.csr)
     place = Path(directory)
     files = TlsFiles(
@@ -221,7 +221,7 @@ def join(
     issued = client.join(controller, joining, known)
     store_credentials(files, issued.certificate, request.key)
     got = read_certificate(issued.certificate)
-    role, expires = got.identity.role, _instant(got.validity.expires_ns)
+    role, expires = got.identity.role, civil_time(got.validity.expires_ns)
     messages.print(f"{name} is {role}; certificate {files.cert} until {expires} UTC")
 
 
@@ -253,14 +253,14 @@ def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
     renewed = early or now.timestamp() * S >= own.validity.renewal_ns
     if renewed:
         request = new_request(own.identity.name)
-        issued = ask(target, RenewQuery(csr=request.csr), until=lambda _: True)
+        issued = ask(target, RenewQuery(csr=request.csr))
         store_credentials(files, issued.certificate, request.key)
         own = read_certificate(issued.certificate)
     if as_json:
         print_json({"renewed": renewed, "expires_ns": own.validity.expires_ns})
         return
     what = "renewed" if renewed else "not due yet"
-    messages.print(f"{files.cert}: {what}; until {_instant(own.validity.expires_ns)} UTC")
+    messages.print(f"{files.cert}: {what}; until {civil_time(own.validity.expires_ns)} UTC")
 
 
 @command.command()
@@ -299,6 +299,18 @@ def authority(directory: str, name: str, addresses: tuple[str, ...], lifetime: s
     )  # fmt: skip
     messages.print(f"CA in {place}; certificate of the controller: {tls.cert}")
     messages.print(f"fingerprint of the CA: {made.fingerprint}")
+
+
+def _authority(path: str) -> bytes:
+    """A file with the CA's certificate."""
+    from cryptography import x509
+
+    data = _read(path)
+    try:
+        x509.load_pem_x509_certificates(data)
+    except ValueError as error:
+        raise UsageError(f"--ca {path}: no certificate in PEM: {error}") from error
+    return data
 
 
 def _fetch_ca(controller: str, fingerprint: str) -> bytes:
@@ -342,14 +354,8 @@ def _state(each: CertificateView, now_ns: int) -> str:
     )
 
 
-def _instant(civil_ns: int) -> str:
-    if not civil_ns:
-        return ""
-    return dt.datetime.fromtimestamp(civil_ns / S, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_bytes(path, MAX_SECRET_BYTES)
     except OSError as error:
         raise MissingError(f"{path}: cannot be read: {error.strerror}") from error

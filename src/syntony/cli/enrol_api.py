@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 import click
 import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, print_json
-from syntony.model import S, parse_duration_ns
-from syntony.view import lazy_rich
+from syntony.cli.output import civil_time, console, messages, print_json
+from syntony.model import parse_duration_ns
+from syntony.view.tables import plain_table
 from syntony.wire.access_tokens import (
     AccessTokenCommand,
     AccessTokensQuery,
@@ -62,12 +60,12 @@ def token(
         role=role, name=name, valid_ns=parse_duration_ns(valid), once=once, by=user(),
         comment=comment,
     )  # fmt: skip
-    made = ask(target, order, until=lambda _: True)
+    made = ask(target, order)
     if as_json:
-        print_json(msgspec.to_builtins(made))
+        print_json(made)
         return
     click.echo(made.token)
-    messages.print(f"access token {made.number}, good until {_instant(made.expires_ns)} UTC")
+    messages.print(f"access token {made.number}, good until {civil_time(made.expires_ns)} UTC")
 
 
 @command.command(name="list")
@@ -80,7 +78,7 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
     Example:
       syntony enrol api list
     """
-    found = ask(target, AccessTokensQuery(), until=lambda _: True)
+    found = ask(target, AccessTokensQuery())
     if as_json:
         print_json(
             [
@@ -89,15 +87,13 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
             ]
         )
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("number", "kind", "role", "name", "state", "expires (UTC)", "made by"):
-        table.add_column(heading)
+    table = plain_table("number", "kind", "role", "name", "state", "expires (UTC)", "made by")
     for each in found.tokens:
         state = _state(each, found.now_ns)
         if everything or state == "good":
             table.add_row(
                 str(each.number), each.kind, each.role, each.name, state,
-                _instant(each.expires_ns), each.issuer,
+                civil_time(each.expires_ns), each.issuer,
             )  # fmt: skip
     console.print(table if table.row_count else "no tokens")
 
@@ -114,7 +110,7 @@ def revoke(target: FleetTarget, number: int, comment: str, as_json: bool) -> Non
       syntony enrol api revoke 3 --comment "laptop lost"
     """
     order = RevokeAccessCommand(number=number, by=user(), comment=comment)
-    revoked = ask(target, order, until=lambda _: True)
+    revoked = ask(target, order)
     if as_json:
         print_json({"numbers": revoked.numbers})
         return
@@ -127,7 +123,3 @@ def _state(each: AccessTokenView, now_ns: int) -> str:
     if each.expires_ns <= now_ns:
         return "expired"
     return "used" if each.kind == "login" and each.used_ns else "good"
-
-
-def _instant(civil_ns: int) -> str:
-    return dt.datetime.fromtimestamp(civil_ns / S, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.name_checks import check_nics
-from syntony.cli.output import console, messages, print_json
-from syntony.errors import InputError
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.model import parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.fabric import (
     FabricChange,
     FabricChangesQuery,
@@ -25,7 +24,7 @@ from syntony.wire.fabric import (
 )
 
 if TYPE_CHECKING:
-    from syntony.fabric.graph import Topology
+    pass
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FORM = click.option(
@@ -65,7 +64,7 @@ def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     """
     answer = ask(target, FindingsQuery(), until=lambda answer: answer.ts_ns > 0)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
     else:
         from syntony.cli.fabric_locate import show_findings
 
@@ -94,13 +93,16 @@ def paths(src: str, dst: str, parquet: Path | None, target: FleetTarget, as_json
     if parquet is not None:
         _write_paths(chosen, parquet)
     elif as_json:
-        print_json(msgspec.to_builtins(chosen))
+        print_json(chosen)
     else:
         for path in chosen:
             devices = [name for name in path.components if "->" not in name]
             console.print(f"{path.path_id}: {' → '.join(devices)}", soft_wrap=True)
         if not chosen:
-            messages.print("no path is known; `syntony probe plan` lists the pairs that are probed")
+            messages.print(
+                "no such path is traced yet: tracing takes half a minute after the start, on a "
+                "busy machine minutes; `syntony probe plan` lists the pairs that are probed"
+            )
 
 
 @command.command()
@@ -119,9 +121,9 @@ def changes(context: click.Context, since: str, target: FleetTarget, as_json: bo
     """
 
     query = FabricChangesQuery(window_ns=parse_duration_ns(since))
-    answer = ask(target, query, until=lambda _: True)
+    answer = ask(target, query)
     if as_json:
-        print_json(msgspec.to_builtins(answer.changes))
+        print_json(answer.changes)
     elif answer.changes:
         console.print(_change_table(answer.changes))
     else:
@@ -132,9 +134,7 @@ def changes(context: click.Context, since: str, target: FleetTarget, as_json: bo
 def _change_table(found: tuple[FabricChange, ...]) -> lazy_rich.Table:
     from syntony.alerts.render import instant
 
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("when", "change", "what", "name", "detail"):
-        table.add_column(title)
+    table = plain_table("when", "change", "what", "name", "detail")
     for each in found:
         table.add_row(instant(each.ts_ns), each.change, each.what, each.name, each.detail)
     return table
@@ -169,8 +169,9 @@ def import_(file: Path, form: str, as_json: bool) -> None:
       ibnetdiscover > fabric.txt; syntony fabric import fabric.txt --json > topology.json
     """
     from syntony.fabric.files import format_topology
+    from syntony.io.operator_files import load_topology
 
-    topology = read_topology(file, form)
+    topology = load_topology(file, form)
     if as_json:
         click.echo(format_topology(topology))
         return
@@ -183,7 +184,7 @@ def import_(file: Path, form: str, as_json: bool) -> None:
 @click.argument("before", type=_FILE)
 @click.argument("after", type=_FILE)
 @_FORM
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def diff(context: click.Context, before: Path, after: Path, form: str, as_json: bool) -> None:
     """Show what was added, removed, moved or changed between two topologies.
@@ -195,27 +196,14 @@ def diff(context: click.Context, before: Path, after: Path, form: str, as_json: 
       syntony fabric diff yesterday.txt today.txt
     """
     from syntony.fabric.graph import diff as compare
+    from syntony.io.operator_files import load_topology
 
-    changes = compare(read_topology(before, form), read_topology(after, form))
+    changes = compare(load_topology(before, form), load_topology(after, form))
     if as_json:
-        print_json(msgspec.to_builtins(changes))
+        print_json(changes)
     else:
         table = lazy_rich.Table(box=None, pad_edge=False, show_header=False)
         for change in changes:
             table.add_row(change.change, change.what, change.name, change.detail)
         console.print(table if changes else "no difference")
     context.exit(1 if changes else 0)
-
-
-def read_topology(file: Path, form: str = "") -> Topology:
-    """Read a topology file; errors contain its name. Raises `InputError`."""
-    from syntony.fabric.files import parse_topology
-
-    try:
-        return parse_topology(file.read_text(encoding="utf-8"), form)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError("not-text", f"{file} cannot be read as text") from error
-    except InputError as error:
-        raise InputError(error.name, f"{file}: {str(error).removeprefix(f'{error.name}: ')}") from (
-            error
-        )

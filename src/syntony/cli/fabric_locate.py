@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 import numpy as np
 
-from syntony.cli.output import console, print_json
-from syntony.cli.parquet import read_parquet
+from syntony.cli.output import console, json_option, print_json
+from syntony.cli.parquet import as_arrays, read_parquet
 from syntony.errors import InputError
 from syntony.model import format_ns
 from syntony.model.findings import Finding
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +25,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--paths", "paths_file", type=_FILE, required=True, help="path_id, components.")
 @click.option("--obs", "obs_file", type=_FILE, required=True, help="path_id, sent, lost, …")
 @click.option("--topology", type=_FILE, help="Topology file: kinds of components, parallel cables.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: bool) -> None:
     """Name the components that lose or delay packets; an empty list if nothing is wrong.
 
@@ -38,20 +37,20 @@ def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: boo
     Example:
       syntony fabric locate --paths paths.parquet --obs obs.parquet --json
     """
-    from syntony.cli.fabric import read_topology
     from syntony.fabric.graph import Topology
     from syntony.fabric.locate import locate as locate_faults
     from syntony.fabric.numbering import make_candidates
     from syntony.fabric.observed import check_observed, window_counts
+    from syntony.io.operator_files import load_topology
 
     paths, listing = _read_paths(paths_file)
     columns, place = _read_observations(obs_file, paths)
     observed = check_observed(columns, place)
-    known = read_topology(topology) if topology else Topology(devices=(), cables=())
+    known = load_topology(topology) if topology else Topology(devices=(), cables=())
     candidates = make_candidates(listing, known.kind_of, known.parallel)
     findings = locate_faults(candidates, window_counts(observed, listing.paths))
     if as_json:
-        print_json(msgspec.to_builtins(findings))
+        print_json(findings)
     else:
         show_findings(findings)
 
@@ -59,11 +58,11 @@ def locate(paths_file: Path, obs_file: Path, topology: Path | None, as_json: boo
 def show_findings(findings: tuple[Finding, ...]) -> None:
     """Print findings for people."""
     if not findings:
-        console.print("nothing is wrong")
+        console.print("no part is found at fault")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("component", "kind", "fault", "loss", "delay", "sure", "window", "or else"):
-        table.add_column(heading, justify="right" if heading in {"loss", "delay"} else "left")
+    table = plain_table(
+        "component", "kind", "fault", ">loss", ">delay", "sure", "window", "or else"
+    )
     for found in findings:
         table.add_row(
             f"{found.component} (1 of {found.one_of})" if found.one_of > 1 else found.component,
@@ -135,7 +134,7 @@ def _read_observations(file: Path, paths: pa.Table) -> tuple[dict[str, Any], Any
     from syntony.fabric.observed import OPTIONAL, REQUIRED
 
     table = read_parquet(file, (*REQUIRED, *OPTIONAL))
-    columns = {name: _array(table.column(name)) for name in table.column_names}
+    columns = as_arrays(table)
     if "path_id" not in columns:
         return columns, np.zeros(0, dtype=np.int64)
     known, ids = paths.column("path_id"), table.column("path_id")
@@ -148,14 +147,3 @@ def _read_observations(file: Path, paths: pa.Table) -> tuple[dict[str, Any], Any
             "path-types", f"path_id is {known.type} in PATHS and {ids.type} in OBS"
         ) from error
     return columns, pc.fill_null(places, -1).to_numpy().astype(np.int64)
-
-
-def _array(column: Any) -> Any:
-    import pyarrow as pa
-
-    numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-    if column.null_count == 0 and numeric:
-        return np.asarray(column.to_numpy())
-    if column.null_count == 0 and pa.types.is_timestamp(column.type):
-        return np.asarray(column.cast(pa.int64()).to_numpy())
-    return np.array(column.to_pylist(), dtype=object)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user, window_option
 from syntony.cli.lazy import HelpGroup
@@ -11,6 +10,7 @@ from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.failover import (
     FailoverLogQuery,
     FailoverStatus,
@@ -45,19 +45,19 @@ def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) ->
       syntony failover log --window 10m --job train-7
     """
     query = FailoverLogQuery(window_ns=parse_duration_ns(window), job=job, host=host)
-    events = ask(target, query, until=lambda _: True).events
+    events = ask(target, query).events
     if not events:
         check_hosts(target, host)
         warn_if_job_unknown(target, job)
     if as_json:
-        print_json(msgspec.to_builtins(events))
+        print_json(events)
         return
     if not events:
         messages.print(f"nothing was done to any path in the last {window}")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("when", "host", "job", "action", "cause", "detect", "act", "path", "evidence"):
-        table.add_column(heading)
+    table = plain_table(
+        "when", "host", "job", "action", "cause", "detect", "act", "path", "evidence"
+    )
     newest_ns = events[-1].ts_ns
     for event in events:
         path = event.new_path if event.action in _OF_NEW else event.old_path
@@ -98,7 +98,7 @@ def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
 
 def _show(answer: FailoverStatus, *, as_json: bool) -> None:
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     switch = answer.switch
     if switch is None:
@@ -112,9 +112,7 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
         console.print(
             lazy_rich.Text("stop switch: ") + position + lazy_rich.Text(f" (by {switch.by})")
         )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("host", "mode", "obeys", "connections", "degraded", "reported"):
-        table.add_column(heading)
+    table = plain_table("host", "mode", "obeys", "connections", "degraded", "reported")
     for each in answer.hosts:
         table.add_row(
             each.host,
@@ -131,9 +129,9 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
 
 def _switch(target: FleetTarget, *, stopped: bool, why: str, as_json: bool) -> None:
     command = SwitchCommand(stopped=stopped, by=user(), why=why)
-    answer = ask(target, command, until=lambda _: True)
+    answer = ask(target, command)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     messages.print(
         "stopped: no agent touches any path until started again; agents that cannot be reached"

@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from syntony.cli import contexts
-from syntony.cli.output import messages
-from syntony.errors import RefusalError, RemoteError, UnansweredError, UsageError
+from syntony.cli.output import json_option, messages
+from syntony.errors import (
+    RefusalError,
+    RemoteError,
+    SyntonyError,
+    UnansweredError,
+    UsageError,
+)
 from syntony.model import MS, S
 from syntony.model.names import parse_endpoint
 from syntony.wire.query import A, Query
@@ -31,7 +37,11 @@ _RETRY_NS = 250 * MS
 _CONTROLLER_HELP = (
     "A controller: https://HOST:PORT of its API, HOST:PORT with a certificate, or unix:PATH."
 )
+_CONTROLLERS = "controller"
+"""What the names of a lab's controllers begin with."""
 CONTROLLER_VARIABLE, TOKEN_VARIABLE = "SYNTONY_CONTROLLER", "SYNTONY_TOKEN"
+_WAITING = "syntony.cli.fleet.waiting"
+"""Key in the context of a command that has said that it waits."""
 _VARIABLES = ("SYNTONY_CA", "SYNTONY_CERT", "SYNTONY_KEY")
 _API = ("https://", "http://")
 
@@ -96,7 +106,7 @@ def fleet_options_if_needed(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--lab", metavar="NAME", help="A lab on this machine; the only one by default.")
     @click.option("--controller", metavar="HOST:PORT", help=_CONTROLLER_HELP)
     @certificate_options
-    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @json_option
     @wraps(command)
     def wrapper(
         *args: Any,
@@ -186,7 +196,7 @@ def ask(
     target: FleetTarget,
     query: Query[A],
     *,
-    until: Callable[[A], bool] = bool,
+    until: Callable[[A], bool] = lambda _: True,
     retry_refusal: bool = False,
     timeout_ns: int = 10 * S,
 ) -> A:
@@ -203,7 +213,6 @@ def ask(
         RemoteError: no answer, or a refusal.
     """
     deadline_ns = time.monotonic_ns() + target.startup_timeout_ns
-    reported = False
     while True:
         late = time.monotonic_ns() >= deadline_ns
         try:
@@ -218,12 +227,33 @@ def ask(
                     "`syntony changes` shows it; check before you repeat it"
                 ) from error
             refused = ordered and isinstance(error, RefusalError)
+            if crash := "" if isinstance(error, RefusalError) else _crash(target):
+                raise RemoteError(f"{error}; {crash}") from error
             if late or (refused and not retry_refusal):
                 raise
-        if not reported:
-            messages.print("the lab has just come up; waiting for what it measures")
-            reported = True
+        _say_waiting()
         time.sleep(_RETRY_NS / S)
+
+
+def _say_waiting() -> None:
+    """Say once in a command, however often it asks, why there is no answer yet."""
+    context = click.get_current_context(silent=True)
+    said = {} if context is None else context.meta
+    if not said.get(_WAITING):
+        messages.print("the lab has just come up; waiting for what it measures")
+        said[_WAITING] = True
+
+
+def _crash(target: FleetTarget) -> str:
+    """Why a lab's controllers do not stay up; empty: they do, or it is no lab."""
+    if target.lab is None:
+        return ""
+    from syntony.lab.client import open_lab
+
+    try:
+        return "; ".join(open_lab(target.lab).crash_reports(_CONTROLLERS))
+    except SyntonyError:  # the lab has ended
+        return ""
 
 
 def lab_hosts(target: FleetTarget) -> frozenset[str]:

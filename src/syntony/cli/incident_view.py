@@ -7,6 +7,7 @@ from typing import Any
 
 from syntony.alerts.incident_texts import measured
 from syntony.model import format_ns
+from syntony.model.names import some
 
 Line = tuple[str, str]
 """Subject, and what is reported about it."""
@@ -44,7 +45,7 @@ def _facts(incident: dict[str, Any]) -> list[Line]:
     if incident["repeats"]:
         facts.append(("repeats", f"{incident['repeats']} within the past week"))
     if incident["jobs"]:
-        facts.append(("jobs", _some(incident["jobs"], MAX_JOBS)))
+        facts.append(("jobs", some(incident["jobs"], MAX_JOBS)))
     if incident["acknowledged_by"]:
         facts.append(("on it", f"{incident['acknowledged_by']} {incident['comment']}".strip()))
     if incident["cause"]:
@@ -95,12 +96,7 @@ def _explained(children: Sequence[dict[str, Any]]) -> Iterable[Line]:
         if len(mine) == 1:
             yield "explains", f"{mine[0]['number']}: {mine[0]['summary']}"
         else:
-            names = _some([child["subject"] for child in mine], MAX_NAMES)
+            names = some([child["subject"] for child in mine], MAX_NAMES)
             yield "explains", f"{len(mine)} incidents of {rule}: {names}"
     if rest:
         yield "explains", f"{rest} more of other rules: {MORE}"
-
-
-def _some(names: Sequence[str], most: int) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -9,9 +9,11 @@ import click
 from syntony.cli import incident_view
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, plain_table, print_json
+from syntony.cli.output import console, messages, print_json
+from syntony.errors import UsageError
 from syntony.model import format_ns, parse_duration_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.incidents import (
     IncidentAction,
     IncidentsQuery,
@@ -58,11 +60,11 @@ def list_(
       syntony incidents list --since 7d
     """
     query = IncidentsQuery(resolved=resolved, since_ns=parse_duration_ns(since) if since else 0)
-    reply = ask(target, query, until=lambda _: True)
+    reply = ask(target, query)
     if as_json:
         print_json({"incidents": reply.incidents, "silences": reply.silences})
     else:
-        _print_list(reply)
+        _print_list(reply, "no incidents" if resolved or since else "no incident is open")
     live = [each for each in reply.incidents if each["state"] == "open" and not each["silenced"]]
     context.exit(max((_CODES[each["severity"]] for each in live), default=0))
 
@@ -154,8 +156,10 @@ def silence(
       syntony incidents silence h3 --for 2h --comment "new cable"
       syntony incidents silence 'leaf0-*' --in 8h --for 1h
     """
+    if not (as_list or end or lasts):
+        raise UsageError("how long? for example: syntony incidents silence h3 --for 2h")
     if as_list:
-        reply = ask(target, IncidentsQuery(), until=lambda _: True)
+        reply = ask(target, IncidentsQuery())
     else:
         action = SilenceAction(
             rule=rule,
@@ -166,7 +170,7 @@ def silence(
             comment=comment,
             end=end,
         )
-        reply = ask(target, action, until=lambda _: True)
+        reply = ask(target, action)
     if reply.warning:
         messages.print(f"warning: {reply.warning}", style="yellow", markup=False)
     if as_json:
@@ -216,7 +220,7 @@ def _act(target: FleetTarget, action: IncidentAction, as_json: bool) -> None:
     console.print(f"incident {incident['number']} is {incident['state']}: {incident['summary']}")
 
 
-def _print_list(reply: IncidentsReply) -> None:
+def _print_list(reply: IncidentsReply, nothing: str) -> None:
     cause_of = {each["number"]: each["cause"] for each in reply.incidents}
     explains = Counter[int]()
     for number in cause_of:
@@ -238,7 +242,7 @@ def _print_list(reply: IncidentsReply) -> None:
             each["summary"],
             str(explains[each["number"]] or ""),
         )
-    console.print(table if table.row_count else "nothing is wrong")
+    console.print(table if table.row_count else nothing)
     if reply.waiting:
         console.print(f"{reply.waiting} messages to receivers are waiting", style="yellow")
 

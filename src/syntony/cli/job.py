@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from syntony.cli._recording import fetch, window_ns_option
 from syntony.cli.diagnose import clean
@@ -13,15 +12,10 @@ from syntony.cli.fleet import FleetTarget, fleet_options
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     from syntony.workload.flow_lines import FlowLine
-
-
-_HEADINGS = (
-    "flow", "one way", "worst", "probes", "half trip", "probes", "rate", "sent again", "path",
-)  # fmt: skip
 
 
 @click.group(cls=HelpGroup)
@@ -50,14 +44,15 @@ def flows(target: FleetTarget, job: str, limit: int, window_ns: int, as_json: bo
     found = flow_lines(fetch(target, job, window_ns).bundle())
     shown = found[:limit] if limit > 0 else found
     if as_json:
-        print_json(msgspec.to_builtins(shown))
+        print_json(shown)
         return
     if not found:
         messages.print(f"no flow of {job} was recorded: is traffic control off?", markup=False)
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="left" if heading in {"flow", "path"} else "right")
+    table = plain_table(
+        "flow", ">one way", ">worst", ">probes", ">half trip", ">probes", ">rate", ">sent again",
+        "path",
+    )  # fmt: skip
     for each in shown:
         table.add_row(*_cells(each))
     console.print(table)

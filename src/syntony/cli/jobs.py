@@ -17,8 +17,9 @@ from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.model import MS, S, format_ns, parse_duration_ns
-from syntony.model.names import did_you_mean
+from syntony.model.names import did_you_mean, some
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.jobs import Jobs, JobsQuery, JobView
 
 if TYPE_CHECKING:
@@ -53,23 +54,21 @@ def list_jobs(target: FleetTarget, window_ns: int, as_json: bool) -> None:
     """
     answer = _ask(target, window_ns)
     if as_json:
-        print_json(msgspec.to_builtins(answer.jobs))
+        print_json(answer.jobs)
         return
     if not answer.jobs:
         messages.print("no job ran; start one with `syntony run -- COMMAND`")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("job", "state", "ranks", "processes", "hosts", "age", "programs"):
-        table.add_column(heading, justify="right" if heading in {"ranks", "processes"} else "left")
+    table = plain_table("job", "state", ">ranks", ">processes", "hosts", "age", "programs")
     for each in answer.jobs:
         table.add_row(
             each.job,
             _state(each, answer.now_ns),
             str(each.ranks or ""),
             str(each.processes),
-            _some(each.hosts),
+            some(each.hosts, _MOST),
             format_ns(max(0, answer.now_ns - each.began_ns)),
-            lazy_rich.Text(_some([clean(program) for program in each.programs])),
+            lazy_rich.Text(some(map(clean, each.programs), _MOST)),
         )
     console.print(table)
 
@@ -117,10 +116,10 @@ def show(
     console.print(f"job        {view.job}", markup=False)
     console.print(f"ranks      {view.ranks or 'not known'}, processes {view.processes}")
     console.print(f"hosts      {', '.join(view.hosts)}", markup=False)
-    for host, some in gpus.items():
-        console.print(f"gpus       {host}: {_some(some)}", markup=False)
+    for host, devices in gpus.items():
+        console.print(f"gpus       {host}: {some(devices, _MOST)}", markup=False)
     for comm, ranks in comms.items():
-        console.print(f"comm       {clean(comm)}: ranks {_some(ranks)}", markup=False)
+        console.print(f"comm       {clean(comm)}: ranks {some(ranks, _MOST)}", markup=False)
     console.print(f"step       {format_ns(step_ns) if step_ns else 'not known'}")
     console.print(f"recorded   {', '.join(f'{name} {rows:,}' for name, rows in counts.items())}")
 
@@ -152,7 +151,7 @@ def top(target: FleetTarget, window_ns: int, every: str, limit: int, as_json: bo
     if every_ns < MIN_EVERY_NS:
         raise UsageError(f"--every {every}: give {format_ns(MIN_EVERY_NS)} or more")
     if as_json:
-        print_json(msgspec.to_builtins(_lines(target, window_ns, limit)))
+        print_json(_lines(target, window_ns, limit))
         return
     if not console.is_terminal:
         console.print(_top_table(_lines(target, window_ns, limit)))
@@ -184,9 +183,9 @@ def _lines(target: FleetTarget, window_ns: int, limit: int) -> list[JobLine]:
 
 
 def _top_table(lines: list[JobLine]) -> lazy_rich.Table:
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("job", "ranks", "step", "slowest rank", "worst flow", "median flow", "verdict"):
-        table.add_column(heading, justify="right" if heading in {"ranks", "step"} else "left")
+    table = plain_table(
+        "job", ">ranks", ">step", "slowest rank", "worst flow", "median flow", "verdict"
+    )
     for each in lines:
         late = "" if each.slowest_rank is None else f"{each.slowest_rank}: +{_short(each.late_ns)}"
         flow = f"{each.worst_flow} {_short(each.worst_ns)}" if each.worst_flow else ""
@@ -212,11 +211,6 @@ def _state(view: JobView, now_ns: int) -> str:
     if view.running <= 0:
         return "ended"
     return "running" if now_ns - view.seen_ns < ENDED_NS else "silent"
-
-
-def _some(names: list[str] | tuple[str, ...]) -> str:
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + more
 
 
 def _gpus(bundle: Bundle) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import RemoteError, UsageError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ _SHOWN = ("rank", "reason", "boundary", "generation", "equal")
     is_flag=True,
     help="With --host: where other hosts have too few spares, end the job with its state kept.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def drain(job: str, rank: int | None, host: str | None, or_checkpoint: bool, as_json: bool) -> None:
     """Replace a healthy rank, or all ranks of a host, by warm spares.
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import quote
 
 import click
@@ -24,8 +23,9 @@ from syntony.audit.report.node_condition import (
 )
 from syntony.audit.result import Result
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import messages
+from syntony.cli.output import json_option, messages
 from syntony.errors import InputError, RemoteError, UsageError
+from syntony.input_files import MAX_BYTES, read_bytes
 from syntony.io.kubernetes import MERGE, STRATEGIC, ConflictError, KubernetesApi
 from syntony.model import S, parse_duration_ns
 
@@ -61,16 +61,18 @@ def command() -> None:
     help="Time limit for each audit.",
 )
 @click.option(
-    "--results", type=click.File("rb"), help="Output of `syntony audit run --json`; - for stdin."
+    "--results",
+    type=click.Path(allow_dash=True),
+    help="Output of `syntony audit run --json`; - for stdin.",
 )
 @click.option("--taint", type=click.Choice(_EFFECTS), help="Taint the node while its audit fails.")
 @click.option(
     "--taint-at-most", default=3, show_default=True, type=click.IntRange(1),
     help="Do not taint if this many nodes are tainted: a wrong spec must not drain a cluster.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def node(
-    *, node: str, every: str | None, spec: str | None, deadline: str, results: Any,
+    *, node: str, every: str | None, spec: str | None, deadline: str, results: str | None,
     taint: str | None, taint_at_most: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Audit this host; set its node's condition FleetAuditFailed and, on request, a taint.
@@ -87,7 +89,7 @@ def node(
     every_ns = parse_duration_ns(every) if every else 0
     while True:
         found = (
-            condition_of(_decoded(results.read()))
+            condition_of(_decoded(_read(results)))
             if results
             else _audited(spec, parse_duration_ns(deadline))
         )
@@ -120,10 +122,19 @@ def _audited(spec: str | None, deadline_ns: int) -> Condition:
         return Condition("Unknown", "AuditBroken", str(error))
 
 
+def _read(results: str) -> bytes:
+    if results == "-":
+        return sys.stdin.buffer.read(MAX_BYTES)
+    try:
+        return read_bytes(results)
+    except OSError as error:
+        raise InputError("unreadable", f"{results}: {error.strerror}") from error
+
+
 def _decoded(data: bytes) -> list[Result]:
     try:
         return msgspec.json.decode(data, type=list[Result])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(
             "not-results", f"not what `syntony audit run --json` prints: {error}"
         ) from error

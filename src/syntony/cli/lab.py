@@ -12,9 +12,10 @@ import click
 import msgspec
 
 from syntony.cli.lazy import LazyGroup
+from syntony.cli.output import json_option
 from syntony.errors import RemoteError, UsageError
 from syntony.lab import state
-from syntony.model import parse_duration_ns
+from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
     from syntony.lab.client import Lab
@@ -34,9 +35,6 @@ def open_lab(name: str | None) -> Lab:
     from syntony.lab import client
 
     return client.open_lab(name)
-
-
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 _ELSEWHERE = {
@@ -157,7 +155,7 @@ def command() -> None:
     "--no-agents", is_flag=True, help="Start the fabric only, without controller and agents."
 )
 @click.option("--detach", is_flag=True, help="Leave the lab running; `syntony lab down` ends it.")
-@_json
+@json_option
 def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Bring a lab up; without --detach it lasts until Ctrl-C.
 
@@ -171,7 +169,7 @@ def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
 
 @command.command()
 @_which
-@_json
+@json_option
 def status(name: str | None, as_json: bool) -> None:
     """Show a lab: links, faults, daemons.
 
@@ -189,16 +187,20 @@ def status(name: str | None, as_json: bool) -> None:
         try:
             click.echo(f"console: {lab.console_url()}")
         except RemoteError as error:
-            click.echo(f"console: not yet ({error})")
+            young = found.age_ns < CONTROLLER_S * S
+            click.echo(f"console: {'the controller is starting' if young else error}")
 
 
-def _awaited(url: Callable[[], str]) -> str:
-    """The console's URL, once the controller answers. Raises `RemoteError`: it does not."""
+def _awaited(lab: Lab) -> str:
+    """The console's URL, once the controller answers. Raises `RemoteError`: it does not, or does
+    not stay up."""
     end_s, said = time.monotonic() + CONTROLLER_S, False
     while True:
         try:
-            return url()
-        except RemoteError:
+            return lab.console_url()
+        except RemoteError as error:
+            if crash := "; ".join(lab.crash_reports("controller")):
+                raise RemoteError(f"{error}; {crash}") from error
             if time.monotonic() > end_s:
                 raise
         if not said:
@@ -209,7 +211,7 @@ def _awaited(url: Callable[[], str]) -> str:
 
 @command.command()
 @_which
-@_json
+@json_option
 def console(name: str | None, as_json: bool) -> None:
     """Print the URL of a lab's console, valid for one login within ten minutes.
 
@@ -217,12 +219,12 @@ def console(name: str | None, as_json: bool) -> None:
 
     Example: xdg-open "$(syntony lab console)"
     """
-    url = _awaited(open_lab(name).console_url)
+    url = _awaited(open_lab(name))
     click.echo(msgspec.json.encode({"url": url}) if as_json else url)
 
 
 @command.command(name="list")
-@_json
+@json_option
 def list_(as_json: bool) -> None:
     """List running labs.
 
@@ -274,7 +276,7 @@ def exec_(name: str | None, node: str, argv: tuple[str, ...]) -> None:
 @click.option("--procs", metavar="N", help="cpu-hog: number of busy loops [1].")
 @click.option("--bytes", metavar="N", help="mtu: MTU of the NIC [1400].")
 @click.option("--by", metavar="T", help="clock-step: 10ms forwards, -300us backwards.")
-@_json
+@json_option
 def fault(name: str | None, as_json: bool, **given: Any) -> None:
     """Inject a fault: KIND TARGET, for a time or until cleared.
 
@@ -349,7 +351,7 @@ def _list_or_clear(lab: Lab, clear: str | None, as_json: bool) -> None:
     show_default=True,
     help="Addresses of the NICs.",
 )
-@_json
+@json_option
 def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> None:
     """Ask the switches which spine a flow takes.
 
@@ -370,7 +372,7 @@ def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> No
 
 @command.command()
 @_which
-@_json
+@json_option
 def truth(name: str | None, as_json: bool) -> None:
     """Show every host's true clock and, once clocks have converged, its estimate.
 
@@ -421,10 +423,16 @@ def down(name: str | None, yes: bool) -> None:
 
     Example: syntony lab down
     """
-    lab = open_lab(name)
+    try:
+        lab = open_lab(name)
+    except state.NoLabError as error:
+        raise UsageError(f"{error.lack}: there is nothing to end") from None
     if name is None and not yes and lab.file().session != state.terminal_session():
         _confirm_down(lab.name)
-    lab.down()
+    from syntony.cli.output import messages
+
+    with messages.status(f"ending lab {lab.name}"):  # on a busy machine up to half a minute
+        lab.down()
     click.echo(f"lab {lab.name} is down", err=True)
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, plain_table, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import InputError, UsageError
 from syntony.links.counters import EVERY, TABLE, LinkCounter, Side
 from syntony.links.deltas import CounterOutcome
@@ -20,6 +20,7 @@ from syntony.links.roles import LinkRole
 from syntony.model import NicRef, S, parse_duration_ns
 from syntony.model.names import did_you_mean
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.links import (
     LinkCounterRow,
     LinkEventRow,
@@ -95,11 +96,11 @@ def history(target: FleetTarget, nic: str, window: str, as_json: bool) -> None:
     if nic:
         NicRef.parse(nic)
     query = LinkHistoryQuery(nic=nic, window_ns=parse_duration_ns(window))
-    answer = ask(target, query, until=lambda _: True)
+    answer = ask(target, query)
     if nic and not (answer.events or answer.counters):
         _check_port(target, nic, query.window_ns)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     if not answer.events and not answer.counters:
         console.print(f"nothing happened to {nic or 'any port'} in {window}")
@@ -135,12 +136,14 @@ def watch(target: FleetTarget, as_json: bool) -> None:
     first = True
     while True:
         query = LinkHistoryQuery(window_ns=60 * S)
-        answer = ask(target, query, until=lambda _: True)
+        answer = ask(target, query)
         for event in answer.events:
             if event in seen or first:
                 continue
             line = msgspec.json.encode(event).decode() if as_json else _event_line(event)
             click.echo(line)
+        if first:
+            messages.print("waiting for events of ports; Ctrl-C ends it")
         seen, first = set(answer.events), False
         time.sleep(_WATCH_S)
 
@@ -149,7 +152,7 @@ def watch(target: FleetTarget, as_json: bool) -> None:
 @click.option("--root", default="/", show_default=True, help="Directory with sys and proc.",
               type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Also show virtual ports.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def show(context: click.Context, root: Path, everything: bool, as_json: bool) -> None:
     """Show this host's ports and non-zero counters; read-only, needs no agent and no privilege.
@@ -158,7 +161,7 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
 
     \b
     Example:
-      syntony lab exec h0 -- syntony links show
+      syntony lab exec h0 -- syntony links show --all
     """
     from syntony.io.link_files import LinkFiles
 
@@ -175,11 +178,13 @@ def show(context: click.Context, root: Path, everything: bool, as_json: bool) ->
         console.print(_local_table(shown))
         for line in _notable(shown):
             console.print(line, soft_wrap=True)
+        if hidden := len(ports) - len(shown):
+            messages.print(f"virtual ports that are not shown: {hidden} (--all)")
     context.exit(_local_verdict(ports))
 
 
 @command.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--markdown", is_flag=True, help="Print the table of docs/reference.")
 def counters(as_json: bool, markdown: bool) -> None:
     """List every counter: where it is read, what it means, where to look.
@@ -281,7 +286,9 @@ def _local_table(ports: Iterable[PortSnapshot]) -> lazy_rich.Table:
 
 
 def _notable(ports: Sequence[PortSnapshot]) -> Iterable[lazy_rich.Text]:
-    """Problems: bad states with their remedy, and counters that are not zero."""
+    """Problems: no compute port, bad states with their remedy, and counters that are not zero."""
+    if not any(port.role is LinkRole.COMPUTE for port in ports):
+        yield lazy_rich.Text("no compute port: no NIC here has an RDMA device", style="yellow")
     for port in ports:
         state = PortState(port.state)
         if REMEDIES[state] and port.role is LinkRole.COMPUTE:

@@ -13,6 +13,7 @@ import click
 from syntony.cli import contexts
 from syntony.cli.output import messages
 from syntony.errors import UsageError
+from syntony.input_files import MAX_SECRET_BYTES
 from syntony.model import S
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def command(url: str, name: str, ca: str, cert: str, key: str, *, sso: bool) -> 
     from syntony.client import Access, Client
 
     token = ""
+    Client(url.rstrip("/"), ca=ca).close()  # a wrong URL or CA file before the token is asked for
     if sso:
         if cert:
             raise UsageError("give --sso, or --cert and --key")
@@ -55,7 +57,7 @@ def command(url: str, name: str, ca: str, cert: str, key: str, *, sso: bool) -> 
             token = _by_device(client)
     elif not cert:
         token = click.prompt("token", hide_input=True, err=True) if sys.stdin.isatty() else ""
-        token = (token or sys.stdin.readline()).strip()
+        token = (token or sys.stdin.readline(MAX_SECRET_BYTES)).strip()
         if not token:
             raise UsageError(
                 "give a token on standard input (an operator makes one: syntony enrol api token), "

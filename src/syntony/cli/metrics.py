@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, json_option, print_json
 from syntony.metrics.table import GROUPS, Metric
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 
 def markdown() -> str:
@@ -38,7 +38,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables of docs/reference.")
 def list_(as_json: bool, as_markdown: bool) -> None:
     """List every metric: name, kind, labels, meaning, exporter.
@@ -53,9 +53,7 @@ def list_(as_json: bool, as_markdown: bool) -> None:
     if as_json:
         print_json([_plain(group, metric) for group, metrics in GROUPS for metric in metrics])
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("metric", "kind", "labels", "meaning"):
-        table.add_column(heading)
+    table = plain_table("metric", "kind", "labels", "meaning")
     for _, metrics in GROUPS:
         for metric in metrics:
             table.add_row(metric.full_name, metric.kind, ", ".join(metric.labels), metric.meaning)

@@ -49,7 +49,7 @@ def warn_if_job_unknown(target: FleetTarget, job: str) -> None:
     if not job:
         return
     try:
-        jobs = {each.job for each in ask(target, JobsQuery(window_ns=JOBS_NS), until=_any).jobs}
+        jobs = {each.job for each in ask(target, JobsQuery(window_ns=JOBS_NS)).jobs}
     except UsageError:
         return  # there is no fleet time yet
     if job not in jobs:
@@ -61,8 +61,4 @@ def warn_if_job_unknown(target: FleetTarget, job: str) -> None:
 
 
 def _agents(target: FleetTarget) -> tuple[AgentStatus, ...]:
-    return ask(target, FleetQuery(), until=_any).agents
-
-
-def _any(_: object) -> bool:
-    return True
+    return ask(target, FleetQuery()).agents

@@ -5,16 +5,21 @@ Rich is loaded when something is first printed with it: `--help` and `--json` ne
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
+import click
+import msgspec
+
+from syntony.model import S
+
 if TYPE_CHECKING:
     from rich.status import Status
 
     from syntony.cli._console import OutputConsole
-    from syntony.view import lazy_rich
 
 
 class Printer:
@@ -50,20 +55,16 @@ class Printer:
         return self.rich.width
 
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 console = Printer(stderr=False)
 messages = Printer(stderr=True)
 
 
 def print_json(data: Any) -> None:
-    """One JSON document on stdout."""
-    console.file.write(json.dumps(data, indent=2) + "\n")
+    """One JSON document on stdout; records become objects."""
+    console.file.write(json.dumps(data, indent=2, default=msgspec.to_builtins) + "\n")
 
 
-def plain_table(*headings: str) -> lazy_rich.Table:
-    """A table without lines."""
-    from syntony.view import lazy_rich
-
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading)
-    return table
+def civil_time(at_ns: int) -> str:
+    """UTC to the second; empty for 0."""
+    return f"{dt.datetime.fromtimestamp(at_ns / S, dt.UTC):%Y-%m-%d %H:%M:%S}" if at_ns else ""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.failover import (
     ConnectionsQuery,
     FleetConnections,
@@ -23,7 +23,6 @@ from syntony.wire.failover import (
 _STALE_NS = 10 * S
 _MAX_FLOWS = 8
 """Flows of one process shown in the table; ``--json`` has more."""
-_NUMBERS = {"done", "outstanding", "idle"}
 _STATE_STYLE = {"up": "green", "coming": "yellow", "stalled": "bold red"}
 
 
@@ -45,11 +44,9 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
         check_hosts(target, host)
         warn_if_job_unknown(target, job)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("host", "job", "connection", "path", "state", "Mbit/s"):
-        table.add_column(heading, justify="right" if heading == "Mbit/s" else "left")
+    table = plain_table("host", "job", "connection", "path", "state", ">Mbit/s")
     for each in answer.hosts:
         _add(table, each)
     if table.row_count:
@@ -58,7 +55,7 @@ def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
     for each in answer.hosts:
         _remark(each)
     if not table.row_count and not any(each.report.processes for each in answer.hosts):
-        messages.print("no connection of a managed job; start jobs with SYNTONY_JOB set")
+        messages.print("no connection of a managed job; start one with `syntony run -- COMMAND`")
 
 
 def _reported(answer: FleetConnections) -> bool:
@@ -80,9 +77,7 @@ def _add(table: lazy_rich.Table, host: HostPaths) -> None:
 
 def _print_processes(hosts: Sequence[HostPaths]) -> None:
     """Print processes that are connected to their agent, and their longest-waiting flows."""
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("host", "job", "process", "flow", "path", "done", "outstanding", "idle"):
-        table.add_column(heading, justify="right" if heading in _NUMBERS else "left")
+    table = plain_table("host", "job", "process", "flow", "path", ">done", ">outstanding", ">idle")
     for host in hosts:
         for process in host.report.processes:
             for flow in process.flows[:_MAX_FLOWS]:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import click
-import msgspec
+from collections.abc import Sequence
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user, window_option
+import click
+
+from syntony.cli.fleet import (
+    FleetTarget,
+    ask,
+    fleet_options,
+    lab_hosts,
+    user,
+    window_option,
+)
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_nics
 from syntony.cli.output import console, print_json
@@ -13,6 +21,7 @@ from syntony.errors import UsageError
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.heatmap import heatmap, is_dark, listing
+from syntony.view.tables import duration, plain_table
 from syntony.wire.probes import (
     KeysQuery,
     MatrixCell,
@@ -90,25 +99,39 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
     if as_json:
         shown = [cell for plane in wanted for cell in cells[plane]]
         found = {} if differ is None else {"planes": differ}
-        print_json(msgspec.to_builtins({"cells": shown, **found} if found else shown))
+        print_json({"cells": shown, **found} if found else shown)
         return
     for plane in wanted:
         if len(wanted) > 1:
             console.print(lazy_rich.Text(f"over {plane}", style="bold"))
-        _show(cells[plane], plane, as_list=as_list)
+        _show(cells[plane], plane, window, as_list=as_list)
     if differ is not None:
         console.print(disagreement_list(differ))
 
 
 def _cells(target: FleetTarget, plane: Plane, window_ns: int) -> tuple[MatrixCell, ...]:
     query = MatrixQuery(window_ns=window_ns, over=plane)
-    # There may be no NIC with verbs.
-    return ask(target, query, until=lambda answer: bool(answer.cells) or plane is Plane.VERBS).cells
+    if plane is Plane.VERBS:  # there may be no NIC with verbs
+        return ask(target, query, until=lambda _: True).cells
+    # A young lab's agents report one after the other: a matrix of half a fleet would mislead.
+    hosts = lab_hosts(target) if target.startup_timeout_ns else frozenset()
+    return ask(target, query, until=lambda answer: _covers(answer.cells, hosts)).cells
 
 
-def _show(cells: tuple[MatrixCell, ...], plane: Plane, *, as_list: bool) -> None:
+def _covers(cells: Sequence[MatrixCell], hosts: frozenset[str]) -> bool:
+    """Whether there are cells, of each of these hosts."""
+    return bool(cells) and hosts <= {NicRef.parse(cell.src).host for cell in cells}
+
+
+def _show(cells: tuple[MatrixCell, ...], plane: Plane, window: str, *, as_list: bool) -> None:
     if not cells and plane is Plane.VERBS:
         console.print("no NIC is probed over verbs; `syntony agent parts` says what is missing")
+        return
+    if not cells:
+        console.print(
+            f"no probe of the last {window} is stored; a busy controller stores them late: "
+            "give a longer --window, or see `syntony agent parts`"
+        )
         return
     console.print(listing(cells) if as_list else heatmap(cells, width=console.width))
     dark = sum(map(is_dark, cells))
@@ -137,11 +160,9 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
         check_nics(target, src, dst)
         raise UsageError(f"{src} → {dst} is not probed; `syntony probe plan` lists what is")
     if as_json:
-        print_json(msgspec.to_builtins(points))
+        print_json(points)
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("second", "sent", "lost", "min", "p50", "p99"):
-        table.add_column(heading, justify="right")
+    table = plain_table(">second", ">sent", ">lost", ">min", ">p50", ">p99")
     newest = max((point.ts_ns for point in points), default=0)
     for point in points:
         delays = (point.owd_min_ns, point.owd_p50_ns, point.owd_p99_ns)
@@ -149,7 +170,7 @@ def history(target: FleetTarget, src: str, dst: str, window: str, as_json: bool)
             f"{(point.ts_ns - newest) // S} s",
             str(point.sent),
             lazy_rich.Text(str(point.lost), style="bold red" if point.lost else ""),
-            *("–" if delay is None else format_ns(delay) for delay in delays),
+            *map(duration, delays),
         )
     console.print(table)
 
@@ -165,11 +186,9 @@ def plan(target: FleetTarget, as_json: bool) -> None:
     """
     answer = ask(target, PlanQuery(), until=lambda answer: bool(answer.flows))
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("from", "to", "over", "source ports", "pairs/s"):
-        table.add_column(heading)
+    table = plain_table("from", "to", "over", "source ports", "pairs/s")
     pairs: dict[tuple[str, str, str], list[tuple[int, int]]] = {}
     planes = {Plane.UDP: answer.flows, Plane.VERBS: answer.verbs}
     for plane, planned in planes.items():
@@ -195,9 +214,9 @@ def keys(target: FleetTarget, rotate: bool, comment: str, as_json: bool) -> None
       syntony probe keys --rotate --comment "h3 was reinstalled"
     """
     query = RotateKeys(by=user(), why=comment) if rotate else KeysQuery()
-    status = ask(target, query, until=lambda _: True)
+    status = ask(target, query)
     if as_json:
-        print_json(msgspec.to_builtins(status))
+        print_json(status)
         return
     epochs = ", ".join(map(str, status.epochs))
     age = format_ns(status.age_ns)

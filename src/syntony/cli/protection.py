@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from syntony.errors import UsageError
+from syntony.input_files import MAX_SECRET_BYTES, read_text
 from syntony.model import S
 
 if TYPE_CHECKING:
@@ -67,15 +68,15 @@ class Protection(NamedTuple):
         try:
             if self.secret.stat().st_mode & 0o077:
                 raise UsageError(f"--secret {self.secret}: others can read it; chmod 600")
-            token = self.secret.read_text().strip()
+            token = read_text(self.secret, MAX_SECRET_BYTES).strip()
         except FileNotFoundError:
             if self.join:
                 raise UsageError(f"--secret {self.secret}: no such file") from None
             token = secrets.token_hex(16)
             self.secret.touch(mode=0o600)
             self.secret.write_text(token + "\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--secret {self.secret}: {error}") from error
+        except OSError as error:
+            raise UsageError(f"--secret {self.secret}: {error.strerror}") from error
         if len(token) < LEAST_SECRET or not token.isalnum():
             raise UsageError(f"--secret {self.secret}: not {LEAST_SECRET} letters and digits")
         return token

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import format_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.queue_pairs import OneWay, QueuePairs, QueuePairsQuery, QueuePairView
 
-_LEFT = {"host", "job", "process", "queue pair", "peer"}
 _SHARED_RECEIVES = 4
 """Of ``enum syn_qp_flag``."""
 
@@ -35,7 +34,7 @@ def queue_pairs(target: FleetTarget, job: str, host: str, as_json: bool) -> None
         check_hosts(target, host)
         warn_if_job_unknown(target, job)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     if answer.queue_pairs:
         _show(answer)
@@ -53,12 +52,10 @@ def queue_pairs(target: FleetTarget, job: str, host: str, as_json: bool) -> None
 
 
 def _show(answer: QueuePairs) -> None:
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in (
-        "host", "job", "process", "queue pair", "peer", "sent", "writes", "posted", "received",
-        "credits", "one-way", "max", "round trip",
-    ):  # fmt: skip
-        table.add_column(heading, justify="left" if heading in _LEFT else "right")
+    table = plain_table(
+        "host", "job", "process", "queue pair", "peer", ">sent", ">writes", ">posted", ">received",
+        ">credits", ">one-way", ">max", ">round trip",
+    )  # fmt: skip
     for each in answer.queue_pairs:
         figures = each.figures
         table.add_row(

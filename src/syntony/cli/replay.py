@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import US, S, parse_duration_ns
 from syntony.view import lazy_rich
@@ -45,7 +45,7 @@ _SHOWN = frozenset({"page", "clear", "blamed", "cleared"})
     "--topology", default="", metavar="FILE", help="Topology file, as the controller's `topology`."
 )
 @click.option("--all", "everything", is_flag=True, help="Print every change, not only pages.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(
     store_url: str,
     *,

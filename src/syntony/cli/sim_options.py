@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import click
 import numpy as np
 
 from syntony.errors import InputError, UsageError
+from syntony.input_files import read_text
 from syntony.sim.fluid.clos import LeafSpine, ThreeTier
 from syntony.sim.fluid.net import Net
 from syntony.sim.fluid.presets import KINDS, SIZES, parse_preset, preset_traffic
@@ -104,12 +106,11 @@ def _net(reported: dict[str, Any], topology: Path | None, gbps: float, nics: int
 
 def read_topology(file: Path, gbps: float) -> Net:
     """A topology file of any form that `syntony fabric import` reads."""
-    from syntony.fabric.files import parse_topology
+    from syntony.io.operator_files import load_topology
     from syntony.sim.fluid.graph_net import GraphNet
 
     with _naming(file):
-        topology = parse_topology(_text(file))
-    return GraphNet(topology, gbps=gbps)
+        return GraphNet(load_topology(file), gbps=gbps)
 
 
 def _from_file(file: Path) -> SimulatedTraffic:
@@ -132,8 +133,7 @@ def _naming(file: Path) -> Iterator[None]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     except OSError as error:
-        raise InputError("unreadable", f"{file}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError("not-text", f"{file} is not a text file") from error
+        name = "not-text" if error.errno == errno.EILSEQ else "unreadable"
+        raise InputError(name, f"{file}: {error.strerror}") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.cli.sim_options import make_scene, scene_options
 from syntony.errors import MissingError, UsageError
 from syntony.sim.fluid.policies import POLICIES
@@ -45,7 +45,7 @@ from syntony.sim.fluid.scenario import simulate
     help="Stop after this many intervals.",
 )
 @click.option("--unknown-flows", is_flag=True, help="Learn flows from telemetry only.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def run(**options: Any) -> None:
     """Compute completion times and rates of --traffic under --policy, and the optimum.
 

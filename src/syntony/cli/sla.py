@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, plain_table, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.model import format_ns, parse_duration_ns
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.view import lazy_rich
+from syntony.view.tables import duration, plain_table
 from syntony.wire.sla import (
     QueuesQuery,
     SlaChecked,
@@ -65,7 +65,7 @@ def check(
     query = SlaCheckQuery(host=host, window_ns=parse_duration_ns(window))
     found = ask(target, query, until=_measured)
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
     else:
         console.print(
             lazy_rich.Text.assemble(f"{host} is ", (found.status.value, _STYLES[found.status]))
@@ -132,7 +132,7 @@ def report(
     "--paths", type=_FILE, help="PATHS from `fabric paths --parquet`, for classes of pairs."
 )
 @click.option("--all", "everything", is_flag=True, help=f"Show all, not only the worst {SHOWN}.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 @click.pass_context
 def recorded(
     context: click.Context,
@@ -164,7 +164,7 @@ def _print_and_exit(
     context: click.Context, found: SlaReport, *, everything: bool, as_json: bool
 ) -> None:
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
     else:
         _print_report(found, everything=everything)
     known = [row.status for row in found.rows if row.status is not SlaStatus.UNKNOWN]
@@ -192,18 +192,14 @@ def _cells(row: SlaRow) -> tuple[str | lazy_rich.Text, ...]:
     return (
         row.subject,
         row.path_class or _DASH,
-        _delay(now.p50_ns),
-        _delay(now.p99_ns),
-        _delay(row.usual.p99_ns if row.usual else None),
-        _delay(row.peers.p50_ns if row.peers else None),
+        duration(now.p50_ns),
+        duration(now.p99_ns),
+        duration(row.usual.p99_ns if row.usual else None),
+        duration(row.peers.p50_ns if row.peers else None),
         _lost(now),
         lazy_rich.Text(row.status.value, style=_STYLES[row.status]),
         "; ".join(row.reasons),
     )
-
-
-def _delay(value_ns: int | None) -> str:
-    return _DASH if value_ns is None else format_ns(value_ns)
 
 
 def _lost(now: Latency) -> str:
@@ -224,7 +220,7 @@ def congestion(context: click.Context, target: FleetTarget, as_json: bool) -> No
     """
     found = ask(target, QueuesQuery(), until=lambda answer: answer.looked)
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(found)
     elif not found.queues:
         console.print("no packets wait anywhere" if found.looked else "not known yet")
     for queue in () if as_json else found.queues:

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from syntony.cli.parquet import read_parquet
-from syntony.config import load_config
 from syntony.controller.sla import enough, latencies, verdicts
 from syntony.errors import InputError, UsageError
 from syntony.fabric.names import ARROW, GROUP, guess_kind
 from syntony.fabric.names import ComponentKind as Kind
+from syntony.io.operator_files import load_objectives
 from syntony.model import S
 from syntony.sla.judge import class_of
-from syntony.sla.terms import Terms, check_terms
+from syntony.sla.terms import Terms
 from syntony.store import Store, open_store
 from syntony.store.schema import stored_columns
 from syntony.wire.sla import SlaReport
@@ -45,7 +45,7 @@ def recorded_report(
     """
     if window_ns <= 0:
         raise UsageError("give a window longer than 0, for example 60s")
-    wanted = check_terms(load_config(terms, Terms), terms) if terms else Terms()
+    wanted = load_objectives(terms) if terms else Terms()
     table = _rows(rows)
     with tempfile.TemporaryDirectory(prefix="syntony-sla-") as directory:
         store = open_store(str(Path(directory) / "store"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
 from syntony.cli.lazy import LazyGroup
@@ -11,15 +10,12 @@ from syntony.cli.name_checks import warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
 from syntony.model import S, format_bps, format_ns
 from syntony.view import lazy_rich
+from syntony.view.tables import duration, plain_table
 from syntony.wire.traffic import MovesQuery, PlacementCommand, Traffic, TrafficQuery
 
 _LINKS = 12
 """Number of busiest links in the table; --json has all."""
 _FULL = 0.9
-_HEADINGS = (
-    "job", "class", "from", "to", "port", "path", "of", "sends", "gets", "delay", "p99", "",
-)  # fmt: skip
-_NUMBERS = frozenset({"port", "of", "sends", "gets", "delay", "p99"})
 
 
 _ELSEWHERE = {
@@ -58,7 +54,7 @@ def status(target: FleetTarget, job: str, as_json: bool) -> None:
     if not answer.flows:
         warn_if_job_unknown(target, job)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     _show(answer)
 
@@ -73,10 +69,10 @@ def _show(answer: Traffic) -> None:
     if not answer.flows:
         messages.print("no flow of a managed job; start jobs with `syntony run`")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in _HEADINGS:
-        right = heading in _NUMBERS
-        table.add_column(heading, justify="right" if right else "left", no_wrap=right)
+    table = plain_table(
+        "job", "class", "from", "to", ">port", "path", ">of", ">sends", ">gets", ">delay",
+        ">p99", "",
+    )  # fmt: skip
     for flow in answer.flows:
         table.add_row(
             flow.job,
@@ -88,8 +84,8 @@ def _show(answer: Traffic) -> None:
             str(flow.paths or "–"),
             _rate(flow.tx_bps, flow.tx_pace_bps),
             _rate(flow.rx_bps, flow.rx_pace_bps),
-            _delay(flow.owd_p50_ns),
-            _delay(flow.owd_p99_ns),
+            duration(flow.owd_p50_ns),
+            duration(flow.owd_p99_ns),
             "moving" if flow.moving else "" if flow.movable else "stays",
         )
     console.print(table)
@@ -97,9 +93,7 @@ def _show(answer: Traffic) -> None:
         "[dim]of: number of known paths; sends, gets: Mb/s, after a slash the rate to which it is "
         "paced; delay: of probes on the same links[/]"
     )
-    links = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("link", "load", "capacity", "flows", "queue", "paced to"):
-        links.add_column(heading, justify="left" if heading == "link" else "right")
+    links = plain_table("link", ">load", ">capacity", ">flows", ">queue", ">paced to")
     for link in answer.links[:_LINKS]:
         full = link.capacity_bps and link.bps >= _FULL * link.capacity_bps
         load = lazy_rich.Text(
@@ -107,7 +101,7 @@ def _show(answer: Traffic) -> None:
         )
         capacity = format_bps(link.capacity_bps) if link.capacity_bps else "?"
         shared = format_bps(link.paced_bps) if link.paced_bps else ""
-        links.add_row(link.link, load, capacity, str(link.flows), _delay(link.queue_ns), shared)
+        links.add_row(link.link, load, capacity, str(link.flows), duration(link.queue_ns), shared)
     console.print(links)
 
 
@@ -122,18 +116,18 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
     Example:
       syntony traffic moves --limit 10
     """
-    answer = ask(target, MovesQuery(job=job, limit=limit), until=lambda _: True)
+    answer = ask(target, MovesQuery(job=job, limit=limit))
     if not answer.moves:
         warn_if_job_unknown(target, job)
     if as_json:
-        print_json(msgspec.to_builtins(answer.moves))
+        print_json(answer.moves)
         return
     if not answer.moves:
         messages.print("nothing was moved since the controller started; older: failover log")
         return
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("when", "job", "from", "to", "old path", "new path", "why", "took", "result"):
-        table.add_column(heading)
+    table = plain_table(
+        "when", "job", "from", "to", "old path", "new path", "why", "took", "result"
+    )
     newest_ns = answer.moves[-1].ts_ns
     for move in answer.moves:
         table.add_row(
@@ -162,9 +156,9 @@ def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
       syntony traffic mode act --comment "two jobs share pod 3"
     """
     order = PlacementCommand(mode=mode, by=user(), why=why)
-    answer = ask(target, order, until=lambda _: True)
+    answer = ask(target, order)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     messages.print(f"placement: {answer.mode}")
 
@@ -185,16 +179,12 @@ def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
       syntony traffic pacing act --comment "incast at h0"
     """
     order = PlacementCommand(what="pacing", mode=mode, by=user(), why=why)
-    answer = ask(target, order, until=lambda _: True)
+    answer = ask(target, order)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     messages.print(f"pacing: {answer.pacing}")
 
 
 def _rate(bps: int, pace_bps: int) -> str:
     return f"{bps / 1e6:.1f}" + (f"/{pace_bps / 1e6:.1f}" if pace_bps else "")
-
-
-def _delay(value_ns: int | None) -> str:
-    return "–" if value_ns is None else format_ns(value_ns)

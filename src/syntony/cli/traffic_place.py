@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, json_option, messages, print_json
 from syntony.cli.parquet import read_parquet
 from syntony.cli.sim_options import FILE, read_topology
 from syntony.sim.fluid.offline import OPTIONAL, REQUIRED, place_table
 from syntony.sim.fluid.scenario import damage
-from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 
 if TYPE_CHECKING:
     from syntony.sim.fluid.offline import Placed
@@ -44,7 +44,7 @@ SHOWN = 40
 )
 @click.option("--speed", multiple=True, metavar="CABLE=GBPS", help="A cable with another rate.")
 @click.option("--seed", type=click.IntRange(0), default=1, help="Draws dead cables.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def place(  # noqa: PLR0917 - click passes its parameters by name
     topology: Path,
     flows: Path,
@@ -99,9 +99,7 @@ def _document(placed: Sequence[Placed], broken: Sequence[str]) -> dict[str, Any]
 
 
 def _show(placed: Sequence[Placed]) -> None:
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("flow", "job", "path", "Gb/s"):
-        table.add_column(heading, justify="right" if heading == "Gb/s" else "left")
+    table = plain_table("flow", "job", "path", ">Gb/s")
     for each in placed[:SHOWN]:
         table.add_row(each.flow.flow_id, each.flow.job, each.path.path_id, f"{each.rate_gbps:.4g}")
     console.print(table)

@@ -9,6 +9,7 @@ import click
 from syntony.cli import lab
 from syntony.cli._labup import bring_up
 from syntony.cli.lazy import HelpGroup
+from syntony.cli.output import json_option
 from syntony.lab.client import Lab
 from syntony.lab.plan import FabricSpec
 from syntony.lab.rates import parse_rate_bps
@@ -64,7 +65,7 @@ def command() -> None:
     "--no-agents", is_flag=True, help="Start the machines only, without controller and agents."
 )
 @click.option("--detach", is_flag=True, help="Leave the lab running; `syntony lab down` ends it.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def up(name: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Boot the hosts and bring the lab up; without --detach it lasts until Ctrl-C.
 

@@ -8,10 +8,11 @@ import click
 import msgspec
 
 from syntony import __version__
+from syntony.cli.output import json_option
 
 
 @click.command(name="version")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(as_json: bool) -> None:
     """Print the version.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from syntony.cli._recording import fetch, window_ns_option
 from syntony.cli.diagnose import clean, exit_status, print_gaps, show_verdict
@@ -40,7 +39,7 @@ def command(
     result = diagnose(found.bundle())
     if as_json:
         print_gaps(result.gaps)
-        print_json(msgspec.to_builtins(result.verdicts))
+        print_json(result.verdicts)
         context.exit(exit_status(result))
     length_ns = found.manifest["end_ns"] - found.manifest["begin_ns"]
     for sentence in sentences(job, result, length_ns):

@@ -11,6 +11,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from syntony.errors import MissingError, RefusalError, RemoteError, UsageError, WireError
+from syntony.input_files import MAX_SECRET_BYTES, check_file, read_text
 from syntony.model import S
 from syntony.model.names import is_loopback
 from syntony.wire.query import A, Query, answer_type, join_pages
@@ -270,13 +271,18 @@ def _is_host(host: str) -> bool:
 def _tls(access: Access) -> ssl.SSLContext:
     files = access.ca
     try:
-        context = ssl.create_default_context(cafile=access.ca or None)
+        authority = read_text(access.ca, MAX_SECRET_BYTES) if access.ca else None
+        context = ssl.create_default_context(cadata=authority)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         if access.cert:
             files = f"{access.cert} with {access.key}" if access.key else access.cert
+            check_file(access.cert, MAX_SECRET_BYTES)
+            if access.key:
+                check_file(access.key, MAX_SECRET_BYTES)
             context.load_cert_chain(access.cert, access.key or None)
     except OSError as error:  # ssl.SSLError is one
-        raise MissingError(f"{files}: cannot be used: {_line(error)}") from error
+        reason = " ".join((error.strerror or str(error)).split())
+        raise MissingError(f"{files}: cannot be used: {reason}") from error
     return context
 
 

@@ -18,15 +18,14 @@ MIN_SIGMA_NS = 1.0
 class CrossStamps:
     """A window of simultaneous readings of a host's clock and of one NIC's clock."""
 
-    def __init__(self, host: str, nic: str, window_ns: int = WINDOW_NS) -> None:
+    def __init__(self, host: str, nic: str) -> None:
         self._host = host
         self.nic = nic
-        self._window_ns = window_ns
         self._stamps: deque[tuple[int, int, int]] = deque()
 
     def add(self, host_ns: int, nic_ns: int, uncertainty_ns: int) -> None:
         """One instant in both clocks, good to ± `uncertainty_ns`; the same again is none."""
-        while self._stamps and abs(host_ns - self._stamps[0][0]) > self._window_ns:
+        while self._stamps and abs(host_ns - self._stamps[0][0]) > WINDOW_NS:
             self._stamps.popleft()
         if not self._stamps or self._stamps[-1][0] != host_ns:
             self._stamps.append((host_ns, nic_ns, uncertainty_ns))

@@ -36,8 +36,7 @@ class PairWindows:
     Each pair of NICs is estimated by itself, because different pairs have different floors.
     """
 
-    def __init__(self, window_ns: int = WINDOW_NS, fit: WindowFitter = fit_window) -> None:
-        self._window_ns = window_ns
+    def __init__(self, fit: WindowFitter = fit_window) -> None:
         self._fit = fit
         self._estimators: dict[PairKey, PairEstimator] = {}
         self._parts: list[Records] = []
@@ -100,7 +99,7 @@ class PairWindows:
         if not self._parts:
             return ()
         records = np.concatenate(self._parts)
-        records = records[np.abs(now_local_ns - records["sent_ns"]) <= self._window_ns]
+        records = records[np.abs(now_local_ns - records["sent_ns"]) <= WINDOW_NS]
         self._parts = [records]
         pair = self._pairs(records)
         windows = windows_of(_points(records, pair), len(self._estimators))

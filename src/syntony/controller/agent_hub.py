@@ -12,6 +12,7 @@ from syntony.controller.access import Caller
 from syntony.controller.clock_evidence import check_edges
 from syntony.controller.dispatch import Dispatcher
 from syntony.controller.duplicate_agents import DuplicateAgents
+from syntony.controller.in_band import nic_of
 from syntony.controller.ingest import Ingest
 from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.last_reports import LastReports
@@ -94,7 +95,8 @@ class AgentHub:
         session.outbox.acknowledge(session.source.stored)
         session.outbox.put(self._services.membership.enrolment.revocations)
         self._services.fleet.join(hello, time.monotonic_ns(), faults)
-        self._services.fleet.members[host].via = session.opening.via
+        member = self._services.fleet.members[host]
+        member.via, member.in_band = session.opening.via, nic_of(hello, session.opening.peer)
         self._services.placement.service.attached(host)
         if self._services.traffic.switch is not None:
             session.outbox.put(self._services.traffic.switch)

@@ -71,6 +71,9 @@ class Member:
         self.probes_per_s = 0.0
         self.via = ""
         """The gateway that its agent was last attached to; empty: none."""
+        self.in_band = ""
+        """The NIC (``host/nic``) that its agent's last connection came from; empty: another
+        network than the fabric."""
         self.faults: tuple[str, ...] = ()
         """Reported NICs that are not used → why."""
         self._parts: tuple[PartStatus, ...] = ()
@@ -284,6 +287,11 @@ class Fleet:
             ports = {(src, flow.dst): flow.dst_port for src, flow in self.flows()}
             self._ports = (self.mesh.generation, ports)
         return self._ports[1]
+
+    def in_band(self) -> dict[str, str]:
+        """Host → the NIC that its agent's connection crosses, for those that have no other network
+        for management."""
+        return {host: member.in_band for host, member in self.members.items() if member.in_band}
 
     def nic_names(self) -> dict[str, str]:
         """Address → ``host/nic``, of the plan in force."""

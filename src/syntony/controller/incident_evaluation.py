@@ -12,7 +12,8 @@ from syntony.controller.enrolment import Enrolment
 from syntony.controller.extra_probes import ExtraProbeService
 from syntony.controller.fleet import Fleet
 from syntony.controller.gateways import Gateways
-from syntony.controller.incidents import IncidentService, LatencyInputs
+from syntony.controller.incident_inputs import EvaluationInputs, LatencyInputs
+from syntony.controller.incidents import IncidentService
 from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_takeovers import LostRanks
 from syntony.controller.last_reports import LastReports
@@ -112,9 +113,7 @@ class IncidentEvaluation:
         async with self._one:
             silent_ns = self._last_reports.silent(self._fleet.members)
             try:
-                await asyncio.to_thread(
-                    self._alerts.evaluate,
-                    fleet_now_ns,
+                inputs = EvaluationInputs(
                     silent_ns,
                     self._solving.timelines,
                     self._locating.answer.findings,
@@ -124,10 +123,12 @@ class IncidentEvaluation:
                     homes=await asyncio.to_thread(self._locating.homes),
                     agent_parts=self._fleet.parts(time.monotonic_ns()),
                     answering=self._locating.answering,
+                    in_band=self._fleet.in_band(),
                     refused=Refused(dict(self._enrolment.refused), self._enrolment.removed),
                     notes=self._extra_probes.notes(time.monotonic_ns()),
                     gateways=self._absent_gateways(silent_ns),
                 )
+                await asyncio.to_thread(self._alerts.evaluate, fleet_now_ns, inputs)
             except (StateError, StoreError) as error:
                 _log.error("rules not evaluated reason=%s", error)
 

@@ -10,51 +10,36 @@ import logging
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Collection
 
 import msgspec
 
 from syntony.alerts import render
 from syntony.alerts.incident_book import Book, explained
 from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
-from syntony.alerts.observations import Observation, measured
 from syntony.alerts.render import FleetName
-from syntony.alerts.rules import Rule, parse_rules, with_defaults
+from syntony.alerts.rules import with_defaults
 from syntony.alerts.silences import Silence, check_rule, warn_of_subject
-from syntony.controller import (
-    clock_watch,
-    impact,
-    job_takeovers,
-    job_verdicts,
-    observe,
-    observe_switches,
-    planes,
-    silent_agents,
-    stalled_queue_pairs,
-)
 from syntony.controller.batches import BatchPiece
 from syntony.controller.clock_watch import ClockWatch
 from syntony.controller.config import AlertSettings
 from syntony.controller.containment import PathContainment
-from syntony.controller.fabric_changes import FabricStatus
 from syntony.controller.incident_history import IncidentHistory
+from syntony.controller.incident_inputs import (
+    EvaluationInputs,
+    LinkReadings,
+    LiveIncidents,
+    observations,
+)
 from syntony.controller.notify import Notifier
-from syntony.controller.planes import PlaneComparison
-from syntony.controller.silent_agents import NOBODY_REFUSED, Refused
 from syntony.errors import ConfigError, UsageError
-from syntony.fabric.extra_probes import SuspectNote
+from syntony.io.operator_files import load_rules
 from syntony.model import S, format_ns
-from syntony.model.clocks import Timeline
-from syntony.model.findings import Finding, Queue
-from syntony.model.sla import SlaRow
 from syntony.state import ControlState, DatabaseConnection, log_change
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.outbox import Outbox
 from syntony.store import Store
-from syntony.traffic.queue_pair_stalls import StallsSeen
 from syntony.wire.control import Issuer
 from syntony.wire.incidents import (
     IncidentAction,
@@ -63,49 +48,16 @@ from syntony.wire.incidents import (
     RulesReply,
     SilenceAction,
 )
-from syntony.wire.job_diagnosis import JobResult
-from syntony.wire.links import LinkStatus
-from syntony.wire.parts import PartStatus
 
 _log = logging.getLogger(__name__)
 
 HOUR_NS, DAY_NS = 3600 * S, 86_400 * S
-SILENT_NS = 10 * S
-"""An agent without a report for this long is silent; it sends one every second."""
-MAX_HOLD_NS = 60 * S
-"""Longest time that a loss is held back because an overflowing queue may cause it."""
 MAX_SINCE_NS = 365 * DAY_NS
 MAX_TEXT = 500
 
 
-class LatencyInputs(NamedTuple):
-    """Latency, and the jobs that depend on it."""
-
-    rows: tuple[SlaRow, ...] | None
-    """Verdicts on pairs of NICs; None: not evaluated yet."""
-    queues: tuple[Queue, ...] | None
-    """Links at which packets wait; None: not evaluated yet."""
-    crossing: Mapping[str, frozenset[str]]
-    """``a->b`` → components that its paths cross."""
-    jobs: Mapping[str, frozenset[tuple[str, str]]]
-    """Job → the pairs of NICs between which it has connections."""
-    planes: PlaneComparison | None = None
-    """Comparison of probes over UDP and verbs; None: not evaluated yet."""
-    stalls: StallsSeen | None = None
-    """Jobs' queue pairs without progress; None: not evaluated yet."""
-    nics: Mapping[str, str] = {}
-    """Address → ``host/nic``."""
-    job_results: tuple[JobResult, ...] | None = None
-    """Verdicts of `syntony why` on running jobs; None: not evaluated yet."""
-    lost_ranks: Sequence[Observation] | None = None
-    """Lost ranks of the past hour; None: not evaluated yet."""
-
-
 class _FleetId(msgspec.Struct):
     id: str
-
-
-_NO_LATENCY = LatencyInputs(None, None, {}, {})
 
 
 class IncidentService:
@@ -123,7 +75,7 @@ class IncidentService:
     """
 
     def __init__(self, settings: AlertSettings, state: ControlState, store: Store) -> None:
-        self.rules = _rules(settings.rules)
+        self.rules = load_rules(settings.rules) if settings.rules else with_defaults(())
         self._store = store
         self._lock = threading.Lock()
         if settings.receivers and not state.durable:
@@ -145,125 +97,24 @@ class IncidentService:
         self.evaluated_ns = 0
         """Fleet time of the newest evaluation; 0 before the first."""
 
-    def evaluate(
-        self,
-        fleet_ns: int,
-        silent_ns: Mapping[str, int],
-        timelines: tuple[Timeline, ...],
-        findings: tuple[Finding, ...],
-        slas: LatencyInputs = _NO_LATENCY,
-        *,
-        expected_clocks: Collection[str] = frozenset(),
-        fabric: FabricStatus | None = None,
-        homes: Mapping[str, str] | None = None,
-        agent_parts: Mapping[str, Sequence[PartStatus]] | None = None,
-        answering: Collection[str] = frozenset(),
-        refused: Refused = NOBODY_REFUSED,
-        notes: Mapping[frozenset[str], SuspectNote] | None = None,
-        gateways: Sequence[Observation] = (),
-    ) -> list[IncidentChange]:
-        """Evaluate all rules.
-
-        Args:
-            fleet_ns: now.
-            silent_ns: host → for how long its agent has sent no report.
-            timelines: of every clock.
-            findings: of localisation.
-            slas: findings about latency.
-            expected_clocks: those of NICs that probe or are probed.
-            fabric: state of the learnt fabric; None: not evaluated yet.
-            homes: NIC → the switch that it is at.
-            agent_parts: host → the parts of its agent, for those that reported.
-            answering: hosts whose NICs answer the probes of others.
-            refused: hosts that may not report.
-            notes: by suspects that cannot be distinguished: the attempts to do so.
-            gateways: expected ones.
+    def evaluate(self, fleet_ns: int, inputs: EvaluationInputs) -> list[IncidentChange]:
+        """Evaluate all rules at `fleet_ns`.
 
         Raises:
             StoreError, StateError: nothing has changed.
         """
-        silent = frozenset(host for host, age_ns in silent_ns.items() if age_ns > SILENT_NS)
-        ports = self._store.links.ports(fleet_ns - HOUR_NS, fleet_ns + S)
-        observations = impact.with_jobs_at(
-            [
-                *self._observations(fleet_ns, silent, ports, homes=homes or {}),
-                *self._clocks.observe(
-                    timelines, expected_clocks, silent, fleet_ns, self._explained_clocks()
-                ),
-                # Hosts that were silent before: one that has not reported since this controller
-                # started is still silent, not healthy because nothing is known of it.
-                *silent_agents.of_hosts(
-                    silent_ns,
-                    self._blamed_for(silent_agents.HOST_METRICS),
-                    answering,
-                    refused.reasons,
-                ),
-                *silent_agents.of_fleet(silent_ns),
-                *silent_agents.of_sets(silent_ns, answering, self._known_sets(refused.removed)),
-                *gateways,
-                *silent_agents.of_gateway_sets(gateways, self._known_gateways()),
-            ],
-            slas.jobs,
-        )
-        findings = silent_agents.without_hosts_that_report(
-            findings, silent_ns, homes or {}, self._blamed_for(observe.SWITCH_OR_HOSTS)
-        )
-        findings = observe_switches.without_switches_lost_apart(
-            findings, ports, homes or {}, silent, fleet_ns
-        )
-        senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
-        found = observe.of_findings(findings, notes, senders)
-        found = impact.with_jobs(found, slas.jobs, slas.crossing)
-        waits = self._blamed_for(observe.DELAY | observe.QUEUE_METRICS)
-        crowded = {job for each in self._live_about(observe.QUEUE_METRICS) for job in each.jobs}
-        long = {
-            each.subject
-            for each in self._live_about(observe.LOSSES)
-            if fleet_ns - each.held_ns >= MAX_HOLD_NS
-        }
-        found = impact.under_load(
-            found, findings, slas.queues or (), known=waits, crowded=crowded, long=long
-        )
-        observations += impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
-        metrics = (
-            observe.LINK_METRICS | clock_watch.METRICS | silent_agents.HOST_METRICS
-            | silent_agents.TOGETHER | silent_agents.FLEET_METRICS | observe.FINDING_METRICS
-            | observe.PART_METRICS | silent_agents.GATEWAY_METRICS | silent_agents.GATEWAYS_TOGETHER
+        links, window = self._store.links, (fleet_ns - HOUR_NS, fleet_ns + S)
+        readings = LinkReadings(
+            links.ports(*window), links.counters(*window),
+            links.modules(fleet_ns - DAY_NS, fleet_ns + S),
         )  # fmt: skip
-        if slas.rows is not None:
-            observations += observe.of_slas(slas.rows)
-            metrics |= observe.SLA_METRICS
-        if slas.planes is not None:
-            differ = planes.observations(slas.planes, silent)
-            observations += impact.with_jobs(differ, slas.jobs, slas.crossing)
-            metrics |= planes.METRICS
-        if slas.stalls is not None:
-            observations += stalled_queue_pairs.observations(slas.stalls, slas.nics, silent)
-            metrics |= stalled_queue_pairs.METRICS
-        if slas.job_results is not None:
-            observations += job_verdicts.observations(slas.job_results)
-            metrics |= job_verdicts.METRICS
-        if slas.queues is not None:
-            observations += observe.of_queues(
-                slas.queues, findings, self._blamed_for(observe.DELAY)
-            )
-            metrics |= observe.QUEUE_METRICS
-        if fabric is not None:
-            observations += impact.with_jobs(observe.of_fabric(fabric), slas.jobs, slas.crossing)
-            metrics |= observe.FABRIC_METRICS
-        if homes:
-            gone = {} if fabric is None else fabric.gone
-            down = observe_switches.of_switches(ports, homes, gone, silent, fleet_ns)
-            observations += impact.with_jobs(down, slas.jobs, slas.crossing)
-            metrics |= observe_switches.SWITCH_METRICS
-        observations += observe.of_parts(agent_parts or {}, silent)
-        if slas.lost_ranks is not None:
-            observations += slas.lost_ranks
-            metrics |= job_takeovers.METRICS
-        observations = [
-            each for each in observations if each.subject.partition("/")[0] not in refused.removed
-        ]
-        held, places = measured(observations, metrics), PathContainment(slas.crossing, homes)
+        live = LiveIncidents(self.rules, self._book.incidents)
+        clocks = self._clocks.observe(
+            inputs.timelines, inputs.expected_clocks, inputs.silent, fleet_ns,
+            live.explained_clocks(),
+        )  # fmt: skip
+        held = observations(fleet_ns, inputs, readings, clocks, live)
+        places = PathContainment(inputs.slas.crossing, inputs.homes)
         changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))
         self.evaluated_ns = fleet_ns
         return changes
@@ -383,21 +234,6 @@ class IncidentService:
 
     # --- internal ---
 
-    def _observations(
-        self,
-        fleet_ns: int,
-        silent: frozenset[str],
-        ports: Sequence[LinkStatus],
-        *,
-        homes: Mapping[str, str],
-    ) -> list[Observation]:
-        links = self._store.links
-        window = (fleet_ns - HOUR_NS, fleet_ns + S)
-        return [
-            *observe.of_links(ports, links.counters(*window), silent, fleet_ns, homes),
-            *observe.of_modules(links.modules(fleet_ns - DAY_NS, fleet_ns + S)),
-        ]
-
     def _past(self, since_ns: int, fleet_ns: int) -> IncidentsReply:
         if not 0 < since_ns <= MAX_SINCE_NS:
             raise UsageError(f"incidents are kept for {MAX_SINCE_NS // DAY_NS} days")
@@ -423,37 +259,6 @@ class IncidentService:
         return IncidentsReply(
             incidents=tuple(reported), silences=silences, waiting=self.notifier.waiting()
         )
-
-    def _blamed_for(self, metrics: Container[str]) -> frozenset[str]:
-        """Subjects of the live incidents about any of these metrics."""
-        return frozenset(incident.subject for incident in self._live_about(metrics))
-
-    def _explained_clocks(self) -> frozenset[str]:
-        """Clocks that are not synchronized because of something other than the fleet's."""
-        of_fleet = {each.number for each in self._live_about(clock_watch.FLEET_METRICS)}
-        return frozenset(
-            each.subject
-            for each in self._live_about(clock_watch.CLOCK_METRICS)
-            if each.cause and each.cause not in of_fleet
-        )
-
-    def _known_sets(self, removed: Container[str]) -> dict[str, tuple[str, ...]]:
-        """Agents of one incident that fell silent together, and still belong to the fleet, by
-        subject."""
-        return {
-            each.subject: tuple(host for host in each.members if host not in removed)
-            for each in self._live_about(silent_agents.TOGETHER)
-        }
-
-    def _known_gateways(self) -> dict[str, tuple[str, ...]]:
-        """Gateways that were lost together and are one incident, by subject."""
-        return {
-            each.subject: each.members for each in self._live_about(silent_agents.GATEWAYS_TOGETHER)
-        }
-
-    def _live_about(self, metrics: Container[str]) -> list[Incident]:
-        names = {rule.name for rule in self.rules if rule.metric in metrics}
-        return [each for each in self._book.incidents if each.live and each.rule in names]
 
     def _change(
         self,
@@ -496,16 +301,6 @@ class IncidentService:
                     change.kind, change.incident.number, change.incident.severity,
                     change.incident.cause, change.incident.summary,
                 )  # fmt: skip
-
-
-def _rules(path: str) -> tuple[Rule, ...]:
-    if not path:
-        return with_defaults(())
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"rules {path}: cannot be read: {error}") from error
-    return with_defaults(parse_rules(text, path))
 
 
 def fleet_id(state: ControlState) -> str:

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from syntony.controller.batches import BatchPiece
@@ -19,9 +18,9 @@ from syntony.errors import ConfigError, InputError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.fault_locator import FaultLocator, path_ids
-from syntony.fabric.files import parse_topology
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_ends, link_name
+from syntony.io.operator_files import load_topology
 from syntony.model import S
 from syntony.model.findings import Finding, Queue
 from syntony.state import ControlState
@@ -321,8 +320,6 @@ def _crossed(book: PathBook) -> dict[str, PairCrossings]:
 
 def _read(path: str) -> Topology:
     try:
-        return parse_topology(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"topology {path}: cannot be read: {error}") from error
+        return load_topology(path)
     except InputError as error:
-        raise ConfigError(f"topology {path}: {error}") from error
+        raise ConfigError(f"topology: {error}") from error

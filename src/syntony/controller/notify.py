@@ -17,7 +17,6 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -34,6 +33,7 @@ from syntony.controller.rejected_messages import (
     RejectedMessages,
 )
 from syntony.errors import ConfigError, StateError
+from syntony.input_files import MAX_SECRET_BYTES, read_text
 from syntony.io.http_request import ERRORS, http_request
 from syntony.model import S, format_ns
 from syntony.state.database import DatabaseConnection
@@ -264,6 +264,11 @@ class Notifier:
         outgoing.taken.discard(message.number)
 
 
+def check_receiver(receiver: Receiver) -> None:
+    """Raises `ConfigError`: no address, or a file that cannot be read."""
+    _Outgoing(receiver)
+
+
 class _Outgoing:
     """One receiver and its state."""
 
@@ -357,6 +362,8 @@ def _read(receiver: Receiver, path: str) -> str:
     if not path:
         return ""
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"receiver {receiver.name!r}: {path}: cannot be read: {error}") from error
+        return read_text(path, MAX_SECRET_BYTES).strip()
+    except OSError as error:
+        raise ConfigError(
+            f"receiver {receiver.name!r}: {path}: cannot be read: {error.strerror}"
+        ) from error

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from syntony.errors import ConfigError, UsageError
+from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.io.files import write_atomically
 from syntony.model import US
 from syntony.model.names import is_name
@@ -190,8 +191,10 @@ def create_authority(directory: Path) -> Authority:
 
 def _load(cert_path: Path, key_path: Path) -> Authority:
     try:
-        certificate = x509.load_pem_x509_certificate(cert_path.read_bytes())
-        key = serialization.load_pem_private_key(key_path.read_bytes(), password=None)
+        certificate = x509.load_pem_x509_certificate(read_bytes(cert_path, MAX_SECRET_BYTES))
+        key = serialization.load_pem_private_key(
+            read_bytes(key_path, MAX_SECRET_BYTES), password=None
+        )
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{cert_path.parent}: not a usable authority: {error}; make one: "

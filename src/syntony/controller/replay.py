@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from syntony.alerts.incidents import IncidentChange
 from syntony.controller.batches import BatchPiece
 from syntony.controller.config import AlertSettings
-from syntony.controller.incidents import IncidentService, LatencyInputs
+from syntony.controller.incident_inputs import EvaluationInputs, LatencyInputs
+from syntony.controller.incidents import IncidentService
 from syntony.controller.locating import LocateLoop
 from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
@@ -185,8 +186,7 @@ class Replay:
             {pair: each.components for pair, each in locating.crossings().items()},
             {job: frozenset(pairs) for job, pairs in jobs.items()},
         )
-        return self._alerts.evaluate(
-            now_ns,
+        inputs = EvaluationInputs(
             {host: now_ns - at_ns for host, at_ns in self._reported_ns.items()},
             tuple(self._lines.values()),
             locating.answer.findings,
@@ -195,6 +195,7 @@ class Replay:
             homes=locating.homes(),
             answering=locating.answering,
         )
+        return self._alerts.evaluate(now_ns, inputs)
 
 
 def stretch(store: Store, length_ns: int, end_ns: int) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import time
@@ -58,6 +57,7 @@ from syntony.io.credentials import civil_now
 from syntony.io.descriptors import DescriptorWatch
 from syntony.mesh.stats import hold_ns
 from syntony.model import MS, S, format_ns, parse_duration_ns
+from syntony.state import LeaseLostError
 from syntony.state.document import Document
 from syntony.store import Store
 from syntony.wire.messages import ControllerMessage
@@ -454,8 +454,12 @@ class Controller:
 
     async def _record_stop(self) -> None:
         if self._traffic.is_unrecorded:
-            with contextlib.suppress(StateError):  # the one who ordered it knows
+            try:
                 await asyncio.to_thread(self._traffic.record)
+            except LeaseLostError as error:
+                _log.error("stop of traffic control not recorded, repeat it reason=%s", error)
+            except StateError:
+                pass  # the one who ordered it knows
 
     async def _tell_gateways(self) -> None:
         enrolment = self._membership.enrolment

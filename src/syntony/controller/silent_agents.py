@@ -31,8 +31,14 @@ WORTH_JOINING_ALIVE = 2
 """… and if this many have NICs that answer probes, the hosts themselves did not die."""
 BACK_NS = 30 * S
 """Time that agents may take to return once their connection to the controller is restored."""
+MAX_REROUTE_NS = 45 * S
+"""Time that a live host may need to connect again past a dead switch: routes converge, and the
+agent dials until a connection takes another path."""
+FAULT_EARLIER_NS = 10 * S
+"""A fault that was known for longer when a host fell silent did not silence it."""
 MAX_LISTED = 5
 NAMED = 3
+_NO_NICS: Mapping[str, str] = {}
 
 
 class Refused(NamedTuple):
@@ -52,6 +58,7 @@ def of_hosts(
     missed: frozenset[str],
     answering: Collection[str],
     refused: Mapping[str, str],
+    in_band: Mapping[str, str] = _NO_NICS,
 ) -> list[Observation]:
     """Agents: how long each has sent no report; unknown for those that never did.
 
@@ -60,11 +67,12 @@ def of_hosts(
         missed: hosts that were silent before.
         answering: hosts whose NICs answer the probes of others; empty: nothing is probed.
         refused: host → why its agent's certificate is refused.
+        in_band: host → the NIC of the fabric that its agent's connection crosses.
     """
     known = [
         Observation(
-            "host_silent_s", host, age_ns / S, _why(host, age_ns, answering, refused),
-            span_ns=BACK_NS,
+            "host_silent_s", host, age_ns / S, _why(host, age_ns, answering, refused, in_band),
+            via=_via((host,), in_band), span_ns=BACK_NS,
         )
         for host, age_ns in silent_ns.items()
     ]  # fmt: skip
@@ -73,16 +81,59 @@ def of_hosts(
 
 
 def _why(
-    host: str, age_ns: int, answering: Collection[str], refused: Mapping[str, str]
+    host: str,
+    age_ns: int,
+    answering: Collection[str],
+    refused: Mapping[str, str],
+    in_band: Mapping[str, str],
 ) -> tuple[str, ...]:
     """Further facts about a silent agent."""
     if age_ns / S <= EARLY_S:
         return ()
     if host in refused:
         return (f"{refused[host]}: the host joins again with a new token (syntony enrol token)",)
+    way = (f"its agent reported over {in_band[host]}",) if host in in_band else ()
     if host in answering:
-        return ("its NICs answer probes: the host is up; its agent, or its way here, is not",)
-    return ("none of its NICs answers probes: the host is down or cut off",) if answering else ()
+        reported = "its NICs answer probes: the host is up; its agent, or its way here, is not"
+        return (reported, *way)
+    if answering:
+        return ("none of its NICs answers probes: the host is down or cut off", *way)
+    return way
+
+
+def _via(hosts: Iterable[str], in_band: Mapping[str, str]) -> tuple[str, ...]:
+    """What hosts report over, themselves if that is not the fabric; empty if none does so."""
+    via = tuple(in_band.get(host, host) for host in hosts)
+    return via if any("/" in each for each in via) else ()
+
+
+def held_while_routes_change(
+    found: Iterable[Observation],
+    silent_ns: Mapping[str, int],
+    in_band: Mapping[str, str],
+    answering: Container[str],
+    faults_ns: Iterable[int],
+) -> list[Observation]:
+    """Observations of silence; those pending that a fault between switches may explain until routes
+    have left the part at fault and agents have connected again.
+
+    Args:
+        found: of hosts, sets and the fleet.
+        silent_ns, in_band, answering: as `of_hosts`.
+        faults_ns: for how long each fault between switches has been known.
+    """
+    faults_ns = tuple(faults_ns)
+
+    def is_waiting(host: str) -> bool:
+        age_ns = silent_ns.get(host, 0)
+        recent = any(known_ns <= age_ns + FAULT_EARLIER_NS for known_ns in faults_ns)
+        return recent and host in in_band and host in answering and age_ns <= MAX_REROUTE_NS
+
+    def wait(each: Observation) -> bool:
+        silent = [host for host in each.members or (each.subject,) if silent_ns.get(host, 0) > S]
+        return bool(silent) and all(map(is_waiting, silent))
+
+    return [each._replace(pending=True) if faults_ns and wait(each) else each for each in found]
 
 
 def without_hosts_that_report(
@@ -203,9 +254,11 @@ def of_gateway_sets(
     return found
 
 
-def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:
+def of_fleet(
+    silent_ns: Mapping[str, int], in_band: Mapping[str, str] = _NO_NICS
+) -> list[Observation]:
     """Number of silent agents of all: if most are silent at once, the cause is something that they
-    share."""
+    share. Arguments as `of_hosts`."""
     if len(silent_ns) < WORTH_BLAMING:
         return [Observation("silent_agents_ratio", FLEET, None)]
     silent = sorted(host for host, age_ns in silent_ns.items() if age_ns / S > EARLY_S)
@@ -214,7 +267,13 @@ def of_fleet(silent_ns: Mapping[str, int]) -> list[Observation]:
     ratio = len(silent) / len(silent_ns)
     return [
         Observation(
-            "silent_agents_ratio", FLEET, ratio, evidence, members=tuple(silent), span_ns=BACK_NS
+            "silent_agents_ratio",
+            FLEET,
+            ratio,
+            evidence,
+            members=tuple(silent),
+            via=_via(silent, in_band),
+            span_ns=BACK_NS,
         )
     ]
 
@@ -223,6 +282,7 @@ def of_sets(
     silent_ns: Mapping[str, int],
     answering: Collection[str],
     known: Mapping[str, tuple[str, ...]],
+    in_band: Mapping[str, str] = _NO_NICS,
 ) -> list[Observation]:
     """Number still silent of those that fell silent together.
 
@@ -233,8 +293,9 @@ def of_sets(
         silent_ns: host → for how long its agent has sent no report.
         answering: hosts whose NICs answer the probes of others.
         known: sets that are incidents, by subject.
+        in_band: host → the NIC of the fabric that its agent's connection crosses.
     """
-    found = [_of_set(name, hosts, silent_ns, answering) for name, hosts in known.items()]
+    found = [_of_set(name, hosts, silent_ns, answering, in_band) for name, hosts in known.items()]
     taken = {host for hosts in known.values() for host in hosts}
     for alive in (True, False):
         ages = {
@@ -243,7 +304,7 @@ def of_sets(
             if host not in taken and (host in answering) is alive
         }
         sets = _together(ages, WORTH_JOINING_ALIVE if alive else WORTH_JOINING)
-        found += [_of_set(_called(hosts), hosts, silent_ns, answering) for hosts in sets]
+        found += [_of_set(_called(hosts), hosts, silent_ns, answering, in_band) for hosts in sets]
     return found
 
 
@@ -264,7 +325,11 @@ def _called(hosts: tuple[str, ...]) -> str:
 
 
 def _of_set(
-    name: str, hosts: tuple[str, ...], silent_ns: Mapping[str, int], answering: Collection[str]
+    name: str,
+    hosts: tuple[str, ...],
+    silent_ns: Mapping[str, int],
+    answering: Collection[str],
+    in_band: Mapping[str, str],
 ) -> Observation:
     if not all(host in silent_ns for host in hosts):
         return Observation("silent_together", name, None)
@@ -277,5 +342,6 @@ def _of_set(
         where = "none of these hosts answers probes: check what they share, for example power"
     evidence = (what, where) if silent else ()
     return Observation(
-        "silent_together", name, float(len(silent)), evidence, members=hosts, span_ns=BACK_NS
-    )
+        "silent_together", name, float(len(silent)), evidence, members=hosts,
+        via=tuple(in_band.get(host, host) for host in silent), span_ns=BACK_NS,
+    )  # fmt: skip

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
-from syntony.config import load_config
 from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
 from syntony.controller.planes import PlaneComparison, PlaneWatch
 from syntony.errors import UsageError
+from syntony.io.operator_files import load_objectives
 from syntony.model import MS, S
 from syntony.model.findings import Queue, QueueFlow
 from syntony.model.names import did_you_mean
 from syntony.model.sla import Latency, SlaItem, SlaRow, SlaStatus
 from syntony.sla.check import Place, check_latency, check_places, worst
 from syntony.sla.judge import ENOUGH, class_of, judge, peers_by_class
-from syntony.sla.terms import Terms, check_terms
+from syntony.sla.terms import Terms
 from syntony.store import Store
 from syntony.wire.sla import (
     SlaChecked,
@@ -54,7 +54,7 @@ class SlaService:
     """
 
     def __init__(self, path: str, store: Store, fleet: Fleet, locating: LocateLoop) -> None:
-        self.terms = check_terms(load_config(path, Terms), path) if path else Terms()
+        self.terms = load_objectives(path) if path else Terms()
         self.rows: tuple[SlaRow, ...] | None = None
         """Verdicts on all pairs of NICs, from the last `look`; None before the first."""
         self.planes: PlaneComparison | None = None

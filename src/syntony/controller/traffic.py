@@ -15,7 +15,7 @@ from syntony.controller.path_event_rows import PathEventRows
 from syntony.errors import StateError
 from syntony.model import S
 from syntony.model.findings import QueueFlow
-from syntony.state import ControlState
+from syntony.state import ControlState, LeaseLostError
 from syntony.wire.control import Issuer
 from syntony.wire.failover import (
     ConnectionsQuery,
@@ -101,7 +101,8 @@ class TrafficService:
                 carried out even then.
 
         Raises:
-            StateError: a start could not be recorded; nothing changed.
+            StateError: a start could not be recorded, or another controller has taken over; nothing
+                changed.
         """
         before_ns = self.switch.at_ns if self.switch is not None else 0
         # Never older than its predecessor: agents obey the newest.
@@ -115,7 +116,8 @@ class TrafficService:
                 self._state.set_switch(switch, issuer, why)
                 self._unrecorded = None
             except StateError as error:
-                if not switch.stopped:
+                # One that was replaced would stop agents until they hear of its successor.
+                if not switch.stopped or isinstance(error, LeaseLostError):
                     raise
                 unrecorded = error
                 self._unrecorded = switch, issuer, why

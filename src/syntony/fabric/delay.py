@@ -49,6 +49,9 @@ MAX_FOUND = 20
 MIN_LEFT_SHARE = 0.1
 """If this share of the late paths remains unexplained, another first finding is tried."""
 MAX_STARTS = 12
+CHANCE_SIGMAS = 2.0
+"""By this many standard deviations paths across a finding must contradict it more often than paths
+elsewhere differ from what is found."""
 CLOSE_NATS = 3.0
 _NOTHING_NATS = 745.0
 """From this difference in log-likelihood on, a probability is zero in floating point."""
@@ -103,10 +106,12 @@ def _simplest(begin: Callable[[float], _Search]) -> list[DelayFinding]:
     components. Most windows do not need the second search."""
     even = begin(UNEVEN[0])
     even.search()
+    even.doubt()
     if even.found <= FEW and not even.left_over():
         return even.findings()
     uneven = begin(UNEVEN[1])
     uneven.search(even.found)
+    uneven.doubt()
     if not 0 < uneven.found < even.found or uneven.left_over():
         even.search_from_others()
     return (uneven if 0 < uneven.found < even.found else even).findings()
@@ -146,6 +151,8 @@ class _Search:
         self._found: dict[int, float] = {}
         self._held: dict[int, Mask] = {}
         """For each found component the rows that cross it, or probably do."""
+        self._instead: dict[int, dict[int, float]] = {}
+        """For each, those of another result that explains as much → nats gained by that."""
         self._rest = self._change
         self._sigma_of: tuple[Floats, Floats] = self._change, self._measured_sigma
         """The last evaluated residual, and its possible error."""
@@ -183,6 +190,42 @@ class _Search:
             for each in (self._change, self._rest)
         )
         return now >= max(MIN_PATHS, MIN_LEFT_SHARE * before)
+
+    def doubt(self) -> None:
+        """Search again without each finding if more paths across it contradict it than elsewhere,
+        and keep the result that explains clearly more. If neither does, the others of the new one
+        are alternatives."""
+        for candidate in list(self._found) if self.found <= MAX_MIXED else ():
+            if candidate in self._found and self._is_contradicted(candidate):
+                self._search_without(candidate)
+
+    def _is_contradicted(self, candidate: int) -> bool:
+        """Whether any path across a finding is off, of those that are not by chance."""
+        rows, _, _ = self._of(candidate)
+        held = np.zeros(len(self._change), dtype=np.bool_)
+        for each in self._found:
+            held[self._of(each)[0][self._held[each]]] = True
+        off = np.abs(self._rest) > LATE_SIGMAS * self._sigma(self._rest)
+        elsewhere = self._known & ~held
+        own = rows[self._held[candidate]]
+        share = int(np.count_nonzero(off & elsewhere)) / max(int(np.count_nonzero(elsewhere)), 1)
+        usual = share * len(own)
+        return bool(np.count_nonzero(off[own]) >= 1 + usual + CHANCE_SIGMAS * np.sqrt(usual))
+
+    def _search_without(self, candidate: int) -> None:
+        before, worth, price = (self._found, self._held), self._worth(), self._price[candidate]
+        self._price = self._price.copy()
+        self._price[candidate] = np.inf
+        self._found, self._held, self._rest = {}, {}, self._change
+        self._set_outlier()
+        self.search(len(before[0]) + 1)
+        self._price[candidate] = price
+        more, others = self._worth() - worth, self._found.keys() - before[0].keys()
+        if more < CLOSE_NATS:
+            self._found, self._held = before
+            self._refit()
+            if more > -CLOSE_NATS:
+                self._instead[candidate] = dict.fromkeys(others, min(more, 0.0))
 
     def search_from_others(self) -> None:
         """Restart with other first findings that explain nearly as many paths, and keep the result
@@ -430,6 +473,8 @@ class _Search:
         only, _ = self._score(np.array([candidate], dtype=np.intp), rest)
         own = float(only[0])
         gain, _ = self._score(rivals, rest, least=own - _NOTHING_NATS)
+        for other, more in self._instead.get(candidate, {}).items():
+            gain[rivals == other] = np.maximum(gain[rivals == other], own + more)
         weight = np.exp(np.minimum(gain - own, 50))
         total = float(weight.sum() + np.exp(-max(own, 0.0) - 1.0))
         order = np.argsort(-gain, kind="stable")

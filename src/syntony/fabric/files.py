@@ -83,13 +83,23 @@ def _from_toml(text: str) -> Topology:
 
 
 def _from_json(text: str) -> Topology:
-    return _from_data(load_json(text))
+    return _from_data(load_json(text, _once))
 
 
-def load_json(text: str) -> Any:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys differ: of two lists of devices, JSON readers keep the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in found if names.count(name) > 1)
+        raise InputError("bad-file", f"key {twice[:40]!r} is there twice")
+    return found
+
+
+def load_json(text: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """Parse JSON. Raises `InputError` on anything else."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=pairs)
     except (ValueError, RecursionError) as error:
         raise InputError("not-json", f"not JSON: {error}") from error
 

@@ -19,7 +19,8 @@ from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay import DelayFinding
 from syntony.fabric.directions import AffectedPaths, odds_of_both
 from syntony.fabric.loss import LossSearch
-from syntony.fabric.loss_search import BLACKHOLE_LOSS, LossFinding
+from syntony.fabric.loss_search import BLACKHOLE_LOSS
+from syntony.fabric.loss_suspects import LossFinding
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.numbering import REPLIES_REBATE
 from syntony.fabric.tally import Floats, Index, Ints, Tally
@@ -217,32 +218,57 @@ def _widened(
 
 def _joined(candidates: Candidates, findings: Sequence[LossFinding]) -> list[LossFinding]:
     """The findings with a single one, of the cable, for two directions of it that lose at different
-    rates, or for a cable and one direction of it: one repair serves both."""
-    joined: dict[int, LossFinding] = {}
+    rates, or for a cable and one direction of it or of one that is parallel to it: one repair
+    serves both. `findings`: most certain first."""
+    joined: dict[str | int, LossFinding] = {}
     for each in findings:
-        whole = candidates.both_directions(each.candidate)
-        place = each.candidate if whole is None else whole
-        other = joined.get(place)
-        joined[place] = each if other is None else _of_cable(other, each, place)
+        cable = _cable_of(candidates, each.candidate)
+        place = each.candidate if cable is None else candidates.names[cable]
+        before = joined.get(place)
+        if cable is not None and before and _names_differ(candidates, before, each):
+            first = _cable_of(candidates, before.candidate)
+            joined[place] = _of_cable(candidates, before, each, cable if first is None else first)
+        else:
+            joined.setdefault(place, each)
     return list(joined.values())
 
 
-def _of_cable(one: LossFinding, other: LossFinding, cable: int) -> LossFinding:
+def _names_differ(candidates: Candidates, one: LossFinding, other: LossFinding) -> bool:
+    """Not so for a link, and one of several that are parallel to it."""
+    return candidates.names[one.candidate] != candidates.names[other.candidate]
+
+
+def _cable_of(candidates: Candidates, number: int) -> int | None:
+    """A cable, or that of which a link is a direction; None for all else."""
+    is_cable = candidates.kinds[number] is ComponentKind.CABLE
+    return number if is_cable else candidates.both_directions(number)
+
+
+def _of_cable(
+    candidates: Candidates, one: LossFinding, other: LossFinding, cable: int
+) -> LossFinding:
     """Findings for two parts of a cable, or for it and a part, as one of the cable."""
-    surer = max(one, other, key=lambda each: each.confidence)
-    parts = {one.candidate, other.candidate, cable}
-    odds = dict(zip(surer.alternatives, surer.probabilities, strict=True))
-    rivals = {rival: share for rival, share in odds.items() if rival not in parts}
+
+    def is_elsewhere(suspect: int) -> bool:
+        whole = _cable_of(candidates, suspect)
+        return whole is None or candidates.names[whole] != candidates.names[cable]
+
+    rivals, shares = [], []
+    for each in (one, other):
+        odds = dict(zip(each.alternatives, each.probabilities, strict=True))
+        rivals.append({rival: share for rival, share in odds.items() if is_elsewhere(rival)})
+        shares.append(each.confidence + sum(odds.values()) - sum(rivals[-1].values()))
+    surer = int(np.argmax(shares))
     paths = one.paths + other.paths
-    return surer._replace(
+    return (one, other)[surer]._replace(
         candidate=cable,
         loss=(one.loss * one.paths + other.loss * other.paths) / max(paths, 1),
         nats=one.nats + other.nats,
-        confidence=surer.confidence + sum(odds.values()) - sum(rivals.values()),
+        confidence=shares[surer],
         lost=one.lost + other.lost,
         paths=paths,
-        alternatives=tuple(rivals),
-        probabilities=tuple(rivals.values()),
+        alternatives=tuple(rivals[surer]),
+        probabilities=tuple(rivals[surer].values()),
     )
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from syntony.fabric.loss_fit import MAX_RATE, OUTLIER_MARGIN
-from syntony.fabric.loss_search import MAX_FOUND, STRICTNESS, LossFinding, Search
+from syntony.fabric.loss_search import MAX_FOUND, STRICTNESS
+from syntony.fabric.loss_suspects import LossFinding, SuspectSearch
 from syntony.fabric.tally import SHARES, Floats, NoStructure, Structure, Tally
 from syntony.fabric.unevenness import CLEARLY
 
@@ -38,7 +39,7 @@ class LossSearch:
         structure: Structure = _NOTHING_KNOWN,
     ) -> None:
         self.tally = tally
-        self._search: Search | None = None
+        self._search: SuspectSearch | None = None
         self.findings: list[LossFinding] = []
         if len(tally.lost):
             self._search, self.findings = _searched(
@@ -64,11 +65,11 @@ class LossSearch:
 
 def _searched(
     tally: Tally, price: Floats, max_found: int, structure: Structure
-) -> tuple[Search, list[LossFinding]]:
+) -> tuple[SuspectSearch, list[LossFinding]]:
     """Search again with the measured unevenness, while that is clearly more than was assumed."""
     assumed = 0.0
     for at_most in (*(CLEARLY,) * _ROUNDS, np.inf):
-        search = Search(
+        search = SuspectSearch(
             tally, price, max_found, structure, assumed=assumed, at_most=at_most * assumed
         )
         findings = search.run()

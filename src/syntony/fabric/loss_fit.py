@@ -196,6 +196,20 @@ class Fit:
         share = 1.0 / (1.0 + np.exp(-np.clip(odds, -50, 50)))
         self._moved = min((float(share.sum()) + 0.5) / self._paths, _MAX_MOVED)
 
+    def _outlier_beside(self, candidate: int) -> float:
+        """Cost of an outlier as the paths suggest that do not cross a finding and that no other one
+        explains: the more of them lose by causes of their own, the less one path proves."""
+        explained = np.maximum(
+            self._likelihood(self._rates_without(candidate)),
+            self._likelihood_moved(candidate) + np.log(self._moved),
+        )
+        alone = explained < self._best - self._outlier
+        for rows, _ in (*self._held.values(), self._entries.of(candidate), self._may.of(candidate)):
+            alone[rows] = False
+        many = int(np.count_nonzero(alone))
+        cost = -float(np.log((many + 0.5) / (self._paths + 1)))
+        return min(cost, self._outlier) if many else self._outlier
+
     def _likelihood_moved(self, *without: int) -> Floats:
         """Each path's likelihood if it went through the finding that suits it best. Its ends do not
         move: a path that does not begin or end at a NIC does not cross the NIC's components."""

@@ -17,8 +17,8 @@ CLEARLY = 1.2
 """From this ratio on, an unevenness is clearly larger than another one."""
 MIN_COUNT = 5.0
 """Paths with fewer expected losses, or fewer expected arrivals, are left out."""
-MIN_PATHS = 8
-"""With fewer paths than this the unevenness is unknown."""
+MIN_PATHS = 4
+"""With fewer paths than this the unevenness is unknown: a single one would decide."""
 _SIGNIFICANCE = 7.0
 """The variance that chance explains must be exceeded by this divided by the root of the number of
 paths: for n normal values, the squared median deviation has a standard error of about 2.3 / √n."""

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from syntony.errors import InputError, MissingError
+from syntony.input_files import check_file, read_bytes
 from syntony.workload.bundle import (
     LIMITS,
     NULL,
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
+MAX_TABLE_BYTES = 16 << 30
 MAX_ROWS = 50_000_000
-"""In one table: what a large host's memory holds."""
+"""Of one table, as a file and when read: what a large host's memory holds."""
 
 
 def read_bundle(folder: Path) -> Bundle:
@@ -43,14 +45,11 @@ def read_bundle(folder: Path) -> Bundle:
         MissingError: pyarrow is not installed.
     """
     try:
-        with (folder / MANIFEST).open("rb") as file:
-            data = file.read(MAX_MANIFEST_BYTES + 1)
+        data = read_bytes(folder / MANIFEST, MAX_MANIFEST_BYTES)
     except OSError as error:
         raise InputError(
             "not-a-bundle", f"{folder}: {MANIFEST} cannot be read ({error.strerror})"
         ) from error
-    if len(data) > MAX_MANIFEST_BYTES:
-        raise InputError("broken-manifest", f"{folder}: {MANIFEST} is over 1 MiB")
     manifest = parse_manifest(data)
     tables: dict[str, pa.Table] = {}
     gaps: list[Gap] = []
@@ -137,6 +136,7 @@ def _read(name: str, file: Path) -> tuple[pa.Table | None, list[Gap]]:
             "reading a bundle needs pyarrow; install it with: pip install 'syntony[controller]'"
         ) from error
     try:
+        check_file(file, MAX_TABLE_BYTES)
         metadata = parquet.read_metadata(file)
         if metadata.num_rows > MAX_ROWS:
             return None, [Gap(name, f"more than {MAX_ROWS:,} rows", LIMITS[name])]
@@ -144,7 +144,7 @@ def _read(name: str, file: Path) -> tuple[pa.Table | None, list[Gap]]:
         present = parquet.read_schema(file).names
         table = parquet.read_table(file, columns=[each for each in present if each in wanted])
     except (ArrowException, OSError, ValueError) as error:
-        text = " ".join(str(error).split())[:120]
+        text = " ".join(str(getattr(error, "strerror", None) or error).split())[:120]
         return None, [Gap(name, f"not a readable Parquet file ({text})", LIMITS[name])]
     foreign = sorted(set(present) - wanted)
     reported = [Gap(name, f"unknown columns left out: {', '.join(foreign[:5])}")] if foreign else []

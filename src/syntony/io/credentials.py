@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from syntony.errors import MissingError
+from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.io.files import write_atomically
 from syntony.wire.x509 import civil_ns
 
@@ -78,7 +79,7 @@ def _pair(files: TlsFiles) -> tuple[Path, bytes, bytes]:
         for path in (current, _next(current)):
             key = _read(files.key)
             try:
-                certificate = path.read_bytes()
+                certificate = read_bytes(path, MAX_SECRET_BYTES)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -138,7 +139,7 @@ def _next(certificate: str | Path) -> Path:
 
 def _read(path: str | Path) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_bytes(path, MAX_SECRET_BYTES)
     except OSError as error:
         raise _unreadable(path, error) from error
 

@@ -31,20 +31,6 @@ from syntony.io.tool import run_tool
 from syntony.model.paths import FourTuple
 from syntony.traffic.events import WireReceived
 
-
-def run_nft(text: str, what: str) -> None:
-    """All of it or nothing, in this network namespace.
-
-    Args:
-        text: as for `nft -f`.
-        what: it is for, to be named when it fails.
-
-    Raises:
-        MissingError: no nft, or it refuses.
-    """
-    run_tool("nft", "-f", "-", what=what, package="nftables", text=text)
-
-
 TABLE = "syntony_detours"
 DEAD_MAN_S = 5
 GROUP = 8_621
@@ -85,7 +71,7 @@ class DetourTable:
         self._sent: dict[FourTuple, FourTuple] = {}
         self._entries: dict[FourTuple, Entries] = {}
         """What is in the kernel for each connection."""
-        run_nft(_fresh() + _table(), _WHAT)
+        _run_nft(_fresh() + _table())
         self._elements = NftElements(TABLE)
         self._log = NetlinkSocket(_NETLINK_NETFILTER)
         self._listen()
@@ -94,7 +80,7 @@ class DetourTable:
         """Remove all detours."""
         self._log.close()
         self._elements.close()
-        run_nft(_fresh(), _WHAT)
+        _run_nft(_fresh())
 
     def beat(self) -> None:
         """Confirm that the caller is alive; call it well within every `DEAD_MAN_S`."""
@@ -336,3 +322,8 @@ def _chains(version: int, ip: str, key: str) -> str:
         f"tcp flags & rst == rst {ip} dscp set {RESET_DSCP}\n"
         f"{rename['out']}}}\n"
     )
+
+
+def _run_nft(text: str) -> None:
+    """All of `text` or nothing, in this network namespace. Raises `MissingError`."""
+    run_tool("nft", "-f", "-", what=_WHAT, package="nftables", text=text)

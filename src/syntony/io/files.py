@@ -1,10 +1,19 @@
-"""Files that must be whole, whatever crashes in between."""
+"""Small files: read where they may be missing, written as a whole whatever crashes in between."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from pathlib import Path
+
+
+def text_of(path: Path, limit: int = 4096) -> str | None:
+    """The beginning of a file, without white space around it; None: it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(limit).decode("utf-8", "replace").strip()
+    except OSError:
+        return None
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes], mode: int = 0o600) -> None:

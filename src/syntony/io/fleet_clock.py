@@ -115,7 +115,7 @@ class FleetClock:
             if time.monotonic_ns() >= end_ns:
                 worth = "no bound" if bound_ns is None else f"a bound of {format_ns(bound_ns)}"
                 raise RemoteError(
-                    f"fleet time is {reading.status} with {worth} after {timeout_s:g} s,"
+                    f"fleet time is {reading.status} with {worth} after {timeout_s:.3g} s,"
                     f" not within {format_ns(ns)}; `syntony clock status` says why"
                 )
             time.sleep(_LOOK_NS / S)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from syntony.errors import InputError
+from syntony.input_files import read_bytes
 from syntony.workload.bundle import Bundle, Codes, Gap, make_bundle
 from syntony.workload.flight_recorder import Dump, collectives
 
@@ -88,13 +89,10 @@ def load(file: Path) -> Any:
     """One file's numbers, texts and containers.
 
     Raises:
-        ValueError and others of `BROKEN`: neither JSON nor such a pickle, or over 256 MiB.
-        OSError: it cannot be read.
+        ValueError and others of `BROKEN`: neither JSON nor such a pickle.
+        OSError: it cannot be read, or is larger than 256 MiB.
     """
-    with file.open("rb") as source:
-        data = source.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise ValueError("over 256 MiB")
+    data = read_bytes(file, MAX_BYTES)
     if data.lstrip()[:1] in {b"{", b"["}:
         return json.loads(data)
     return unpickle(data)

@@ -13,11 +13,13 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from syntony.audit.parse.proc_routes import default_routes_4, default_routes_6
+from syntony.io.files import text_of
+
 _NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "lustre", "beegfs", "ceph", "gpfs", "wekafs", "cifs", "smb3", "9p"}
 )
 _SERVER = re.compile(r"(?:^|[,=@])(\d{1,3}(?:\.\d{1,3}){3})(?=[:@,/]|$)")
-_ZERO = "0" * 32
 _MAX_BYTES = 1 << 16
 
 
@@ -32,31 +34,14 @@ class FrontendNics(NamedTuple):
 
 def frontend_nics(root: Path) -> FrontendNics:
     """Of the host below `root`."""
-    table = _text(root / "proc/net/route")
-    four = default_routes(table)
-    six = default_routes_6(_text(root / "proc/net/ipv6_route"))
-    mounts = _text(root / "proc/mounts") or ""
+    table = text_of(root / "proc/net/route", _MAX_BYTES)
+    table_6 = text_of(root / "proc/net/ipv6_route", _MAX_BYTES)
+    mounts = text_of(root / "proc/mounts", _MAX_BYTES) or ""
     storage = _below(root, storage_routes(table or "", mounts))
-    if four is None and six is None:
+    if table is None and table_6 is None:
         return FrontendNics(None, storage)
-    return FrontendNics(_below(root, (four or frozenset()) | (six or frozenset())), storage)
-
-
-def default_routes(table: str | None) -> frozenset[str] | None:
-    """Interfaces of IPv4 default routes in ``/proc/net/route``; None if it cannot be read."""
-    if table is None:
-        return None
-    rows = [line.split() for line in table.splitlines()[1:]]
-    return frozenset(row[0] for row in rows if len(row) > 7 and row[1] == row[7] == "00000000")
-
-
-def default_routes_6(table: str | None) -> frozenset[str] | None:
-    """The same of ``/proc/net/ipv6_route``; the kernel's own reject route is of ``lo``."""
-    if table is None:
-        return None
-    rows = [line.split() for line in table.splitlines()]
-    return frozenset(row[9] for row in rows if len(row) > 9 and row[0] == _ZERO and row[1] == "00"
-                     and row[9] != "lo")  # fmt: skip
+    default = {*default_routes_4(table or ""), *default_routes_6(table_6 or "")}
+    return FrontendNics(_below(root, frozenset(default)), storage)
 
 
 def storage_routes(table: str, mounts: str) -> frozenset[str]:
@@ -125,11 +110,3 @@ def _names(folder: Path) -> list[str]:
         return [path.name for path in folder.iterdir()]
     except OSError:
         return []
-
-
-def _text(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MAX_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return None

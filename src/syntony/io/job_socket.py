@@ -166,7 +166,7 @@ def open_process(connection: socket.socket, pid: int) -> int:
     return pidfd
 
 
-def identify(pidfd: int, who: PeerCredentials, proc: Path = Path("/proc")) -> Process:
+def identify(pidfd: int, who: PeerCredentials) -> Process:
     """Which job's process it is, by its environment when its program began.
 
     Raises:
@@ -174,7 +174,7 @@ def identify(pidfd: int, who: PeerCredentials, proc: Path = Path("/proc")) -> Pr
         UsageError: it names no job.
         OSError: its environment cannot be read.
     """
-    place = proc / str(who.pid)
+    place = Path("/proc") / str(who.pid)
     try:
         program = (place / "comm").read_text(errors="replace").strip()
         job = job_name(job_in_environment(place) or "")

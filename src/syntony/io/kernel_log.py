@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 from syntony.errors import MissingError
 from syntony.io.closing import Closing
@@ -12,15 +11,6 @@ from syntony.io.closing import Closing
 _RECORD_BYTES = 8192
 _AT_ONCE = 512
 """Records taken in one call: a storm of messages must not hold up the caller."""
-
-
-class KernelMessage(NamedTuple):
-    """One record."""
-
-    sequence: int
-    uptime_ns: int
-    """Since the boot, on the kernel's local clock."""
-    text: str
 
 
 class KernelLog(Closing):
@@ -37,23 +27,20 @@ class KernelLog(Closing):
         except OSError as error:
             text = f"{path}: {error.strerror}; grant CAP_SYSLOG, or set kernel.dmesg_restrict=0"
             raise MissingError(text) from error
-        self.overrun = 0
-        """Times the kernel wrote over records that had not been read."""
 
     def fileno(self) -> int:
         """Readable when there is something to read."""
         return self._file
 
-    def read(self) -> list[KernelMessage]:
-        """What came since the last call, at most `_AT_ONCE` records."""
-        found: list[KernelMessage] = []
+    def read(self) -> list[str]:
+        """The messages since the last call, at most `_AT_ONCE`."""
+        found: list[str] = []
         while len(found) < _AT_ONCE:
             try:
                 record = os.read(self._file, _RECORD_BYTES)
             except BlockingIOError:
                 break
             except BrokenPipeError:  # EPIPE: overwritten; the next read goes on behind the gap
-                self.overrun += 1
                 continue
             if not record:
                 break
@@ -67,11 +54,13 @@ class KernelLog(Closing):
         os.close(self._file)
 
 
-def parse_record(record: bytes) -> KernelMessage | None:
-    """``"6,339,5140900,-;text\\n KEY=value…"`` (Documentation/ABI/testing/dev-kmsg)."""
+def parse_record(record: bytes) -> str | None:
+    """The text of a record ``"6,339,5140900,-;text\\n KEY=value…"``; None: malformed.
+
+    Source: Documentation/ABI/testing/dev-kmsg.
+    """
     head, separator, rest = record.partition(b";")
     fields = head.split(b",")
-    if not separator or len(fields) < 3 or not fields[1].isdigit() or not fields[2].isdigit():
+    if not separator or len(fields) < 3 or not fields[1].isdigit():
         return None
-    text = rest.split(b"\n", 1)[0].decode("utf-8", "replace")
-    return KernelMessage(int(fields[1][:19]), int(fields[2][:19]) * 1000, text)
+    return rest.split(b"\n", 1)[0].decode("utf-8", "replace")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syntony.io.closing import Closing
+from syntony.io.files import text_of
 from syntony.io.frontend_nics import FrontendNics, frontend_nics
 from syntony.io.pci_slot import read_slot
 from syntony.links.counters import CounterSource, LinkCounter, of_source
@@ -66,7 +67,7 @@ class LinkFiles(Closing):
 
     def read(self) -> tuple[PortSnapshot, ...]:
         """Every port now, by name. Loopback is no port."""
-        boot = _text(self._root / "proc/sys/kernel/random/boot_id") or ""
+        boot = text_of(self._root / "proc/sys/kernel/random/boot_id") or ""
         frontend = frontend_nics(self._root)
         ports = sorted(self._ports())
         frontend = frontend._replace(storage=_frontend_cards(ports, frontend))
@@ -87,7 +88,7 @@ class LinkFiles(Closing):
 
     def _snapshot(self, port: _Port, boot: str, frontend: FrontendNics) -> PortSnapshot:
         counters = self._counters(port.net, _NET_TABLE) | self._counters(port.ib, _IB_TABLE)
-        layer = _text(port.ib / "link_layer") if port.ib else "Ethernet"
+        layer = text_of(port.ib / "link_layer") if port.ib else "Ethernet"
         layer = layer or "unknown"
         rate = _rate(port, layer)
         facts = _facts(port, layer, rate, frontend)
@@ -163,17 +164,9 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def _text(path: Path, limit: int = 4096) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return file.read(limit).decode("utf-8", "replace").strip()
-    except OSError:
-        return None
-
-
 def _netdev_of(ib: Path, nets: dict[str, Path]) -> str:
     """The interface of an RDMA port: as its GID table says, else its device's only one."""
-    reported = _text(ib / "gid_attrs/ndevs/0")
+    reported = text_of(ib / "gid_attrs/ndevs/0")
     if reported in nets:
         return reported or ""
     names = [path.name for path in _entries(ib.parent.parent / "device/net") if path.name in nets]
@@ -183,7 +176,7 @@ def _netdev_of(ib: Path, nets: dict[str, Path]) -> str:
 
 
 def _port_number(net: Path) -> int:
-    return int_or(_text(net / "dev_port") or "", 0)
+    return int_or(text_of(net / "dev_port") or "", 0)
 
 
 def int_or(text: str, otherwise: int) -> int:
@@ -192,29 +185,29 @@ def int_or(text: str, otherwise: int) -> int:
 
 
 def _loopback(net: Path) -> bool:
-    return _text(net / "type") == "772"  # linux/if_arp.h ARPHRD_LOOPBACK
+    return text_of(net / "type") == "772"  # linux/if_arp.h ARPHRD_LOOPBACK
 
 
 def _state(port: _Port, layer: str) -> PortState:
     if port.ib is not None and (layer == "InfiniBand" or port.net is None):
-        return infiniband_state(_text(port.ib / "state"), _text(port.ib / "phys_state"))
+        return infiniband_state(text_of(port.ib / "state"), text_of(port.ib / "phys_state"))
     if port.net is None:
         return PortState.UNKNOWN
     flags = None
     with contextlib.suppress(ValueError):
-        flags = int(_text(port.net / "flags") or "", 16)
+        flags = int(text_of(port.net / "flags") or "", 16)
     return ethernet_state(
         admin_up=None if flags is None else bool(flags & _IFF_UP),
-        carrier={"1": True, "0": False}.get(_text(port.net / "carrier") or ""),
+        carrier={"1": True, "0": False}.get(text_of(port.net / "carrier") or ""),
     )
 
 
 def _rate(port: _Port, layer: str) -> LinkRate | None:
     if port.ib is not None:
-        rate = infiniband_rate(_text(port.ib / "rate"))
+        rate = infiniband_rate(text_of(port.ib / "rate"))
         if rate is not None or layer == "InfiniBand":
             return rate
-    return ethernet_rate(_text(port.net / "speed")) if port.net else None
+    return ethernet_rate(text_of(port.net / "speed")) if port.net else None
 
 
 def _frontend_cards(ports: list[_Port], frontend: FrontendNics) -> frozenset[str]:
@@ -233,7 +226,7 @@ def _frontend_cards(ports: list[_Port], frontend: FrontendNics) -> frozenset[str
 
 def _kind_of_card(port: _Port) -> str:
     device = port.ib.parent.parent if port.ib else Path()
-    return _text(device / "board_id") or _text(device / "device/device") or "?"
+    return text_of(device / "board_id") or text_of(device / "device/device") or "?"
 
 
 def _card(port: _Port) -> str:

@@ -24,7 +24,7 @@ _VMCLOCK_HEAD = struct.Struct("<IIHBBIQ")
 _TRIES = 3
 
 
-def read_moment(clock: ClockSource, vmclock: Path = VMCLOCK) -> Moment:
+def read_moment(clock: ClockSource) -> Moment:
     """The tightest of a few tries."""
     out = ffi.new("struct syn_clock_moment *")
     library().syn_clock_look(clock.clocks, out)
@@ -33,7 +33,7 @@ def read_moment(clock: ClockSource, vmclock: Path = VMCLOCK) -> Moment:
         local_ns=out.local_ns,
         mono_ns=out.mono_ns,
         boot_ns=out.mono_ns + slept_ns,
-        marker=disruption_marker(vmclock),
+        marker=disruption_marker(),
         raw_ns=out.raw_ns,
         width_ns=out.width_ns,
     )

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from syntony.io.files import text_of
 from syntony.links.snapshot import Slot
 
 _SPEED = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*GT/s")
@@ -38,17 +39,10 @@ def _least(values: Iterable[float]) -> float:
 
 
 def _speed(file: Path) -> float:
-    match = _SPEED.match(_text(file))
+    match = _SPEED.match(text_of(file) or "")
     return float(match[1]) if match else math.nan
 
 
 def _width(file: Path) -> float:
-    match = _WIDTH.match(_text(file))
+    match = _WIDTH.match(text_of(file) or "")
     return math.nan if match is None or int(match[0]) in _UNKNOWN_WIDTHS else float(match[0])
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

@@ -32,8 +32,6 @@ class WatchStatus(msgspec.Struct, frozen=True, kw_only=True):
     heard_ns: int
     """CLOCK_MONOTONIC of the newest reply."""
     rtt_ns: int
-    slack_ns: int
-    """Silence that is allowed beyond four probes missed; it follows the delays seen."""
     suspect: bool
     """All watched paths between these two NICs are silent, and have been asked by a burst."""
     unresponsive: bool

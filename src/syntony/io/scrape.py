@@ -103,6 +103,8 @@ class ScrapeServer:
     def _serve(self, connection: socket.socket) -> None:
         try:
             connection.settimeout(TIMEOUT_S)
+            if not connection.recv(1, socket.MSG_PEEK):
+                return  # hung up without a word: a probe of the port, as a kubelet's
             secured = (
                 connection
                 if self._tls is None

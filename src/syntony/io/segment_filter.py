@@ -20,7 +20,7 @@ MAX_WORDS = 2 * MAX_FLOWS
 _GROUP = 200
 """Ports between two tails: conditional jumps reach 255 instructions."""
 _OP = struct.Struct("=HBBI")
-_LD_W_ABS, _LD_H_ABS, _LD_B_ABS, _LD_W_LEN = 0x20, 0x28, 0x30, 0x80
+_LD_H_ABS, _LD_B_ABS, _LD_W_LEN = 0x28, 0x30, 0x80
 _LD_W_IND, _LD_B_IND, _LD_MEM, _LDX_MEM, _LDX_IMM, _LDX_MSH = 0x40, 0x50, 0x60, 0x61, 0x01, 0xB1
 _ST, _RET, _JA, _JEQ, _JGE, _JSET = 0x02, 0x06, 0x05, 0x15, 0x35, 0x45
 _ADD_X, _SUB_X, _SUB_K, _AND_K, _RSH_K, _XOR_X, _TAX = 0x0C, 0x1C, 0x14, 0x54, 0x74, 0xAC, 0x07

@@ -113,19 +113,17 @@ class TcpFlows(Closing):
                 bytes_acked=acked,
                 bytes_received=received,
                 unacked=unacked,
-                notsent_bytes=notsent,
                 retransmits=retransmits,
                 backoff=backoff,
                 last_ack_ns=last_ack_ms * MS,
                 rtt_ns=rtt_us * US,
-                pacing_bps=pacing * _BITS_PER_BYTE,
                 delivery_bps=delivery * _BITS_PER_BYTE,
                 busy_ns=busy_us * US,
                 window_limited_ns=window_us * US,
                 dscp=dscp,
             )
-            for identity, token, local_id, inode, acked, received, unacked, notsent, retransmits,
-                backoff, last_ack_ms, rtt_us, pacing, delivery, busy_us, window_us, dscp
+            for identity, token, local_id, inode, acked, received, unacked, retransmits,
+                backoff, last_ack_ms, rtt_us, delivery, busy_us, window_us, dscp
             in zip(_identities(living), *fields, strict=True)
         ]  # fmt: skip
 
@@ -180,8 +178,8 @@ class TcpFlows(Closing):
 
 
 _FIELDS = (
-    "token", "local_id", "inode", "bytes_acked", "bytes_received", "unacked", "notsent_bytes",
-    "retransmits", "backoff", "last_ack_ms", "rtt_us", "pacing_rate", "delivery_rate", "busy_us",
+    "token", "local_id", "inode", "bytes_acked", "bytes_received", "unacked", "retransmits",
+    "backoff", "last_ack_ms", "rtt_us", "delivery_rate", "busy_us",
     "window_limited_us", "dscp",
 )  # fmt: skip
 _IDENTITY_AT = ffi.offsetof("struct syn_flow_sample", "local")

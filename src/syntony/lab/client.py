@@ -21,6 +21,7 @@ from syntony.errors import MissingError, RemoteError, SyntonyError, UsageError
 from syntony.io.run_directory import SOCKET_NAME, SOCKET_VARIABLE
 from syntony.lab import state
 from syntony.lab.messages import (
+    HELD,
     Cleared,
     ClearRequest,
     DownRequest,
@@ -57,6 +58,8 @@ _DOWN_TIMEOUT_S = 15.0
 _COMMAND_TIMEOUT_S = 60.0
 OWN = ("/run",)
 """Directories that a lab mounts over: the caller's files below them are not visible inside."""
+_FULL_BYTES = 1 << 20
+"""A store cannot be opened with less space than this."""
 _CRASH_RESTARTS = 3
 """From this many restarts of a daemon on, errors quote its own log."""
 LOGIN_NS = 600 * S
@@ -112,13 +115,24 @@ class Lab:
         made = ask(f"unix:{self.controller_socket}", order, timeout_ns=LOGIN_TIMEOUT_NS)
         return console_url(console.port, made.token)
 
-    def crash_reports(self) -> tuple[str, ...]:
-        """Daemons that do not stay up, each with the last line of its log. Raises `RemoteError`."""
-        return tuple(
+    def crash_reports(self, of: str = "") -> tuple[str, ...]:
+        """Daemons that do not stay up, each with the last line of its log; before them, if it is
+        so, that the lab's disk is full. Raises `RemoteError`.
+
+        Args:
+            of: only those whose names begin with this.
+        """
+        reports = tuple(
             f"{daemon.name} restarted {daemon.restarts} times, last: {self._last_line(daemon.name)}"
             for daemon in self.status().daemons
             if daemon.restarts >= _CRASH_RESTARTS
+            and daemon.name.startswith(of)
+            and daemon.state != HELD
         )
+        if reports and shutil.disk_usage(self.directory).free < _FULL_BYTES:
+            full = f"the disk of {self.directory} is full; set TMPDIR to another place"
+            return (full, *reports)
+        return reports
 
     def _last_line(self, daemon: str) -> str:
         try:

@@ -14,7 +14,7 @@ import msgspec
 
 from syntony.errors import UsageError
 from syntony.io.process import read_stat
-from syntony.lab.messages import DaemonStatus
+from syntony.lab.messages import HELD, DaemonStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,7 +186,7 @@ def _status(daemon: _Daemon) -> DaemonStatus:
     process = daemon.process
     state = "running"
     if process is None:
-        state = "held" if daemon.held else "waiting"
+        state = HELD if daemon.held else "waiting"
     elif daemon.paused:
         state = "stopped"
     return DaemonStatus(

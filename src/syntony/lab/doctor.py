@@ -82,6 +82,17 @@ def exit_code(checks: list[LabRequirement]) -> int:
     return 1 if RequirementLevel.WARNING in levels else 0
 
 
+def conclusion(checks: list[LabRequirement]) -> str:
+    """Whether a lab can run here, and the next command."""
+    missing = [check for check in checks if check.level is RequirementLevel.MISSING]
+    if missing:
+        names = ", ".join(check.name for check in missing)
+        return f"no lab can run on this machine: {names}; next: {missing[0].remedy}"
+    lacking = ", ".join(check.name for check in checks if check.level is RequirementLevel.WARNING)
+    without = f", without: {lacking}" if lacking else ""
+    return f"a lab can run on this machine{without}; start one: syntony lab up --detach"
+
+
 def _check(name: str, level: RequirementLevel, detail: str, remedy: str = "") -> LabRequirement:
     return LabRequirement(name=name, level=level, detail=detail, remedy=remedy)
 
@@ -147,8 +158,8 @@ def _machines() -> LabRequirement:
 def _relay() -> LabRequirement:
     name = "delay relay (delay fault)"
     try:
-        program = relay.relay_program()
+        relay.relay_program()
     except MissingError as error:
         detail, _, remedy = str(error).partition("; ")
         return _check(name, RequirementLevel.WARNING, detail, remedy)
-    return _check(name, RequirementLevel.OK, str(program))
+    return _check(name, RequirementLevel.OK, "found")

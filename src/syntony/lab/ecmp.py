@@ -58,7 +58,7 @@ def paths(plan: LabPlan, request: PathRequest) -> tuple[PathAnswer, ...]:
 
 def _check(request: PathRequest) -> None:
     if request.src == request.dst:
-        raise UsageError(f"{request.src} to itself has no path to itself; name two NICs")
+        raise UsageError(f"{request.src} has no path to itself; name two NICs")
     if request.proto not in PROTOCOLS:
         raise UsageError(f"no protocol {request.proto!r}; use {' or '.join(PROTOCOLS)}")
     if request.family not in {4, 6}:

@@ -27,8 +27,6 @@ class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     spec: FabricSpec
     family: str = "ipv4"
     agents: bool = True
-    started_ns: int
-    """Machine CLOCK_REALTIME."""
     clocks: dict[str, SyntheticClockSpec]
     options: dict[str, str | int | float] = {}
     """Of the daemons: ``mesh_peers``, ``probe_interval_ns``, ``store``."""
@@ -111,6 +109,10 @@ class FaultStatus(msgspec.Struct, frozen=True, kw_only=True):
     age_ns: int
     left_ns: int | None
     """None: until cleared."""
+
+
+HELD = "held"
+"""State of a daemon that a fault has killed."""
 
 
 class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,9 @@ Addresses: every link is a /31 (RFC 3021) and a /127 (RFC 6164). A leaf's hosts 
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable
+from itertools import groupby
 
 import msgspec
 
@@ -19,6 +21,7 @@ from syntony.errors import UsageError
 from syntony.model import MS, S
 from syntony.model.names import did_you_mean
 
+_LETTERS = re.compile(r"\D*")
 ROUTER = "fe0"
 CONTROLLER = "ctl"
 MGMT = "mgmt0"
@@ -140,8 +143,15 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UsageError:
     names = list(known)
     parts = [each for each in names if each.startswith(f"{name}/")]
     near = f"; did you mean {parts[0]!r}?" if parts else did_you_mean(name, names)
-    hint = near or f"; known: {names[0]} … {names[-1]}"
-    return UsageError(f"no {what} {name!r} in this lab{hint}")
+    return UsageError(f"no {what} {name!r} in this lab{near or f'; known: {_ranges(names)}'}")
+
+
+def _ranges(names: Iterable[str]) -> str:
+    """``h0 … h7, leaf0-0 … leaf1-1, ctl``."""
+    groups = [list(group) for _, group in groupby(names, lambda name: _LETTERS.findall(name)[0])]
+    return ", ".join(
+        group[0] if len(group) == 1 else f"{group[0]} … {group[-1]}" for group in groups
+    )
 
 
 def leaf_name(rail: int, leaf: int) -> str:

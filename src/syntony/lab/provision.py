@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from syntony.agent.config import AgentConfig, ClockConfig, NicConfig, TlsFiles
+from syntony.config import to_toml
 from syntony.errors import MissingError
 from syntony.lab.daemons import DaemonSpec, reactor_name, telemetry_name
 from syntony.lab.netns import inside
@@ -309,18 +309,3 @@ def _daemon(
 ) -> DaemonSpec:
     argv = (*entry, sys.executable, "-m", "syntony", *words)
     return DaemonSpec(name, node, argv, str(directory / LOGS / f"{name}.log"))
-
-
-def to_toml(data: Mapping[str, Any]) -> str:
-    """Plain data (str, int, float, bool, None, lists, mappings) as TOML; None is left out."""
-    return "".join(f"{k} = {_value(v)}\n" for k, v in data.items() if v is not None)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        inner = (f"{k} = {_value(v)}" for k, v in value.items() if v is not None)
-        return f"{{ {', '.join(inner)} }}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_value(v) for v in value)}]"
-    # TOML's basic strings are JSON's, except that TOML wants DEL escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

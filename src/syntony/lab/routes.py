@@ -51,18 +51,14 @@ class SourceRule(NamedTuple):
 
 
 def routes(
-    plan: LabPlan, failed_links: Collection[str] = (), failed_switches: Collection[str] = ()
+    plan: LabPlan, failed_links: Collection[str] = ()
 ) -> dict[str, tuple[NamespaceRoute, ...]]:
-    """The route set of every namespace once routing has converged on these failures.
-
-    Args:
-        failed_links: names of fabric links (``leaf0-1/spine0``) that are down.
-        failed_switches: leaves and spines that are dead; all their links count as down.
-    """
+    """The route set of every namespace once routing has converged without these links
+    (``leaf0-1/spine0``)."""
     alive = {
         (link.a.node, link.b.node): link
         for link in plan.of_kind(LinkKind.FABRIC)
-        if link.name not in failed_links and not {link.a.node, link.b.node} & set(failed_switches)
+        if link.name not in failed_links
     }
     table: dict[str, tuple[NamespaceRoute, ...]] = {
         host: host_routes(plan, host) for host in plan.hosts

@@ -31,6 +31,15 @@ _HIDDEN = ("/run", "/sys", "/proc", "/var/run")
 """Places a lab's own mounts cover: its directory must be visible from inside."""
 
 
+class NoLabError(UsageError):
+    """There is no such lab, or none at all."""
+
+    def __init__(self, lack: str, start: str) -> None:
+        super().__init__(f"{lack}; {start}")
+        self.lack = lack
+        """The same without how to start one."""
+
+
 def labs_root() -> Path:
     """``$TMPDIR/syntony-UID/labs``, made if need be.
 
@@ -164,10 +173,12 @@ def find(name: str | None) -> Path:
     if name is not None:
         if check_name(name) not in names:
             known = f"running: {', '.join(names)}" if names else "none is running"
-            raise UsageError(f"no lab {name!r} ({known}); start it: syntony lab up --name {name}")
+            raise NoLabError(
+                f"no lab {name!r} ({known})", f"start it: syntony lab up --name {name}"
+            )
         return labs_root() / name
     if not names:
-        raise UsageError("no lab is running; start one: syntony lab up --detach")
+        raise NoLabError("no lab is running", "start one: syntony lab up --detach")
     if len(names) > 1:
         raise UsageError(f"several labs are running; choose one: --lab {' | '.join(names)}")
     return labs_root() / names[0]

@@ -143,7 +143,6 @@ def new_lab(
         spec=spec,
         family=family,
         agents=agents,
-        started_ns=started_ns,
         clocks=draw_clocks(hosts, spec.seed, started_ns, clocks or ClockOptions()),
         options=options or {},
         placement=placement,

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from syntony.links.counters import EVERY, Kind
 from syntony.links.deltas import CounterDeltas, CounterOutcome, Delta
-from syntony.links.flaps import FlapCount, FlapHistory
 from syntony.links.kernel_log import LogFinding
 from syntony.links.machine import PortChange, PortMachine, PortReading
 from syntony.links.snapshot import PortSnapshot
@@ -70,7 +69,8 @@ class _Port:
     def __init__(self) -> None:
         self.counters = _Counters()
         self.machine = PortMachine()
-        self.flaps = FlapHistory()
+        self.losses = 0
+        """Losses of carrier since the ledger was created."""
         self.reported = False
         """An event arrived since the last sweep: the count may already be of a new epoch."""
         self.ifindex = 0
@@ -105,7 +105,7 @@ class LinkLedger:
                 known.next_ifindex = ifindex
                 return []
         known.reported = True
-        losses = _losses(known, at_ns, down_count)
+        losses = _losses(known, down_count)
         after = "up" if carrier else "down"
         if not losses and carrier:
             return [LinkNote(at_ns, port, "carrier", 0, "down", after, "", "")]
@@ -150,11 +150,6 @@ class LinkLedger:
             at_ns, port, "kernel", 0, finding.kind, finding.meaning, detail, finding.remedy
         )
 
-    def flaps(self, port: str, first_ns: int, last_ns: int) -> FlapCount:
-        """Losses of carrier of one port in ``[first_ns, last_ns)``."""
-        known = self._ports.get(port)
-        return known.flaps.count(first_ns, last_ns) if known else FlapCount(0, exact=False)
-
     def snapshots(self) -> tuple[PortSnapshot, ...]:
         """The last reading of every port."""
         return tuple(port.snapshot for port in self._ports.values() if port.snapshot is not None)
@@ -162,7 +157,7 @@ class LinkLedger:
     def total_flaps(self, port: str) -> int:
         """Losses of carrier since the ledger was created."""
         known = self._ports.get(port)
-        return known.flaps.total if known else 0
+        return known.losses if known else 0
 
     def totals(self, port: str) -> dict[str, int]:
         """Counter key → its increase since the ledger was created, for readable counters."""
@@ -193,15 +188,14 @@ class LinkLedger:
         found.counters.extend(_counter_rows(port, at_ns, snapshot.name, deltas))
 
 
-def _losses(port: _Port, at_ns: int, down_count: int) -> int:
+def _losses(port: _Port, down_count: int) -> int:
     """Losses since the counter was last seen, from either side."""
     before, port.counters.down_count = port.counters.down_count, down_count
     if before is None:
-        port.flaps.add(at_ns, 0)
         return 0
     # A counter that went down was reset: its value counts since then.
     losses = down_count - before if down_count >= before else down_count
-    port.flaps.add(at_ns, losses)
+    port.losses += losses
     return losses
 
 
@@ -210,11 +204,11 @@ def _counted_losses(
 ) -> list[LinkNote]:
     down_count = snapshot.counters.get(DOWN_COUNT)
     if down_count is not None:
-        losses = _losses(port, at_ns, down_count)
+        losses = _losses(port, down_count)
     else:
         delta = deltas.get(_SATURATING_DOWN_COUNT)
         losses = (delta.increase or 0) if delta else 0
-        port.flaps.add(at_ns, losses)
+        port.losses += losses
     return [_flap_note(at_ns, snapshot.name, losses, snapshot.state)] if losses else []
 
 

@@ -32,7 +32,6 @@ class Lane(NamedTuple):
     """One lane's light; None where the module does not measure it."""
 
     rx_dbm: float | None
-    tx_dbm: float | None
     bias_ma: float | None
 
 
@@ -50,7 +49,6 @@ class Module(NamedTuple):
 
     identity: ModuleIdentity
     temperature_c: float | None
-    voltage_v: float | None
     lanes: tuple[Lane, ...]
     temperature_alarm_c: float | None
     rx_alarm_dbm: float | None
@@ -107,13 +105,11 @@ def _sfp(data: bytes, monitors: bytes | None) -> Module:
         return _unmonitored(identity)
     lane = Lane(
         rx_dbm=_dbm(_u16(monitors, 104)),
-        tx_dbm=_dbm(_u16(monitors, 102)),
         bias_ma=_milliamps(_u16(monitors, 100)),
     )
     return Module(
         identity,
         temperature_c=_celsius(monitors, 96),
-        voltage_v=_u16(monitors, 98) * 1e-4,
         lanes=(lane,),
         temperature_alarm_c=_celsius(monitors, 0),
         rx_alarm_dbm=_dbm(_u16(monitors, 34)),
@@ -124,11 +120,9 @@ def _qsfp(data: bytes, thresholds: bytes | None) -> Module:
     identity = _identity(data, vendor=148, part=168, serial=196)
     if data[147] >> 4 >= _COPPER:
         return _unmonitored(identity)
-    sends = bool(data[220] & 0x04)
     lanes = tuple(
         Lane(
             rx_dbm=_dbm(_u16(data, 34 + 2 * lane)),
-            tx_dbm=_dbm(_u16(data, 50 + 2 * lane)) if sends else None,
             bias_ma=_milliamps(_u16(data, 42 + 2 * lane)),
         )
         for lane in range(4)
@@ -136,7 +130,6 @@ def _qsfp(data: bytes, thresholds: bytes | None) -> Module:
     return Module(
         identity,
         temperature_c=_celsius(data, 22),
-        voltage_v=_u16(data, 26) * 1e-4,
         lanes=lanes,
         temperature_alarm_c=_celsius(thresholds, 0) if thresholds else None,
         rx_alarm_dbm=_dbm(_u16(thresholds, 50)) if thresholds else None,
@@ -154,7 +147,6 @@ def _cmis(data: bytes, eeprom: Eeprom) -> Module:
     return Module(
         identity,
         temperature_c=_celsius(data, 14),
-        voltage_v=_u16(data, 16) * 1e-4,
         lanes=_cmis_lanes(monitors, scale) if monitors else (),
         temperature_alarm_c=_celsius(thresholds, 0) if thresholds else None,
         rx_alarm_dbm=_dbm(_u16(thresholds, 66)) if thresholds else None,
@@ -165,7 +157,6 @@ def _cmis_lanes(page: bytes, scale: int | None) -> tuple[Lane, ...]:
     return tuple(
         Lane(
             rx_dbm=_dbm(_u16(page, 58 + 2 * lane)),
-            tx_dbm=_dbm(_u16(page, 26 + 2 * lane)),
             bias_ma=_milliamps(_u16(page, 42 + 2 * lane)) * scale if scale else None,
         )
         for lane in range(8)
@@ -178,7 +169,7 @@ def _identity(data: bytes, *, vendor: int, part: int, serial: int) -> ModuleIden
 
 
 def _unmonitored(identity: ModuleIdentity) -> Module:
-    return Module(identity, None, None, (), None, None)
+    return Module(identity, None, (), None, None)
 
 
 def _text(data: bytes, start: int) -> str:

@@ -163,7 +163,7 @@ def with_spares(plan: Sequence[ProbeFlow], ports: int) -> tuple[ProbeFlow, ...]:
     return (*plan, *_numbered(spares, {flow.flow_id for flow in plan}))
 
 
-def ports_to_cover(paths: int, probability: float = PATH_COVERAGE) -> int:
+def ports_to_cover(paths: int) -> int:
     """How many random source ports reach all of `paths` equally likely paths.
 
     The coupon collector's problem: 1→1, 2→8, 4→21, 8→51, 16→115, 32→255. From
@@ -176,7 +176,7 @@ def ports_to_cover(paths: int, probability: float = PATH_COVERAGE) -> int:
     stays = np.arange(paths + 1) / paths
     for ports in range(1, MAX_SOURCE_PORTS + 1):
         reached = reached * stays + np.append(0.0, (reached * (1 - stays))[:-1])
-        if reached[-1] >= probability:
+        if reached[-1] >= PATH_COVERAGE:
             return ports
     return MAX_SOURCE_PORTS
 

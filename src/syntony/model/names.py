@@ -62,6 +62,19 @@ def parse_endpoint(text: str) -> tuple[str, int]:
     return match[1] or match[2], int(match[3])
 
 
+def natural(text: str) -> tuple[tuple[int, str], ...]:
+    """A key that sorts ``h2`` before ``h10``."""
+    parts = re.findall(r"\d+|\D+", text)
+    return tuple((int(p), "") if p.isascii() and p.isdigit() else (-1, p) for p in parts)
+
+
+def some(names: Iterable[str], most: int) -> str:
+    """The first names in a line, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean 'h3'?`` for an error about an unknown name; empty: no known name is
     similar."""

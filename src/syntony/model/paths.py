@@ -92,7 +92,6 @@ class FlowSample(msgspec.Struct, frozen=True, kw_only=True):
     bytes_received: int
     unacked: int
     """Segments sent and not acknowledged."""
-    notsent_bytes: int
     retransmits: int
     """Segments retransmitted since the flow began."""
     backoff: int
@@ -100,7 +99,6 @@ class FlowSample(msgspec.Struct, frozen=True, kw_only=True):
     last_ack_ns: int
     """Time since the newest acknowledgement (the kernel counts in ms)."""
     rtt_ns: int
-    pacing_bps: int
     delivery_bps: int
     busy_ns: int = 0
     """Total time with data in flight or waiting to be sent (in ticks)."""

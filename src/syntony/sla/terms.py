@@ -100,7 +100,7 @@ def check_terms(terms: Terms, where: str) -> Terms:
         if each.loss is not None and not 0 <= each.loss <= 1:
             raise ConfigError(f"{where}: loss is {each.loss}; give a share between 0 and 1")
     for comparison in (terms.history, terms.peers):
-        if comparison.times < 1:
+        if not comparison.times >= 1:  # nan is neither
             raise ConfigError(f"{where}: times is {comparison.times}; give 1 or more")
     _check_durations(terms, where)
     if terms.history.until_ns >= terms.history.window_ns:

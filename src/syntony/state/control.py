@@ -107,12 +107,10 @@ class ControlState:
         with self.transaction() as connection:
             return take_number(connection, name)
 
-    def record(
-        self, what: str, became: str, *, at_ns: int, issuer: Issuer, was: str = "", comment: str
-    ) -> None:
+    def record(self, what: str, became: str, *, at_ns: int, issuer: Issuer, comment: str) -> None:
         """Log a change whose state is stored elsewhere. Raises `StateError`."""
         with self.transaction() as connection:
-            log_change(connection, at_ns, issuer, (what, was, became, comment))
+            log_change(connection, at_ns, issuer, (what, "", became, comment))
 
     def changes(self, since_ns: int, limit: int) -> tuple[Change, ...]:
         """The newest `limit` changes at or after `since_ns`, oldest first. Raises `StateError`."""

@@ -79,9 +79,9 @@ def _state_of(state: Membership, rank: int, name: str) -> str:
     return "finished" if worker.finished else "running"
 
 
-def directory(environ: Mapping[str, str] = os.environ) -> Path:
+def directory() -> Path:
     """Directory of this user's job sockets."""
-    base = environ.get("XDG_RUNTIME_DIR")
+    base = os.environ.get("XDG_RUNTIME_DIR")
     shared = Path(tempfile.gettempdir()) / f"syntony-{os.geteuid()}"
     return (Path(base) / "syntony" if base else shared) / "protected"
 

@@ -111,6 +111,11 @@ class Coordinator:
                 self._state.restore_record(rank, boundary)
         self._carry_out(self._state.on_resumed(time.monotonic_ns()))
 
+    @property
+    def had_ranks(self) -> bool:
+        """Whether any rank or spare has connected, also to a previous coordinator."""
+        return bool(self._pids)
+
     async def open(self, listener: socket.socket) -> None:
         """Accept connections on this socket."""
         generation = self._state.generation

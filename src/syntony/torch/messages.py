@@ -69,10 +69,13 @@ def make_socket(address: str) -> socket.socket:
     return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 
 
+CONNECT_TIMEOUT_S = 10.0
+
+
 class CoordinatorConnection:
     """A blocking connection to the coordinator; any thread may send, one receives."""
 
-    def __init__(self, target: str, hello: dict[str, Any], *, timeout_s: float = 10.0) -> None:
+    def __init__(self, target: str, hello: dict[str, Any]) -> None:
         """Connect to `ADDRESS:PORT:TOKEN` and introduce this process.
 
         Raises:
@@ -80,7 +83,7 @@ class CoordinatorConnection:
         """
         address, port, token = target.rsplit(":", 2)
         self._socket = make_socket(address)
-        self._socket.settimeout(timeout_s)
+        self._socket.settimeout(CONNECT_TIMEOUT_S)
         try:
             self._socket.connect((address, int(port)))
         except OSError:

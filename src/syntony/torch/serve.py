@@ -13,12 +13,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+_NO_RANKS = (
+    "not protected: no rank of a training job ran in this command; "
+    "start its ranks by torchrun, srun or mpirun, in Python programs"
+)
+
 
 async def serve(config: dict[str, Any]) -> None:
     """Serve until the supervisor reports the job's end, or (if it was killed) no rank is left."""
     from syntony.torch.coordinator import Coordinator
     from syntony.torch.orders import Origin, Settings
-    from syntony.torch.spool import KILLED, JobSpool
+    from syntony.torch.spool import ENDED, KILLED, JobSpool
 
     events = Path(config["events"]) if config["events"] else None
     spool = JobSpool(Path(config["place"]))
@@ -35,6 +40,8 @@ async def serve(config: dict[str, Any]) -> None:
         await coordinator.wait_alone()
     if reason == KILLED:
         say("the launcher was killed: its ranks are ended")
+    if reason == ENDED and not coordinator.had_ranks:
+        say(_NO_RANKS)
     await coordinator.close(killed=reason == KILLED)
     if not reason:
         shutil.rmtree(config["place"], ignore_errors=True)

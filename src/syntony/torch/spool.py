@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 _SUM = struct.Struct(">I")
 STATE = "state"
 CONCLUSION = "conclusion"
-ENDED, KILLED = b"ended", b"killed"
-"""Messages of `syntony run` to a coordinator: the launcher has ended, or a signal ended it."""
+ENDED, KILLED, FAILED = b"ended", b"killed", b"failed"
+"""Messages of `syntony run` to a coordinator: the launcher has ended, a signal ended it, it could
+not be started."""
 PROLOGUE = -2
 """Used as the boundary's number of a prologue's results."""
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from syntony.torch.keeper import is_stopped
 from syntony.torch.messages import VARIABLE, make_socket
 from syntony.torch.orders import PRESERVED
-from syntony.torch.spool import CONCLUSION, ENDED, KILLED
+from syntony.torch.spool import CONCLUSION, ENDED, FAILED, KILLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -91,7 +91,7 @@ def run_job(
         return _shell_code(code)
     finally:
         if coordinators is not None:
-            coordinators.end()
+            coordinators.end(FAILED)
         shutil.rmtree(place, ignore_errors=True)
 
 
@@ -159,8 +159,9 @@ class Coordinators:
         self._say(f"not protected: {MAX_STARTS} coordinators died")
         self._listener.close()  # processes that reconnect must notice it
 
-    def end(self, how: bytes = ENDED) -> None:
-        """The job has ended, or (`KILLED`) its launcher has and cannot end its ranks."""
+    def end(self, how: bytes) -> None:
+        """The job has ended, or (`KILLED`) its launcher has and cannot end its ranks; without
+        effect if it was called before."""
         with self._lock:
             if self._ending:
                 return

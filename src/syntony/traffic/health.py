@@ -277,7 +277,7 @@ class Health:
             flows: of jobs, on this pair.
             now_ns: CLOCK_MONOTONIC.
         """
-        pair = self._pairs.get((nic, self.plan.probed(remote)))
+        pair = self._pair(nic, remote)
         if pair is not None:
             pair.corroborate(flows, now_ns)
 
@@ -388,7 +388,7 @@ class Health:
         if state is None or not state.up:
             at_ns = state.changed_ns if state else 0
             return Reason(Cause.LOCAL_CARRIER, f"{nic} has no carrier or is down", at_ns, at_ns)
-        pair = self._pairs.get((nic, self.plan.probed(remote)))
+        pair = self._pair(nic, remote)
         return pair.dead if pair is not None else None
 
     def reaches(self, nic: str, remote: str) -> bool:
@@ -426,13 +426,13 @@ class Health:
 
     def unanswered(self, nic: str, remote: str) -> bool:
         """Whether the probes of this path are unanswered, whether it was declared dead or not."""
-        pair = self._pairs.get((nic, self.plan.probed(remote)))
+        pair = self._pair(nic, remote)
         return pair is not None and pair.died_ns is not None
 
     def revived_ns(self, nic: str, remote: str) -> int:
         """When a path last recovered: failures before that no longer count."""
         state = self._nics.get(nic)
-        pair = self._pairs.get((nic, self.plan.probed(remote)))
+        pair = self._pair(nic, remote)
         return max(
             state.changed_ns if state is not None and state.up else 0,
             pair.revived_ns if pair is not None else 0,
@@ -440,7 +440,7 @@ class Health:
 
     def partial_ns(self, nic: str, remote: str) -> int | None:
         """Since when a pair is partially reachable; None if it is not known to be."""
-        pair = self._pairs.get((nic, self.plan.probed(remote)))
+        pair = self._pair(nic, remote)
         return None if pair is None or pair.died_ns is not None else pair.partial.since_ns
 
     def is_partial(self, nic: str, remote: str) -> bool:
@@ -451,12 +451,16 @@ class Health:
         """When a path's hold-down is over; 0 for one that never failed. A partially reachable pair
         has no hold-down of its own: part of it worked all the time."""
         state = self._nics.get(nic)
-        pair = self._pairs.get((nic, self.plan.probed(remote)))
+        pair = self._pair(nic, remote)
         held = pair is not None and not self.is_partial(nic, remote)
         return max(
             state.hold.until_ns if state is not None else 0,
             pair.hold.until_ns if pair is not None and held else 0,
         )
+
+    def _pair(self, nic: str, remote: str) -> PairState | None:
+        """The pair that is probed for a path, if there is one."""
+        return self._pairs.get((nic, self.plan.probed(remote)))
 
     def _flows_alive(self, nic: str, remote: str) -> Iterable[bool]:
         """Flows without any event count as dead: they prove nothing."""

@@ -92,9 +92,9 @@ def parse_flow(record: bytes, now_ns: int) -> ProcessFlow | Malformed:
         Mechanism(mechanism),
         number,
         nic[1].decode("ascii"),
-        _address(local),
+        unpacked_address(local),
         local_port,
-        _address(remote),
+        unpacked_address(remote),
         remote_port,
         bytes_done,
         bytes_outstanding,
@@ -115,6 +115,7 @@ def address_bytes(address: str) -> bytes:
 
 
 @lru_cache(4096)
-def _address(packed: bytes) -> str:
+def unpacked_address(packed: bytes) -> str:
+    """An address of 16 bytes; one that is IPv4's, as such."""
     address = ipaddress.IPv6Address(packed)
     return str(address.ipv4_mapped or address)

@@ -8,7 +8,6 @@ was complete at the first reading and not overwritten at the last.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +16,7 @@ import msgspec
 import numpy as np
 
 from syntony.model import S
+from syntony.traffic.process_flows import unpacked_address
 from syntony.wire.queue_pairs import QueuePairFigures
 
 if TYPE_CHECKING:
@@ -240,7 +240,4 @@ def shifted(stamps: bytes, offsets_ns: Iterable[int]) -> bytes:
 
 @lru_cache(4096)
 def _address(packed: bytes) -> str:
-    if not any(packed):
-        return ""
-    address = ipaddress.IPv6Address(packed)
-    return str(address.ipv4_mapped or address)
+    return unpacked_address(packed) if any(packed) else ""

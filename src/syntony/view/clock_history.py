@@ -9,23 +9,22 @@ from itertools import groupby, pairwise
 import numpy as np
 
 from syntony.model import ClockState, S
+from syntony.model.names import natural
 from syntony.view import lazy_rich
-from syntony.view.clocks import BADNESS, STYLES, duration
-from syntony.view.heatmap import by_number
+from syntony.view.clocks import BADNESS, STYLES
+from syntony.view.tables import duration, plain_table
 from syntony.wire.clocks import ClockSample
 
 
 def by_clock(samples: Sequence[ClockSample]) -> dict[str, list[ClockSample]]:
     """Samples per clock, in order of time."""
-    ordered = sorted(samples, key=lambda sample: (by_number(sample.node), sample.ts_ns))
+    ordered = sorted(samples, key=lambda sample: (natural(sample.node), sample.ts_ns))
     return {node: list(group) for node, group in groupby(ordered, key=lambda each: each.node)}
 
 
 def history_table(samples: Sequence[ClockSample]) -> lazy_rich.Table:
     """One clock, oldest first; `moved` is the change of offset beyond its own drift."""
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("second", "offset", "moved", "drift ppb", "1-sigma", "bound ±"):
-        table.add_column(heading, justify="right")
+    table = plain_table(">second", ">offset", ">moved", ">drift ppb", ">1-sigma", ">bound ±")
     table.add_column("state")
     table.add_column("why", style="dim")
     moves = ["–", *(duration(moved_ns(one, two)) for one, two in pairwise(samples))]
@@ -45,11 +44,9 @@ def history_table(samples: Sequence[ClockSample]) -> lazy_rich.Table:
 
 def summary_table(clocks: dict[str, list[ClockSample]]) -> lazy_rich.Table:
     """One line per clock over the whole time."""
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("clock")
-    for heading in ("over", "drift ppb", "± span", "moved ≤", "bound p50", "bound ≤"):
-        table.add_column(heading, justify="right")
-    table.add_column("lapses")
+    table = plain_table(
+        "clock", ">over", ">drift ppb", ">± span", ">moved ≤", ">bound p50", ">bound ≤", "lapses"
+    )
     for node, samples in clocks.items():
         drifts = [sample.drift_ppb for sample in samples]
         moves = [abs(moved_ns(one, two)) for one, two in pairwise(samples)]

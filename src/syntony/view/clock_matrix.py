@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from syntony.model import ClockState, Timeline, format_ns
+from syntony.model.names import natural
 from syntony.view import lazy_rich
-from syntony.view.clocks import duration, newest_ns
-from syntony.view.heatmap import by_number
+from syntony.view.clocks import newest_ns
+from syntony.view.tables import duration, plain_table
 
 _CELL = 9
 MOST_PAIRS = 12
@@ -30,7 +31,7 @@ class ClockPair(msgspec.Struct, frozen=True, kw_only=True):
 def clock_pairs(lines: Sequence[Timeline]) -> list[ClockPair]:
     """Every pair once, at the newest measured instant; None: unknown, or on another island."""
     fleet_ns = newest_ns(lines)
-    ordered = sorted(lines, key=lambda line: by_number(line.node))
+    ordered = sorted(lines, key=lambda line: natural(line.node))
     known = {
         line.node: line.to_local_ns(fleet_ns)
         for line in ordered
@@ -54,7 +55,7 @@ def clock_pairs(lines: Sequence[Timeline]) -> list[ClockPair]:
 
 def clock_matrix(pairs: Sequence[ClockPair], *, width: int) -> lazy_rich.RenderableType:
     """Above the diagonal the offset, column minus row; below it the bound. Too wide: a summary."""
-    names = sorted({end for pair in pairs for end in (pair.a, pair.b)}, key=by_number)
+    names = sorted({end for pair in pairs for end in (pair.a, pair.b)}, key=natural)
     if not names:
         return lazy_rich.Text("fewer than two clocks are known")
     label = max(map(len, names)) + 1
@@ -100,11 +101,7 @@ def pair_summary(pairs: Sequence[ClockPair]) -> lazy_rich.RenderableType:
                 f"worst {format_ns(bounds[-1])}; the least certain:"
             )
         )
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("a", "b"):
-        table.add_column(heading)
-    for heading in ("b minus a", "bound ±"):
-        table.add_column(heading, justify="right")
+    table = plain_table("a", "b", ">b minus a", ">bound ±")
     for pair in sorted(compared, key=lambda pair: -(pair.bound_ns or 0.0))[:MOST_PAIRS]:
         table.add_row(pair.a, pair.b, duration(pair.offset_ns), duration(pair.bound_ns))
     hint = lazy_rich.Text(

@@ -10,7 +10,7 @@ import numpy as np
 
 from syntony.model import ClockState
 from syntony.view.clock_summary import ClockFigures, ClockReport, ClockSeries, clock_figures
-from syntony.view.clocks import duration
+from syntony.view.tables import duration
 
 
 class _Caption(NamedTuple):

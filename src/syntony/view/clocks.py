@@ -9,8 +9,9 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from syntony.model import ClockState, Timeline, format_ns
+from syntony.model.names import natural
 from syntony.view import lazy_rich
-from syntony.view.heatmap import by_number
+from syntony.view.tables import duration, plain_table
 
 BADNESS = (
     ClockState.SYNCHRONIZED,
@@ -99,17 +100,13 @@ def _reading(line: Timeline, fleet_ns: int) -> ClockReading:
 
 def _worst_first(reading: ClockReading) -> tuple[object, ...]:
     bound_ns = math.inf if reading.bound_ns is None else reading.bound_ns
-    return -BADNESS.index(reading.state), -bound_ns, by_number(reading.node)
+    return -BADNESS.index(reading.state), -bound_ns, natural(reading.node)
 
 
 def status_table(found: Sequence[ClockReading]) -> lazy_rich.Table:
     """One line per clock; islands are shown when there are several."""
     islands = _islands(found) > 1
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("clock")
-    table.add_column("state")
-    for heading in ("bound ±", "1-sigma", "offset", "drift ppb"):
-        table.add_column(heading, justify="right")
+    table = plain_table("clock", "state", ">bound ±", ">1-sigma", ">offset", ">drift ppb")
     if islands:
         table.add_column("island")
     table.add_column("why", style="dim")
@@ -178,8 +175,3 @@ def plain_line(reading: ClockReading, at: str) -> str:
         f"{at} {reading.node} {reading.state} bound ±{duration(reading.bound_ns)} "
         f"offset {duration(reading.offset_ns)} drift {drift} ppb{why}"
     )
-
-
-def duration(value_ns: float | None) -> str:
-    """A duration for people; a dash if unknown."""
-    return "–" if value_ns is None or not math.isfinite(value_ns) else format_ns(value_ns)

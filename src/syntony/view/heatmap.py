@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from syntony.model.names import natural
 from syntony.view import lazy_rich
+from syntony.view.tables import plain_table
 from syntony.wire.probes import MatrixCell
 
 DARK_LOSS = 0.5
 """A direction that loses more than this share of its probes is shown as dark."""
 _SHADES = ("#1a9850", "#66bd63", "#a6d96a", "#fee08b", "#fdae61", "#f46d43", "#d73027")
 _CELL = 5
+MAX_BLOCKS = 3
+"""Sixteen NICs of a lab fit into 60 columns in two."""
 _DARK = "×"
 _NOTHING = "·"
-_NUMBERS = ("paths", "sent", "lost", "min µs", "p50 µs", "p99 µs", "± clock ns", "own stall")
 
 
 def is_dark(cell: MatrixCell) -> bool:
@@ -26,37 +29,39 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> lazy_rich.RenderableT
 
     Args:
         cells: a matrix.
-        width: characters available; a matrix that does not fit is listed instead.
+        width: characters available; a matrix too wide for them is divided into up to `MAX_BLOCKS`
+            blocks of columns, below each other; a wider one is listed instead.
     """
-    names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=by_number)
+    names = sorted({cell.src for cell in cells} | {cell.dst for cell in cells}, key=natural)
     if not names:
-        return lazy_rich.Text("no pairs yet")
+        return lazy_rich.Text("no probes yet")
     label = max(len(name) for name in names) + 1
-    if label + _CELL * len(names) > width:
+    blocks = -(-len(names) // max(1, (width - label) // _CELL))
+    if blocks > MAX_BLOCKS or label + _CELL > width:
         return listing(cells)
     scale = _scale(cells)
     at = {(cell.src, cell.dst): cell for cell in cells}
-    lines = [
-        lazy_rich.Text(
-            " " * label + "".join(f"{_short(name):>{_CELL}}" for name in names), style="dim"
-        )
-    ]
-    for src in names:
-        line = lazy_rich.Text(f"{src:<{label}}")
-        for dst in names:
-            line.append_text(_cell(at.get((src, dst)), scale))
-        lines.append(line)
+    size = -(-len(names) // blocks)
+    lines = []
+    for first in range(0, len(names), size):
+        columns = names[first : first + size]
+        head = "".join(f"{_short(name):>{_CELL}}" for name in columns)
+        lines.append(lazy_rich.Text(" " * label + head, style="dim"))
+        for src in names:
+            line = lazy_rich.Text(f"{src:<{label}}")
+            for dst in columns:
+                line.append_text(_cell(at.get((src, dst)), scale))
+            lines.append(line)
     return lazy_rich.Group(*lines, _legend(scale))
 
 
 def listing(cells: Sequence[MatrixCell]) -> lazy_rich.Table:
     """The same as a table, one line per direction."""
-    table = lazy_rich.Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("from", "to"):
-        table.add_column(heading)
-    for heading in _NUMBERS:
-        table.add_column(heading, justify="right")
-    for cell in sorted(cells, key=lambda cell: (by_number(cell.src), by_number(cell.dst))):
+    table = plain_table(
+        "from", "to", ">paths", ">sent", ">lost", ">min µs", ">p50 µs", ">p99 µs", ">± clock ns",
+        ">own stall",
+    )  # fmt: skip
+    for cell in sorted(cells, key=lambda cell: (natural(cell.src), natural(cell.dst))):
         delays = (cell.owd_min_ns, cell.owd_p50_ns, cell.owd_p99_ns)
         table.add_row(
             cell.src,
@@ -123,18 +128,3 @@ def _short(name: str) -> str:
     host, _, nic = name.partition("/")
     digits = "".join(filter(str.isdigit, host)), "".join(filter(str.isdigit, nic))
     return "/".join(digits) if all(digits) else name[: _CELL - 1]
-
-
-def by_number(name: str) -> tuple[object, ...]:
-    """``h2`` before ``h10``."""
-    parts: list[tuple[int, str]] = []
-    digits = ""
-    for character in f"{name} ":
-        if character.isdigit():
-            digits += character
-            continue
-        if digits:
-            parts.append((int(digits), ""))
-            digits = ""
-        parts.append((-1, character))
-    return tuple(parts)

@@ -6,7 +6,7 @@ Use: `from syntony.view import lazy_rich`, then `lazy_rich.Table(…)`.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
@@ -27,5 +27,19 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(f"rich.{_ELSEWHERE.get(name, name.lower())}")
     value: object = getattr(module, name)
+    if name == "Table":
+        value = _folding(value)
     globals()[name] = value
     return value
+
+
+def _folding(table: Any) -> object:
+    """Rich's table, except that a value too wide for its column is folded, not cut: a narrow
+    terminal must not hide digits of a number or the end of a name."""
+
+    class FoldingTable(table):  # type: ignore[misc] # imported on use
+        def add_column(self, *headers: Any, **options: Any) -> None:
+            options.setdefault("overflow", "fold")
+            super().add_column(*headers, **options)
+
+    return FoldingTable

@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ _STATE, _WAITING = struct.Struct("<QQQ16s"), struct.Struct("<Q")
 """`_HEADER`, `_SLOT` and `_LEDGER` without the CRC that they begin or end with."""
 SLOT_BYTES = 64
 MAX_NAME_BYTES = 255
+_MENDED_BITS = 2
+"""The CRC of so short a name would tell more wrong bits apart; each costs 30 times the tries."""
 _SEQ_AT = 8
 """Offset of a frame's number in its header."""
 
@@ -78,16 +81,17 @@ def name_stream(drawn: bytes) -> str:
 def read_stream(data: bytes) -> str | None:
     """Read the stream from a segment's header; None: it has none, as in version 1.
 
-    One wrong bit is mended. A name that does not fit its CRC is taken as it is: the version before
-    gave them none.
+    Up to `_MENDED_BITS` wrong bits of the name are mended, whatever is wrong before it. A name that
+    no such mending fits to its CRC is taken as it is: the version before gave them none.
     """
     header = data[:SEGMENT_BYTES]
-    number = int.from_bytes(header)
-    for bit in (0, *(1 << place for place in range(8 * SEGMENT_BYTES))):
-        tried = (number ^ bit).to_bytes(SEGMENT_BYTES)
-        drawn = tried[len(_MAGIC) :][:DRAWN_BYTES]
-        if tried == _MAGIC + bytes.fromhex(name_stream(drawn)):
-            return name_stream(drawn)
+    read = int.from_bytes(header[len(_MAGIC) :])
+    for count in range(_MENDED_BITS + 1):
+        for places in combinations(range(8 * STREAM_BYTES), count):
+            tried = read ^ sum(1 << place for place in places)
+            stream = name_stream(tried.to_bytes(STREAM_BYTES)[:DRAWN_BYTES])
+            if int(stream, 16) == tried:
+                return stream
     return header[len(_MAGIC) :].hex() if header.startswith(_MAGIC) else None
 
 

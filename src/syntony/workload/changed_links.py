@@ -50,6 +50,8 @@ class ChangedLink(NamedTuple):
     usual_ns: float
     elsewhere: int
     """Number of flows across other links."""
+    longer: bool
+    """Whether most of its flows wait longer than before not only compared with others."""
 
 
 def changed_link(flows: Flows) -> ChangedLink | None:
@@ -65,19 +67,19 @@ def changed_link(flows: Flows) -> ChangedLink | None:
     if not across:
         return None
     groups = list(across)
-    level, width = _coarse(_relative(flows))
-    change = _against_others(level, groups)
+    level, width = _coarse(relative(flows))
+    change = against_others(level, groups)
     score, first, end = segments(change)
-    risen = {row: _risen(level, change[row], sorted(groups[row]), slice(first[row], end[row]))
+    rises = {row: risen(level, change[row], sorted(groups[row]), slice(first[row], end[row]))
              for row, value in enumerate(score) if value >= SCORE}  # fmt: skip
-    pure = [row for row, each in risen.items() if _most(each, np.log(LIKE))
+    pure = [row for row, each in rises.items() if _most(each, np.log(LIKE))
             and not firsts.issuperset(across[groups[row]])]  # fmt: skip
     if not pure:
         return None
-    best = max(pure, key=lambda row: risen[row].mean())
+    best = max(pure, key=lambda row: rises[row].mean())
     # Some of its flows cross other links together; the link at fault has all that wait as long.
-    least = risen[best].mean() + np.log(ALIKE)
-    wider = [row for row in pure if groups[row] > groups[best] and _most(risen[row], least)]
+    least = rises[best].mean() + np.log(ALIKE)
+    wider = [row for row in pure if groups[row] > groups[best] and _most(rises[row], least)]
     best = max([best, *wider], key=lambda row: len(groups[row]))
     apart = [score[row] for row, group in enumerate(groups) if not group & groups[best]]
     if max(apart, default=0.0) > STANDS_OUT * score[best]:
@@ -95,16 +97,18 @@ def changed_link(flows: Flows) -> ChangedLink | None:
     return ChangedLink(
         links, groups[best], flows.grid.instant(part.start), flows.grid.instant(part.stop),
         float((during[np.isfinite(during)] > middle).mean()),
-        float(np.exp(risen[best].mean())), delay_ns, usual_ns, len(flows) - len(members),
+        float(np.exp(rises[best].mean())), delay_ns, usual_ns, len(flows) - len(members),
+        _most(risen(level, known_mean(level[members], 0), members,
+                    slice(first[best], end[best])), np.log(LIKE)),
     )  # fmt: skip
 
 
-def _risen(level: Floats, change: Floats, members: list[int], part: slice) -> Floats:
+def risen(level: Floats, change: Floats, members: list[int], part: slice) -> Floats:
     """How much longer each of a link's flows waits in a part, as a logarithm, where known."""
     others = known_mean(level[members], 0) - change
     against = level[members] - others
-    risen = known_mean(against[:, part], 1) - known_mean(np.delete(against, part, axis=1), 1)
-    known: Floats = risen[np.isfinite(risen)]
+    rise = known_mean(against[:, part], 1) - known_mean(np.delete(against, part, axis=1), 1)
+    known: Floats = rise[np.isfinite(rise)]
     return known
 
 
@@ -113,7 +117,7 @@ def _most(risen: Floats, least: float) -> bool:
     return len(risen) >= 2 and float((risen >= least).mean()) >= MIN_PURITY
 
 
-def _relative(flows: Flows) -> Floats:
+def relative(flows: Flows) -> Floats:
     """Logarithm of each delay's ratio to the path's, above the flow's mean, (flows, windows)."""
     path = np.abs(flows.reference)[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -141,7 +145,7 @@ def known_mean(values: Floats, axis: int) -> Floats:
     return mean
 
 
-def _against_others(level: Floats, groups: Iterable[Collection[int]]) -> Floats:
+def against_others(level: Floats, groups: Iterable[Collection[int]]) -> Floats:
     """Mean of the flows of each group minus that of all others, (groups, windows)."""
     known = np.isfinite(level)
     filled = np.where(known, level, 0.0)

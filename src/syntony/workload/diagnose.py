@@ -52,8 +52,10 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     found = _distinct(each for rule in RULES.values() for each in rule(facts))
     causes, follows = _causes(found)
     causes, usual = _exceptions(_ties(causes), facts.early_ns)
-    if all(each.fault is FaultClass.CLOCK_FAULT or _is_note(each) for each in causes):
-        causes = _distinct([*causes, *_changed_link.find(facts)])
+    known = [each for each in causes
+             if each.fault is not FaultClass.CLOCK_FAULT and not _is_note(each)]  # fmt: skip
+    if _changed_link.beside(known):
+        causes = _distinct([*causes, *_changed_link.find(facts, known)])
     facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
     causes = [each for each in causes if not _is_note(each)]
@@ -63,12 +65,12 @@ def diagnose(bundle: Bundle) -> Diagnosis:
 
 
 def _distinct(found: Iterable[RuleFinding]) -> list[RuleFinding]:
-    """One finding for each class and subject, with the highest confidence: a dead rank stops many
-    communicators."""
+    """One finding for each class and subject, of direct ones that with the highest confidence, else
+    of all: a dead rank stops many communicators."""
     best: dict[tuple[FaultClass, tuple[str, ...]], RuleFinding] = {}
     for each in found:
         known = best.setdefault((each.fault, each.subjects), each)
-        if each.confidence > known.confidence:
+        if (each.direct, each.confidence) > (known.direct, known.confidence):
             best[each.fault, each.subjects] = each
     return list(best.values())
 
@@ -147,17 +149,19 @@ def _starves(cause: RuleFinding, other: RuleFinding) -> bool:
 
 
 def _keeps_pace(finding: RuleFinding) -> bool:
-    """Whether it is a flow that is delayed but not slower than others, as far as known."""
+    """Whether it is a flow that is delayed but not slower than others, as far as known, so that a
+    queue may delay it."""
     rates = [each for each in finding.evidence if each.signal == "rate_bps"]
     slower = any((each.value or 0.0) < SLOW_RATE * (each.baseline or 0.0) for each in rates)
-    return finding.fault is FaultClass.SLOW_FLOW and not slower
+    return finding.fault is FaultClass.SLOW_FLOW and not slower and not finding.direct
 
 
 def _exceptions(causes: list[RuleFinding], early_ns: int) -> tuple[list[RuleFinding], list[Gap]]:
     """Findings without links at which flows have always waited, if they began to wait at others: a
-    job's placement does not change. Without any if there are so many that none is an exception."""
-    shared = [each for each in causes
-              if each.fault in SHARED and each.confidence >= MIN_CONFIDENCE]  # fmt: skip
+    job's placement does not change. Without any if there are so many that none is an exception. A
+    link that is known to have filled up does not need to stand out by delays."""
+    shared = [each for each in causes if each.fault in SHARED and not each.direct
+              and each.confidence >= MIN_CONFIDENCE]  # fmt: skip
     changed = [each for each in shared if each.onset_ns > early_ns]
     longest = max((each.excess_ns for each in changed), default=-1.0)
     kept = [each for each in shared if each in changed or each.excess_ns > longest]
@@ -183,7 +187,7 @@ def _explains(cause: RuleFinding, other: RuleFinding) -> bool:
     if other.fault is FaultClass.SLOW_FLOW and cause.fault is FaultClass.HOST_JITTER and any(
         each.fault is cause.fault and each.excluded for each in other.alternatives
     ) and not _keeps_pace(other) and other.excess_ns > 0:  # fmt: skip
-        return _overlap(other, cause) >= OVERLAP
+        return _overlap(other, cause) > OVERLAP
     return other.fault in EXPLAINS.get(cause.fault, ()) and _overlap(cause, other) >= OVERLAP
 
 
@@ -213,8 +217,14 @@ def _ties(causes: list[RuleFinding]) -> list[RuleFinding]:
 
 
 def _tied(one: RuleFinding, other: RuleFinding) -> bool:
+    if _excludes(one, other.fault) and _excludes(other, one.fault):
+        return False  # two causes, each with evidence that the other does not produce
     same = min(_overlap(one, other), _overlap(other, one)) >= OVERLAP
     return one.fault != other.fault and same and abs(one.confidence - other.confidence) <= TIE
+
+
+def _excludes(finding: RuleFinding, fault: FaultClass) -> bool:
+    return any(each.fault is fault and each.excluded for each in finding.alternatives)
 
 
 def _undetermined(one: RuleFinding, other: RuleFinding) -> RuleFinding:

@@ -15,6 +15,7 @@ from syntony.workload.device_tables import GpuTable, HostTable, LinkTable
 from syntony.workload.flows import Flows
 from syntony.workload.full_links import FullLink, full_links
 from syntony.workload.grid import Episode, K, N, median
+from syntony.workload.path_queues import beyond_queues
 from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.ranks import Ranks, step_length
 from syntony.workload.schema import NOT_KNOWN
@@ -179,7 +180,8 @@ class BundleFacts:
         """Links that late flows have in common."""
         if self.flows is None:
             return []
-        late = {each for each in self.flows.late if not self._waits_alone(each)}
+        late = {each for each in self.flows.late.keys() - self.beyond_queues.keys()
+                if not self._waits_alone(each)}  # fmt: skip
         worst = self._worst_late() & late
         healthy = self._healthy_meanwhile()
         found = common_hops(self.flows.hops, worst, healthy | (late - worst))
@@ -217,6 +219,11 @@ class BundleFacts:
         known = excess[np.isfinite(flows.excess[mates][:, part]).sum(axis=1) >= K]
         limit = ECHO * flows.mean_over(flows.excess, flow, stretch)
         return len(known) > 0 and bool((known < limit).all())
+
+    @cached_property
+    def beyond_queues(self) -> dict[int, Episode]:
+        """Late flows that began to wait far longer than the queues on their paths, and when."""
+        return {} if self.flows is None else beyond_queues(self.flows)
 
     def _worst_late(self) -> set[int]:
         """Late flows whose delay is at least `ECHO` times the second longest. In comparison, late

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from syntony.workload.changed_links import against_others, known_mean, relative, risen
 from syntony.workload.common_hop import MIN_PURITY
-from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO
+from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO, LIKE
 from syntony.workload.grid import K, episodes, median
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ ROSE = 0.2
 state."""
 STRANGERS = 0.5
 """Minimum part of that difference that is not bytes of the recorded flows."""
+LONGER = 3.0
+"""Minimum rise of its flows' delays, compared with all other flows', in standard errors: the time
+to compare comes from utilisation, so nothing is chosen among many."""
 MOST_ELSEWHERE = 0.5
 """Maximum share of the flows that do not cross a full link that wait longer as well."""
 
@@ -56,7 +60,7 @@ class FullLink(NamedTuple):
 
 def full_links(flows: Flows, links: LinkTable) -> list[FullLink]:
     """Links that fill up while most flows across them, unlike others, begin to wait longer."""
-    use = links.utilisation
+    use, level = links.utilisation, relative(flows)
     with np.errstate(invalid="ignore"):
         found = episodes(use >= FULL, np.isfinite(use))
     full = {row: each for row, each in found.items() if _rise(use[row], each) >= ROSE}
@@ -68,7 +72,9 @@ def full_links(flows: Flows, links: LinkTable) -> list[FullLink]:
         part = flows.during(*span)
         longer, known = _longer(flows, part)
         own = np.array(sorted(across[row]), dtype=np.int64)
-        if known[own].sum() < 2 or longer[own].sum() < MIN_PURITY * known[own].sum():
+        if known[own].sum() < 2 or not (
+            _rose(level, own.tolist(), part) and _added(flows, own.tolist(), part)
+        ):
             continue
         others = known.copy()
         others[sorted(crossing)] = False
@@ -102,6 +108,32 @@ def _level(row: Floats, stretch: Episode, *, inside: bool) -> float:
 def _rise(row: Floats, stretch: Episode) -> float:
     rise = _level(row, stretch, inside=True) - _level(row, stretch, inside=False)
     return rise if np.isfinite(rise) else 0.0
+
+
+def _rose(level: Floats, members: list[int], part: slice) -> bool:
+    """Whether most of a link's flows wait longer in a part than at other times, compared with all
+    other flows, beyond their scatter. By how much depends on what they waited for before: strangers
+    add the same to all."""
+    (change,) = against_others(level, [members])
+    inside, outside = (each[np.isfinite(each)] for each in (change[part], np.delete(change, part)))
+    if min(len(inside), len(outside)) < K:
+        return False
+    rise = inside.mean() - outside.mean()
+    many = len(inside) + len(outside)
+    scatter = (len(inside) * inside.var() + len(outside) * outside.var()) / (many - 2)
+    error = np.sqrt(scatter * (1 / len(inside) + 1 / len(outside)))
+    longer = risen(level, change, members, part) > 0
+    most = longer.sum() >= MIN_PURITY * len(longer)
+    return bool(most and rise >= max(np.log(LIKE), LONGER * error))
+
+
+def _added(flows: Flows, members: list[int], part: slice) -> bool:
+    """Whether what strangers add to the delay of a link's flows is a queue as long as the path: at
+    a well-used link packets wait a little, which harms nobody."""
+    inside, outside = (known_mean(each, 1) for each in _parts(flows.delay[members], part))
+    path_ns = (LATE_RATIO - 1) * np.abs(flows.reference[members])
+    least = np.maximum(path_ns, CLOCK_SIGMAS * flows.clock_err_ns[members])
+    return bool(median(inside - outside - least) >= 0)
 
 
 def _parts(values: Floats, part: slice) -> tuple[Floats, Floats]:

@@ -119,6 +119,9 @@ class RuleFinding(msgspec.Struct, frozen=True, kw_only=True):
     ranks: frozenset[int] = frozenset()
     """Ranks that it affects, not those that wait for them."""
     hosts: frozenset[str] = frozenset()
+    direct: bool = False
+    """Whether what its subject shows has no other explanation, so that it need not stand out of
+    other findings: a link that strangers fill, a flow that waits beyond all queues on its path."""
 
     @property
     def excess_ns(self) -> float:

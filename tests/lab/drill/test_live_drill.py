@@ -13,6 +13,7 @@ from tests.live import LiveLab, live
 from syntony import cli
 from syntony.errors import MissingError, UsageError
 from syntony.lab.drill import modes, nic_flap, place, scenarios
+from syntony.lab.drill.chart import make_chart
 from syntony.lab.drill.report import check_out, make_report, save
 from syntony.lab.drill.trial import NicFlapTimes, NicFlapTrial
 from syntony.lab.plan import FabricSpec
@@ -54,7 +55,7 @@ def test_a_failure_stalls_plain_tcp_for_as_long_as_it_lasts(lab: LiveLab, tmp_pa
     assert today.throughput_during < today.throughput_before
     assert today.resumed_after_s is not None
     assert any("link-down h1/rail0" in line for line in said)
-    whole = save(make, trials, tmp_path / "new")
+    whole = save(make, make_chart(trials, make.runs, make.meaning), trials, tmp_path / "new")
     assert {file.rsplit(".", 1)[1] for file in whole.files} == {"png", "svg", "jsonl", "json"}
     assert json.loads((tmp_path / "new" / "nic-flap.json").read_text())["runs"][1]["resets"] == 0
     lines = (tmp_path / "new" / "nic-flap.trials.jsonl").read_bytes().splitlines()

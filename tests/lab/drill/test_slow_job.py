@@ -12,8 +12,9 @@ import pytest
 from syntony import cli
 from syntony.errors import MissingError
 from syntony.lab.commands import flow_shaper_end, flow_shaper_lines
+from syntony.lab.drill.report import save
 from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, NamedFlow, SlowTrial, is_named
-from syntony.lab.drill.slow_job_report import make_report, save
+from syntony.lab.drill.slow_job_report import make_chart, make_report
 from syntony.lab.drill.trial import Outage
 from syntony.lab.jobs.records import RankDone, RankFailed, Record, StepRecord
 from syntony.lab.plan import FabricSpec, make_plan
@@ -150,7 +151,8 @@ def test_a_flow_is_named_by_its_name_and_class_alone(
 
 
 def test_files(tmp_path: Path) -> None:
-    report = save(make_report(TRIAL), TRIAL, tmp_path)
+    made = make_report(TRIAL)
+    report = save(made, make_chart(TRIAL, made), TRIAL, tmp_path)
     assert {Path(each).suffix for each in report.files} == {".png", ".svg", ".json"}
     assert ONE in (tmp_path / "slow-job.svg").read_text().replace("&gt;", ">")
     again = msgspec.json.decode((tmp_path / "slow-job.trial.json").read_bytes(), type=SlowTrial)

@@ -76,7 +76,7 @@ def environment() -> dict[str, str]:
 def test_ranks_have_what_was_sent_over_a_transport(environment: dict[str, str], turn: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.replace("TURN", turn)],
-        env=environment, capture_output=True, text=True, check=False, timeout=120,
+        env=environment, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1:] == [f"{RANKS * STEPS} 0"], done.stdout + done.stderr
 
@@ -85,7 +85,7 @@ def test_a_transport_without_ports_says_why(environment: dict[str, str]) -> None
     done = subprocess.run(
         [sys.executable, "-c", "from syntony.lab.jobs.nccl_mesh import *; Transport(PLUGIN)"],
         env=environment | {"SYNTONY_NCCL_RAILS": "mlx5_9"},
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode
     assert "mlx5_9" in done.stdout + done.stderr

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from syntony.cli._drill import chosen_job
 from syntony.errors import MissingError
 from syntony.lab.jobs import torch_build
 
@@ -26,10 +27,10 @@ def test_a_named_interpreter_is_the_only_candidate(
     monkeypatch.setenv(torch_build.VARIABLE, has)
     assert torch_build.find_torch() == has
     monkeypatch.setenv(torch_build.VARIABLE, fake(tmp_path, "lacks", 1))
-    with pytest.raises(
-        MissingError, match=r"not in \S*lacks; pip install .*; or use --job builtin"
-    ):
+    with pytest.raises(MissingError, match=r"not in \S*lacks; install it: pip install .*\+cpu$"):
         torch_build.find_torch()
+    with pytest.raises(MissingError, match=r"\+cpu; or use --job builtin$"):
+        chosen_job("ddp")
 
 
 def test_the_first_that_has_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_a_rank_that_srun_started_is_replaced(slurm: Slurm, tmp_path: Path, lost
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            slurm.argv("h0", *argv), capture_output=True, text=True, check=False, timeout=400,
+            slurm.argv("h0", *argv), capture_output=True, text=True, check=False, timeout=600,
             env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 

@@ -138,7 +138,7 @@ def small(
     events = tmp_path / "events"
     return subprocess.run(
         [*SYNTONY, "run", "--spares", "1", "--events", str(events), *options, "--", *argv],
-        capture_output=True, text=True, check=False, timeout=240,
+        capture_output=True, text=True, check=False, timeout=600,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | OPEN_MPI, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 

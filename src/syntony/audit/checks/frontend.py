@@ -10,6 +10,7 @@ import msgspec
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.parse.proc_routes import default_routes_4, default_routes_6
 from syntony.audit.parse.text import json_of, whole
 from syntony.audit.pci import CLASS_NET
 from syntony.audit.presence import PRESENT
@@ -36,17 +37,13 @@ class DefaultGateway(NamedTuple):
 
 def default_routes(host: Facts) -> tuple[DefaultGateway, ...]:
     """Every default route, IPv4 before IPv6. Raises `FactError` where no table is reported."""
-    rows = [line.split() for line in host.read("/proc/net/route").splitlines()[1:]]
-    found = [DefaultGateway("IPv4", row[0]) for row in rows
-             if len(row) > 7 and row[1] == row[7] == "00000000"]  # fmt: skip
+    four = default_routes_4(host.read("/proc/net/route"))
     try:
-        six = [line.split() for line in host.read("/proc/net/ipv6_route").splitlines()]
+        six = default_routes_6(host.read("/proc/net/ipv6_route"))
     except FactError:
-        six = []
-    zero = "0" * 32
-    found += [DefaultGateway("IPv6", row[9]) for row in six if len(row) > 9 and row[0] == zero
-              and row[1] == "00" and row[9] != "lo"]  # fmt: skip
-    return tuple(dict.fromkeys(found))
+        six = ()
+    found = [DefaultGateway("IPv4", name) for name in four]
+    return (*found, *(DefaultGateway("IPv6", name) for name in six))
 
 
 def default_interfaces(host: Facts) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from syntony.audit.rdma import (
 )
 from syntony.audit.result import Suspect
 from syntony.links.ports import PortState
+from syntony.model.names import natural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,12 +243,6 @@ class GidAddresses(RdmaCheck):
             raise UnreadableError(str(error)) from error
         rows = reported if isinstance(reported, list) else ()
         return {str(each.get("src")) for each in rows if isinstance(each, dict)}
-
-
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Orders ``mlx5_2`` before ``mlx5_10``."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part)
-                 for part in re.split(r"(\d{1,9})", name) if part)  # fmt: skip
 
 
 class GidInfiniBand(RdmaCheck):

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.audit.cabling import ends, misplaced_pairs
 from syntony.audit.fabric_check import FABRIC, FabricCheck
-from syntony.audit.result import Status, Suspect, some
+from syntony.audit.result import Status, Suspect
 from syntony.fabric.names import cable_name
+from syntony.model.names import some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

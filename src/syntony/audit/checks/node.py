@@ -130,7 +130,8 @@ _HARMLESS = re.compile(
     r"Failed to set up TPM|tpm_\w+|platform regulatory|systemd\[1\]|audit: |_OSC|"
     r"\bRAS: Correctable Errors collector|hugetlb: |Couldn't get size|i8042|nouveau|"
     r"error_report|errors=remount|printk: |EDAC .* Giving out|ERST|BERT: Error records|"
-    r"kernel command line|Unknown kernel command line",
+    r"command line: |Unknown kernel command line|DMI not present|"
+    r"Code: Unable to access opcode",
     re.IGNORECASE,
 )
 MAX_TEMPLATES = 200

@@ -6,11 +6,12 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from syntony.audit.cabling import ends, natural, pattern
+from syntony.audit.cabling import ends, pattern
 from syntony.audit.fabric_check import FABRIC, FabricCheck
 from syntony.audit.majority import MIN_VOTERS, Votes, majority, own_vote
 from syntony.audit.result import Status, Suspect
 from syntony.fabric.names import cable_name
+from syntony.model.names import natural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

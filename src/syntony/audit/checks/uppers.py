@@ -7,10 +7,11 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from syntony.audit.cabling import natural, pattern, port_gap
+from syntony.audit.cabling import pattern, port_gap
 from syntony.audit.fabric_check import FABRIC, FabricCheck
 from syntony.audit.majority import Votes, own_vote
-from syntony.audit.result import Status, Suspect, some
+from syntony.audit.result import Status, Suspect
+from syntony.model.names import natural, some
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -63,7 +63,7 @@ FAULTS = (
            "reboot; then firmware, then the processor"),
     _fault("kernel crash",
            r"(?P<item>kernel BUG at \S+|BUG: unable to handle|BUG: kernel NULL pointer|"
-           r"general protection fault|Internal error: Oops|Oops: [0-9a-f]{4})",
+           r"general protection fault(?! ip:)|Internal error: Oops|Oops: [0-9a-f]{4})",
            "the kernel crashed in a driver and continues, degraded",
            "reboot the host; report the call trace to the maker of the module it names"),
     _fault("out of memory", r"Out of memory: Kill(?:ed)? process \d+ \((?P<item>[^)]{1,40})\)",

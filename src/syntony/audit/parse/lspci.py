@@ -29,8 +29,6 @@ class LspciDevice(NamedTuple):
     """``<access denied>``: lspci was not root."""
     link: tuple[float, int] | None
     """GT/s and lanes, now."""
-    downgraded: bool
-    """lspci's own word for a link that could do better."""
 
 
 def parse_lspci(text: str) -> tuple[LspciDevice, ...]:
@@ -55,7 +53,7 @@ def parse_lspci(text: str) -> tuple[LspciDevice, ...]:
 
 def _device(address: str, name: str, lines: list[str]) -> LspciDevice:
     payload = reads = acs = link = None
-    downgraded = denied = False
+    denied = False
     for line in lines:
         if match := _MPS.search(line):
             payload, reads = int(match[1][:6]), int(match[2][:6])
@@ -63,10 +61,9 @@ def _device(address: str, name: str, lines: list[str]) -> LspciDevice:
             acs = frozenset(flag for flag, sign in _FLAGS.findall(line) if sign == "+")
         elif "LnkSta:" in line and (match := _LINK.search(line)):
             link = _speed(match[1]), int(match[3][:3])
-            downgraded = "downgraded" in line
         denied = denied or "<access denied>" in line
     full = address if address.count(":") == 2 else f"0000:{address}"
-    return LspciDevice(full, name, payload, reads, acs, denied, link, downgraded)
+    return LspciDevice(full, name, payload, reads, acs, denied, link)
 
 
 def _speed(text: str) -> float:

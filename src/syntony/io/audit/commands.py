@@ -16,11 +16,13 @@ import time
 from pathlib import Path
 
 from syntony.audit.facts import AbsentError, SilentError, UnreadableError
+from syntony.input_files import read_bytes
 from syntony.model import S
 
 FOLDER = "commands"
 MAX_OUTPUT_BYTES = 8 << 20
 """Largest output accepted: `lspci -vvv` of a large node is one megabyte."""
+MAX_STATUS_BYTES = 16
 _SYSTEM_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/rocm/bin", "/usr/local/bin")
 """Where administrators' tools are that an ordinary user's PATH leaves out."""
 _NOT_FOUND, _NOT_EXECUTABLE, _TIMED_OUT = 127, 126, 124
@@ -92,7 +94,7 @@ class RecordedCommands:
         """As `LiveCommands.run`."""
         file = self._folder / file_name(command)
         try:
-            output = file.read_bytes()[:MAX_OUTPUT_BYTES]
+            output = read_bytes(file, MAX_OUTPUT_BYTES)
         except FileNotFoundError as error:
             missing = f"`{' '.join(command)}` was not recorded"
             if self._folder.is_dir() and self._recorded_absence(command[0]):
@@ -108,10 +110,12 @@ class RecordedCommands:
     @staticmethod
     def _status(file: Path) -> int:
         try:
-            text = file.with_name(f"{file.name}.exit").read_text(encoding="ascii", errors="replace")
-        except OSError:
+            text = read_bytes(file.with_name(f"{file.name}.exit"), MAX_STATUS_BYTES).strip()
+        except FileNotFoundError:
             return 0
-        return int(text) if text.strip().isdigit() else 1
+        except OSError:
+            return 1
+        return int(text) if text.isdigit() else 1
 
 
 def outcome(command: tuple[str, ...], status: int, output: bytes, complaint: bytes) -> str:

@@ -11,6 +11,7 @@ import os
 from pathlib import Path, PurePosixPath
 
 from syntony.errors import InputError
+from syntony.input_files import read_bytes
 
 _DEVICES = "sys/bus/pci/devices"
 _CLASSES = ("infiniband", "net", "nvme")
@@ -24,8 +25,7 @@ def unpack_dump(file: Path, folder: Path) -> None:
         InputError: it cannot be read, or is no object of absolute paths to texts.
     """
     try:
-        with file.open("rb") as opened:
-            content = json.loads(opened.read(MAX_BYTES))
+        content = json.loads(read_bytes(file, MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             "not-a-tree", f"{file} is neither a directory nor a dump of one"

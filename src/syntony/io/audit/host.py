@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.input_files import read_bytes
 from syntony.io.audit.commands import LiveCommands, RecordedCommands
 from syntony.io.link_files import LinkFiles
 from syntony.links.roles import with_backend
@@ -180,7 +181,7 @@ def recorded_host(root: Path, name: str = "", backend: Backend = lambda _: ()) -
 def _recorded_name(root: Path) -> str:
     for file in ("etc/hostname", "proc/sys/kernel/hostname"):
         try:
-            reported = (root / file).read_text(encoding="utf-8", errors="replace").strip()
+            reported = read_bytes(root / file, 4096).decode("utf-8", "replace").strip()
         except OSError:
             continue
         if is_name(reported):

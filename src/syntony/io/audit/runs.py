@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from syntony.audit.runfile import Head, line, parse_head, reports
 from syntony.errors import InputError
+from syntony.input_files import check_file
 from syntony.io.closing import Closing
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 KEPT = 20
 """Runs kept below the state directory."""
+MAX_RUN_BYTES = 16 << 30
 MAX_LINE_BYTES = 64 << 20
 
 
@@ -89,6 +91,7 @@ def read_run(path: Path) -> tuple[Head, Iterator[HostReport]]:
         InputError: it cannot be read or is no run.
     """
     try:
+        check_file(path, MAX_RUN_BYTES)
         with path.open("rb") as file:
             head = parse_head(file.readline(MAX_LINE_BYTES), str(path))
     except OSError as error:

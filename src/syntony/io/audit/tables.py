@@ -11,6 +11,7 @@ from pathlib import Path
 from syntony.audit.facts import UnreadableError
 from syntony.audit.parse.routes import RoutingTable, parse_routes
 from syntony.errors import InputError, RemoteError
+from syntony.input_files import read_bytes
 
 COMMAND = ("ip", "-j", "route", "show", "table", "all")
 TIMEOUT_S = 20.0
@@ -52,9 +53,8 @@ def read_tables(folder: Path) -> tuple[list[RoutingTable], dict[str, str]]:
     tables, silent = [], {}
     for file in files:
         try:
-            if file.stat().st_size > MAX_BYTES:
-                raise UnreadableError(f"{file}: more than {MAX_BYTES >> 20} MiB")
-            tables.append(parse_routes(file.read_text("utf-8", "replace"), file.stem))
+            text = read_bytes(file, MAX_BYTES).decode("utf-8", "replace")
+            tables.append(parse_routes(text, file.stem))
         except (OSError, UnreadableError) as error:
             silent[file.stem] = str(error)
     return tables, silent

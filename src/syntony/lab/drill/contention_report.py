@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from syntony.lab.drill.contention_figures import Figures, bins_mbps, delays_ms, figures
-from syntony.lab.drill.report import write_report
+from syntony.lab.drill.report import DrillReport
 from syntony.lab.rates import format_rate
 from syntony.view import contention_chart
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from syntony.lab.drill.contention import ContentionTrial
     from syntony.wire.traffic import MoveView
 
@@ -23,10 +19,9 @@ DELAY = "one-way delay p99, ms"
 _NUMBERS = {2: "Two", 3: "Three"}
 
 
-class ContentionReport(msgspec.Struct, frozen=True, kw_only=True):
+class ContentionReport(DrillReport, frozen=True, kw_only=True):
     """What the drill prints as JSON."""
 
-    drill: str
     job: str
     jobs: int
     ranks: int
@@ -34,7 +29,6 @@ class ContentionReport(msgspec.Struct, frozen=True, kw_only=True):
     fabric: str
     figures: Figures
     moves: tuple[MoveView, ...]
-    files: tuple[str, ...] = ()
 
 
 def make_report(trial: ContentionTrial, drill: str = "contention") -> ContentionReport:
@@ -71,14 +65,3 @@ def make_chart(
         optimum=found.optimum_mbps,
         delay=contention_chart.ContentionCurve.of(DELAY, when_s, delays),
     )
-
-
-def save(report: ContentionReport, trial: ContentionTrial, directory: Path) -> ContentionReport:
-    """Report, trial and chart as files of `directory`; the report with their names.
-
-    Raises:
-        MissingError: the directory cannot be written, or charts cannot be drawn here.
-    """
-    drawn = make_chart(trial, report.figures, report.fabric)
-    raw = ("trial.json", msgspec.json.encode(trial))
-    return write_report(report, report.drill, drawn, raw, directory)

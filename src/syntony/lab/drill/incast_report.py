@@ -18,15 +18,13 @@ from syntony.lab.drill.contention_figures import (
 from syntony.lab.drill.contention_report import DELAY
 from syntony.lab.drill.figures import completions_ns
 from syntony.lab.drill.incast import settled
-from syntony.lab.drill.report import write_report
+from syntony.lab.drill.report import DrillReport
 from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.lab.rates import format_rate
 from syntony.model import MS, S
 from syntony.view import contention_chart
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from syntony.lab.drill.incast import IncastTrial
 
 
@@ -51,7 +49,7 @@ class IncastPhase(msgspec.Struct, frozen=True, kw_only=True):
     """Jain's fairness index of the flows' rates on the links to the receiver (1: all equal)."""
 
 
-class IncastReport(msgspec.Struct, frozen=True, kw_only=True):
+class IncastReport(DrillReport, frozen=True, kw_only=True):
     """What the drill prints as JSON."""
 
     drill: str = "incast"
@@ -71,7 +69,6 @@ class IncastReport(msgspec.Struct, frozen=True, kw_only=True):
     wrong: int
     lost: int
     finished: bool
-    files: tuple[str, ...] = ()
 
 
 def make_report(ran: IncastTrial) -> IncastReport:
@@ -174,14 +171,3 @@ def make_chart(ran: IncastTrial, report: IncastReport) -> contention_chart.Conte
         optimum_label="line rate",
         delay=contention_chart.ContentionCurve.of(DELAY, when_s, delays),
     )
-
-
-def save(report: IncastReport, ran: IncastTrial, directory: Path) -> IncastReport:
-    """Report, trial and chart as files of `directory`; the report with their names.
-
-    Raises:
-        MissingError: the directory cannot be written, or charts cannot be drawn here.
-    """
-    drawn = make_chart(ran, report)
-    raw = ("trial.json", msgspec.json.encode(ran))
-    return write_report(report, report.drill, drawn, raw, directory)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.lab.drill.rank_loss import CALM, SYNTONY, RankLossOptions, RankLossTrial, StepLine
-from syntony.lab.drill.report import write_report
+from syntony.lab.drill.report import DrillReport
 from syntony.model import MS, S
 from syntony.view.rank_loss_chart import RankLossChart, RankLossLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 DRILL = "rank-loss"
 
@@ -44,7 +43,7 @@ class RankLossRunFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Syntony only: all ranks had the same parameters two steps later."""
 
 
-class RankLossReport(msgspec.Struct, frozen=True, kw_only=True):
+class RankLossReport(DrillReport, frozen=True, kw_only=True):
     """What the drill prints as JSON."""
 
     drill: str = DRILL
@@ -54,7 +53,6 @@ class RankLossReport(msgspec.Struct, frozen=True, kw_only=True):
     victim: int
     checkpoint_every: int
     runs: tuple[RankLossRunFigures, ...]
-    files: tuple[str, ...] = ()
 
     @property
     def held(self) -> bool:
@@ -155,16 +153,3 @@ def _note(run: RankLossRunFigures) -> str:
 
 def _steps(count: int) -> str:
     return f"{count} step" if count == 1 else f"{count} steps"
-
-
-def save(
-    report: RankLossReport, ran: tuple[RankLossOptions, Sequence[RankLossTrial]], directory: Path
-) -> RankLossReport:
-    """Report, trials and chart as files of `directory`; the report with their names.
-
-    Raises:
-        MissingError: the directory cannot be written, or charts cannot be drawn here.
-    """
-    drawn = make_chart(*ran, report)
-    rows = b"".join(msgspec.json.encode(trial) + b"\n" for trial in ran[1])
-    return write_report(report, DRILL, drawn, ("trials.jsonl", rows), directory)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from syntony.errors import MissingError
-from syntony.lab.drill.chart import make_chart
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.view import throughput_chart
 
@@ -19,10 +18,17 @@ if TYPE_CHECKING:
     from syntony.lab.drill.trial import NicFlapTrial
 
 
-class NicFlapReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a drill prints as JSON."""
+class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What every drill prints as JSON."""
 
     drill: str
+    files: tuple[str, ...] = ()
+    """Names of the files that were saved."""
+
+
+class NicFlapReport(DrillReport, frozen=True, kw_only=True):
+    """Whether a job survives a failure, and how."""
+
     job: str
     ranks: int
     bytes_per_step: int
@@ -32,7 +38,6 @@ class NicFlapReport(msgspec.Struct, frozen=True, kw_only=True):
     outage_s: float
     throughput_unit: str = "steps/s"
     runs: tuple[RunFigures, ...]
-    files: tuple[str, ...] = ()
 
 
 def make_report(
@@ -52,12 +57,15 @@ def make_report(
     )
 
 
-def check_out(directory: Path) -> None:
-    """Check, before a drill that takes minutes, that `save` can write there.
+def check_out(directory: Path | None) -> None:
+    """Check, before a drill that takes minutes, that `save` can write there; None: nothing is to be
+    written.
 
     Raises:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
+    if directory is None:
+        return
     throughput_chart.check()
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -67,29 +75,16 @@ def check_out(directory: Path) -> None:
         raise MissingError(f"--out {directory}: cannot be written")
 
 
-def save(report: NicFlapReport, trials: Sequence[NicFlapTrial], directory: Path) -> NicFlapReport:
-    """Report, trials and chart as files of `directory`; the report with their names.
-
-    Raises:
-        MissingError: the directory cannot be written, or charts cannot be drawn here.
-    """
-    drawn = make_chart(trials, report.runs, report.meaning)
-    lines = b"".join(msgspec.json.encode(trial) + b"\n" for trial in trials)
-    return write_report(report, report.drill, drawn, ("trials.jsonl", lines), directory)
+_Report = TypeVar("_Report", bound=DrillReport)
 
 
-_Report = TypeVar("_Report", bound=msgspec.Struct)
-"""Of any drill, with its `files`."""
-
-
-def write_report(
+def save(
     report: _Report,
-    drill: str,
     picture: throughput_chart.Chart,
-    raw: tuple[str, bytes],
+    trials: msgspec.Struct | Sequence[msgspec.Struct],
     directory: Path,
 ) -> _Report:
-    """The chart, what it was drawn from, and the report, into a directory made if need be.
+    """Report, trials and chart as files of `directory`, which is made if need be.
 
     Returns:
         The report with the names of all files.
@@ -97,8 +92,13 @@ def write_report(
     Raises:
         MissingError: the directory cannot be written, or charts cannot be drawn here.
     """
+    drill = report.drill
     files = {f"{drill}.{kind}": picture.render(kind) for kind in throughput_chart.FORMATS}
-    files[f"{drill}.{raw[0]}"] = raw[1]
+    if isinstance(trials, msgspec.Struct):
+        files[f"{drill}.trial.json"] = msgspec.json.encode(trials)
+    else:
+        lines = (msgspec.json.encode(trial) + b"\n" for trial in trials)
+        files[f"{drill}.trials.jsonl"] = b"".join(lines)
     names = (*files, f"{drill}.json")
     whole = msgspec.structs.replace(report, files=tuple(str(directory / name) for name in names))
     files[names[-1]] = msgspec.json.format(msgspec.json.encode(whole))

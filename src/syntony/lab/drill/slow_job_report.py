@@ -5,9 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from syntony.lab.drill.report import write_report
+from syntony.lab.drill.report import DrillReport
 from syntony.lab.drill.slow_job import is_named
 from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
@@ -15,12 +13,11 @@ from syntony.view.slow_job_chart import SlowJobChart, SlowJobCurve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, SlowTrial
 
 
-class SlowJobReport(msgspec.Struct, frozen=True, kw_only=True):
+class SlowJobReport(DrillReport, frozen=True, kw_only=True):
     """What the drill prints as JSON. Seconds since the flow was made slow."""
 
     drill: str = "slow-job"
@@ -51,7 +48,6 @@ class SlowJobReport(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     ended: bool
     """The job ended when it was asked to."""
-    files: tuple[str, ...] = ()
 
     @property
     def held(self) -> bool:
@@ -92,17 +88,6 @@ def make_report(trial: SlowTrial) -> SlowJobReport:
         lost=sum(isinstance(each, RankFailed) and each.connection_lost for each in trial.records),
         ended=trial.finished,
     )
-
-
-def save(report: SlowJobReport, trial: SlowTrial, directory: Path) -> SlowJobReport:
-    """Report, trial and chart as files of `directory`; the report with their names.
-
-    Raises:
-        MissingError: the directory cannot be written, or charts cannot be drawn here.
-    """
-    drawn = make_chart(trial, report)
-    raw = ("trial.json", msgspec.json.encode(trial))
-    return write_report(report, report.drill, drawn, raw, directory)
 
 
 def make_chart(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:

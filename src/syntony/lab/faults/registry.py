@@ -61,8 +61,8 @@ class Registry:
             UsageError: there is no such fault.
         """
         if number and number not in self._active:
-            known = ", ".join(str(n) for n in self._active) or "none is active"
-            raise UsageError(f"no fault {number} (active: {known}); see: syntony lab fault --list")
+            known = ", ".join(map(str, self._active)) or "none"
+            raise UsageError(f"no fault {number}; active: {known}; see: syntony lab fault --list")
         numbers = (number,) if number else tuple(self._active)
         for each in numbers:
             self._end(each)

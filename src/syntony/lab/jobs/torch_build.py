@@ -47,7 +47,7 @@ def find_torch() -> str:
             return python
     raise MissingError(
         f"PyTorch with gloo is not in {', '.join(found)}; "
-        f"{' '.join(install_argv(named=True))}; or use --job builtin"
+        f"install it: {' '.join(install_argv(named=True))}"
     )
 
 

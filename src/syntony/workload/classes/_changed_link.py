@@ -8,21 +8,42 @@ from typing import TYPE_CHECKING
 from syntony.model import format_ns
 from syntony.workload.changed_links import changed_link
 from syntony.workload.classes import contention, incast
-from syntony.workload.flows import SLOW_RATIO
+from syntony.workload.flows import SLOW_RATIO, host_of
 from syntony.workload.full_links import FULL
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
     from syntony.workload.facts import BundleFacts
 
 
-def find(facts: BundleFacts) -> list[RuleFinding]:
+LATE_SENDERS = frozenset({FaultClass.STRAGGLER, FaultClass.GPU_THROTTLE})
+"""Causes that delay when a rank begins to send, not packets that were sent."""
+
+
+def beside(causes: Iterable[RuleFinding]) -> bool:
+    """Whether a link may be at fault as well: these causes delay no packets."""
+    return all(each.fault in LATE_SENDERS for each in causes)
+
+
+def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleFinding]:
     """The link across which flows wait longer from some time on, unlike all others: for jobs in
-    which nothing else is found. If it leads to a NIC, it is an incast."""
+    which nothing else is found. If it leads to a NIC, it is an incast.
+
+    Late senders change who waits for whom: beside one, flows must wait longer than before, not only
+    compared with others, and most of them at other hosts.
+    """
     flows = facts.flows
     each = None if flows is None else changed_link(flows)
     if flows is None or each is None:
         return []
+    if causes:
+        hosts = {host for cause in causes for host in cause.hosts}
+        own = sum(not hosts.isdisjoint((host_of(flows.src[flow]), host_of(flows.dst[flow])))
+                  for flow in each.flows)  # fmt: skip
+        if not each.longer or 2 * own > len(each.flows):
+            return []
     into_nics = facts.last_hops()
     links = facts.fullest(each.links, each.begin_ns, each.last_ns)
     inside = tuple(link for link in links if link not in into_nics)

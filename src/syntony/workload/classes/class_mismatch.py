@@ -141,9 +141,8 @@ def _pairs(facts: BundleFacts) -> list[tuple[str, str, str, _Pair]]:
     for (job, src, dst), indices in members.items():
         kind = class_of(flows.table, int(flows.last_row[indices[0]]))
         stretch = next((flows.late[each] for each in indices if each in flows.late), None)
-        begin_ns, last_ns = (
-            since.get((job, kind), always) if stretch is None else facts.span(stretch)
-        )
+        usual = always if stretch is None else facts.span(stretch)
+        begin_ns, last_ns = since.get((job, kind), usual)
         part = flows.during(begin_ns, last_ns)
         in_band = float(median(flows.between_nics[indices][:, part]))
         streams = probes.streams.get((src, dst), [])

@@ -11,7 +11,14 @@ from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LIKE, MUCH_ALWAYS, SLOW_RATIO
 from syntony.workload.full_links import FULL
 from syntony.workload.grid import median
-from syntony.workload.verdict import Alternative, Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.verdict import (
+    ALIKE,
+    Alternative,
+    Evidence,
+    FaultClass,
+    RuleFinding,
+    confidence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,9 +47,10 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def distinct(found: list[RuleFinding]) -> list[RuleFinding]:
-    """Without findings whose subject one with more confidence, or an earlier one, has as well."""
+    """Without findings whose subject a direct one, one with more confidence, or an earlier one has
+    as well."""
     kept: list[RuleFinding] = []
-    for each in sorted(found, key=lambda one: -one.confidence):
+    for each in sorted(found, key=lambda one: (not one.direct, -one.confidence)):
         if not any({*each.subjects} & {*other.subjects} for other in kept):
             kept.append(each)
     return [each for each in found if any(each is one for one in kept)]
@@ -58,7 +66,7 @@ def _full(facts: BundleFacts, full: FullLink) -> RuleFinding:
         confidence=confidence(full.share, full.strangers, len(full.links) == 1 or None),
         evidence=full_evidence(full), alternatives=alternatives(facts, full.flows), action=ACTION,
         flows=full.flows,
-        hosts=frozenset(flows.src[each].split("/")[0] for each in full.flows),
+        hosts=frozenset(flows.src[each].split("/")[0] for each in full.flows), direct=True,
     )  # fmt: skip
 
 
@@ -99,15 +107,20 @@ def _own_bursts(facts: BundleFacts, common: Common, link: str) -> bool:
 
 def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
     """As `Facts.joint`, but from the begin of the recording if the flows have waited since then;
-    and whether they have, and no longer than a job's flows do because of their placement."""
+    and whether they have, and no longer than a job's flows do because of their placement, or than
+    as many flows that do not cross the link."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
     always = facts.always_late(common.flows & flows.late.keys())
     delay, usual = facts.usual_late_ns(common.flows)
+    excess = {each: flows.mean_over(flows.excess, each, part) for each, part in flows.late.items()}
+    own = common.flows & flows.late.keys()
+    least = ALIKE * float(np.median([excess[each] for each in own]))
+    alike = sum(wait >= least for each, wait in excess.items() if each not in common.flows)
     return (
         min(begin_ns, facts.begin_ns) if always else begin_ns, last_ns, share,
-        always and delay < MUCH_ALWAYS * usual,
+        always and (delay < MUCH_ALWAYS * usual or alike >= len(own)),
     )  # fmt: skip
 
 

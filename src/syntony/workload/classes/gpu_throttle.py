@@ -100,8 +100,11 @@ def _finding(facts: BundleFacts, gpu: str, slow: SlowRank, evidence: list[Eviden
         fault=FaultClass.GPU_THROTTLE, subjects=(gpu,), onset_ns=slow.begin_ns,
         last_ns=slow.last_ns, confidence=confidence(slow.share, not work),
         evidence=(lag(slow), *evidence),
-        alternatives=(weigh(FaultClass.STRAGGLER, True, "the device explains why rank"
-                            f" {slow.rank} is behind"),),
+        alternatives=(
+            weigh(FaultClass.STRAGGLER, True, "the device explains why rank"
+                  f" {slow.rank} is behind"),
+            weigh(FaultClass.HOST_JITTER, True, "no lack of CPU shows at the device"),
+        ),
         action=ACTION, ranks=frozenset({slow.rank}),
         hosts=frozenset({facts.ranks.host.get(slow.rank, "")}),
     )  # fmt: skip

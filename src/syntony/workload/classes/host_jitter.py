@@ -143,6 +143,7 @@ def _judge(
             weigh(FaultClass.CONTENTION, probes, "probes to and from its NICs do not wait"
                   if probes else "probes to and from its NICs wait as well", "probes"),
             weigh(FaultClass.SLOW_FLOW, True, "it is all of its flows"),
+            weigh(FaultClass.GPU_THROTTLE, True, "no GPU keeps its pollers and threads waiting"),
         ),
         action=ACTION, flows=touching if gap is not None else late,
         ranks=facts.ranks_on(host), hosts=frozenset({host}),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from syntony.model import format_ns
 from syntony.workload.classes import contention
 from syntony.workload.classes._weigh import weigh
@@ -28,7 +30,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         senders = {facts.flows.src[each] for each in full.flows}
         if nics and len(senders) >= 2:
             when = full.begin_ns, full.last_ns, confidence(full.share, full.strangers)
-            found.append(_made(facts, full.flows, nics[0], when, contention.full_evidence(full)))
+            filled = _made(facts, full.flows, nics[0], when, contention.full_evidence(full))
+            found.append(msgspec.structs.replace(filled, direct=True))
     for common in facts.late_hops:
         inside, last = contention.suspects(facts, common)
         senders = {facts.flows.src[each] for each in common.flows}

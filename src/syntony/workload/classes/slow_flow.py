@@ -68,7 +68,10 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     slow = _slow_rates(facts.flows)
     found = []
     for flow in sorted((facts.flows.late.keys() | slow.keys()) - shared):
-        if _waits_in_company(facts.flows, flow, shared) or _waits_for_answers(facts.flows, flow):
+        own = flow in facts.beyond_queues
+        if _waits_for_answers(facts.flows, flow) or (
+            not own and _waits_in_company(facts.flows, flow, shared)
+        ):
             continue
         if flow not in facts.flows.late and (company := _slow_in_company(facts.flows, flow, slow)):
             facts.gaps.append(_gap(facts.flows, flow, company))
@@ -178,7 +181,8 @@ def _slow_rates(flows: Flows) -> dict[int, Episode]:
 def _judge(
     facts: BundleFacts, flows: Flows, flow: int, slow: dict[int, Episode]
 ) -> RuleFinding | None:
-    stretch = _worst_part(flows, flow) if flow in flows.late else slow[flow]
+    own = facts.beyond_queues.get(flow)
+    stretch = own or (_worst_part(flows, flow) if flow in flows.late else slow[flow])
     part = slice(stretch.first, stretch.last + 1)
     delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
     rate, usual_rate = _over(flows.rate[flow, part]), _over(flows.typical(flows.rate, flow)[part])
@@ -188,15 +192,17 @@ def _judge(
     waits, normal, longest = delay, max(usual, float(flows.reference[flow])), 0.0
     if not least > SLOW_RATIO * normal:
         waits, (normal, longest) = least, _extremes(flows, flow, part)
-    delayed = bool(len(known)) and least > max(SLOW_RATIO * normal, longest, STEADY * delay)
+    delayed = own is not None or (
+        bool(len(known)) and least > max(SLOW_RATIO * normal, longest, STEADY * delay)
+    )
     alone = flow in slow and _became_slow(flows, flow, stretch.first)
     slowed = rate < SLOW_RATE * usual_rate and (delayed or alone)
     before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
-    if delayed and not slowed and waits < (MUCH if before else MUCH_ALWAYS) * normal:
+    much = waits >= (MUCH if before else MUCH_ALWAYS) * normal
+    far = own is not None and least >= MUCH * abs(float(flows.reference[flow]))
+    if not (slowed or (delayed and (much or far))):
         return None
-    if not (delayed or slowed):
-        return None
-    apart = delayed and least > SLOW_RATIO * _extremes(flows, flow, part)[1]
+    apart = delayed and (own is not None or least > SLOW_RATIO * _extremes(flows, flow, part)[1])
     if not _siblings_alike(flows, flow, part, rates=not delayed, apart=apart):
         return None
     evidence = []
@@ -218,7 +224,9 @@ def _judge(
         fault=FaultClass.SLOW_FLOW, subjects=(flows.names[flow],), onset_ns=begin_ns,
         last_ns=last_ns, confidence=confidence(stretch.share, both), evidence=tuple(evidence),
         alternatives=(
-            weigh(FaultClass.CONTENTION, True, "no link of its path delays another flow"),
+            weigh(FaultClass.CONTENTION, True, "no link of its path delays another flow"
+                  if own is None else "no queue on its path is as long: flows that cross it wait"
+                  " less than half as long"),
             _losses(flows, flow),
             _receiver(flows, flow, part),
             weigh(FaultClass.HOST_JITTER, not others, "other flows of both hosts are not delayed"
@@ -226,6 +234,7 @@ def _judge(
         ),
         action=ACTION, flows=frozenset({flow}),
         hosts=frozenset({flows.src[flow].split("/")[0], flows.dst[flow].split("/")[0]}),
+        direct=own is not None,
     )  # fmt: skip
 
 

@@ -1,0 +1,109 @@
+"""Opens and checks the files that a daemon's configuration names, as the daemon will."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+
+from syntony.agent.config import AgentConfig
+from syntony.controller.config import ControllerConfig, OidcConfig
+from syntony.controller.notify import check_receiver
+from syntony.controller.pki import load_authority
+from syntony.errors import ConfigError, SyntonyError
+from syntony.io.credentials import TlsFiles, load_credentials
+from syntony.io.operator_files import load_objectives, load_rules, load_topology
+from syntony.wire.x509 import Certificate, read_certificate
+
+
+class NamedFiles(NamedTuple):
+    """One key of a configuration that names files."""
+
+    key: str
+    check: Callable[[], object]
+    """Raises `SyntonyError`."""
+    made_by: tuple[tuple[str, ...], str] = ((), "")
+    """Files that need not be there yet, and the command that writes them."""
+
+
+def check_files(path: str, config: AgentConfig | ControllerConfig) -> list[str]:
+    """Check every file that `config`, read from `path`, names.
+
+    Returns:
+        Lines on what could not be checked: files that enrolment will write, or that only the
+        daemon's user and root can read.
+
+    Raises:
+        ConfigError: a file is missing or invalid; names `path`, the key and the file.
+    """
+    notes = []
+    for each in _of_agent(config) if isinstance(config, AgentConfig) else _of_controller(config):
+        files, command = each.made_by
+        if files and not any(map(os.path.lexists, files)):
+            notes.append(f"{each.key}: {files[0]} is not there yet; {command} writes it")
+            continue
+        try:
+            each.check()
+        except SyntonyError as error:
+            if not isinstance(error.__cause__, PermissionError):
+                raise ConfigError(f"{path}: {each.key}: {error}") from error
+            notes.append(f"{each.key}: not checked: {error}; run this as root")
+    return notes
+
+
+def _of_agent(config: AgentConfig) -> Iterator[NamedFiles]:
+    files = config.tls
+    made_by = ((files.cert, files.key), f"syntony enrol join {config.host}")
+    yield NamedFiles("tls", partial(_agents_identity, files, config.host), made_by)
+
+
+def _of_controller(config: ControllerConfig) -> Iterator[NamedFiles]:
+    authority = config.enrolment.authority
+    join = f"syntony enrol {'join' if config.gateway or not authority else 'authority'}"
+    made_by = ((config.tls_cert, config.tls_key), join)
+    yield NamedFiles("tls_cert", partial(_identity, config.tls), made_by)
+    if authority:
+        home = Path(authority)
+        files = tuple(str(home / name) for name in ("ca.crt", "ca.key"))
+        command = f"syntony enrol authority {authority}"
+        yield NamedFiles("enrolment.authority", partial(load_authority, home), (files, command))
+    if config.alerts.rules:
+        yield NamedFiles("alerts.rules", partial(load_rules, config.alerts.rules))
+    for receiver in config.alerts.receivers:
+        yield NamedFiles("alerts.receivers", partial(check_receiver, receiver))
+    if config.sla:
+        yield NamedFiles("sla", partial(load_objectives, config.sla))
+    if config.topology:
+        yield NamedFiles("topology", partial(load_topology, config.topology))
+    if config.oidc is not None:
+        yield NamedFiles("oidc", partial(_provider, config.oidc))
+
+
+def _identity(files: TlsFiles) -> Certificate:
+    """A daemon's certificate, key and CA, which fit together."""
+    found = load_credentials(files)
+    try:
+        x509.load_pem_x509_certificates(found.ca)
+    except ValueError as error:
+        raise ConfigError(f"{files.ca}: no certificate in PEM: {error}") from error
+    return read_certificate(found.certificate)
+
+
+def _agents_identity(files: TlsFiles, host: str) -> None:
+    certificate = _identity(files)
+    if certificate.identity.name != host:
+        raise ConfigError(
+            f"{files.cert} is of {certificate.identity.name!r}, not of host = {host!r}"
+        )
+
+
+def _provider(config: OidcConfig) -> None:
+    try:
+        from syntony.api.oidc import check_files as check
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"needs {error.name}; pip install 'syntony[controller]'") from error
+    check(config)
