@@ -16,6 +16,8 @@ from tests.world.planted import NEED_GATEWAYS, PLANTED, SHOWN_BY
 from tests.world.run import Ran, command, run
 from tests.world.world import Settings
 
+from syntony.controller.main import collect_seldom
+
 REPORT_EACH = 5
 """Seeds between two lines."""
 
@@ -48,6 +50,7 @@ def main() -> int:
         faults_s=options.seconds, mean_gap_s=options.gap, echo=options.echo,
         only=tuple(filter(None, options.faults.split(","))),
     )  # fmt: skip
+    collect_seldom()
     seeds = range(options.first, options.first + options.seeds)
     if options.planted:
         names = list(PLANTED) if options.planted == "all" else options.planted.split(",")

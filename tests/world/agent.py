@@ -26,11 +26,12 @@ from syntony.model import ClockState, Edge, S, Timeline
 from syntony.wire.arrow import encode_columns
 from syntony.wire.clocks import Edges, Timelines
 from syntony.wire.failover import PathsReport, Switch
-from syntony.wire.messages import PROTOCOL, Decision, Hello, decode_controller
+from syntony.wire.messages import PROTOCOL, ControllerMessage, Decision, Hello, Unknown
 from syntony.wire.probes import KeysHeld, Plan, ProbeFlow, ProbeKeys
 from syntony.wire.tables import AGENT
 
 if TYPE_CHECKING:
+    from tests.world.ledger import Ledger
     from tests.world.network import Connection
     from tests.world.world import Host, World
 
@@ -38,6 +39,20 @@ SPOOL_BYTES = 1 << 20
 EDGE_SIGMA_NS = 40.0
 ESTIMATE_S = 2
 PROBE_TIMEOUT_NS = 1 * S
+
+
+class _WatchedFence(Fence):
+    """The ledger hears of each decision that is admitted."""
+
+    def __init__(self, agent: Agent, ledger: Ledger) -> None:
+        super().__init__(agent.host.disk)
+        self._agent, self._ledger = agent, ledger
+
+    def admit(self, message: ControllerMessage | Unknown) -> ControllerMessage | Unknown:
+        content = super().admit(message)
+        if isinstance(message, Decision):
+            self._ledger.obeyed(self._agent, message.issuer, message.epoch)
+        return content
 
 
 class Agent:
@@ -54,6 +69,10 @@ class Agent:
         self.node = Node(host.name, host.clock)
         self.started_ns = world.loop.now_ns
         self.plan: Plan | None = None
+        self._probed: tuple[ProbeFlow, ...] = ()
+        """One flow to each peer NIC."""
+        self._peers: list[str] = []
+        """Hosts that the plan names."""
         self.lines: dict[str, Timeline] = {}
         self._reports: dict[type, msgspec.Struct] = {}
         self._wake = asyncio.Event()
@@ -72,7 +91,7 @@ class Agent:
         directory = self.host.disk
         self.spool.open()
         self._world.ledger.opened(self)
-        self.fence, self.switch = Fence(directory), StopSwitch(directory)
+        self.fence, self.switch = _WatchedFence(self, self._world.ledger), StopSwitch(directory)
         self._world.ledger.woke(self)
         self.host.run.mkdir(exist_ok=True)
         self._kept = saved_orders.load(self.host.run)
@@ -116,17 +135,15 @@ class Agent:
 
     def _take(self, stream: Stream, connection: Connection, data: bytes) -> None:
         before = self.spool.acknowledged
-        sealed = decode_controller(data)
         message = stream.take(data)
-        if isinstance(sealed, Decision):
-            self._world.ledger.obeyed(self, sealed.issuer, sealed.epoch)
         self._world.ledger.acknowledged(self, before)
         if stream.delivery.over:
             stream.renewed = True
             connection.leave()
+        elif stream.delivery.ready:
+            self._wake.set()
         if message is not None:
             self._obey(message)
-        self._wake.set()
 
     async def _send(self, stream: Stream, connection: Connection) -> None:
         hello = self._attempts.number(self._hello(stream.delivery.stream))
@@ -172,7 +189,9 @@ class Agent:
         elif isinstance(message, Plan):
             found = usable(message, {nic.name for nic in self.host.nics}, "ipv4")
             if found is not None:
-                self.plan = found.plan
+                self.plan = plan = found.plan
+                self._probed = tuple({flow.dst: flow for flow in plan.flows}.values())
+                self._peers = sorted({host_of(flow) for flow in self._probed})
                 self._keep(msgspec.structs.replace(self._kept, plan=message))
         elif isinstance(message, Timelines):
             self._world.ledger.timed(self, message)
@@ -224,15 +243,14 @@ class Agent:
         """Of the pairs that the plan names; as clean as an idle fabric's."""
         found, world = [], self._world
         true_ns, own = world.loop.true_ns, self.host.clock
-        others = {flow.dst.partition("/")[0] for flow in self.plan.flows} if self.plan else ()
-        for name in sorted(others):
+        own_ns = own.read_ns(true_ns)
+        for name in self._peers:
             if not world.reachable(name):
                 continue
             other = world.hosts[name].clock
             edge = Edge(
-                a=self.host.name, b=name, ref_ns=own.read_ns(true_ns),
-                theta_ns=other.read_ns(true_ns) - own.read_ns(true_ns)
-                + world.chance.gauss(0, EDGE_SIGMA_NS),
+                a=self.host.name, b=name, ref_ns=own_ns,
+                theta_ns=other.read_ns(true_ns) - own_ns + world.chance.gauss(0, EDGE_SIGMA_NS),
                 drift_ppb=other.drift_ppb - own.drift_ppb + world.chance.gauss(0, 2),
                 sigma_ns=EDGE_SIGMA_NS, drift_sigma_ppb=5.0, rtt_floor_ns=10_000.0, probes=16,
                 a_epoch=own.epoch, b_epoch=other.epoch,
@@ -242,14 +260,14 @@ class Agent:
 
     def _probe_all(self) -> None:
         """One to each peer: production sends hundreds a second."""
-        for flow in {flow.dst: flow for flow in self.plan.flows}.values() if self.plan else ():
+        for flow in self._probed:
             self._probe(flow)
 
     def _probe(self, flow: ProbeFlow) -> None:
         """One probe, authenticated by the keys of the pair."""
         assert self.plan is not None
         keys = self._keys.get(flow.dst_nic_id)
-        name = flow.dst.partition("/")[0]
+        name = host_of(flow)
         own = self.plan.nic_ids.get(flow.src)
         if keys is None or own is None or not self._world.reachable(name):
             return
@@ -270,6 +288,11 @@ class Agent:
                 f"{self.host.name} refuses a probe of NIC {source} for its key: "
                 f"epoch {sending[0]}, it accepts {accepted}"
             )
+
+
+def host_of(flow: ProbeFlow) -> str:
+    """The host that is probed."""
+    return flow.dst.partition("/")[0]
 
 
 @functools.cache

@@ -116,7 +116,9 @@ class Ledger:
             found.streams[number] = agent.spool.stream
             self.hold(
                 number > agent.spool.acknowledged,
-                f"{agent.host.name} takes batch {number} for acknowledged before it is sent",
+                lambda: (
+                    f"{agent.host.name} takes batch {number} for acknowledged before it is sent"
+                ),
             )
         found.dropped = agent.spool.dropped_rows
 
@@ -154,7 +156,7 @@ class Ledger:
         server = self._world.server
         self.hold(
             server.lock_holder == session.pid,
-            f"{session.node.name} changes control state without holding it",
+            lambda: f"{session.node.name} changes control state without holding it",
         )
         row = server.database.execute("SELECT epoch FROM lease").fetchone()
         if row is not None:
@@ -169,7 +171,7 @@ class Ledger:
         before = self._epochs.get(agent.host.name, 0)
         self.hold(
             epoch >= before,
-            f"{agent.host.name} obeys {issuer} of epoch {epoch} after epoch {before}",
+            lambda: f"{agent.host.name} obeys {issuer} of epoch {epoch} after epoch {before}",
         )
         self._epochs[agent.host.name] = epoch
 

@@ -33,7 +33,13 @@ from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.postgresql import PostgresDatabase
 from syntony.wire.failover import Switch
-from syntony.wire.spoolfile import SEGMENT_BYTES, Entry, read_frame
+from syntony.wire.spoolfile import (
+    DRAWN_BYTES,
+    SEGMENT_BYTES,
+    Entry,
+    name_stream,
+    read_frame,
+)
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -63,7 +69,8 @@ def _one_stream_for_ever(_: World) -> Iterator[None]:
 
     def always() -> str:
         node = NODE.get()
-        return hashlib.sha256((node.name if node else "").encode()).hexdigest()[:32]
+        digest = hashlib.sha256((node.name if node else "").encode()).digest()
+        return name_stream(digest[:DRAWN_BYTES])
 
     def jump(self: Spool, seq: int) -> None:
         if seq > self.acknowledged:

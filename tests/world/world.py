@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import shutil
 import sys
 import warnings
 from contextvars import copy_context
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import NamedTuple, cast
 from unittest import mock
 
@@ -118,11 +120,10 @@ class Process(Unit):
 
     async def _hold(self) -> Controller:
         """As `open_state._hold`, without blocking everybody."""
-        world = self.world
+        store, config = cast("Store", self.world.store), self.world.config(self.address)
         while True:
             try:
-                store = cast("Store", world.store)
-                return Controller(world.config(self.address), store, make_plan, AnchoredSolver())
+                return Controller(config, store, make_plan, AnchoredSolver())
             except (ConfigError, StateError):
                 await asyncio.sleep(STANDBY_S)
 
@@ -304,7 +305,7 @@ class World:
                 surroundings(self.loop, Random(self.seed + 5), self.log, self.pager.post)
             )
             stack.enter_context(mock.patch.object(psycopg, "connect", self.server.connect))
-            stack.enter_context(mock.patch("syntony.agent.spool.os", _Disk(self)))
+            stack.enter_context(mock.patch("syntony.agent.spool.os", _disk(self)))
             stack.enter_context(mock.patch.object(sys, "unraisablehook"))
             for module in (delivery, ingest):
                 stack.enter_context(mock.patch.object(module, "MAX_UNACKED", WINDOW))
@@ -331,8 +332,7 @@ class World:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 with contextlib.suppress(BaseException):
                     task.get_coro().close()
-        self.loop._scheduled.clear()  # type: ignore[attr-defined]
-        self.loop._ready.clear()  # type: ignore[attr-defined]
+        self.loop.clear()
         self._dead.clear()
         gc.collect()
 
@@ -342,29 +342,13 @@ def _number(task: asyncio.Task[object]) -> tuple[int, str]:
     return len(name), name
 
 
-class _Disk:
+def _disk(world: World) -> SimpleNamespace:
     """`os` as a host's spool sees it: full where the world says so."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def __getattr__(self, name: str) -> object:
-        import os
-
-        return getattr(os, name)
-
-    def _check(self) -> None:
+    def write(fd: int, data: bytes) -> int:
         node = NODE.get()
-        if node is not None and node.name in self._world.full:
+        if node is not None and node.name in world.full:
             raise OSError(28, "No space left on device")
-
-    def write(self, fd: int, data: bytes) -> int:
-        import os
-
-        self._check()
         return os.write(fd, data)
 
-    def pwrite(self, fd: int, data: bytes, offset: int) -> int:
-        import os
-
-        return os.pwrite(fd, data, offset)
+    return SimpleNamespace(**vars(os) | {"write": write})

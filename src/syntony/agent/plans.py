@@ -6,9 +6,11 @@ stays in force.
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -23,6 +25,15 @@ _U32 = (1 << 32) - 1
 _MAX_LABEL = (1 << 20) - 1
 _MAX_DSCP = 63
 _MAX_SL = 15
+_NUMBERS = attrgetter(
+    "dst_port", "src_port", "flow_id", "dst_nic_id", "flow_label", "dscp", "sl", "interval_ns"
+)
+_RANGES = (
+    ("port", 1, 0xFFFF), ("source port", 1, 0xFFFF), ("flow number", 0, _U32),
+    ("NIC number", 1, _U32), ("flow label", 0, _MAX_LABEL), ("DSCP", 0, _MAX_DSCP),
+    ("service level", 0, _MAX_SL), ("interval", MIN_INTERVAL_NS, MAX_INTERVAL_NS),
+)  # fmt: skip
+"""What `_NUMBERS` are called, their least and most."""
 
 
 class Usable(NamedTuple):
@@ -99,26 +110,24 @@ def start_flows(
 def _fault(flow: ProbeFlow, nics: Collection[str], family: str) -> str:
     if flow.src not in nics:
         return f"this host has no NIC {flow.src[:80]!r}"
-    address = _parsed(flow.dst_addr)
+    if fault := _address_fault(flow.dst_addr, family):
+        return fault
+    for (what, least, most), value in zip(_RANGES, _NUMBERS(flow), strict=True):
+        if not least <= value <= most:
+            return f"{what} {value} is out of range"
+    return ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _address_fault(text: str, family: str) -> str:
+    """Cached: the flows of a plan lead to few addresses, over many ports."""
+    address = _parsed(text)
     if address is None:
-        return f"{flow.dst_addr[:80]!r} is not an IP address"
+        return f"{text[:80]!r} is not an IP address"
     if f"ipv{address.version}" != family:
         return f"{address} is not {family}"
     if address.is_multicast or address.is_unspecified:
         return f"{address} is not a unicast address"
-    numbers = (
-        ("port", flow.dst_port, 1, 0xFFFF),
-        ("source port", flow.src_port, 1, 0xFFFF),
-        ("flow number", flow.flow_id, 0, _U32),
-        ("NIC number", flow.dst_nic_id, 1, _U32),
-        ("flow label", flow.flow_label, 0, _MAX_LABEL),
-        ("DSCP", flow.dscp, 0, _MAX_DSCP),
-        ("service level", flow.sl, 0, _MAX_SL),
-        ("interval", flow.interval_ns, MIN_INTERVAL_NS, MAX_INTERVAL_NS),
-    )
-    for what, value, least, most in numbers:
-        if not least <= value <= most:
-            return f"{what} {value} is out of range"
     return ""
 
 

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from syntony.clock.lead import Lead
+from syntony.clock.median import median
 from syntony.model import ClockState, Timeline, format_ns
 
 WANDER_PPB = 100.0
@@ -109,4 +110,4 @@ def _shifted(line: Timeline, offset_ns: float, drift_ppb: float) -> Timeline:
 
 
 def _median(values: Iterable[float]) -> float:
-    return float(np.median(np.fromiter(values, dtype=np.float64)))
+    return median(np.fromiter(values, dtype=np.float64))

@@ -284,11 +284,17 @@ class Laplacian:
         between = alive[self.plus] & alive[self.minus]
         relative = np.where(between, np.maximum(weights / scale, GROUNDED), 0.0)
         matrix = np.diag(np.where(alive, self._sums(relative, relative), 1.0))
-        np.add.at(matrix, (self.plus, self.minus), -relative)
-        np.add.at(matrix, (self.minus, self.plus), -relative)
+        twice = np.concatenate((relative, relative))
+        matrix -= np.bincount(self._places, twice, matrix.size).reshape(matrix.shape)
         # Adding the projector on the common shift makes the matrix regular and changes no solution.
         shift = np.outer(alive, alive) / max(float(alive.sum()), 1.0)
         return np.asarray(matrix + shift, dtype=np.float64), np.asarray(shift, dtype=np.float64)
+
+    @cached_property
+    def _places(self) -> Places:
+        """Of each edge in a dense matrix, as (plus, minus), then of each as (minus, plus)."""
+        ends = self.plus * self.count + self.minus, self.minus * self.count + self.plus
+        return np.concatenate(ends)
 
     @cached_property
     def _rows(self) -> _Rows:

@@ -52,12 +52,15 @@ class EdgeMeasurements(NamedTuple):
         )
 
     def only(self, places: Sequence[int]) -> EdgeMeasurements:
-        """Those at these places."""
+        """Those at these places, in ascending order."""
         if len(places) == len(self.edges):
             return self
+        if len(places) and places[-1] - places[0] + 1 == len(places):
+            chosen = slice(places[0], places[-1] + 1)
+            return EdgeMeasurements(self.edges[chosen], self.ref_ns[chosen], self.numbers[chosen])
         edges = tuple(self.edges[place] for place in places)
-        chosen = np.array(places, np.intp)
-        return EdgeMeasurements(edges, self.ref_ns[chosen], self.numbers[chosen])
+        some = np.array(places, np.intp)
+        return EdgeMeasurements(edges, self.ref_ns[some], self.numbers[some])
 
     @classmethod
     def all_of(cls, each: Sequence[EdgeMeasurements]) -> EdgeMeasurements:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from syntony.clock.contradiction import ROUNDING, EdgeClaims, contradictions, redundancy, touching
 from syntony.clock.doubt import node_doubts
 from syntony.clock.laplacian import Floats, Laplacian, Mask
+from syntony.clock.median import median
 from syntony.clock.mesh_edges import EdgeArrays, common_instant, whole
 from syntony.clock.robust import SCALE_EDGES, Potentials, robust_potentials
 from syntony.model.clocks import BOUND_SIGMAS
@@ -131,7 +132,7 @@ def solve_mesh(
     mesh = mesh or Laplacian(edges.a, edges.b, edges.nodes)
     edges = edges._replace(
         sigma_ns=_believed(edges, edges.sigma_ns, _good(edges, edges.sigma_ns)),
-        drift_sigma=np.maximum(edges.drift_sigma, TRUST * float(np.median(edges.drift_sigma))),
+        drift_sigma=np.maximum(edges.drift_sigma, TRUST * median(edges.drift_sigma)),
     )
     frame, found = _offsets(mesh, edges, before)
     found, liars = _without_liars(frame, found)
@@ -167,9 +168,9 @@ def _offsets(
     # What was predicted is in the guess: no corrections to it are known yet.
     start = None if before is None else np.zeros(edges.nodes)
     found = frame.solve(start)
-    if float(np.abs(found.x - np.median(found.x)).max()) > FAR_GUESS_NS:
+    if float(np.abs(found.x - median(found.x)).max()) > FAR_GUESS_NS:
         # Wrong edges on the walk have put some clocks at another instant than the rest.
-        local_ns = epoch_ns - np.rint(frame.guess + found.x - np.median(found.x)).astype(np.int64)
+        local_ns = epoch_ns - np.rint(frame.guess + found.x - median(found.x)).astype(np.int64)
         frame = _Frame.at(epoch_ns, local_ns, mesh, edges)
         found = frame.solve()
     return frame, found
@@ -224,7 +225,7 @@ def _placed(edges: EdgeArrays, found: Potentials, liars: Mask) -> Floats:
             (found.x[edges.b[as_a]] + values[as_a], found.x[edges.a[as_b]] - values[as_b])
         )
         if len(says):
-            x[node] = float(np.median(says))
+            x[node] = median(says)
     return x
 
 

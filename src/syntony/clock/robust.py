@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.clock.laplacian import Floats, Laplacian, Mask
+from syntony.clock.median import median
 
 HUBER = 1.345
 """95 % efficiency on Gaussian errors (Huber 1981)."""
@@ -125,14 +126,14 @@ def _near(residual: Floats, sigmas: Floats, used: Mask) -> bool:
     """Whether a guess already fits most edges, so that outliers stand out."""
     some = _sample(len(residual))
     z = (np.abs(residual[some]) / sigmas[some])[used[some]]
-    return len(z) > 0 and float(np.median(z)) < NEAR
+    return len(z) > 0 and median(z) < NEAR
 
 
 def _typical(sigmas: Floats, used: Mask) -> float:
     """A sigma to state tolerances in."""
     some = _sample(len(sigmas))
     chosen = sigmas[some][used[some]]
-    return float(np.median(chosen if len(chosen) else sigmas[used]))
+    return median(chosen if len(chosen) else sigmas[used])
 
 
 def _sample(edges: int) -> slice:
@@ -148,7 +149,7 @@ def _huber(z: Floats, scale: float) -> Floats:
 def _scale(z: Floats, used: Mask) -> float:
     """Robust spread of normalised residuals, at least 1."""
     some = z[_sample(len(z))][used[_sample(len(z))]]
-    return max(1.0, MAD_TO_SIGMA * float(np.median(some))) if len(some) else 1.0
+    return max(1.0, MAD_TO_SIGMA * median(some)) if len(some) else 1.0
 
 
 def _last_ties(mesh: Laplacian, out: Mask, z: Floats) -> Mask:

@@ -85,10 +85,7 @@ def open_batches(
             has rows of another host, or has impossible instants.
     """
     arrivals = list(arrivals)
-    found: list[BatchPiece | WireError] = [
-        WireError(f"{arrival.batch.table[:80]!r} is not a table that agents write")
-        for arrival in arrivals
-    ]
+    found: list[BatchPiece | WireError | None] = [None] * len(arrivals)
     tables: dict[str, list[int]] = {}
     for place, arrival in enumerate(arrivals):
         tables.setdefault(arrival.batch.table, []).append(place)
@@ -100,7 +97,12 @@ def open_batches(
         checked = iter(_all_checked(pieces, fleet_now_ns) if pieces else ())
         for place, each in zip(places, read, strict=True):
             found[place] = each if isinstance(each, WireError) else next(checked)
-    return found
+    return [
+        WireError(f"{arrival.batch.table[:80]!r} is not a table that agents write")
+        if each is None
+        else each
+        for arrival, each in zip(arrivals, found, strict=True)
+    ]
 
 
 def _read(table: Table, arrivals: Sequence[Arrival]) -> list[BatchPiece | WireError]:

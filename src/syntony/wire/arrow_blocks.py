@@ -142,6 +142,11 @@ class _Layout:
         self._fixed = fixed
         self._same = np.frombuffer(metadata, np.uint8)[fixed]
         self._table = table
+        texts = [kind == "string" for kind, _ in _buffers(table)]
+        widths = [4 if kind == "string" else np.dtype(kind).itemsize for kind, _ in _buffers(table)]
+        self._first_buffers = [buffer for _, buffer in _buffers(table)]
+        self._widths, self._more_rows = np.array(widths), np.array(texts, np.int64)
+        """Of each column's first buffer: bytes per row, and entries beyond the rows."""
 
     def columns(self, streams: Sequence[bytes]) -> _Columns | None:
         """The columns of complete streams with these headers; None: there is none."""
@@ -186,10 +191,8 @@ class _Layout:
         valid = np.array(complete) & (inside & (begins % _ALIGNED == 0)).all(axis=1)
         # One after the other, or a few bytes could be copied for each column.
         valid &= (begins[:, 1:] >= (begins + lengths)[:, :-1]).all(axis=1)
-        for kind, buffer in _buffers(self._table):
-            text = kind == "string"
-            minimum = 4 * (found.rows + 1) if text else found.rows * np.dtype(kind).itemsize
-            valid &= lengths[:, buffer] >= minimum
+        least = (found.rows[:, None] + self._more_rows) * self._widths
+        valid &= (lengths[:, self._first_buffers] >= least).all(axis=1)
         return np.asarray(valid)
 
 

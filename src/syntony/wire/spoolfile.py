@@ -31,6 +31,9 @@ DRAWN_BYTES = STREAM_BYTES - 4
 _HEADER = struct.Struct("<IIQIH")
 _SLOT = struct.Struct("<IQQQ16s")
 _LEDGER = struct.Struct("<QI")
+_CRC, _FRAME = struct.Struct("<I"), struct.Struct("<IQIH")
+_STATE, _WAITING = struct.Struct("<QQQ16s"), struct.Struct("<Q")
+"""`_HEADER`, `_SLOT` and `_LEDGER` without the CRC that they begin or end with."""
 SLOT_BYTES = 64
 MAX_NAME_BYTES = 255
 _MENDED_BITS = 2
@@ -97,9 +100,8 @@ def pack_frame(frame: Frame) -> bytes:
     name = frame.table.encode()
     if len(name) > MAX_NAME_BYTES or len(frame.payload) > MAX_MESSAGE_BYTES:
         raise ValueError(f"{frame.table[:80]}: {len(frame.payload)} bytes do not fit a frame")
-    head = _HEADER.pack(0, len(frame.payload), frame.seq, frame.rows, len(name))
-    body = head[4:] + name + frame.payload
-    return struct.pack("<I", zlib.crc32(body)) + body
+    head = _FRAME.pack(len(frame.payload), frame.seq, frame.rows, len(name)) + name
+    return b"".join((_CRC.pack(zlib.crc32(frame.payload, zlib.crc32(head))), head, frame.payload))
 
 
 def read_frame(data: bytes, offset: int = 0) -> tuple[Frame, int] | None:
@@ -174,11 +176,11 @@ def _next_intact(data: bytes, start: int, seq: int) -> tuple[int, int] | None:
 def pack_state(state: SpoolState) -> bytes:
     """Encode one slot of the state file, `SLOT_BYTES` long."""
     *fields, waiting_rows = state
-    body = _SLOT.pack(0, *fields)[4:]
-    slot = struct.pack("<I", zlib.crc32(body)) + body
+    body = _STATE.pack(*fields)
+    slot = _CRC.pack(zlib.crc32(body)) + body
     if waiting_rows is not None:
-        slot += struct.pack("<Q", waiting_rows)
-        slot += struct.pack("<I", zlib.crc32(slot))
+        slot += _WAITING.pack(waiting_rows)
+        slot += _CRC.pack(zlib.crc32(slot))
     return slot.ljust(SLOT_BYTES, b"\0")
 
 
