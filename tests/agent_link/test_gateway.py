@@ -206,6 +206,7 @@ def test_an_agent_goes_to_another_gateway_when_its_own_dies_or_stands_still(
         agent.reported.clear()
         ask(f"unix:{leader.socket}", STOP)
         wait_until(lambda: told(agent, Switch))
+        assert all(each.live for each in agent.reported if isinstance(each, Switch))
 
 
 def test_a_gateway_stores_while_there_is_no_leader_and_follows_the_next(tmp_path: Path) -> None:

@@ -69,7 +69,6 @@ def test_a_paused_controller_wakes_up_after_its_successor_started(tmp_path: Path
         with attached(one.agent_config("h1")) as agent:
             ask(f"unix:{one.socket}", STOP)
             wait_until(lambda: any(isinstance(each, Switch) for each in agent.reported))
-            assert [each.live for each in agent.reported if isinstance(each, Switch)] == [True]
             assert epoch(agent) == 1
         os.kill(one.pid, signal.SIGSTOP)
         elsewhere = tmp_path / "elsewhere"

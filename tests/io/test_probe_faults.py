@@ -18,7 +18,7 @@ from syntony.model.probes import LOST, STALLED, ProbeFlag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PEER = Path(__file__).with_name("engine_peer.py")
+ROOT = Path(__file__).parents[2]
 STOP_S = 0.6
 RUN_S = 1.0
 PATIENCE_S = 60.0
@@ -31,8 +31,8 @@ class Peer:
 
     def __init__(self, *arguments: str, prefix: tuple[str, ...] = ()) -> None:
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, str(PEER), *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [*prefix, sys.executable, "-m", "tests.io.engine_peer", *arguments],
+            cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
         self.first_line = self.process.stdout.readline().strip()
