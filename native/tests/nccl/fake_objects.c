@@ -43,18 +43,11 @@ bool fake_is_gpu(uint64_t address)
 
 static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t size)
 {
-    if (fake_device_of(pd->context)->machine.no_memory) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    if (fake_device_of(pd->context)->gone) {
-        errno = EIO;
-        return NULL;
-    }
+    const struct device *device = fake_device_of(pd->context);
     pthread_mutex_lock(&lock);
-    if (!take_one(&limits.regions)) {
+    if (device->gone || device->machine.no_memory || !take_one(&limits.regions)) {
+        errno = device->gone ? EIO : ENOMEM;
         pthread_mutex_unlock(&lock);
-        errno = ENOMEM;
         return NULL;
     }
     uint32_t key;
