@@ -13,7 +13,7 @@ import numpy as np
 from syntony.fabric import loss_pairs
 from syntony.fabric.loss_gains import SOME_FLOWS_PRICE
 from syntony.fabric.loss_search import CLOSE_NATS, Search
-from syntony.fabric.tally import Floats, Index, Structure, Tally
+from syntony.fabric.tally import Floats, Index
 
 OVERSTATED = 1.5
 """By this factor the evidence between suspects, in nats, is overstated: probes of a window are not
@@ -65,27 +65,17 @@ class LossFinding(NamedTuple):
 class SuspectSearch(Search):
     """A search with its findings as suspects; arguments as `Search`."""
 
-    def __init__(
-        self,
-        tally: Tally,
-        price: Floats,
-        max_found: int,
-        structure: Structure,
-        *,
-        assumed: float = 0.0,
-        at_most: float = np.inf,
-    ) -> None:
-        self._flows_now: dict[int, float] = {}
-        """Share of flows of each finding, valid while the findings do not change."""
-        self._instead: dict[int, dict[int, float]] = {}
-        """For each finding, replacements that are possible if another finding is replaced too →
-        odds."""
-        self._refitted: dict[int, dict[int, float]] = {}
-        """For each finding, rivals → nats gained if one replaces it and all else is refitted."""
-        super().__init__(tally, price, max_found, structure, assumed=assumed, at_most=at_most)
+    _flows_now: dict[int, float]
+    """Share of flows of each finding, valid while the findings do not change."""
+    _instead: dict[int, dict[int, float]]
+    """For each finding, replacements that are possible if another finding is replaced too → odds.
+    """
+    _refitted: dict[int, dict[int, float]]
+    """For each finding, rivals → nats gained if one replaces it and all else is refitted."""
 
     def run(self) -> list[LossFinding] | None:
         """The findings; None: the unevenness of paths exceeds `at_most`."""
+        self._instead, self._refitted = {}, {}
         if not self._search() or self._is_uneven():
             return None
         for candidate in list(self._found):
@@ -136,7 +126,7 @@ class SuspectSearch(Search):
 
     def _changed(self) -> None:
         super()._changed()
-        self._flows_now.clear()
+        self._flows_now = {}
 
     def _is_doubtful(self, candidate: int) -> bool:
         """Whether the evidence against a whole device would justify two of its parts instead."""
