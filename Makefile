@@ -15,6 +15,8 @@ N ?= 30
 SEED ?= 1
 # Tests at a time, two more than cores, for many tests wait.
 WORKERS := $(shell expr $(CORES) + 2)
+# Native tests hardly compute: they wait for what a network, an agent or a peer does in real time.
+WAITING := $(shell expr $(CORES) \* 4)
 # A file's tests stay together, for they share costly fixtures; files begin in the order of
 # tests/conftest.py, the longest first.
 PARALLEL ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -71,7 +73,7 @@ test-slow: dev ## The slow tests: a real ClickHouse server, chrony, long fuzzing
 	$(BIN)/python -m pytest -m slow
 
 native-test: sanitized ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(BIN)/ctest --test-dir $(SANITIZED) --parallel $(WORKERS) --output-on-failure -LE costly
+	$(BIN)/ctest --test-dir $(SANITIZED) --parallel $(WAITING) --output-on-failure -LE costly
 
 native-costly: sanitized ## Those that cost too much for every run
 	$(BIN)/ctest --test-dir $(SANITIZED) --parallel $(WORKERS) --output-on-failure -L costly

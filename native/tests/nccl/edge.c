@@ -18,6 +18,11 @@ int64_t now_ms(void)
     return t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+void nap(void)
+{
+    usleep(20);
+}
+
 void begin(void)
 {
     setenv("SYNTONY_NCCL_RAILS", "fake0+fake1,fake2+fake3", 1);
@@ -42,6 +47,7 @@ void connect_both_by(int device)
             CHECK_EQUAL(drive_connect(&net, device, handle, &sender), 0);
         if (receiver == NULL)
             CHECK_EQUAL(drive_accept(&net, listener, &receiver), 0);
+        nap();
     }
     CHECK_EQUAL(drive_reg(&net, sender, from, sizeof from, &send_memory), 0);
     CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
@@ -51,7 +57,7 @@ void *post_receive(size_t size)
 {
     void *data = to, *request = NULL;
     int tag = 0;
-    while (request == NULL)
+    for (; request == NULL; nap())
         CHECK_EQUAL(drive_receive(&net, receiver, 1, &data, &size, &tag, &receive_memory, &request),
                     0);
     return request;
@@ -66,6 +72,7 @@ int result_of(void *request, void *other)
             return result;
         if (other)
             drive_test(&net, other, &done, sizes);
+        nap();
     }
     return -1;
 }
@@ -78,8 +85,10 @@ void *post_send(size_t size, void *other, int *result)
         *result = drive_send(&net, sender, from, size, 0, send_memory, &request);
         if (*result)
             break;
-        if (request == NULL) /* else `other` may complete, and be gone */
+        if (request == NULL) { /* else `other` may complete, and be gone */
             drive_test(&net, other, &done, sizes);
+            nap();
+        }
     }
     return request;
 }
@@ -100,6 +109,7 @@ int results_of(void *request, void *sent, void *other)
         int done = 0, sizes[8];
         if (other)
             drive_test(&net, other, &done, sizes);
+        nap();
     }
     return -1;
 }
@@ -120,6 +130,7 @@ void pump(void *request, int64_t for_ms)
         CHECK(none == NULL && result == 0);
         CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
         CHECK(!done);
+        nap();
     }
 }
 

@@ -14,6 +14,7 @@ extern char handle[128], from[4096], to[4096];
 struct edge_case { const char *name; void (*run)(void); };
 
 int64_t now_ms(void);
+void nap(void);          /* between two looks: NCCL's thread takes none, but tests share few cores */
 void begin(void);        /* init and listen */
 void connect_both(void); /* and register `from` and `to` */
 void connect_both_by(int device); /* of the sender; otherwise device 0 */

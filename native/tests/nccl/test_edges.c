@@ -66,7 +66,7 @@ static void dark_for_a_while(void)
     void *request = post_receive(sizeof to);
     for (int port = 0; port < 4; port++)
         faults_port(port, 0);
-    for (int64_t begun = now_ms(); now_ms() - begun < 200;) {
+    for (int64_t begun = now_ms(); now_ms() - begun < 200; nap()) {
         int done = 0, sizes[8];
         CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
         CHECK(!done);
@@ -113,7 +113,7 @@ static void dark_while_the_peer_does_not_call(bool senders)
     for (int port = 0; port < 2; port++)
         faults_port(port + 2 * !senders, 0);
     usleep(20000);
-    for (int64_t begun = now_ms(); now_ms() - begun < 3500;) {
+    for (int64_t begun = now_ms(); now_ms() - begun < 3500; nap()) {
         int done = 0, sizes[8];
         if (senders)
             CHECK_EQUAL(drive_send(&net, sender, from, 8, 12345, send_memory, &sent), 0);
@@ -145,7 +145,7 @@ static void dark_before_the_sender_asks(void)
     for (int port = 0; port < 2; port++)
         faults_port(port, 0);
     pump(request, 100);
-    for (int64_t begun = now_ms(); now_ms() - begun < 2500;)
+    for (int64_t begun = now_ms(); now_ms() - begun < 2500; nap())
         CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
     for (int port = 0; port < 2; port++)
         faults_port(port, 1);

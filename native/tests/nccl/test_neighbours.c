@@ -173,6 +173,7 @@ static void connect_in_vain(void)
         CHECK_EQUAL(drive_connect(&net, 0, handle, &sender), 0);
         CHECK_EQUAL(drive_accept(&net, listener, &receiver), 0);
         CHECK(sender == NULL || receiver == NULL);
+        nap();
     }
 }
 
@@ -206,7 +207,7 @@ static void not_accepted(void)
     connect_in_vain();
     CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_LISTEN, listener), 0);
     CHECK_EQUAL(faults_held_calls(), 1);
-    while (result == 0)
+    for (; result == 0; nap())
         result = drive_connect(&net, 0, handle, &sender);
     CHECK_EQUAL(result, 2);
     CHECK(sender == NULL);
@@ -284,7 +285,7 @@ static void leave_both(void)
     for (int up = 0; up < 2; up++) {
         for (int port = 0; port < 2; port++)
             faults_port(port, up);
-        for (int64_t begun = now_ms(); now_ms() - begun < 100;) {
+        for (int64_t begun = now_ms(); now_ms() - begun < 100; nap()) {
             void *none;
             CHECK_EQUAL(drive_send(&net, sender, from, 8, 12345, send_memory, &none), 0);
         }
