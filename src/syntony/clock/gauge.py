@@ -77,18 +77,20 @@ def apply_lead(line: Timeline, lead: Lead) -> Timeline:
 def _heirs(
     fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline], disrupted: Collection[str]
 ) -> list[str]:
-    """Clocks whose previous timelines define the gauge: those of the largest previous part."""
+    """Clocks whose previous timelines define the gauge: of the part that has most of them.
+
+    What a clock that has stepped said before is of no use, so no part is chosen for it while there
+    is another clock, however small that one's part is.
+    """
     honest = [
         node
         for node, line in fresh.items()
         if node in previous and line.state is ClockState.SYNCHRONIZED
     ]
-    if not honest:
-        return []
-    parts = Counter(previous[node].component for node in honest)
-    heir = min(parts, key=lambda part: (-parts[part], part))
-    heirs = [node for node in honest if previous[node].component == heir]
-    return [node for node in heirs if node not in disrupted] or heirs
+    steady = [node for node in honest if node not in disrupted] or honest
+    parts = Counter(previous[node].component for node in steady)
+    heir = min(parts, key=lambda part: (-parts[part], part), default=None)
+    return [node for node in steady if previous[node].component == heir]
 
 
 def _predicted(before: Timeline, now: Timeline) -> float:
