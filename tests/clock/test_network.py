@@ -6,7 +6,7 @@ import pytest
 from bench.simulated.clocks import EPOCH_NS, SimulatedClocks
 from tests.cases import mostly_slow
 
-from syntony.clock import gauge, laplacian
+from syntony.clock import gauge, laplacian, network
 from syntony.clock.lead import Lead
 from syntony.clock.network import NetworkSolver
 from syntony.clock.pair import PairEstimator
@@ -183,6 +183,66 @@ def test_a_prober_that_knows_no_epochs_is_believed_once_its_window_is_of_after_t
         fleet.solver.update(cold, fleet.now_ns + after_ns)
         lines = fleet.solver.solve(fleet.now_ns + after_ns)
         assert {line.state for line in lines if line.node == name(1)} == states
+
+
+def two_stepped(*, restarted: bool) -> tuple[Fleet, dict[str, Timeline], dict[str, int]]:
+    """Four clocks; two step while nobody listens, and these alone are heard again."""
+    fleet = Fleet(seed=6, count=4)
+    old = {name(clock): 1 for clock in range(4)}
+    for _ in range(2):
+        fleet.now_ns += 2 * S
+        fleet.solver.update(in_epochs(fleet.edges(), old), fleet.now_ns, old)
+        before = {line.node: line for line in fleet.solver.solve(fleet.now_ns)}
+    if restarted:
+        fleet.solver = NetworkSolver()
+        fleet.solver.inherit(tuple(before.values()))
+    fleet.now_ns += 10 * S
+    fleet.clocks.step_ns[0], fleet.clocks.step_ns[3] = 3e9, -5e8
+    fleet._estimators.clear()
+    new = old | {name(0): 2, name(3): 2}
+    fleet.alive = {0, 3}
+    hear(fleet, new)
+    return fleet, before, new
+
+
+def hear(fleet: Fleet, epochs: dict[str, int]) -> dict[str, Timeline]:
+    heard = {node: epochs[node] for node in map(name, fleet.alive)}
+    fleet.solver.update(in_epochs(fleet.edges(), epochs), fleet.now_ns, heard)
+    return {line.node: line for line in fleet.solver.solve(fleet.now_ns)}
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_clocks_that_have_all_stepped_wait_for_one_that_has_not(restarted: bool) -> None:
+    fleet, before, epochs = two_stepped(restarted=restarted)
+    lines = hear(fleet, epochs)
+    states = {lines[node].state for node in (name(0), name(3)) if node in lines}
+    assert states <= {ClockState.UNKNOWN}
+    fleet.now_ns += 20 * S
+    fleet.alive = {0, 1, 2, 3}
+    after = hear(fleet, epochs)
+    assert {line.state for line in after.values()} == {ClockState.SYNCHRONIZED}
+    true_ns = EPOCH_NS + fleet.now_ns
+    for clock, step_ns in enumerate([3e9, 0, 0, -5e8]):
+        line = after[name(clock)]
+        moved_ns = fleet.fleet_ns(line, true_ns) - fleet.fleet_ns(before[name(clock)], true_ns)
+        assert moved_ns == pytest.approx(-step_ns, abs=2_000, rel=1e-4), clock
+
+
+def test_clocks_that_have_all_stepped_do_not_wait_for_ever() -> None:
+    fleet, _, epochs = two_stepped(restarted=True)
+    fleet.now_ns += network.WAIT_FOR_STEADY_NS
+    assert hear(fleet, epochs) == {}
+    fleet.now_ns += 1
+    lines = hear(fleet, epochs)
+    assert {line.state for line in lines.values()} == {ClockState.SYNCHRONIZED}
+    assert max(map(abs, fleet.errors_ns(tuple(lines.values())))) < 200
+
+
+def test_a_fleet_whose_clocks_have_all_stepped_waits_for_nobody() -> None:
+    fleet, _, epochs = two_stepped(restarted=True)
+    fleet.solver.update([], fleet.now_ns, epochs | {name(1): 2, name(2): 2})
+    lines = hear(fleet, epochs)
+    assert {line.state for line in lines.values()} == {ClockState.SYNCHRONIZED}
 
 
 def test_islands_are_told_apart_and_join_again() -> None:

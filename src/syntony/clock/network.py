@@ -23,6 +23,9 @@ EDGE_LIFETIME_NS = 8 * S
 """An older edge is not used: two estimator windows."""
 HOLDOVER_LIFETIME_NS = 600 * S
 """Time for which a clock without edges keeps its last timeline, with a growing sigma."""
+WAIT_FOR_STEADY_NS = 60 * S
+"""Clocks that have all stepped wait so long for one that has not: only that one knows fleet time.
+Agents connect again within seconds."""
 DRIFT_CHANGE_PPB = 5.0
 """1-sigma of a quartz's drift in the middle of a window against the window's own slope: 5 ppb/√s
 make it 2.5 ppb over 4 s (√(0.0615·T)). What it walks afterwards is in `Timeline.bound_ns`."""
@@ -136,16 +139,33 @@ class NetworkSolver:
         for nodes, places, mesh in self._parts_of(measured.edges):
             part = measured.only(places.tolist())
             solution = solve_mesh(EdgeArrays.of(mesh, part), _predicted(nodes, previous), mesh)
-            solved.update(
-                continue_timeline(_timelines(nodes, solution, self._epochs), previous, disrupted)
-            )
             self._solutions.append((part.edges, nodes, solution))
+            lines = _timelines(nodes, solution, self._epochs)
+            if not self._waits(lines, previous, disrupted, now_ns):
+                solved.update(continue_timeline(lines, previous, disrupted))
         for node, timeline in solved.items():
             self._last[node] = (now_ns, timeline)
             self._inherited.pop(node, None)
         self._fresh = frozenset(solved)
         self._hold(solved, now_ns)
         return tuple(solved[node] for node in sorted(solved))
+
+    def _waits(
+        self,
+        part: Mapping[str, Timeline],
+        previous: Mapping[str, Timeline],
+        disrupted: set[str],
+        now_ns: int,
+    ) -> bool:
+        """Whether all of a part that had fleet time have lost it, and one elsewhere has not."""
+        heirs = [node for node in part if node in previous]
+        steady = any(
+            node not in disrupted and part[node].state is ClockState.SYNCHRONIZED for node in heirs
+        )
+        if steady or not heirs or not previous.keys() - disrupted - part.keys():
+            return False
+        changed_ns = max(self._changed_ns.get(node, 0) for node in heirs)
+        return now_ns - changed_ns <= WAIT_FOR_STEADY_NS
 
     def _parts_of(self, edges: Sequence[Edge]) -> list[MeshComponent]:
         ends = list(map(_ENDS, edges))
