@@ -116,8 +116,13 @@ MAX_MOVES = 1_000
 
 @question(MatrixQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS, shared=True)
 def matrix(context: RequestContext, query: MatrixQuery) -> Matrix:
-    window = context.window(query.window_ns, query.end_ns)
-    return Matrix(cells=context.services.store.matrix(*window, query.over))
+    store, end_ns = context.services.store, query.end_ns
+    if query.newest and not end_ns and (newest_ns := store.latest_ns(query.over)):
+        end_ns = newest_ns // S * S + S
+    window = context.window(query.window_ns, end_ns)
+    cells = store.matrix(*window, query.over)
+    lag_ns = max(0, (context.fleet_ns or 0) - window[1]) if query.newest else 0
+    return Matrix(cells=cells, lag_ns=lag_ns)
 
 
 @question(PlanesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS, shared=True)

@@ -193,9 +193,9 @@ class Store:
         rows = self._engine.select(queries.path_events(first_ns, last_ns, job, host, limit))
         return tuple(record(PathEventRow, row) for row in reversed(rows))
 
-    def latest_ns(self) -> int:
-        """Fleet time of the newest probe row; 0 in an empty store."""
-        return newest_ns(self._engine, PROBE)
+    def latest_ns(self, over: Plane = Plane.UDP) -> int:
+        """Fleet time of the newest row of probes; 0: none is stored."""
+        return newest_ns(self._engine, _TABLES[over][0])
 
     def rows(
         self, table: Table, first_ns: int, last_ns: int, columns: Sequence[str] = ()
