@@ -146,7 +146,10 @@ def _show(cells: tuple[MatrixCell, ...], plane: Plane, *, as_list: bool) -> None
     dark = sum(map(is_dark, cells))
     if dark:
         console.print(
-            lazy_rich.Text(f"{dark} of {len(cells)} directions are dark", style="bold red")
+            lazy_rich.Text(
+                f"{dark} of {len(cells)} directions lose more than half of their probes",
+                style="bold red",
+            )
         )
 
 
