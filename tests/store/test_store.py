@@ -278,6 +278,9 @@ def test_clock_history(store: Store) -> None:
     assert history[0].state is ClockState.HOLDOVER
     assert history[0].offset_ns == -1.5
     assert len(store.clock_history(T0, END, "h1")) == 2
+    store.insert(CLOCK, rows_of(CLOCK, [rows[0] | {"ts_ns": T0 + 5 * S, "node": "h2"}]))
+    firsts = [store.first_ns(CLOCK, T0, END, node) - T0 for node in ("", "h1", "h2", "h3")]
+    assert firsts == [0, 0, 5 * S, -T0]
 
 
 def test_a_step_of_clock_history_has_the_newest_place_and_the_worst_of_the_rest(

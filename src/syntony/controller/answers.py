@@ -93,6 +93,7 @@ from syntony.wire.sla import (
     SlaReport,
     SlaReportQuery,
 )
+from syntony.wire.tables import CLOCK
 from syntony.wire.traffic import MoveList, MovesQuery, Traffic, TrafficQuery
 
 if TYPE_CHECKING:
@@ -179,8 +180,10 @@ def clock_history(context: RequestContext, query: ClockHistoryQuery) -> ClockHis
     finest_ns = -(-clocks * query.window_ns // CLOCK_SAMPLES)
     step_ns = max(query.step_ns, finest_ns, MS)
     window = context.window(query.window_ns, query.end_ns)
-    samples = context.services.store.clock_history(*window, query.node, step_ns)
-    return ClockHistory(samples=samples, step_ns=step_ns)
+    store = context.services.store
+    samples = store.clock_history(*window, query.node, step_ns)
+    first_ns = store.first_ns(CLOCK, *window, query.node) if samples else 0
+    return ClockHistory(samples=samples, step_ns=step_ns, first_ns=first_ns)
 
 
 @question(

@@ -215,9 +215,10 @@ class Store:
             for name, column in zip(names, values, strict=True)
         }
 
-    def first_ns(self, table: Table, first_ns: int, last_ns: int) -> int:
-        """The oldest instant of a table's rows in the window; 0: no rows."""
-        return integer(self._engine.select(queries.oldest(table, first_ns, last_ns))[0][0])
+    def first_ns(self, table: Table, first_ns: int, last_ns: int, node: str = "") -> int:
+        """The oldest instant of a table's rows in the window, of one clock's if it is named; 0: no
+        rows."""
+        return integer(self._engine.select(queries.oldest(table, first_ns, last_ns, node))[0][0])
 
     def count_rows(self) -> int:
         """Number of rows in all tables."""
