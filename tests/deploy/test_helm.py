@@ -37,6 +37,7 @@ MINIMAL: dict[str, Any] = {
 FULL: dict[str, Any] = {
     "certificate": PEM,
     "address": "syntony.example",
+    "listen": "[::]",
     "image": {"pullSecrets": [{"name": "registry"}]},
     "agent": {
         "nics": [{"name": "eth2", "rail": 0, "stamping": "kernel"}, {"name": "eth3", "rail": 1}],
@@ -240,13 +241,31 @@ def test_metrics_of_nodes_are_for_named_scrapers_only(tmp_path: Path) -> None:
     assert "ports" not in agent_container(MINIMAL)
     file.write_text(agent_file(FULL))
     served = load_config(file, AgentConfig).metrics
-    assert (served.listen, served.tls, served.clients) == ("0.0.0.0:9862", True, ("prometheus",))
+    assert (served.listen, served.tls, served.clients) == ("[::]:9862", True, ("prometheus",))
     container = agent_container(FULL)
     assert container["ports"] == [{"name": "metrics", "containerPort": 9862}]
     for values, kind in ((MINIMAL, "httpGet"), (FULL, "tcpSocket")):
         for probe in ("startupProbe", "livenessProbe"):
             asked = agent_container(values)[probe][kind]
             assert (asked["host"], asked["port"]) == ("127.0.0.1", 9862)
+
+
+@pytest.mark.parametrize(
+    ("values", "address", "policy"),
+    [(MINIMAL, "0.0.0.0", "SingleStack"), (FULL, "[::]", "PreferDualStack")],  # noqa: S104
+)
+def test_controllers_listen_at_the_families_of_their_services(
+    values: dict[str, Any], address: str, policy: str
+) -> None:
+    objects = rendered(values)
+    text = one(objects, "Secret", "syntony-controller")["stringData"]["controller.toml"]
+    config = tomllib.loads(text)
+    tables = (config, config["enrolment"], config["api"], config.get("metrics", {}))
+    ports = [table["listen"].rpartition(":")[::2] for table in tables if table]
+    assert [host for host, _ in ports] == [address] * len(ports)
+    assert [port for _, port in ports] == ["8443", "8444", "8445", "9863"][: len(ports)]
+    services = [each["spec"] for each in objects if each["kind"] == "Service"]
+    assert [each["ipFamilyPolicy"] for each in services] == [policy] * 3
 
 
 def test_a_pod_monitor_for_each_that_has_scrapers() -> None:
