@@ -15,10 +15,11 @@ from pathlib import Path
 LONGEST_S = {
     "audit/test_real_ssh.py": 23, "store/test_store.py": 20, "agent/test_segments.py": 18,
     "agent_link/test_enrolment_port.py": 13, "fabric/test_rugged.py": 13,
-    "agent_link/test_spool.py": 12, "controller/test_clock_watch.py": 12,
+    "controller/test_clock_watch.py": 12,
     "api/test_requests.py": 11, "lab/test_verbs.py": 11, "clock/test_laplacian.py": 10,
     "agent_link/test_membership.py": 9, "api/test_sessions.py": 9, "agent_link/test_uplink.py": 9,
     "controller/test_orders.py": 8, "agent_link/test_hostile_peers.py": 8,
+    "agent_link/test_spool_killed.py": 8,
     "fabric/test_fault_locator.py": 8, "controller/test_silent_fleet.py": 8,
     "cli/test_kubernetes.py": 8, "fabric/test_strange_hosts.py": 8, "fabric/test_parallel.py": 7,
     "agent/test_reactor_link.py": 7, "agent/test_job_link.py": 7,

@@ -11,7 +11,7 @@ import pytest
 
 _SPOOL = """
 from pathlib import Path
-from tests.agent_link.test_spool import pending
+from tests.agent_link.spool_contents import pending
 from tests.link import open_spool
 disk = Path("{disk}")
 spool = open_spool(disk / "spool", 64 << 20)
