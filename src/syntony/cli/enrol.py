@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, lab_hosts, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, lab_hosts
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import civil_time, console, messages, print_json
 from syntony.errors import MissingError, UsageError
 from syntony.input_files import MAX_SECRET_BYTES, read_bytes
+from syntony.io.user_name import user_name
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view.tables import plain_table
 from syntony.wire.enrol import (
@@ -88,7 +89,7 @@ def token(
         addresses=addresses,
         valid_ns=parse_duration_ns(valid),
         lifetime_ns=parse_duration_ns(lifetime) if lifetime else 0,
-        by=user(),
+        by=user_name(),
         comment=comment,
     )
     made = ask(target, order)
@@ -155,7 +156,7 @@ def revoke(target: FleetTarget, what: str, comment: str, unseen: bool, as_json: 
     Example:
       syntony enrol revoke gpu001 --comment "stolen"
     """
-    order = RevokeCommand(what=what, by=user(), comment=comment, unseen=unseen)
+    order = RevokeCommand(what=what, by=user_name(), comment=comment, unseen=unseen)
     # A host's certificate is known once its agent has attached; what is no host stays unknown.
     revoked = ask(target, order, retry_refusal=what in lab_hosts(target))
     if as_json:

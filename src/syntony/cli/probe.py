@@ -11,13 +11,13 @@ from syntony.cli.fleet import (
     ask,
     fleet_options,
     lab_hosts,
-    user,
     window_option,
 )
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_nics
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
+from syntony.io.user_name import user_name
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.heatmap import heatmap, is_dark, listing
@@ -225,7 +225,7 @@ def keys(target: FleetTarget, rotate: bool, comment: str, as_json: bool) -> None
     Example:
       syntony probe keys --rotate --comment "h3 was reinstalled"
     """
-    query = RotateKeys(by=user(), why=comment) if rotate else KeysQuery()
+    query = RotateKeys(by=user_name(), why=comment) if rotate else KeysQuery()
     status = ask(target, query)
     if as_json:
         print_json(status)
