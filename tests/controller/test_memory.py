@@ -26,7 +26,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "mallopt"), reason="the C library has no mallopt"
+    not hasattr(ctypes.CDLL(None), "mallopt"),
+    reason="needs glibc's mallopt: that freed memory is kept is NOT tested",
 )
 def test_arrays_of_the_next_second_get_the_memory_of_this_one() -> None:
     """Ten rounds of 16 arrays of 2 MB: without it each round faults in some 8,000 pages of 4 KiB

@@ -23,9 +23,15 @@ from syntony.config import load_config
 from syntony.controller.config import ControllerConfig
 from syntony.controller.pki import create_authority
 
-helm = pytest.importorskip("helm_python", reason="needs the extra [charts]")
-schemas = pytest.importorskip("kubernetes_validate", reason="needs the extra [charts]")
-yaml = pytest.importorskip("yaml")
+helm = pytest.importorskip(
+    "helm_python",
+    reason="needs the extra [charts] (make dev; x86_64 only): the Helm chart is NOT tested",
+)
+schemas = pytest.importorskip(
+    "kubernetes_validate",
+    reason="needs the extra [charts] (make dev): the Helm chart is NOT tested",
+)
+yaml = pytest.importorskip("yaml", reason="needs PyYAML (make dev): the Helm chart is NOT tested")
 
 CHART = DEPLOY / "helm/syntony"
 UNITS = DEPLOY / "systemd"
@@ -388,7 +394,11 @@ def test_an_audit_may_change_its_own_node_only(
     user: str, node: str | None, changed: str, allowed: bool
 ) -> None:
     """The expressions of the admission policy, evaluated by CEL's own runtime."""
-    cel = pytest.importorskip("cel_expr_python.cel", reason="needs the extra [charts]")
+    cel = pytest.importorskip(
+        "cel_expr_python.cel",
+        reason="needs the extra [charts] (make dev; x86_64 only): the admission policy is NOT "
+        "tested",
+    )
     spec = one(rendered(MINIMAL), "ValidatingAdmissionPolicy", "fleet-syntony-audit")["spec"]
     known = cel.NewEnv(variables={"request": cel.Type.DYN, "object": cel.Type.DYN})
     extra = {"authentication.kubernetes.io/node-name": [node]} if node else {}

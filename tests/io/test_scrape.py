@@ -106,7 +106,10 @@ def test_a_wrong_address_is_told(
         serve(listen)
 
 
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="the kernel has no IPv6")
+@pytest.mark.skipif(
+    not socket.has_dualstack_ipv6(),
+    reason="needs a kernel with IPv6: ports for both families are NOT tested",
+)
 def test_any_address_of_ipv6_is_one_of_ipv4_too() -> None:
     with listening_socket(ipaddress.ip_address("::"), 0, 1) as listening:
         port = listening.getsockname()[1]
