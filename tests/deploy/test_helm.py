@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.test_kubernetes import CONDITION_ONLY, LEADER, WITH_TAINT
+from tests.cli.test_kubernetes import CONDITION_ONLY, LEADER, RENEWAL, WITH_TAINT
 from tests.deploy.api_server import Rule
 from tests.deploy.daemons import DEPLOY
 
@@ -102,11 +102,18 @@ def one(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
     return found
 
 
+def pod_of(each: dict[str, Any]) -> dict[str, Any]:
+    """The template of an object's pods; empty if it has none."""
+    spec = each.get("spec", {})
+    found: dict[str, Any] = spec.get("jobTemplate", {}).get("spec", spec).get("template", {})
+    return found
+
+
 def containers(objects: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Every container by ``WORKLOAD/NAME``."""
     found = {}
     for each in objects:
-        pod = each.get("spec", {}).get("template", {}).get("spec", {})
+        pod = pod_of(each).get("spec", {})
         for container in [*pod.get("initContainers", []), *pod.get("containers", [])]:
             found[f"{each['metadata']['name']}/{container['name']}"] = container
     return found
@@ -303,6 +310,28 @@ def test_a_pod_monitor_for_each_that_has_scrapers() -> None:
     assert names == ["syntony-controller"]
 
 
+@pytest.mark.parametrize("where", [FULL, ELSEWHERE])
+def test_a_job_renews_the_scrapers_certificate(where: dict[str, Any]) -> None:
+    """It asks the controllers that agents ask, which let it in."""
+    assert not [each for each in rendered(MINIMAL) if each["kind"] == "CronJob"]
+    monitor = {"enabled": True, "secret": "scraper"}
+    values = {**where, "podMonitor": monitor}
+    values["agent"] = {**where["agent"], "scrapers": ["prometheus"]}
+    objects = rendered(values)
+    job = one(objects, "CronJob", "syntony-renewal")
+    text = one(objects, "ConfigMap", "syntony-agent")["data"]["agent.toml"]
+    command = containers(objects)["syntony-renewal/renewal"]["command"]
+    assert command[:4] == ["syntony", "kubernetes", "renew", "scraper"]
+    controllers = tomllib.loads(text)["controller"]
+    assert command[4:] == [f"--controller={each}" for each in controllers]
+    if where is FULL:
+        policy = one(objects, "NetworkPolicy", "syntony-controller")["spec"]
+        selector = policy["ingress"][0]["from"][-1]["podSelector"]["matchLabels"]
+        assert selector.items() <= pod_of(job)["metadata"]["labels"].items()
+    off = {**values, "podMonitor": {**monitor, "renew": False}}
+    assert not [each for each in rendered(off) if "renewal" in each["metadata"]["name"]]
+
+
 def test_policies_restrict_who_scrapes_controllers() -> None:
     for values, peers in ((MINIMAL, None), (FULL, FULL["networkPolicy"]["scrapers"])):
         asked = {**values, "controller": {**values["controller"], "scrapers": ["prometheus"]}}
@@ -374,6 +403,7 @@ def test_roles_are_what_the_commands_are_tested_under() -> None:
     full = rendered(FULL)
     assert rules(one(full, "ClusterRole", "fleet-syntony-audit")) == WITH_TAINT
     assert rules(one(full, "Role", "syntony-controller")) == LEADER
+    assert rules(one(full, "Role", "syntony-renewal")) == RENEWAL
     assert not [each for each in rendered(MINIMAL) if each["kind"] in {"Role", "RoleBinding"}]
     assert not [each for each in rendered(ELSEWHERE) if "Role" in each["kind"]]
 
@@ -421,17 +451,19 @@ def test_an_audit_may_change_its_own_node_only(
 def test_only_who_speaks_to_the_api_server_has_a_token() -> None:
     tokens = {}
     for each in rendered(FULL):
-        pod = each.get("spec", {}).get("template", {}).get("spec")
-        if pod:
+        if pod := pod_of(each).get("spec"):
             tokens[each["metadata"]["name"]] = pod.get("automountServiceAccountToken", True)
-    assert tokens == {"syntony-agent": False, "syntony-audit": True, "syntony-controller": True}
+    assert tokens == {
+        "syntony-agent": False, "syntony-audit": True, "syntony-controller": True,
+        "syntony-renewal": True,
+    }  # fmt: skip
     single = one(rendered(MINIMAL), "StatefulSet", "syntony-controller")
     assert single["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
 
 
 def test_only_controllers_mount_the_key_of_the_authority() -> None:
     for each in rendered(FULL):
-        pod = each.get("spec", {}).get("template", {}).get("spec", {})
+        pod = pod_of(each).get("spec", {})
         secrets = {v["secret"]["secretName"] for v in pod.get("volumes", []) if "secret" in v}
         assert ("syntony-ca" in secrets) == (each["kind"] == "StatefulSet")
 

@@ -241,6 +241,18 @@ def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
       syntony enrol renew --controller HOST:8443 --ca ca.crt --cert prometheus.crt \\
         --key prometheus.key
     """
+    renewed, expires_ns = renew_files(target, early=early)
+    if as_json:
+        print_json({"renewed": renewed, "expires_ns": expires_ns})
+        return
+    assert target.tls is not None  # noqa: S101 - whose files they are
+    what = "renewed" if renewed else "not due yet"
+    messages.print(f"{target.tls.cert}: {what}; until {civil_time(expires_ns)} UTC")
+
+
+def renew_files(target: FleetTarget, *, early: bool = False) -> tuple[bool, int]:
+    """Renew the certificate in the target's files, after two thirds of its validity or `early`.
+    Returns whether it was, and when the one in the files expires."""
     from syntony.io.credentials import load_credentials, new_request, store_credentials
     from syntony.wire.x509 import check_validity, read_certificate
 
@@ -257,11 +269,7 @@ def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
         issued = ask(target, RenewQuery(csr=request.csr))
         store_credentials(files, issued.certificate, request.key)
         own = read_certificate(issued.certificate)
-    if as_json:
-        print_json({"renewed": renewed, "expires_ns": own.validity.expires_ns})
-        return
-    what = "renewed" if renewed else "not due yet"
-    messages.print(f"{files.cert}: {what}; until {civil_time(own.validity.expires_ns)} UTC")
+    return renewed, own.validity.expires_ns
 
 
 @command.command()
