@@ -125,8 +125,8 @@ def _legend(scale: tuple[float, float]) -> lazy_rich.Text:
     for shade in _SHADES:
         legend.append(" ■", style=shade)
     legend.append(f" {_microseconds(high)}", style=_SHADES[-1])
-    legend.append("   rows send, columns receive   ", style="dim")
-    legend.append(f" {_LOST} ", style="bold white on red")
+    legend.append("   rows send, columns receive\n", style="dim")
+    legend.append(_LOST, style="bold white on red")
     legend.append(" more than half   ", style="dim")
     legend.append("12.3", style="underline")
     legend.append(" some lost   ", style="dim")
