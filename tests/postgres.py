@@ -59,11 +59,17 @@ class Server:
 @contextlib.contextmanager
 def server() -> Iterator[Server]:
     """A running server of its own; skips a test where there is none, or no driver."""
-    pytest.importorskip("psycopg", reason="pip install 'syntony[postgresql]'")
+    pytest.importorskip(
+        "psycopg",
+        reason="needs the extra [postgresql] (make dev): control state in PostgreSQL is NOT tested",
+    )
     on_path = shutil.which("initdb")
     found = [Path(on_path)] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not found:
-        pytest.skip("no PostgreSQL server; deploy/system-packages.sh --slow")
+        pytest.skip(
+            "needs PostgreSQL (sh deploy/system-packages.sh --slow): control state in it is NOT "
+            "tested"
+        )
     directory = Path(tempfile.mkdtemp(prefix="sytpg", dir="/tmp"))
     running = Server(found[-1].resolve().parent, directory)
     try:

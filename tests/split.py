@@ -19,7 +19,7 @@ LONGEST_S = {
     "resilience/test_schedules.py": 8, "controller/test_notify.py": 8, "agent/test_job_link.py": 7,
     "api/test_oidc.py": 7, "clock/test_tracker.py": 7, "controller/test_job_diagnosis.py": 7,
     "fabric/test_parallel.py": 6, "agent/test_operations.py": 6, "agent/test_reactor_link.py": 6,
-    "cli/test_kubernetes.py": 6, "resilience/test_feed.py": 6, "agent_link/test_spool.py": 6,
+    "cli/test_kubernetes.py": 6, "resilience/test_feed.py": 6,
     "deploy/test_slurm_scripts.py": 5, "fabric/test_foreign.py": 5, "fabric/test_some_flows.py": 5,
     "audit/test_parsers.py": 5, "audit/test_bandwidth.py": 5, "api/test_gateway_api.py": 5,
     "clock/test_network.py": 5, "clock/test_doubt.py": 5, "agent_link/test_uplink.py": 5,

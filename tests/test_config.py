@@ -1,9 +1,15 @@
+import re
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import syntony
 from syntony.agent.config import AgentConfig
 from syntony.config import load_config
+from syntony.controller.config import ControllerConfig
 from syntony.errors import ConfigError
 
 GOOD = """
@@ -52,3 +58,24 @@ def test_a_typo_is_one_clear_line(tmp_path: Path, change: tuple[str, str], says:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read: No such file"):
         load_config(tmp_path / "nowhere.toml", AgentConfig)
+
+
+def keys(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """Names of a file's keys, with those of its tables."""
+    hints = typing.get_type_hints(kind)
+    for field in msgspec.structs.fields(kind):
+        yield field.name
+        parts = [hints[field.name], *typing.get_args(hints[field.name])]
+        for each in parts:
+            if isinstance(each, type) and issubclass(each, msgspec.Struct):
+                yield from keys(each)
+
+
+@pytest.mark.parametrize("kind", [AgentConfig, ControllerConfig])
+def test_every_key_is_read(kind: type[msgspec.Struct]) -> None:
+    """A key that nothing reads would be documented and have no effect."""
+    sources = Path(syntony.__file__).parent.rglob("*.py")
+    read = {name for path in sources for name in re.findall(r"\.([a-z]\w*)", path.read_text())}
+    names = set(keys(kind))
+    assert len(names) > 40
+    assert not names - read

@@ -249,7 +249,10 @@ def test_clockbounds_own_client_reads_our_segment(host: Host) -> None:
     """A program of theirs that prints `earliest latest status` of the segment it is given."""
     client = os.environ.get("SYNTONY_CLOCKBOUND_CLIENT")
     if not client:
-        pytest.skip("SYNTONY_CLOCKBOUND_CLIENT names no program (docs/reference/clock-page.md)")
+        pytest.skip(
+            "needs ClockBound's client (SYNTONY_CLOCKBOUND_CLIENT names it: "
+            "docs/reference/clock-page.md): it is NOT tested against our page"
+        )
     synchronized(host)
     before_ns = real_ns()
     words = [client, str(host.place / "cb" / "shm")]

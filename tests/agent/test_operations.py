@@ -315,7 +315,7 @@ def test_what_nccl_did_is_of_the_jobs_rank(jobs: JobTelemetry, tmp_path: Path) -
         driver = profiler.build(tmp_path / "driver", "bench_profiler")
         plugin = profiler_plugin()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: its rows of a job are NOT tested")
     words = (str(plugin), "7", "rate", "500", "1")
     jobs.rows(now)  # processes were looked at right before it starts
     with start(tmp_path, *words, python=str(driver)) as process:
@@ -362,7 +362,7 @@ def test_real_torch_tells_its_collectives(jobs: JobTelemetry, tmp_path: Path) ->
     try:
         python = find_torch()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: its rows of a job are NOT tested")
     script = """
 import torch, torch.distributed as dist, sys
 dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
@@ -396,7 +396,7 @@ def test_real_torch_tells_the_backward_passes_of_ddp(jobs: JobTelemetry, tmp_pat
     try:
         python = find_torch()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: its rows of a job are NOT tested")
     script = """
 import os, sys, time, torch, torch.distributed as dist
 rank = int(os.environ["RANK"])

@@ -32,7 +32,10 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def provider() -> Path:
     if shutil.which("cc") is None or not Path("/usr/include/infiniband/verbs.h").exists():
-        pytest.skip("no C compiler, or no infiniband/verbs.h (libibverbs-dev)")
+        pytest.skip(
+            "needs a C compiler and infiniband/verbs.h (Debian: gcc, libibverbs-dev): probes "
+            "over verbs are NOT tested"
+        )
     return fake.built()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 _SPOOL = """
 from pathlib import Path
-from tests.agent_link.test_spool import pending
+from tests.agent_link.spool_contents import pending
 from tests.link import open_spool
 disk = Path("{disk}")
 spool = open_spool(disk / "spool", 64 << 20)
@@ -107,7 +107,7 @@ state.close()
 def test_on_a_full_disk(script: str, size: str, tmp_path: Path) -> None:
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "-Urm", "true"], check=False).returncode:
-        pytest.skip("no user namespaces here: a private full disk cannot be made")
+        pytest.skip("needs user namespaces, for a full disk of its own: full disks are NOT tested")
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = f'mount -t tmpfs -o size={size} none "{disk}" && exec "$0" -W error -c "$1"'

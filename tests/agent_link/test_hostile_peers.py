@@ -41,7 +41,9 @@ HALF_A_HELLO = bytes.fromhex("1603010200010001fc0303")
 
 
 @pytest.mark.skipif(
-    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < IDLE + 1_000, reason="too few descriptors"
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < IDLE + 1_000,
+    reason=f"needs {IDLE + 1_000} descriptors (ulimit -Hn): floods of idle connections are NOT "
+    "tested",
 )
 @pytest.mark.parametrize(
     ("port", "limit", "said"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tomllib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -130,7 +131,7 @@ def test_the_spec_says_which_ports_carry_the_job(
     agent = Agent()
     agent.service.take(orders[0], NOW_NS)
     eventually(lambda: bool(agent.sent), "a report")
-    spec = parse_spec(json.loads(reported[0]), "the order")
+    spec = parse_spec(tomllib.loads(reported[0].decode()), "the order")
     assert spec.backend("h0") == backend
     assert spec.checks == limits
 

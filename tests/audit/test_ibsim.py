@@ -19,7 +19,11 @@ from syntony.fabric.ibnet import parse_subnet
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}"),
+    pytest.mark.skipif(
+        bool(missing()),
+        reason=f"needs {', '.join(missing())} (sh deploy/system-packages.sh --slow): "
+        "InfiniBand's own tools are NOT tested",
+    ),
 ]
 BIG_BUDGET_S = 10.0
 

@@ -375,7 +375,7 @@ def test_gloo_really_runs_as_a_test_of_the_cpu_fabric() -> None:
     try:
         python = find_torch()
     except MissingError as missing:
-        pytest.skip(str(missing))
+        pytest.skip(f"{missing}: a run of gloo is NOT tested")
     where = LocalRanks(python)
     done = run_torch(Case(1, False), ("a", "b"), where, (1 << 16, 1 << 17, 3), 60)
     assert done.trouble == ""

@@ -228,7 +228,7 @@ def torch() -> LocalRanks:
     try:
         return LocalRanks(find_torch())
     except MissingError as missing:
-        pytest.skip(str(missing))
+        pytest.skip(f"{missing}: ranks on one host are NOT tested")
 
 
 def test_a_host_has_a_rank_for_each_gpu(torch: LocalRanks) -> None:

@@ -16,7 +16,8 @@ from syntony.io.audit.survey import SurveyOptions, ssh_argv, survey
 from syntony.model import S
 
 pytestmark = pytest.mark.skipif(
-    sshd.SSHD is None or sshd.KEYGEN is None, reason="needs sshd (Debian: openssh-server)"
+    sshd.SSHD is None or sshd.KEYGEN is None,
+    reason="needs sshd (Debian: openssh-server): audits over SSH are NOT tested with a real server",
 )
 REFUSED = {
     "stranger": "Permission denied (publickey)",
@@ -60,7 +61,10 @@ def test_every_host_is_told_by_itself(config: Path, capsys: pytest.CaptureFixtur
     assert all(each == said["plain"] for each in said.values()), said
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give rights up")
+@pytest.mark.skipif(
+    os.geteuid() != 0,
+    reason="needs root, to give rights up: audits over SSH as another user are NOT tested",
+)
 def test_half_permissions_are_unknown_and_never_a_pass(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

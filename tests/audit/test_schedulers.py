@@ -38,7 +38,11 @@ def test_only_a_failure_drains(code: int, prolog: int, drained: bool, tmp_path: 
         assert "state=DRAIN reason=syntony audit: h0/mlx5_0:1 be.act.rate: 1X" in log.read_text()
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+@pytest.mark.skipif(
+    shutil.which("shellcheck") is None,
+    reason="needs shellcheck (sh deploy/system-packages.sh --test): scripts for schedulers are "
+    "NOT checked",
+)
 @pytest.mark.parametrize("script", sorted(DEPLOY.glob("*.sh")), ids=lambda path: path.name)
 def test_scripts_are_sound(script: Path) -> None:
     done = subprocess.run(

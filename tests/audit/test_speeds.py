@@ -86,7 +86,10 @@ print(json.dumps(worker["on_cpus"](sorted(os.sched_getaffinity(0)), 256, 2)))"""
 
 
 def test_torch_multiplies_and_sees_what_is_wrong() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip(
+        "torch",
+        reason="needs PyTorch (pip install '.[torch]'): speeds of its products are NOT tested",
+    )
     seconds, wrong = products(torch, [torch.device("cpu")], 256, 2)
     assert seconds[0] > 0
     assert wrong == [0]

@@ -45,6 +45,7 @@ class Controller:
         self.lines: tuple[Timeline, ...] = (line("h0"), line("h1", offset_ns=-4e6))
         self.hosts = ["h0", "h1"]
         self.samples = tuple(sample(node, second) for node in ("h0", "h1") for second in range(3))
+        self.first_ns = 0
         self.requested: list[Query[Any]] = []
         self.utc: Utc | None = None
 
@@ -58,7 +59,7 @@ class Controller:
                 return wire.Fleet(agents=agents, rows_stored=0, probes_per_s=0.0)
             case ClockHistoryQuery():
                 found = tuple(s for s in self.samples if query.node in {"", s.node})
-                return ClockHistory(samples=found, step_ns=S)
+                return ClockHistory(samples=found, step_ns=S, first_ns=self.first_ns)
             case SeriesQuery():
                 known = (query.src, query.dst) in {WAY, WAY[::-1]}
                 points = tuple(point(query.src, query.dst, second, 5) for second in range(3))
@@ -180,6 +181,23 @@ def test_matrix(controller: Controller, clock: Callable[..., Said]) -> None:
     code, out, err = clock("matrix", "h0", "h11")
     assert (code, out) == (2, "")
     assert "no clock 'h11' in this fleet; did you mean 'h1'?" in err
+
+
+@pytest.mark.parametrize(("age_s", "said"), [(360, True), (11 * 3600, True), (12 * 3600, False)])
+@pytest.mark.parametrize("words", [(), ("--step", "1h"), ("--json",)])
+def test_history_of_a_young_fleet_says_for_how_long_there_is_data(
+    age_s: int, said: bool, words: tuple[str, ...], controller: Controller,
+    clock: Callable[..., Said],
+) -> None:  # fmt: skip
+    """And its lines are of the time that there is."""
+    controller.first_ns = T0 + 2 * S - age_s * S
+    code, _, err = clock("history", "h1", "--since", "12h", *words)
+    assert code == 0
+    spoken = " ".join(err.split())
+    assert ("stored for 360 s only, not for 12h" in spoken) == (age_s == 360)
+    assert ("stored for" in spoken) == said
+    steps = [each.step_ns for each in controller.requested if isinstance(each, ClockHistoryQuery)]
+    assert steps[1:] == ([age_s * S // 30] if said and not words else [])
 
 
 def test_history(controller: Controller, clock: Callable[..., Said]) -> None:

@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,21 @@ from tests.deploy.api_server import FakeApiServer, Rule, serving
 
 from syntony.audit.report.node_condition import TAINT_KEY
 from syntony.audit.result import Result, Status
-from syntony.cli import kubernetes
-from syntony.errors import MissingError, RemoteError, UsageError
+from syntony.cli import enrol, kubernetes
+from syntony.cli.fleet import FleetTarget
+from syntony.controller.pki import Authority, create_authority, read_request
+from syntony.errors import InputError, MissingError, RemoteError, UsageError
+from syntony.io.credentials import fits
 from syntony.io.kubernetes import KubernetesApi
+from syntony.model import S
+from syntony.wire.enrol import Issued, RenewQuery
+from syntony.wire.roles import Identity, Role
+from syntony.wire.x509 import Validity, read_certificate
 
 CONDITION_ONLY = (Rule("nodes/status", ("patch",)), Rule("nodes", ("get",)))
 WITH_TAINT = (Rule("nodes/status", ("patch",)), Rule("nodes", ("get", "list", "patch")))
 LEADER = (Rule("pods", ("patch",), ("syntony-controller-0", "syntony-controller-1")),)
+RENEWAL = (Rule("secrets", ("get", "patch"), ("scraper",)),)
 """What the chart's roles allow; tests/deploy/test_helm.py compares."""
 PASS = result(Status.PASS)
 
@@ -216,3 +225,75 @@ def test_one_line_without_a_pod() -> None:
     assert done.returncode == 2
     assert "not in a Kubernetes pod" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+# --- a scraper's certificate ---
+
+SCRAPERS = "/api/v1/namespaces/fleet/secrets/scraper"
+
+
+@pytest.fixture
+def authority(server: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
+    """Signs what one of two controllers is asked for; the other is a standby."""
+    made = create_authority(tmp_path / "ca")
+    tls = made.issue(
+        "prometheus", Role.SCRAPER, addresses=(), lifetime_ns=90 * 86_400 * S,
+        directory=tmp_path / "tls",
+    )  # fmt: skip
+    data = {"ca.crt": tls.ca, "tls.crt": tls.cert, "tls.key": tls.key}
+    server.objects[SCRAPERS] = {
+        "metadata": {"name": "scraper", "resourceVersion": "1"},
+        "data": {name: b64encode(path.read_bytes()).decode() for name, path in data.items()},
+    }
+    server.rules = RENEWAL
+
+    def sign(target: FleetTarget, query: RenewQuery) -> Issued:
+        if target.address != "controller-1:8443":
+            raise RemoteError("refused")
+        name, key = read_request(query.csr)
+        holder = Identity(Role.SCRAPER, name)
+        pem = made.sign(key, holder, addresses=(), lifetime_ns=30 * 86_400 * S)
+        return Issued(certificate=pem, ca=made.pem)
+
+    monkeypatch.setattr(enrol, "ask", sign)
+    return made
+
+
+def renew(*controllers: str) -> str:
+    words = ["renew", "scraper", "--namespace", "fleet"]
+    words += [f"--controller={each}" for each in controllers]
+    done = CliRunner().invoke(kubernetes.command, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return " ".join(done.stderr.split())
+
+
+def test_a_certificate_in_a_secret_is_renewed_when_it_is_due(
+    server: FakeApiServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = dict(server.objects[SCRAPERS]["data"])
+    assert "scraper: not due yet" in renew("controller-0:8443")
+    assert server.objects[SCRAPERS]["data"] == before
+    monkeypatch.setattr(Validity, "renewal_ns", property(lambda _: 0))
+    with pytest.raises(RemoteError, match="refused"):
+        renew("controller-0:8443")
+    assert server.objects[SCRAPERS]["data"] == before
+    assert "scraper: renewed" in renew("controller-0:8443", "controller-1:8443")
+    after = {name: b64decode(text) for name, text in server.objects[SCRAPERS]["data"].items()}
+    assert after["ca.crt"] == authority.pem
+    assert fits(after["tls.crt"], after["tls.key"])
+    assert b64encode(after["tls.crt"]).decode() != before["tls.crt"]
+    assert read_certificate(after["tls.crt"]).identity == Identity(Role.SCRAPER, "prometheus")
+
+
+def test_a_secret_that_somebody_else_changed_is_left_alone(
+    server: FakeApiServer, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Validity, "renewal_ns", property(lambda _: 0))
+    server.conflicts = 1
+    before = dict(server.objects[SCRAPERS]["data"])
+    with pytest.raises(RemoteError, match="modified"):
+        renew("controller-1:8443")
+    assert server.objects[SCRAPERS]["data"] == before
+    del server.objects[SCRAPERS]["data"]["tls.key"]
+    with pytest.raises(InputError, match=r"the Secret has no tls\.key"):
+        renew("controller-1:8443")

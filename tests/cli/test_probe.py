@@ -1,6 +1,8 @@
-"""`syntony probe matrix` of a lab whose agents report one after the other."""
+"""`syntony probe matrix`: of a young lab, and of a store that lags."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 from click.testing import CliRunner
@@ -8,7 +10,7 @@ from click.testing import CliRunner
 from syntony.cli import fleet, probe
 from syntony.cli.fleet import FleetTarget
 from syntony.model import MS, S
-from syntony.wire.probes import Matrix, MatrixCell
+from syntony.wire.probes import Matrix, MatrixCell, MatrixQuery
 
 
 def cell(src: str, dst: str) -> MatrixCell:
@@ -40,3 +42,24 @@ def test_a_young_lab_is_shown_once_every_host_has_reported(
     done = CliRunner().invoke(probe.command, ["matrix"])
     assert done.exit_code == 0, done.output
     assert len(taken) == asked
+
+
+@pytest.mark.parametrize(("lag_ns", "said"), [(3 * S, False), (12 * S, True)])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_age_of_an_old_matrix_is_said(
+    lag_ns: int, said: bool, as_json: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[MatrixQuery] = []
+
+    def ask_once(_: object, query: MatrixQuery, *__: object) -> Matrix:
+        asked.append(query)
+        return Matrix(cells=(cell("h0/rail0", "h1/rail0"),), lag_ns=lag_ns)
+
+    monkeypatch.setattr(fleet, "fleet_target", lambda *_: FleetTarget("unix:x", None))
+    monkeypatch.setattr(fleet, "_ask_once", ask_once)
+    words = ["matrix", "--window", "5s", *["--json"] * as_json]
+    done = CliRunner().invoke(probe.command, words)
+    assert done.exit_code == 0, done.output
+    assert ("is 12 s old" in " ".join(done.stderr.split())) == said
+    assert [(query.newest, query.window_ns) for query in asked] == [(True, 5 * S)]
+    assert not as_json or len(json.loads(done.stdout)) == 1

@@ -29,9 +29,15 @@ def chromium() -> str:
 @contextmanager
 def browser() -> Iterator[Browser]:
     """One that is ended afterwards. Skips the test without Chromium, or without Playwright."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    api = pytest.importorskip(
+        "playwright.sync_api",
+        reason="needs Playwright (make dev): the console is NOT tested in a browser",
+    )
     if not chromium():
-        pytest.skip("no chromium here: apt-get install chromium, or set SYNTONY_CHROMIUM")
+        pytest.skip(
+            "needs Chromium (Debian: chromium, or SYNTONY_CHROMIUM): the console is NOT tested "
+            "in a browser"
+        )
     with api.sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         try:

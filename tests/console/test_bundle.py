@@ -66,7 +66,10 @@ def test_a_rebuild_gives_the_same(tmp_path: Path) -> None:
     """With Node at hand: what is committed is what the sources build."""
     node = shutil.which("npx")
     if node is None or not (WEB / "node_modules").is_dir():
-        pytest.skip("no Node here, or no web/node_modules: `make web` fetches them")
+        pytest.skip(
+            "needs Node (Debian: npm) and `make web`: that the bundle is built from the sources "
+            "is NOT tested"
+        )
     command = [node, "vite", "build", "--outDir", str(tmp_path), "--emptyOutDir", "false"]
     subprocess.run(command, cwd=WEB, check=True, capture_output=True, timeout=600)
     built = {path.relative_to(tmp_path).as_posix(): path.read_bytes()
@@ -81,7 +84,9 @@ def test_pure_parts_of_the_console() -> None:
     """Vitest: formats, layout and level of detail of the map, the matrix, the audit's table."""
     node = shutil.which("npx")
     if node is None or not (WEB / "node_modules").is_dir():
-        pytest.skip("no Node here, or no web/node_modules: `make web` fetches them")
+        pytest.skip(
+            "needs Node (Debian: npm) and `make web`: functions of the console are NOT tested"
+        )
     done = subprocess.run(
         [node, "vitest", "run"], cwd=WEB, check=False, capture_output=True, text=True, timeout=600
     )

@@ -159,7 +159,9 @@ WIDER = """async () => {
 @pytest.mark.parametrize("dark", [False, True])
 def test_accessible(chrome: Browser, url: str, api: FakeApi, dark: bool) -> None:
     if not AXE.is_file():
-        pytest.skip("no web/node_modules/axe-core: `make web` fetches it")
+        pytest.skip(
+            "needs axe-core (`make web` fetches it): the console's accessibility is NOT tested"
+        )
     page = new_page(chrome, dark=dark)
     api.provider = "Example SSO"
     page.goto(url)

@@ -41,7 +41,10 @@ def drawn(chrome: Browser) -> Iterator[Generator[tuple[str, Page]]]:
     view, page = next(shown)
     if page.evaluate(FONT) != FONTS.read_text().strip():
         shown.close()
-        pytest.skip("other fonts than those of the kept pictures; see tests/console/screens.py")
+        pytest.skip(
+            "needs the fonts of the kept pictures (tests/console/screens.py): how the views look "
+            "is NOT compared"
+        )
 
     def every() -> Generator[tuple[str, Page]]:
         yield view, page

@@ -16,6 +16,7 @@ from syntony.errors import UsageError
 from syntony.io.clocks import SyntheticClock
 from syntony.model import MS, S, SyntheticClockSpec
 from syntony.wire.clocks import ClockHistory, ClockHistoryQuery, ClockTruthQuery, ClockTruths
+from syntony.wire.tables import CLOCK, Table
 
 
 class RecordingStore:
@@ -27,6 +28,11 @@ class RecordingStore:
     def clock_history(self, *requested: Any) -> tuple[object, ...]:
         self.requested = requested
         return (sample("h0"),)
+
+    def first_ns(self, table: Table, first_ns: int, last_ns: int, node: str) -> int:
+        assert self.requested is not None
+        assert (table, first_ns, last_ns, node) == (CLOCK, *self.requested[:3])
+        return T0 - 7 * S
 
 
 def ask(
@@ -43,6 +49,7 @@ def test_the_store_is_asked_for_the_window_that_ends_now() -> None:
     answer, store = ask(ClockHistoryQuery(node="h0", window_ns=60 * S, step_ns=2 * S))
     assert store.requested == (T0 - 60 * S, T0 + S, "h0", 2 * S)
     assert answer.samples == (sample("h0"),)
+    assert answer.first_ns == T0 - 7 * S
 
 
 def test_steps_are_as_long_as_an_answer_needs() -> None:

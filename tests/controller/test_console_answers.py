@@ -29,7 +29,7 @@ from syntony.wire.clocks import ClockHistoryQuery
 from syntony.wire.control import Issuer
 from syntony.wire.fabric import TopologyQuery
 from syntony.wire.jobs import JobReport, JobReportQuery
-from syntony.wire.probes import Matrix, MatrixQuery
+from syntony.wire.probes import Matrix, MatrixQuery, Plane
 from syntony.workload.recorded import SETTLE_NS
 
 ACTIVE = "be.act.state"
@@ -251,6 +251,37 @@ def test_the_matrix_and_clocks_of_the_past(end_ns: int, window: tuple[int, int])
     query = ClockHistoryQuery(window_ns=10 * S, end_ns=end_ns)
     assert answer(services, query, NOBODY, fleet_ns=NOW).samples == ()
     assert asked == [window, window]
+
+
+@pytest.mark.parametrize(
+    ("newest_ns", "end_ns", "lag_ns"),
+    [
+        (NOW - 7 * S, NOW - 6 * S, 6 * S),
+        (NOW, NOW + S, 0),
+        (NOW + 60 * S, NOW + S, 0),
+        (0, NOW + S, 0),
+    ],
+)
+def test_the_newest_matrix_ends_where_the_store_does(
+    newest_ns: int, end_ns: int, lag_ns: int
+) -> None:
+    """No later than now: the clock of a host may be ahead."""
+    asked = []
+
+    class Late:
+        def latest_ns(self, over: Plane) -> int:
+            assert over is Plane.VERBS
+            return newest_ns
+
+        def matrix(self, *given: Any) -> tuple[()]:
+            asked.append(given)
+            return ()
+
+    query = MatrixQuery(window_ns=5 * S, over=Plane.VERBS, newest=True)
+    found = answer(services_with(store=Late()), query, NOBODY, fleet_ns=NOW)
+    assert found.lag_ns == lag_ns
+    first_ns = end_ns - 5 * S if lag_ns else NOW - 5 * S
+    assert asked == [(first_ns, end_ns, Plane.VERBS)]
 
 
 def test_connectivity_is_a_column() -> None:

@@ -100,7 +100,7 @@ class FakeApiServer:
             return 409, {"message": "the object has been modified"}
         part = "status" if path.endswith("/status") else "spec"
         # As the real one: a patch of the main resource leaves the status alone, and vice versa.
-        patch = {key: value for key, value in patch.items() if key in {part, "metadata"}}
+        patch = {key: value for key, value in patch.items() if key in {part, "metadata", "data"}}
         if kind == STRATEGIC:
             for condition in patch["status"].pop("conditions"):
                 listed = found["status"]["conditions"]

@@ -25,7 +25,10 @@ def need(*programs: str) -> None:
     """Skip visibly where one is not installed."""
     for program in programs:
         if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed: sh deploy/system-packages.sh --test")
+            pytest.skip(
+                f"needs {program} (sh deploy/system-packages.sh --test): shipped files are NOT "
+                "checked by it"
+            )
 
 
 class Webhook:

@@ -29,15 +29,21 @@ SOCKET = "unix:/run/syntony-controller/controller.sock"
 LONG_S = 600.0
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="machines need root"),
-    pytest.mark.skipif(ANSIBLE is None, reason="needs ansible-core: pip install ansible-core"),
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="needs root, for machines: the Ansible role is NOT run"
+    ),
+    pytest.mark.skipif(
+        ANSIBLE is None,
+        reason="needs ansible-core (pip install ansible-core): the Ansible role is NOT run",
+    ),
     pytest.mark.skipif(
         any(shutil.which(program) is None for program in PROGRAMS),
-        reason="needs systemd-container, debootstrap and openssh-client",
+        reason="needs systemd-container, debootstrap and openssh-client (Debian packages): the "
+        "Ansible role is NOT run",
     ),
     pytest.mark.skipif(
         not list(DEBS.glob(f"syntony-agent_*{SUITES[SUITE]}*.deb")),
-        reason=f"no packages for {SUITE} in {DEBS}: make release",
+        reason=f"needs packages for {SUITE} in {DEBS} (make release): the Ansible role is NOT run",
     ),
 ]
 

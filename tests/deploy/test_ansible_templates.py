@@ -12,8 +12,12 @@ from syntony.agent.config import AgentConfig
 from syntony.config import load_config
 from syntony.controller.config import ControllerConfig, EnrolmentConfig
 
-yaml = pytest.importorskip("yaml")
-jinja2 = pytest.importorskip("jinja2")
+yaml = pytest.importorskip(
+    "yaml", reason="needs PyYAML (make dev): templates of the Ansible role are NOT tested"
+)
+jinja2 = pytest.importorskip(
+    "jinja2", reason="needs Jinja2 (make dev): templates of the Ansible role are NOT tested"
+)
 ROLE = DEPLOY / "ansible/roles/syntony"
 TASKS = sorted((ROLE / "tasks").glob("*.yml"))
 FACTS = {"ansible_managed": "made by Ansible", "inventory_hostname": "gpu001"}

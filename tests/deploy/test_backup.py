@@ -62,7 +62,7 @@ class Fleet:
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     if shutil.which("sqlite3") is None:
-        pytest.skip("needs sqlite3")
+        pytest.skip("needs sqlite3 (Debian: sqlite3): backups of control state are NOT tested")
     yield from fleet_of(tmp_path, "")
 
 
@@ -91,7 +91,9 @@ def test_control_state_in_sqlite(fleet: Fleet) -> None:
 @pytest.mark.slow
 def test_control_state_in_postgresql(tmp_path: Path) -> None:
     if shutil.which("pg_dump") is None:
-        pytest.skip("needs postgresql-client")
+        pytest.skip(
+            "needs pg_dump (Debian: postgresql-client): backups from PostgreSQL are NOT tested"
+        )
     with server() as postgresql:
         url = postgresql.database()
         name = url.removeprefix("postgresql://syntony@/").partition("?")[0]

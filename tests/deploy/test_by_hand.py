@@ -31,14 +31,18 @@ FIRST = HOSTS[0]
 LONG_S = 900.0
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="machines need root"),
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="needs root, for machines: a deployment by hand is NOT tested"
+    ),
     pytest.mark.skipif(
         any(shutil.which(program) is None for program in PROGRAMS),
-        reason="needs systemd-container, debootstrap and openssh-client",
+        reason="needs systemd-container, debootstrap and openssh-client (Debian packages): a "
+        "deployment by hand is NOT tested",
     ),
     pytest.mark.skipif(
         not list(DEBS.glob(f"syntony-agent_*{SUITES[SUITE]}*.deb")),
-        reason=f"no packages for {SUITE} in {DEBS}: make release",
+        reason=f"needs packages for {SUITE} in {DEBS} (make release): a deployment by hand is "
+        "NOT tested",
     ),
 ]
 

@@ -107,7 +107,7 @@ def without_any_the_agent_still_measures() -> None:
 )
 def test_alone(scenario: Callable[[], None]) -> None:
     if shutil.which("setpriv") is None:
-        pytest.skip("no setpriv here; install util-linux")
+        pytest.skip("needs setpriv (Debian: util-linux): capabilities of the units are NOT tested")
     run_alone(scenario)
 
 

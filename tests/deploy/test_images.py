@@ -17,7 +17,10 @@ import pytest
 from tests.deploy.machines import machine_root, run
 from tests.deploy.test_packages import DEBS, SUITES
 
-helm = pytest.importorskip("tests.deploy.test_helm", reason="needs the extra [charts]")
+helm = pytest.importorskip(
+    "tests.deploy.test_helm",
+    reason="needs the extra [charts] (make dev; x86_64 only): the images are NOT tested",
+)
 
 USER = os.environ.get("SYNTONY_IMAGE_USER", "")
 SUITE = os.environ.get("SUITE", "bookworm")
@@ -42,13 +45,24 @@ def render_pods(place: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="making the base root needs root")
-@pytest.mark.skipif(shutil.which("buildah") is None, reason="needs buildah and uidmap")
-@pytest.mark.skipif(not USER, reason="SYNTONY_IMAGE_USER names a user with subordinate ids")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root, for their base: the images are NOT tested"
+)
+@pytest.mark.skipif(
+    shutil.which("buildah") is None,
+    reason="needs buildah and uidmap (Debian packages): the images are NOT tested",
+)
+@pytest.mark.skipif(
+    not USER,
+    reason="needs a user with subordinate ids (SYNTONY_IMAGE_USER names one): the images are NOT "
+    "tested",
+)
 def test_images_are_built_and_run_without_root() -> None:
     suffix = SUITES[SUITE].strip("+_")
     if not list(DEBS.glob(f"syntony-controller_*{suffix}*.deb")):
-        pytest.skip(f"no packages for {SUITE} in {DEBS}: make release")
+        pytest.skip(
+            f"needs packages for {SUITE} in {DEBS} (make release): the images are NOT tested"
+        )
     storage = tempfile.mkdtemp(prefix="syntony-images-", dir="/var/tmp")
     os.chown(storage, pwd.getpwnam(USER).pw_uid, -1)
     base = Path(storage) / "base.tar"

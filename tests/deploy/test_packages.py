@@ -18,13 +18,18 @@ SUITES = {"bookworm": "+deb12_", "trixie": "+deb13_"}
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="a bare root needs root")
-@pytest.mark.skipif(shutil.which("debootstrap") is None, reason="needs debootstrap")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="needs root, for a bare system: the packages are NOT installed"
+)
+@pytest.mark.skipif(
+    shutil.which("debootstrap") is None,
+    reason="needs debootstrap (Debian package): the packages are NOT installed",
+)
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_life_of_the_packages(suite: str, tmp_path: Path) -> None:
     found = sorted(DEBS.glob(f"syntony-*{SUITES[suite]}*.deb"))
     if not found:
-        pytest.skip(f"no packages for {suite} in {DEBS}: make release")
+        pytest.skip(f"needs packages for {suite} in {DEBS} (make release): they are NOT installed")
     assert len(found) == 3
     given = tmp_path / "given"
     given.mkdir()

@@ -19,10 +19,13 @@ from tests.live import eventually, live, syntony
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="slurmd needs root"),
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="needs root, for slurmd: Slurm's hooks are NOT tested with Slurm"
+    ),
     pytest.mark.skipif(
         any(shutil.which(program, path=_SBIN) is None for program in PROGRAMS),
-        reason="needs slurmctld, slurmd, slurm-client and munge",
+        reason="needs slurmctld, slurmd, slurm-client and munge (Debian packages): Slurm's hooks "
+        "are NOT tested with Slurm",
     ),
 ]
 SCRIPTS = DEPLOY / "slurm"

@@ -82,7 +82,9 @@ def test_a_complete_machine_is_told_nothing(machine: Machine) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root installs")
+@pytest.mark.skipif(
+    os.getuid() != 0, reason="needs root: that missing system packages are installed is NOT tested"
+)
 @pytest.mark.parametrize(("refused", "status"), [(VERBS, 0), (MAIN, 1)])
 def test_root_installs_and_looks_again(machine: Machine, refused: str, status: int) -> None:
     """Here nothing comes of it: what is left out is said, what cannot be left out is an error."""

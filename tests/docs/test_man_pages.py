@@ -53,7 +53,10 @@ def test_every_command_has_its_page_and_options(pages: Path) -> None:
         assert not [option for option in options if option not in text], name
 
 
-@pytest.mark.skipif(shutil.which("groff") is None, reason="needs groff")
+@pytest.mark.skipif(
+    shutil.which("groff") is None,
+    reason="needs groff (Debian: groff): man pages are NOT checked by it",
+)
 def test_groff_has_nothing_to_say(pages: Path) -> None:
     done = subprocess.run(
         ["groff", "-k", "-man", "-Tutf8", "-ww", "-z", *sorted(pages.iterdir())],

@@ -28,9 +28,12 @@ def lab() -> Iterator[LiveLab]:
     try:
         unshare_argv()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"no lab here: {error}: chronyd with fleet time is NOT tested")
     if shutil.which("chronyd", path=f"{os.environ['PATH']}:/usr/sbin") is None:
-        pytest.skip("needs chrony (deploy/system-packages.sh --slow)")
+        pytest.skip(
+            "needs chrony (sh deploy/system-packages.sh --slow): chronyd with fleet time is NOT "
+            "tested"
+        )
     with live(NAME, "--hosts", "2", agents=True) as made:
         yield made
 

@@ -31,7 +31,7 @@ def lab() -> Iterator[LiveLab]:
     try:
         unshare_argv()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"no lab here: {error}: clock pages of a live fleet are NOT tested")
     with live(NAME, "--hosts", "4", agents=True) as made:
         yield made
 

@@ -75,7 +75,7 @@ def running() -> Iterator[LiveFleet]:
     try:
         unshare_argv()
     except MissingError as error:
-        pytest.skip(f"no lab here: {error}")
+        pytest.skip(f"no lab here: {error}: a live fleet is NOT tested")
     with live(NAME, "--hosts", "4", agents=True) as lab:
         fleet = LiveFleet(lab)
         await_true(fleet.synchronized, "all clocks synchronized")

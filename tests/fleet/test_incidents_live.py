@@ -111,7 +111,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     try:
         unshare_argv()
     except MissingError as error:
-        pytest.skip(f"no lab here: {error}")
+        pytest.skip(f"no lab here: {error}: incidents of a live fleet are NOT tested")
     directory = tmp_path_factory.mktemp("rules")
     (directory / "rules.toml").write_text(RULES)
     (directory / "sla.toml").write_text(SLA)
@@ -129,7 +129,10 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 def test_prometheus_scrapes_every_daemon(watched: Watched, tmp_path: Path) -> None:
     if shutil.which("prometheus") is None:
-        pytest.skip("prometheus is not installed: sh deploy/system-packages.sh --test")
+        pytest.skip(
+            "needs Prometheus (sh deploy/system-packages.sh --test): its alerts are NOT tested "
+            "on a live fleet"
+        )
     config = tmp_path / "lab.yml"
     config.write_text(syntony("lab", "scrape", "--name", NAME).stdout.replace("5s", "3s"))
     argv = watched.lab.enter_argv(

@@ -64,7 +64,7 @@ def _labs() -> None:
     try:
         unshare_argv()
     except MissingError as error:
-        pytest.skip(f"no lab here: {error}")
+        pytest.skip(f"no lab here: {error}: names of live faults are NOT tested")
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def lab() -> Iterator[LiveLab]:
     try:
         unshare_argv()
     except MissingError as error:
-        pytest.skip(f"no lab here: {error}")
+        pytest.skip(f"no lab here: {error}: extra probes of a live fleet are NOT tested")
     options = ("--hosts", "4", "--seed", str(SEED), "--mesh-peers", "1")
     with live("t-sounding", *options, agents=True) as made:
         yield made

@@ -39,7 +39,7 @@ def skip_unless_able() -> None:
     try:
         unshare_argv()
     except MissingError as error:
-        pytest.skip(f"no private namespaces here: {error}")
+        pytest.skip(f"no private namespaces here: {error}: this is NOT tested against a kernel")
 
 
 def ip(words: str) -> None:

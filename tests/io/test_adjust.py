@@ -190,7 +190,10 @@ def test_chronyd_takes_our_samples(tmp_path: Path) -> None:
     """Debian's chronyd, which must not touch the clock (-x), reports what we tell it."""
     chronyd = shutil.which("chronyd", path=f"{os.environ['PATH']}:/usr/sbin")
     if chronyd is None or os.geteuid() != 0:
-        pytest.skip("needs chrony (deploy/system-packages.sh --slow) and root")
+        pytest.skip(
+            "needs chrony (sh deploy/system-packages.sh --slow) and root: chronyd with our "
+            "samples is NOT tested"
+        )
     sock, command = tmp_path / "refclock", tmp_path / "cmd"
     tmp_path.chmod(0o750)
     config = tmp_path / "chrony.conf"

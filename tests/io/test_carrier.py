@@ -200,7 +200,8 @@ def tap_state_is_noticed_by_the_counter() -> None:
 
 
 needs_tun = pytest.mark.skipif(
-    not os.access(TUN_DEVICE, os.R_OK | os.W_OK), reason=f"{TUN_DEVICE} cannot be opened"
+    not os.access(TUN_DEVICE, os.R_OK | os.W_OK),
+    reason=f"needs {TUN_DEVICE} (module tun, rights to open it): losses of carrier are NOT tested",
 )
 
 

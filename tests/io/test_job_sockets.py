@@ -45,7 +45,7 @@ def holder() -> Iterator[Holder]:
         try:
             sock.getsockopt(socket.IPPROTO_TCP, TCP_RTO_MIN_US)
         except OSError:
-            pytest.skip("Linux 6.15 and newer let a connection's timer be set")
+            pytest.skip("needs Linux 6.15 or newer: timers of jobs' connections are NOT tested")
     with subprocess.Popen(
         [sys.executable, "-c", _HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -163,6 +163,8 @@ def test_without_the_capability_it_says_what_to_grant(monkeypatch: pytest.Monkey
         PathManagerEvents()
     except MissingError as error:
         if "CAP_NET_ADMIN" not in str(error):
-            pytest.skip(str(error))  # no MPTCP in this kernel
+            pytest.skip(
+                f"{error}: refused events of MPTCP are NOT tested"
+            )  # no MPTCP in this kernel
     else:
         pytest.fail("nothing was said")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import socket
 import ssl
 import threading
@@ -14,6 +15,7 @@ from tests.live import eventually
 
 from syntony.controller.pki import Authority, TlsPaths, create_authority
 from syntony.errors import ConfigError, MissingError
+from syntony.io.listening import listening_socket
 from syntony.io.scrape import ScrapeServer, ServerTls
 from syntony.model import S
 from syntony.wire.enrol import Revocations
@@ -102,6 +104,17 @@ def test_a_wrong_address_is_told(
 ) -> None:
     with pytest.raises(ConfigError, match=says):
         serve(listen)
+
+
+@pytest.mark.skipif(
+    not socket.has_dualstack_ipv6(),
+    reason="needs a kernel with IPv6: ports for both families are NOT tested",
+)
+def test_any_address_of_ipv6_is_one_of_ipv4_too() -> None:
+    with listening_socket(ipaddress.ip_address("::"), 0, 1) as listening:
+        port = listening.getsockname()[1]
+        for address in ("127.0.0.1", "::1"):
+            socket.create_connection((address, port), timeout=60).close()
 
 
 def test_a_port_in_use_is_told(serve: Callable[..., ScrapeServer]) -> None:

@@ -224,6 +224,6 @@ def test_without_the_right_or_the_nic_there_is_a_reason(monkeypatch: pytest.Monk
     try:
         segment_tap.packet_socket().close()
     except MissingError:
-        pytest.skip("no CAP_NET_RAW here")
+        pytest.skip("needs CAP_NET_RAW (root): a tap on an interface that is missing is NOT tested")
     with pytest.raises(MissingError, match="none0"):
         SegmentTap("none0")

@@ -199,7 +199,8 @@ def test_a_filter_needs_addresses() -> None:
 needs_mptcp = pytest.mark.skipif(
     not Path("/proc/sys/net/mptcp/enabled").exists()
     or Path("/proc/sys/net/mptcp/enabled").read_text().strip() != "1",
-    reason="this kernel has no MPTCP, or it is switched off",
+    reason="needs MPTCP (Linux 5.6 or newer, sysctl net.mptcp.enabled=1): its connections are "
+    "NOT tested",
 )
 
 

@@ -247,10 +247,16 @@ def _readable_python() -> tuple[dict[str, str], str] | None:
 
 def test_an_ordinary_user_can_bring_a_lab_up() -> None:
     if os.geteuid() != 0:
-        pytest.skip("every other test here already runs as an ordinary user")
+        pytest.skip(
+            "needs root: a lab of an ordinary user is NOT tested here, but all other tests run "
+            "as one"
+        )
     found = _readable_python()
     if found is None:
-        pytest.skip("no Python that uid 65534 can run Syntony with")
+        pytest.skip(
+            "needs a Python that uid 65534 can run Syntony with: a lab of an ordinary user is "
+            "NOT tested"
+        )
     env, python = found
     env = {name: value for name, value in env.items() if name != "TMPDIR"}  # ours is root's
 

@@ -56,7 +56,10 @@ def test_modules_come_after_what_they_need() -> None:
         assert set(direct[module]) <= set(numbers[:at]), module
 
 
-@pytest.mark.skipif(shutil.which("cpio") is None, reason="cpio is not installed")
+@pytest.mark.skipif(
+    shutil.which("cpio") is None,
+    reason="needs cpio (Debian: cpio): archives for machines are NOT read by it",
+)
 def test_the_archive_is_one_that_cpio_reads(tmp_path: Path) -> None:
     files = [
         ("bin", 0o040755, b""), ("bin/tool", 0o100755, b"#!"), ("bin/sh", 0o120777, b"tool"),
@@ -272,5 +275,7 @@ def test_a_guest_that_dies_without_a_word_is_given_up(how: str) -> None:
         words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=600
     )
     if "unshare" in done.stderr:
-        pytest.skip(done.stderr.strip())
+        pytest.skip(
+            f"no private network here: {done.stderr.strip()}: guests that die are NOT tested"
+        )
     assert (done.returncode, done.stderr) == (GUEST_UNREACHABLE, "guest 127.0.0.1 has gone\n")

@@ -29,7 +29,10 @@ SERVER_S = 120
 def lab(able: None) -> Iterator[Lab]:
     missing = missing_tools(image.TOOLS)
     if missing:
-        pytest.skip(f"no machines here: {', '.join(missing)} (see syntony doctor)")
+        pytest.skip(
+            f"no machines here: {', '.join(missing)} (see syntony doctor): labs of machines are "
+            "NOT tested"
+        )
     words = (
         "lab", "verbs", "up", "--name", NAME, "--detach", "--seed", "3",
         "--probe-interval-ms", "1000",  # or agents on emulated processors do little else

@@ -28,7 +28,10 @@ WINDOW = "20s"
 def lab(able: None) -> Iterator[Lab]:
     missing = missing_tools(image.TOOLS)
     if missing:
-        pytest.skip(f"no machines here: {', '.join(missing)} (see syntony doctor)")
+        pytest.skip(
+            f"no machines here: {', '.join(missing)} (see syntony doctor): probes over verbs are "
+            "NOT tested in a lab"
+        )
     words = (
         "lab", "verbs", "up", "--name", NAME, "--detach", "--seed", "3", "--rails", "1",
         "--spines", "1", "--probe-interval-ms", "1000",

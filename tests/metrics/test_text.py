@@ -114,7 +114,10 @@ def test_a_metric_or_label_that_is_not_in_the_table_is_a_bug() -> None:
 
 def test_promtool_finds_nothing_to_complain_about() -> None:
     if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed (deploy/system-packages.sh --test)")
+        pytest.skip(
+            "needs promtool (sh deploy/system-packages.sh --test): the page of metrics is NOT "
+            "checked by it"
+        )
     sheet = Sheet()
     for metric in EVERY.values():
         value = Histogram([(1.0, 1), (math.inf, 1)], 1.0) if metric.kind == "histogram" else 1.0

@@ -76,7 +76,7 @@ def sending(directory: Path) -> Iterator[JobLink]:
     try:
         plugin = str(net_plugin())
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: it is NOT tested")
     link = JobLink(directory / "agent")
     link.start()
     environ = os.environ | {

@@ -50,7 +50,7 @@ def plugin() -> Path:
     try:
         return net_plugin()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: it is NOT tested")
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_every_nccl_loads_it_or_falls_back(
     try:
         library = nccl_library(requirement, tmp_path)
     except LookupError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: it is NOT tested")
     assert plugin.exists()
     verbs = plugin_environment({}) | {"SYNTONY_NCCL_IBVERBS": str(fake_verbs)}
     said = _load(library, "net", verbs)
@@ -106,7 +106,7 @@ def test_every_nccl_loads_the_profiler(
         library = nccl_library(requirement, tmp_path)
         assert profiler_plugin().exists()
     except (LookupError, MissingError) as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: it is NOT tested")
     log = tmp_path / "log"
     log.touch()
     # One that has the oldest table from version 4 on, where NCCL's is not of version 2.
@@ -160,7 +160,7 @@ def test_files_of_a_host_are_enough_for_every_job(
     try:
         library = nccl_library(requirement, tmp_path)
     except LookupError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: it is NOT tested")
     etc = tmp_path / "etc"
     (etc / "ld.so.conf.d").mkdir(parents=True)
     (etc / "ld.so.conf").write_text("include /etc/ld.so.conf.d/*.conf\n")

@@ -26,7 +26,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         return profiler.build(tmp_path_factory.mktemp("chain") / "chain", "chain")
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: the profiler plug-in is NOT tested")
 
 
 def _run(

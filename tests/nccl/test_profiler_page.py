@@ -123,7 +123,7 @@ def generator(tmp_path_factory: pytest.TempPathFactory) -> Path:
             tmp_path_factory.mktemp("profiler") / "generator", "generator", "clock"
         )
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: the profiler plug-in is NOT tested")
 
 
 def test_the_reader_has_the_headers_layout() -> None:

@@ -32,7 +32,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         return profiler.build(tmp_path_factory.mktemp("profiler") / "driver", "bench_profiler")
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: the profiler plug-in is NOT tested")
 
 
 def test_every_operation_of_a_job_is_reported_once(driver: Path, tmp_path: Path) -> None:

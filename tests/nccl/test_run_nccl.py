@@ -30,7 +30,7 @@ def plugin() -> Path:
     try:
         return net_plugin()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: it is NOT tested")
 
 
 def _environment(*options: str) -> dict[str, str]:
@@ -55,7 +55,7 @@ def profiler() -> Path:
     try:
         return profiler_plugin()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: it is NOT tested")
 
 
 def test_the_profiler_goes_with_nccl_unless_switched_off(

@@ -34,7 +34,10 @@ def lab() -> Iterator[Lab]:
     unshare_argv()
     missing = missing_tools(image.TOOLS)
     if missing:
-        pytest.skip(f"no machines here: {', '.join(missing)} (see syntony doctor)")
+        pytest.skip(
+            f"no machines here: {', '.join(missing)} (see syntony doctor): the net plug-in is "
+            "NOT tested over Soft-RoCE"
+        )
     words = ("lab", "verbs", "up", "--name", NAME, "--detach", "--no-agents")
     subprocess.run([*SYNTONY, *words], check=True, timeout=600)
     yield open_lab(NAME)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: captured objects are NOT tested")
+torch = pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): captured objects are NOT tested"
+)
 
 from syntony.torch.capture import (  # noqa: E402
     MISSING,

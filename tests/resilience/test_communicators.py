@@ -10,7 +10,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: NCCL's communicators are NOT tested")
+torch = pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): NCCL's communicators are NOT tested"
+)
 
 import torch.distributed as dist  # noqa: E402
 

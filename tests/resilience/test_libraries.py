@@ -80,7 +80,9 @@ def test_loops_of_a_library_iterate_through_the_runtime(
     tmp_path: Path, imported: list[str]
 ) -> None:
     if "pytorch_lightning" in sys.modules:
-        pytest.skip("Lightning is imported")
+        pytest.skip(
+            "Lightning is imported already, so no other can be: loops of libraries are NOT tested"
+        )
     written(tmp_path, "pytorch_lightning.loops.fit_loop", LIGHTNING)
     runtime = Runtime()
     libraries.install(runtime, imported.append)
@@ -97,7 +99,10 @@ def test_loops_of_a_library_iterate_through_the_runtime(
 
 def test_a_file_without_a_known_loop_is_reported(tmp_path: Path, imported: list[str]) -> None:
     if "transformers" in sys.modules:
-        pytest.skip("transformers is imported")
+        pytest.skip(
+            "transformers is imported already, so no other can be: files without a loop are NOT "
+            "tested"
+        )
     written(tmp_path, "transformers.trainer", "value = 3\n")
     libraries.install(Runtime(), imported.append)
     assert importlib.import_module("transformers.trainer").value == 3

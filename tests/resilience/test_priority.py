@@ -27,7 +27,9 @@ print("threads", flush=True)
 time.sleep(60)
 """
 grouped = pytest.mark.skipif(
-    not Path("/proc/self/autogroup").exists(), reason="the kernel has no groups of sessions"
+    not Path("/proc/self/autogroup").exists(),
+    reason="needs a kernel with groups of sessions (CONFIG_SCHED_AUTOGROUP): their priority is "
+    "NOT tested",
 )
 
 
@@ -103,7 +105,10 @@ def test_who_may_not_return_is_not_lowered_so(
     assert classes(process.pid) == {os.SCHED_OTHER}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+@pytest.mark.skipif(
+    os.geteuid() != 0,
+    reason="needs root, to become somebody else: what others than root may do is NOT tested",
+)
 def test_others_than_root_may_not_return() -> None:
     program = """
 import os, resource, sys

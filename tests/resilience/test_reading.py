@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from tests.resilience.apart import apart
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: iterators over data are NOT tested")
+torch = pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): iterators over data are NOT tested"
+)
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from tests.resilience.apart import apart
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: replicas are NOT tested")
+torch = pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): replicas are NOT tested"
+)
 
 
 class Session:

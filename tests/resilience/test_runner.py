@@ -63,5 +63,7 @@ def counted() -> tuple[dict[str, int], list[int]]:
 
 
 def test_a_replacement_counts_its_collectives_on() -> None:
-    pytest.importorskip("torch", reason="needs PyTorch: collectives are NOT tested")
+    pytest.importorskip(
+        "torch", reason="needs PyTorch (pip install '.[torch]'): collectives are NOT tested"
+    )
     assert apart(counted) == ({"": 7, "half": 3}, [7, 3])

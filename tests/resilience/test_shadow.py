@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs PyTorch: copies of parts are NOT tested")
+torch = pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): copies of parts are NOT tested"
+)
 
 from tests.resilience.apart import apart  # noqa: E402
 from tests.resilience.test_replica import begun, replica  # noqa: E402

@@ -30,7 +30,10 @@ def clickhouse() -> str:
     """The server's program; skips where there is none."""
     found = shutil.which("clickhouse-server") or shutil.which("clickhouse-server", path="/usr/sbin")
     if found is None:
-        pytest.skip("clickhouse-server is not installed (apt-get install clickhouse-server)")
+        pytest.skip(
+            "needs clickhouse-server (sh deploy/system-packages.sh --slow): clusters of "
+            "ClickHouse are NOT tested"
+        )
     return found
 
 
@@ -40,7 +43,10 @@ def _classes() -> str:
     jars = [place / f"{jar}.jar" for jar in _JARS for place in places]
     there = [str(jar) for jar in jars if jar.exists()]
     if shutil.which("java") is None or not any(each.endswith("zookeeper.jar") for each in there):
-        pytest.skip("ZooKeeper or Java is not installed (apt-get install zookeeper default-jre)")
+        pytest.skip(
+            "needs ZooKeeper and Java (Debian: zookeeper, default-jre): clusters of ClickHouse "
+            "are NOT tested"
+        )
     return ":".join(there)
 
 

@@ -35,7 +35,10 @@ def clickhouse_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         "clickhouse-server", path="/usr/sbin"
     )
     if binary is None:
-        pytest.skip("clickhouse-server is not installed (apt-get install clickhouse-server)")
+        pytest.skip(
+            "needs clickhouse-server (sh deploy/system-packages.sh --slow): the store is NOT "
+            "tested on a server"
+        )
     directory = tmp_path_factory.mktemp("clickhouse")
     port = free_port()
     (directory / "config.xml").write_text(_config(directory, port, free_port()))

@@ -16,7 +16,7 @@ from syntony.store.clickhouse import parse_url
 from syntony.store.embedded import EmbeddedEngine
 from syntony.store.engine import Row
 from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
-from syntony.wire.probes import MatrixCell, SeriesPoint
+from syntony.wire.probes import MatrixCell, Plane, SeriesPoint
 from syntony.wire.tables import (
     AGENT,
     CLOCK,
@@ -278,6 +278,9 @@ def test_clock_history(store: Store) -> None:
     assert history[0].state is ClockState.HOLDOVER
     assert history[0].offset_ns == -1.5
     assert len(store.clock_history(T0, END, "h1")) == 2
+    store.insert(CLOCK, rows_of(CLOCK, [rows[0] | {"ts_ns": T0 + 5 * S, "node": "h2"}]))
+    firsts = [store.first_ns(CLOCK, T0, END, node) - T0 for node in ("", "h1", "h2", "h3")]
+    assert firsts == [0, 0, 5 * S, -T0]
 
 
 def test_a_step_of_clock_history_has_the_newest_place_and_the_worst_of_the_rest(
@@ -350,7 +353,7 @@ def test_rows_outlive_the_process_that_wrote_them(tmp_path: Path) -> None:
         open_store(f"{tmp_path}/s")
     first.close()
     second = open_store(f"{tmp_path}/s")
-    assert second.latest_ns() == T0
+    assert (second.latest_ns(), second.latest_ns(Plane.VERBS)) == (T0, 0)
     second.close()
 
 

@@ -96,7 +96,7 @@ def hosts() -> Iterator[Hosts]:
     try:
         unshare_argv()
     except MissingError as error:
-        pytest.skip(f"no lab here: {error}")
+        pytest.skip(f"no lab here: {error}: programs under the interposer are NOT tested")
     with live("t-run", "--hosts", "2", "--leaves", "1") as lab:
         yield Hosts(lab)
 
@@ -114,7 +114,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compile:
 
     def compile_(name: str, *flags: str, compiler: str = "cc") -> str:
         if shutil.which(compiler) is None:
-            pytest.skip(f"{compiler} is not installed")
+            pytest.skip(f"needs the compiler {compiler}: {name}.c is NOT tested")
         program = directory / "-".join([name, compiler, *flags])
         if not program.exists():
             source = str(SOURCES / f"{name}.c")

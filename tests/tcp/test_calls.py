@@ -105,7 +105,9 @@ def test_no_mptcp_in_the_kernel(hosts: Hosts, compiled: Compile) -> None:
 
 def test_setuid_programs_run_untouched(compiled: Compile, tmp_path: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can make a setuid program of another user")
+        pytest.skip(
+            "needs root, for a setuid program of another user: that it runs untouched is NOT tested"
+        )
     program = tmp_path / "show"
     program.write_bytes(Path(compiled("tcp_calls")).read_bytes())
     program.chmod(0o755)

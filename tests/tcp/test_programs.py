@@ -23,7 +23,7 @@ def script(name: str) -> tuple[str, str]:
 
 def test_python_web_server_urllib_and_curl(hosts: Hosts) -> None:
     if shutil.which("curl") is None:
-        pytest.skip("curl is not installed")
+        pytest.skip("needs curl (Debian: curl): web servers under the interposer are NOT tested")
     address = hosts.address(SERVER)
     page = PROGRAMS / "many.py"
     fetch = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode(), end='')"
@@ -59,7 +59,9 @@ def test_a_thousand_connections_at_once(hosts: Hosts) -> None:
 
 def test_gloo(hosts: Hosts) -> None:
     if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
+        pytest.skip(
+            "needs PyTorch (pip install '.[torch]'): gloo under the interposer is NOT tested"
+        )
     address = hosts.address("h0/rail0")
     joined = hosts.requested("h1")
     with hosts.start("h1", *script("all_reduce"), "1", address) as other:
@@ -112,7 +114,10 @@ def test_tcp_info_after_the_first_path_is_gone(hosts: Hosts, preload: bool, prot
 
 def test_mpi(hosts: Hosts, compiled: Compile) -> None:
     if shutil.which("mpirun") is None or shutil.which("mpicc") is None:
-        pytest.skip("Open MPI is not installed")
+        pytest.skip(
+            "needs Open MPI (Debian: openmpi-bin, libopenmpi-dev): MPI under the interposer is "
+            "NOT tested"
+        )
     program = compiled("mpi_sum", compiler="mpicc")
     words = (
         "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3",

@@ -31,9 +31,14 @@ def lab() -> Iterator[Lab]:
     unshare_argv()
     missing = missing_tools(image.TOOLS)
     if missing:
-        pytest.skip(f"no machines here: {', '.join(missing)} (see syntony doctor)")
+        pytest.skip(
+            f"no machines here: {', '.join(missing)} (see syntony doctor): the interposer of "
+            "verbs is NOT tested over Soft-RoCE"
+        )
     if shutil.which("ib_send_lat") is None:
-        pytest.skip("no perftest: install Debian's package perftest")
+        pytest.skip(
+            "needs perftest (Debian package): the interposer of verbs is NOT tested over Soft-RoCE"
+        )
     words = (
         "lab", "verbs", "up", "--name", NAME, "--detach", "--rails", "1", "--spines", "1",
         "--probe-interval-ms", "1000",  # with 500 on two rails the agents report too late

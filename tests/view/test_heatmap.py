@@ -54,10 +54,9 @@ def test_rows_and_columns_are_in_numeric_order_with_a_legend() -> None:
     assert lines[0].split() == ["0/0", "2/0", "10/1"]
     assert [line.split()[0] for line in lines[1:4]] == ["h0/rail0", "h2/rail0", "h10/rail1"]
     assert lines[2].split()[1:] == ["·", "·", "12.3"]
-    assert lines[3].split()[1:] == ["250", "×", "·"]
+    assert lines[3].split()[1:] == ["250", "lost", "·"]
     assert "?" in lines[1]
     assert "µs" in lines[4]
-    assert "dark" in lines[4]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,10 @@ def test_every_column_of_the_listing_has_its_heading_and_every_figure_its_unit()
     assert [word for word in head if word in {"min", "p50", "p99"}] == ["min", "p50", "p99"]
     assert head.count("µs") == 3
     legend = " ".join(" ".join(shown(heatmap(CELLS, width=200)).splitlines()[4:]).split())
-    for said in ("12.3", "250", "× dark", "12.3 some loss", "not probed", "clocks not known"):
+    for said in (
+        "12.3", "250", "lost more than half", "12.3 some lost", "30% lost, delay not known",
+        "– delay not known: the other direction is lost", "· not probed", "? clocks not known",
+    ):  # fmt: skip
         assert said in legend
 
 
@@ -125,6 +127,25 @@ def test_every_column_of_the_listing_has_its_heading_and_every_figure_its_unit()
 def test_names_are_in_the_order_of_their_numbers(names: list[str]) -> None:
     assert min(names, key=natural) == names[0]
     assert sorted({*names}, key=natural) == names
+
+
+@pytest.mark.parametrize(
+    ("lost", "back", "shown_as"),
+    [
+        (0, 0, "?"),  # clocks not known
+        (3, 0, "30%"),
+        (0, 9, "–"),  # our probes arrive, and no reply comes back with a stamp
+        (3, 9, "–"),
+        (9, 9, "lost"),
+    ],
+)
+def test_a_direction_without_delay_says_what_was_measured(
+    lost: int, back: int, shown_as: str
+) -> None:
+    cells = [
+        cell("h0/x", "h1/x", owd_ns=None, lost=lost), cell("h1/x", "h0/x", owd_ns=None, lost=back),
+    ]  # fmt: skip
+    assert shown(heatmap(cells, width=120)).splitlines()[1].split() == ["h0/x", "·", shown_as]
 
 
 def test_no_pairs_yet() -> None:

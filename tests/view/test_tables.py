@@ -207,13 +207,13 @@ def test_shades_run_from_the_shortest_to_the_longest_delay() -> None:
     assert re.search(rf"{red}m +150", text)
     assert re.search(r"4;38;2;[\d;]+m +100", text), "underlined: some loss"
     assert "99.9" in text
-    legend = text.splitlines()[-1]
+    (legend,) = (line for line in text.splitlines() if "one-way delay" in line)
     assert re.search(rf"{green}m10\.0", legend)
     assert re.search(rf"{red}m 150", legend)
     assert legend.count("■") == 7
     alone = styled(heatmap(cells[:1], width=80))
     assert re.search(rf"{green}m +10\.0", alone)
-    assert "0.0" in styled(heatmap([cell("h0/r0", "h1/r0", None)], width=80)).splitlines()[-1]
+    assert "0.0" in styled(heatmap([cell("h0/r0", "h1/r0", None)], width=80)).splitlines()[-2]
 
 
 def test_a_matrix_fits_to_the_last_column() -> None:

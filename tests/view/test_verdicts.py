@@ -130,9 +130,9 @@ def test_a_matrix_has_a_row_for_each_sender() -> None:
              cell("h0/r0", "h10/r0", None), cell("h10/r0", "h0/r0", lost=99)]  # fmt: skip
     rows = drawn(heatmap(cells, width=100)).splitlines()
     assert rows[0].split() == ["0/0", "1/0", "10/0"]
-    assert rows[1].split() == ["h0/r0", "·", "12.3", "?"]
+    assert rows[1].split() == ["h0/r0", "·", "12.3", "–"]
     assert rows[2].split() == ["h1/r0", "123", "·", "·"]
-    assert rows[3].split() == ["h10/r0", "×", "·", "·"]
+    assert rows[3].split() == ["h10/r0", "lost", "·", "·"]
     assert "5.0 ■" in rows[4]
     assert "■ 123" in rows[4]
 

@@ -38,7 +38,7 @@ def test_a_fault_of_an_irregular_job_is_named_and_nothing_else(kind: str, fault:
     try:
         bundle, truth = job_and_fault(kind, fault, KNOWN)
     except NoPlace:
-        pytest.skip("no part of this job can have it")
+        pytest.skip("no part of this job can have this fault, whatever is installed: NOT a case")
     found = diagnose(bundle)
     wanted = {fault}
     if kind == "unknown-clock" and fault in BY_DELAYS and not found.verdicts:

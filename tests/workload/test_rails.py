@@ -129,6 +129,21 @@ def test_two_rails_are_named_where_it_may_be_either(
         assert named(job, draw) == [{"e0", "e1"}], job
 
 
+@pytest.mark.parametrize(("windows", "enough"), [(3, False), (9, False), (10, True), (20, True)])
+def test_a_rail_is_named_where_two_sums_show_it(windows: int, enough: bool) -> None:
+    """A sum is of five windows: what the first seconds of a job carry names nothing yet."""
+    draw = random.Random(SEED)
+    job = draw_job(draw, (0.3, 1.0), begin=0, events="", compute=0.1)
+    flows = tables(job, draw)["flows"]
+    kept = np.flatnonzero(np.asarray(flows["at_ns"]) < T0 + windows * 100 * MS)
+    cut = {name: [values[row] for row in kept] for name, values in flows.items()}
+    facts = BundleFacts(bundle({"flows": cut}))
+    assert len(rail_imbalance.find(facts)) == enough
+    notes = [gap.reason for gap in facts.gaps if "rail-imbalance" in gap.reason]
+    assert len(notes) == (not enough)
+    assert all(f"bytes of {windows} windows, 10 are needed" in each for each in notes)
+
+
 @pytest.mark.parametrize("factor", [1.0, 0.4, 3.0])
 def test_larger_or_smaller_steps_are_no_imbalance(factor: float) -> None:
     print(f"seed {SEED}")

@@ -257,6 +257,19 @@ def test_seconds_in_which_no_flow_was_recorded_are_counted() -> None:
         assert all("no TCP flow was recorded in 4 of 7 s" in each for each in found.notes)
 
 
+@pytest.mark.parametrize(("seconds", "noted"), [(3, True), (19, True), (20, False)])
+def test_flows_of_a_small_part_of_a_jobs_time_are_said_to_be(seconds: int, noted: bool) -> None:
+    """Of 40 s: their first rows are missing, or their newest."""
+    processes = [process("h0", 0, second) for second in range(40)]
+    for first in (0, 40 - seconds):
+        rows = [flow(*ends, first + second) for second in range(seconds)
+                for ends in (("h0/rail0", "h1/rail0"), ("h1/rail0", "h0/rail0"))]  # fmt: skip
+        found = record({JOB_FLOW.name: rows, JOB_PROCESS.name: processes})
+        assert found.manifest["end_ns"] - found.manifest["begin_ns"] == 40 * S
+        text = f"no TCP flow was recorded in {40 - seconds} of 40 s"
+        assert [text in each for each in found.notes] == [True] * noted
+
+
 def test_a_connection_on_a_detour_is_another_flow_of_which_the_ends_are_known() -> None:
     ways = ["a->b b->c c->d", "a->b c->d"]
     rows = [

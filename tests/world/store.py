@@ -95,7 +95,7 @@ class WorldStore:
             *(self._recorded.get((table.name, part), ()) for part in parts)
         )
 
-    def latest_ns(self) -> int:
+    def latest_ns(self, *_: object) -> int:
         return 0
 
     def matrix(self, *_: object, **__: object) -> tuple[Any, ...]:

@@ -5,7 +5,6 @@ The separate process keeps the agent small, and a check that hangs does not stop
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import subprocess
@@ -16,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from syntony.agent.config import AuditMode
+from syntony.config import to_toml
 from syntony.model import S
 from syntony.wire.audit import AuditOrder, AuditReport
 
@@ -86,7 +86,7 @@ class AuditService:
         try:
             done = subprocess.run(
                 self._command(order),
-                input=json.dumps(_spec(order)).encode(),
+                input=to_toml(_spec(order)).encode(),
                 capture_output=True,
                 env=self._environment,
                 timeout=order.deadline_ns / S + GRACE_S,

@@ -39,6 +39,7 @@ from syntony.controller.gateway_api import GatewayApiHub
 from syntony.errors import BusyError, ConfigError, MissingError
 from syntony.io.credentials import certificate_file
 from syntony.io.descriptors import Share
+from syntony.io.listening import listening_socket
 from syntony.model import MS, S
 from syntony.wire.coding import encode
 from syntony.wire.gateways import ApiRequest
@@ -202,9 +203,8 @@ def open_socket(listen: str) -> socket.socket:
         ) from error
     if not colon or not 0 <= number_ <= 0xFFFF:
         raise ConfigError(f"api: {listen!r}: a port is between 0 and 65535")
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     try:
-        return socket.create_server((str(address), number_), family=family, backlog=256)
+        return listening_socket(address, number_, backlog=256)
     except OSError as error:
         raise MissingError(f"api: cannot listen on {listen}: {error.strerror}") from error
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from syntony.audit.reported import host_report, unreachable
 from syntony.cli.audit_sources import now_ns
-from syntony.cli.fleet import FleetTarget, ask, fleet_target, lab_hosts, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_target, lab_hosts
+from syntony.io.user_name import user_name
 from syntony.model import MS, S
 from syntony.wire.audit import (
     AuditCommand,
@@ -45,7 +46,7 @@ def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
         limits=dict(sources.spec.checks),
         active=sources.active,
         deadline_ns=sources.deadline_ns,
-        by=user(),
+        by=user_name(),
         backend={host: ports for host in hosts if (ports := sources.spec.backend(host))},
     )
     started = ask(target, command)

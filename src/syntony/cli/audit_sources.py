@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import tempfile
-import tomllib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import wraps
@@ -21,8 +19,8 @@ from syntony.audit.spec import EMPTY, Spec, limits, parse_spec
 from syntony.cli.audit_hosts import host_names
 from syntony.cli.fleet import certificate_options
 from syntony.cli.output import messages
-from syntony.errors import ConfigError, InputError, UsageError
-from syntony.input_files import MAX_CONFIG_BYTES, read_text
+from syntony.config import read_toml
+from syntony.errors import InputError, UsageError
 from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
@@ -197,7 +195,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _sources(given: dict[str, Any]) -> Sources:
     """Takes its own options out of `given`."""
     spec_file = given.pop("spec_file")
-    data = _toml(spec_file) if spec_file else {}
+    data = read_toml(spec_file) if spec_file else {}
     tls = (given.pop("ca"), given.pop("cert"), given.pop("key"))
     listed = [name for text in given.pop("hosts") for name in host_names(text)]
     sources = Sources(
@@ -318,19 +316,6 @@ def _audit_this_host(checks: Sequence[HostCheck], sources: Sources) -> HostRepor
     timeout_ns = limit_ns - S // 2 if slow else min(COMMAND_TIMEOUT_NS, limit_ns * 3 // 4)
     host = this_host(timeout_ns, sources.name or "", sources.spec.backend)
     return examine_host(host, checks, now_ns(), deadline_ns=limit_ns)
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        text = read_text(path, MAX_CONFIG_BYTES)
-        if text.startswith("{"):
-            found = json.loads(text)  # from an agent: TOML has no writer in the standard library
-            return found if isinstance(found, dict) else {}
-        return tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
 
 
 def now_ns() -> int:

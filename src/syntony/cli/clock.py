@@ -22,10 +22,10 @@ from syntony.cli.fleet import (
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import RemoteError, SyntonyError, UsageError
-from syntony.model import MS, S, Timeline, parse_duration_ns
+from syntony.model import MS, S, Timeline, format_ns, parse_duration_ns
 from syntony.model.names import did_you_mean
 from syntony.view.clocks import newest_ns, plain_line, readings, status_table, verdict
-from syntony.wire.clocks import ClockHistoryQuery, ClockQuery
+from syntony.wire.clocks import ClockHistory, ClockHistoryQuery, ClockQuery
 from syntony.wire.messages import FleetQuery
 
 if TYPE_CHECKING:
@@ -171,7 +171,8 @@ def history(
 ) -> None:
     """Show offset, drift, sigma, bound and state over time, from the store.
 
-    Each line shows the newest solution of an interval, and its worst sigma, bound and state.
+    Each line shows the newest solution of an interval, and its worst sigma, bound and state. If
+    less is stored than asked for, a line says for how long.
 
     \b
     Example:
@@ -192,6 +193,14 @@ def history(
     answer = ask(target, query, until=lambda got: bool(got.samples) or not waiting)
     if node is not None and not answer.samples:
         raise _no_history(known, node, since)
+    age_ns = _age_ns(answer)
+    if age_ns and age_ns < window_ns - window_ns // rows:
+        messages.print(
+            f"stored for {format_ns(age_ns)} only, not for {since}", style="yellow", markup=False
+        )
+        if not (step or as_json):  # the steps of the whole window would be a line or two
+            shorter = msgspec.structs.replace(query, step_ns=max(age_ns // rows, S))
+            answer = ask(target, shorter)
     if as_json:
         print_json(answer)
         return
@@ -267,6 +276,12 @@ def _clocks(target: FleetTarget) -> tuple[tuple[Timeline, ...], frozenset[str]]:
 def _clock_names(target: FleetTarget) -> frozenset[str]:
     lines, expected = _clocks(target)
     return expected | {line.node for line in lines}
+
+
+def _age_ns(answer: ClockHistory) -> int:
+    """How long before the newest sample the stored data begin; 0: not known."""
+    newest_ns = max((sample.ts_ns for sample in answer.samples), default=0)
+    return newest_ns - answer.first_ns if answer.first_ns else 0
 
 
 def _no_history(known: frozenset[str], node: str, since: str) -> UsageError:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
+from syntony.io.user_name import user_name
 from syntony.model import format_ns
 from syntony.view import lazy_rich
 from syntony.wire.control import ControllerQuery, GatewayStatus, TakeoverCommand
@@ -82,7 +83,7 @@ def takeover(target: FleetTarget, above: int, comment: str, as_json: bool) -> No
     Example:
       syntony controller takeover --above 17 --comment "control.db restored"
     """
-    order = TakeoverCommand(above=above, by=user(), comment=comment)
+    order = TakeoverCommand(above=above, by=user_name(), comment=comment)
     raised = ask(target, order)
     if as_json:
         print_json({"epoch": raised.epoch})

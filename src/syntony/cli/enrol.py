@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, lab_hosts, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, lab_hosts
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import civil_time, console, messages, print_json
 from syntony.errors import MissingError, UsageError
 from syntony.input_files import MAX_SECRET_BYTES, read_bytes
+from syntony.io.user_name import user_name
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view.tables import plain_table
 from syntony.wire.enrol import (
@@ -88,7 +89,7 @@ def token(
         addresses=addresses,
         valid_ns=parse_duration_ns(valid),
         lifetime_ns=parse_duration_ns(lifetime) if lifetime else 0,
-        by=user(),
+        by=user_name(),
         comment=comment,
     )
     made = ask(target, order)
@@ -155,7 +156,7 @@ def revoke(target: FleetTarget, what: str, comment: str, unseen: bool, as_json: 
     Example:
       syntony enrol revoke gpu001 --comment "stolen"
     """
-    order = RevokeCommand(what=what, by=user(), comment=comment, unseen=unseen)
+    order = RevokeCommand(what=what, by=user_name(), comment=comment, unseen=unseen)
     # A host's certificate is known once its agent has attached; what is no host stays unknown.
     revoked = ask(target, order, retry_refusal=what in lab_hosts(target))
     if as_json:
@@ -240,6 +241,18 @@ def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
       syntony enrol renew --controller HOST:8443 --ca ca.crt --cert prometheus.crt \\
         --key prometheus.key
     """
+    renewed, expires_ns = renew_files(target, early=early)
+    if as_json:
+        print_json({"renewed": renewed, "expires_ns": expires_ns})
+        return
+    assert target.tls is not None  # noqa: S101 - whose files they are
+    what = "renewed" if renewed else "not due yet"
+    messages.print(f"{target.tls.cert}: {what}; until {civil_time(expires_ns)} UTC")
+
+
+def renew_files(target: FleetTarget, *, early: bool = False) -> tuple[bool, int]:
+    """Renew the certificate in the target's files, after two thirds of its validity or `early`.
+    Returns whether it was, and when the one in the files expires."""
     from syntony.io.credentials import load_credentials, new_request, store_credentials
     from syntony.wire.x509 import check_validity, read_certificate
 
@@ -256,11 +269,7 @@ def renew(target: FleetTarget, early: bool, as_json: bool) -> None:
         issued = ask(target, RenewQuery(csr=request.csr))
         store_credentials(files, issued.certificate, request.key)
         own = read_certificate(issued.certificate)
-    if as_json:
-        print_json({"renewed": renewed, "expires_ns": own.validity.expires_ns})
-        return
-    what = "renewed" if renewed else "not due yet"
-    messages.print(f"{files.cert}: {what}; until {civil_time(own.validity.expires_ns)} UTC")
+    return renewed, own.validity.expires_ns
 
 
 @command.command()

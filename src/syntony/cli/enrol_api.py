@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 import msgspec
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import civil_time, console, messages, print_json
+from syntony.io.user_name import user_name
 from syntony.model import parse_duration_ns
 from syntony.view.tables import plain_table
 from syntony.wire.access_tokens import (
@@ -57,7 +58,7 @@ def token(
       syntony enrol api token viewer dashboards --valid 30d
     """
     order = AccessTokenCommand(
-        role=role, name=name, valid_ns=parse_duration_ns(valid), once=once, by=user(),
+        role=role, name=name, valid_ns=parse_duration_ns(valid), once=once, by=user_name(),
         comment=comment,
     )  # fmt: skip
     made = ask(target, order)
@@ -109,7 +110,7 @@ def revoke(target: FleetTarget, number: int, comment: str, as_json: bool) -> Non
     Example:
       syntony enrol api revoke 3 --comment "laptop lost"
     """
-    order = RevokeAccessCommand(number=number, by=user(), comment=comment)
+    order = RevokeAccessCommand(number=number, by=user_name(), comment=comment)
     revoked = ask(target, order)
     if as_json:
         print_json({"numbers": revoked.numbers})

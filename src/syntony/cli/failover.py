@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user, window_option
+from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
+from syntony.io.user_name import user_name
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
@@ -128,7 +129,7 @@ def _show(answer: FailoverStatus, *, as_json: bool) -> None:
 
 
 def _switch(target: FleetTarget, *, stopped: bool, why: str, as_json: bool) -> None:
-    command = SwitchCommand(stopped=stopped, by=user(), why=why)
+    command = SwitchCommand(stopped=stopped, by=user_name(), why=why)
     answer = ask(target, command)
     if as_json:
         print_json(answer)

@@ -3,7 +3,6 @@ queries it."""
 
 from __future__ import annotations
 
-import getpass
 import os
 import time
 from collections.abc import Callable
@@ -182,14 +181,6 @@ def _api(context: contexts.Context) -> FleetTarget:
     if not (context.token or context.cert):
         raise UsageError(f"there is no token for {context.url}; run: syntony login {context.url}")
     return FleetTarget(context.url, None, access=context.access)
-
-
-def user() -> str:
-    """The user's name, for the audit log."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
 
 
 def ask(

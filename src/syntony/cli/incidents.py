@@ -7,10 +7,11 @@ from collections import Counter
 import click
 
 from syntony.cli import incident_view
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
+from syntony.io.user_name import user_name
 from syntony.model import format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
@@ -248,4 +249,4 @@ def _print_list(reply: IncidentsReply, nothing: str) -> None:
 
 
 def _operator(by: str | None) -> str:
-    return by or user()
+    return by or user_name()

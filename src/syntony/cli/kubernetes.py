@@ -6,8 +6,12 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from base64 import b64decode, b64encode
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import click
@@ -23,7 +27,7 @@ from syntony.audit.report.node_condition import (
 )
 from syntony.audit.result import Result
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import json_option, messages
+from syntony.cli.output import civil_time, json_option, messages
 from syntony.errors import InputError, RemoteError, UsageError
 from syntony.input_files import MAX_BYTES, read_bytes
 from syntony.io.kubernetes import MERGE, STRATEGIC, ConflictError, KubernetesApi
@@ -32,6 +36,8 @@ from syntony.model import S, parse_duration_ns
 _TRIES = 5
 """Tries to update a node that others change at the same time."""
 _LEADER_LABEL = "syntony/leads"
+_KEYS = ("ca.crt", "tls.crt", "tls.key")
+"""Of a Secret with a certificate."""
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -246,6 +252,71 @@ def leader(port: int, pod: str, namespace: str, once: bool) -> None:
         if once:
             return
         time.sleep(1)
+
+
+@command.command()
+@click.argument("secret")
+@click.option(
+    "--namespace",
+    envvar="POD_NAMESPACE",
+    required=True,
+    help="Namespace of the Secret.  [env: POD_NAMESPACE]",
+)
+@click.option(
+    "--controller", "controllers", multiple=True, required=True, metavar="HOST:PORT",
+    help="Controller; repeatable: the first that answers.",
+)  # fmt: skip
+def renew(secret: str, namespace: str, controllers: tuple[str, ...]) -> None:
+    """Renew the certificate in SECRET, after two thirds of its validity.
+
+    The Secret has ca.crt, tls.crt and tls.key. For members that are not ours, such as Prometheus.
+
+    \b
+    Example:
+      syntony kubernetes renew syntony-prometheus --namespace syntony \\
+        --controller syntony-controller-0.syntony-controller.syntony.svc:8443
+    """
+    server = KubernetesApi()
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/secrets/{quote(secret, safe='')}"
+    found = server.get(path)
+    with tempfile.TemporaryDirectory(prefix="syntony-renew-") as folder:
+        place = Path(folder)
+        for name in _KEYS:
+            (place / name).write_bytes(_decoded_key(found, name))
+        expires_ns = _renewed(controllers, place)
+        if expires_ns is None:
+            messages.print(f"{secret}: not due yet")
+            return
+        data = {name: b64encode((place / name).read_bytes()).decode() for name in _KEYS[1:]}
+    # Nobody else's change is lost: the API server compares the versions.
+    version = found["metadata"]["resourceVersion"]
+    server.patch(path, {"metadata": {"resourceVersion": version}, "data": data}, MERGE)
+    messages.print(f"{secret}: renewed; until {civil_time(expires_ns)} UTC")
+
+
+def _decoded_key(secret: dict[str, Any], name: str) -> bytes:
+    try:
+        return b64decode(secret["data"][name], validate=True)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("no-certificate", f"the Secret has no {name}; see its keys") from error
+
+
+def _renewed(controllers: tuple[str, ...], place: Path) -> int | None:
+    """When the renewed certificate in the files expires; None: it is not due. Raises the last
+    controller's error if none answers."""
+    from syntony.cli.enrol import renew_files
+    from syntony.cli.fleet import fleet_target
+
+    files = (str(place / _KEYS[0]), str(place / _KEYS[1]), str(place / _KEYS[2]))
+    for controller in controllers:
+        try:
+            renewed, expires_ns = renew_files(fleet_target(None, controller, files))
+        except RemoteError:
+            if controller == controllers[-1]:
+                raise
+        else:
+            return expires_ns if renewed else None
+    return None
 
 
 def _listens(port: int) -> bool:

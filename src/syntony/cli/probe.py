@@ -11,19 +11,20 @@ from syntony.cli.fleet import (
     ask,
     fleet_options,
     lab_hosts,
-    user,
     window_option,
 )
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_nics
-from syntony.cli.output import console, print_json
+from syntony.cli.output import console, messages, print_json
 from syntony.errors import UsageError
+from syntony.io.user_name import user_name
 from syntony.model import NicRef, S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.heatmap import heatmap, is_dark, listing
 from syntony.view.tables import duration, plain_table
 from syntony.wire.probes import (
     KeysQuery,
+    Matrix,
     MatrixCell,
     MatrixQuery,
     Plane,
@@ -37,6 +38,9 @@ from syntony.wire.probes import (
 
 _MOST = 20
 """Lines; the rest is counted."""
+_USUAL_LAG_NS = 5 * S
+"""Agents report a second after its end, and inserts are collected: rows are usually stored within
+this time."""
 
 
 def disagreement_list(planes: Planes) -> lazy_rich.RenderableType:
@@ -87,6 +91,8 @@ def command() -> None:
 def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: bool) -> None:
     """Show one-way delay between all probed NICs, in each direction.
 
+    The window ends at the newest stored second; if that is old, a line says so.
+
     \b
     Example:
       syntony probe matrix --window 30s
@@ -94,28 +100,34 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
     """
     window_ns = parse_duration_ns(window)
     wanted = tuple(Plane) if over == "both" else (Plane(over),)
-    cells = {plane: _cells(target, plane, window_ns) for plane in wanted}
+    found = {plane: _matrix(target, plane, window_ns) for plane in wanted}
     differ = ask(target, PlanesQuery(window_ns=window_ns)) if len(wanted) > 1 else None
+    for plane in wanted:
+        if found[plane].lag_ns > _USUAL_LAG_NS:
+            age = format_ns(found[plane].lag_ns)
+            messages.print(
+                f"the newest stored probe over {plane} is {age} old: the window ends there",
+                style="yellow",
+            )
     if as_json:
-        shown = [cell for plane in wanted for cell in cells[plane]]
-        found = {} if differ is None else {"planes": differ}
-        print_json({"cells": shown, **found} if found else shown)
+        cells = [cell for plane in wanted for cell in found[plane].cells]
+        print_json(cells if differ is None else {"cells": cells, "planes": differ})
         return
     for plane in wanted:
         if len(wanted) > 1:
             console.print(lazy_rich.Text(f"over {plane}", style="bold"))
-        _show(cells[plane], plane, window, as_list=as_list)
+        _show(found[plane].cells, plane, as_list=as_list)
     if differ is not None:
         console.print(disagreement_list(differ))
 
 
-def _cells(target: FleetTarget, plane: Plane, window_ns: int) -> tuple[MatrixCell, ...]:
-    query = MatrixQuery(window_ns=window_ns, over=plane)
+def _matrix(target: FleetTarget, plane: Plane, window_ns: int) -> Matrix:
+    query = MatrixQuery(window_ns=window_ns, over=plane, newest=True)
     if plane is Plane.VERBS:  # there may be no NIC with verbs
-        return ask(target, query, until=lambda _: True).cells
+        return ask(target, query, until=lambda _: True)
     # A young lab's agents report one after the other: a matrix of half a fleet would mislead.
     hosts = lab_hosts(target) if target.startup_timeout_ns else frozenset()
-    return ask(target, query, until=lambda answer: _covers(answer.cells, hosts)).cells
+    return ask(target, query, until=lambda answer: _covers(answer.cells, hosts))
 
 
 def _covers(cells: Sequence[MatrixCell], hosts: frozenset[str]) -> bool:
@@ -123,21 +135,21 @@ def _covers(cells: Sequence[MatrixCell], hosts: frozenset[str]) -> bool:
     return bool(cells) and hosts <= {NicRef.parse(cell.src).host for cell in cells}
 
 
-def _show(cells: tuple[MatrixCell, ...], plane: Plane, window: str, *, as_list: bool) -> None:
+def _show(cells: tuple[MatrixCell, ...], plane: Plane, *, as_list: bool) -> None:
     if not cells and plane is Plane.VERBS:
         console.print("no NIC is probed over verbs; `syntony agent parts` says what is missing")
         return
     if not cells:
-        console.print(
-            f"no probe of the last {window} is stored; a busy controller stores them late: "
-            "give a longer --window, or see `syntony agent parts`"
-        )
+        console.print("no probe is stored; `syntony agent parts` says what is missing")
         return
     console.print(listing(cells) if as_list else heatmap(cells, width=console.width))
     dark = sum(map(is_dark, cells))
     if dark:
         console.print(
-            lazy_rich.Text(f"{dark} of {len(cells)} directions are dark", style="bold red")
+            lazy_rich.Text(
+                f"{dark} of {len(cells)} directions lose more than half of their probes",
+                style="bold red",
+            )
         )
 
 
@@ -213,7 +225,7 @@ def keys(target: FleetTarget, rotate: bool, comment: str, as_json: bool) -> None
     Example:
       syntony probe keys --rotate --comment "h3 was reinstalled"
     """
-    query = RotateKeys(by=user(), why=comment) if rotate else KeysQuery()
+    query = RotateKeys(by=user_name(), why=comment) if rotate else KeysQuery()
     status = ask(target, query)
     if as_json:
         print_json(status)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from syntony.cli.fleet import FleetTarget, ask, fleet_options, user
+from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.name_checks import warn_if_job_unknown
 from syntony.cli.output import console, messages, print_json
+from syntony.io.user_name import user_name
 from syntony.model import S, format_bps, format_ns
 from syntony.view import lazy_rich
 from syntony.view.tables import duration, plain_table
@@ -155,7 +156,7 @@ def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
     Example:
       syntony traffic mode act --comment "two jobs share pod 3"
     """
-    order = PlacementCommand(mode=mode, by=user(), why=why)
+    order = PlacementCommand(mode=mode, by=user_name(), why=why)
     answer = ask(target, order)
     if as_json:
         print_json(answer)
@@ -178,7 +179,7 @@ def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
     Example:
       syntony traffic pacing act --comment "incast at h0"
     """
-    order = PlacementCommand(what="pacing", mode=mode, by=user(), why=why)
+    order = PlacementCommand(what="pacing", mode=mode, by=user_name(), why=why)
     answer = ask(target, order)
     if as_json:
         print_json(answer)

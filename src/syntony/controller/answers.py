@@ -93,6 +93,7 @@ from syntony.wire.sla import (
     SlaReport,
     SlaReportQuery,
 )
+from syntony.wire.tables import CLOCK
 from syntony.wire.traffic import MoveList, MovesQuery, Traffic, TrafficQuery
 
 if TYPE_CHECKING:
@@ -116,8 +117,13 @@ MAX_MOVES = 1_000
 
 @question(MatrixQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS, shared=True)
 def matrix(context: RequestContext, query: MatrixQuery) -> Matrix:
-    window = context.window(query.window_ns, query.end_ns)
-    return Matrix(cells=context.services.store.matrix(*window, query.over))
+    store, end_ns = context.services.store, query.end_ns
+    if query.newest and not end_ns and (newest_ns := store.latest_ns(query.over)):
+        end_ns = newest_ns // S * S + S
+    window = context.window(query.window_ns, end_ns)
+    cells = store.matrix(*window, query.over)
+    lag_ns = max(0, (context.fleet_ns or 0) - window[1]) if query.newest else 0
+    return Matrix(cells=cells, lag_ns=lag_ns)
 
 
 @question(PlanesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS, shared=True)
@@ -174,8 +180,10 @@ def clock_history(context: RequestContext, query: ClockHistoryQuery) -> ClockHis
     finest_ns = -(-clocks * query.window_ns // CLOCK_SAMPLES)
     step_ns = max(query.step_ns, finest_ns, MS)
     window = context.window(query.window_ns, query.end_ns)
-    samples = context.services.store.clock_history(*window, query.node, step_ns)
-    return ClockHistory(samples=samples, step_ns=step_ns)
+    store = context.services.store
+    samples = store.clock_history(*window, query.node, step_ns)
+    first_ns = store.first_ns(CLOCK, *window, query.node) if samples else 0
+    return ClockHistory(samples=samples, step_ns=step_ns, first_ns=first_ns)
 
 
 @question(

@@ -13,6 +13,7 @@ from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import Planner
 from syntony.controller.gateway_api import OpenGatewayApi
 from syntony.controller.gateway_server import GatewayServer
+from syntony.controller.pandas_import import leave_out_pandas
 from syntony.controller.server import Controller
 from syntony.controller.solve import Solver
 from syntony.io import descriptors
@@ -68,6 +69,7 @@ def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     os.umask(0o077)
     descriptors.raise_limit()
     keep_freed()
+    leave_out_pandas()
     collect_seldom()
     with bugs_logged():
         uvloop.run(serve())

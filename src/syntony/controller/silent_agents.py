@@ -12,6 +12,7 @@ from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import OR, hosts_at
 from syntony.model import S
 from syntony.model.findings import Finding
+from syntony.model.names import some
 
 HOST_METRICS = frozenset({"host_silent_s"})
 TOGETHER = frozenset({"silent_together"})
@@ -206,7 +207,7 @@ def of_gateways(
 def _without_gateway(hosts: list[str]) -> tuple[str, ...]:
     if not hosts:
         return ("its agents report: they have attached to others",)
-    return (f"agents attached to it that have not reported since: {_called(tuple(hosts))}",)
+    return (f"agents attached to it that have not reported since: {some(hosts, NAMED)}",)
 
 
 def of_gateway_sets(
@@ -234,7 +235,7 @@ def of_gateway_sets(
     apart = {subject: age_ns for subject, age_ns in ages_ns.items() if subject not in taken}
     for members in _together(apart, WORTH_JOINING_ALIVE):
         names = tuple(each.removeprefix(gateway_subject("")) for each in members)
-        sets[f"gateways {_called(names)}"] = members
+        sets[f"gateways {some(names, NAMED)}"] = members
     found = []
     for name, members in sets.items():
         absent = [each for each in members if ages_ns.get(each, 0) > (EARLY_S - TOGETHER_S) * S]
@@ -304,7 +305,9 @@ def of_sets(
             if host not in taken and (host in answering) is alive
         }
         sets = _together(ages, WORTH_JOINING_ALIVE if alive else WORTH_JOINING)
-        found += [_of_set(_called(hosts), hosts, silent_ns, answering, in_band) for hosts in sets]
+        found += [
+            _of_set(some(hosts, NAMED), hosts, silent_ns, answering, in_band) for hosts in sets
+        ]
     return found
 
 
@@ -317,11 +320,6 @@ def _together(ages_ns: Mapping[str, int], least: int) -> Iterator[tuple[str, ...
         if len(near) >= least:
             yield tuple(sorted(near))
         waiting = waiting[len(near) if len(near) >= least else 1 :]
-
-
-def _called(hosts: tuple[str, ...]) -> str:
-    more = len(hosts) - NAMED
-    return ", ".join(hosts[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _of_set(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from syntony import __version__
 from syntony.errors import ConfigError, MissingError
 from syntony.io.credentials import certificate_file
+from syntony.io.listening import listening_socket
 from syntony.io.log_limit import lines_held_back
 from syntony.io.process import own_usage
 from syntony.metrics.settings import check_address
@@ -65,9 +66,8 @@ class ScrapeServer:
         """Certificates that are not served; asked for at every connection."""
         self._free = threading.BoundedSemaphore(AT_ONCE)
         self._closing = threading.Event()
-        family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
         try:
-            self._socket = socket.create_server((str(address), port), family=family, backlog=16)
+            self._socket = listening_socket(address, port, backlog=16)
         except OSError as error:
             raise MissingError(f"metrics: cannot listen on {listen}: {error.strerror}") from error
         self.port = int(self._socket.getsockname()[1])

@@ -9,7 +9,6 @@ belongs to the new lab alone.
 from __future__ import annotations
 
 import contextlib
-import getpass
 import hashlib
 import os
 import resource
@@ -26,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Self
 import msgspec
 
 from syntony.errors import MissingError
+from syntony.io.user_name import user_name
 from syntony.lab import state
 from syntony.lab.clocks import ClockOptions, draw_clocks
 from syntony.lab.messages import ConsoleSpec, LabEvent, LabFile
@@ -270,10 +270,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _console(listening: socket.socket, token: str) -> ConsoleSpec:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = ""
+    user = user_name()
     return ConsoleSpec(
         fd=listening.fileno(),
         port=listening.getsockname()[1],

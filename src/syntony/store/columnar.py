@@ -193,9 +193,9 @@ class Store:
         rows = self._engine.select(queries.path_events(first_ns, last_ns, job, host, limit))
         return tuple(record(PathEventRow, row) for row in reversed(rows))
 
-    def latest_ns(self) -> int:
-        """Fleet time of the newest probe row; 0 in an empty store."""
-        return newest_ns(self._engine, PROBE)
+    def latest_ns(self, over: Plane = Plane.UDP) -> int:
+        """Fleet time of the newest row of probes; 0: none is stored."""
+        return newest_ns(self._engine, _TABLES[over][0])
 
     def rows(
         self, table: Table, first_ns: int, last_ns: int, columns: Sequence[str] = ()
@@ -215,9 +215,10 @@ class Store:
             for name, column in zip(names, values, strict=True)
         }
 
-    def first_ns(self, table: Table, first_ns: int, last_ns: int) -> int:
-        """The oldest instant of a table's rows in the window; 0: no rows."""
-        return integer(self._engine.select(queries.oldest(table, first_ns, last_ns))[0][0])
+    def first_ns(self, table: Table, first_ns: int, last_ns: int, node: str = "") -> int:
+        """The oldest instant of a table's rows in the window, of one clock's if it is named; 0: no
+        rows."""
+        return integer(self._engine.select(queries.oldest(table, first_ns, last_ns, node))[0][0])
 
     def count_rows(self) -> int:
         """Number of rows in all tables."""

@@ -71,9 +71,10 @@ def either_direction(src: str, dst: str) -> str:
     return f" AND (({there}) OR ({back}))"
 
 
-def oldest(table: Table, first_ns: int, last_ns: int) -> str:
-    """The smallest instant; 0 for no rows."""
-    return f"SELECT min(ts_ns) FROM {table.name} WHERE {window(max(0, first_ns), last_ns)}"
+def oldest(table: Table, first_ns: int, last_ns: int, node: str = "") -> str:
+    """The smallest instant, of one clock's rows if it is named; 0 for no rows."""
+    which = f" AND node = {quote(node)}" if node else ""
+    return f"SELECT min(ts_ns) FROM {table.name} WHERE {window(max(0, first_ns), last_ns)}{which}"
 
 
 def rows(table: Table, columns: Sequence[str], first_ns: int, last_ns: int) -> str:

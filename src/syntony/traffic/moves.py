@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from syntony.model import MS, US, S
+from syntony.model import US, S
 
 
 class MoveCause(enum.StrEnum):
@@ -85,5 +85,3 @@ class MovePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Background traffic below this share of a link counts as noise."""
     background_weight: float = 0.3
     """Weight of the newest measurement of background traffic: a burst is no reason to move."""
-    slack_ns: int = 50 * MS
-    """Measurements no further apart than this count as simultaneous."""

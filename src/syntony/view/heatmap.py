@@ -15,8 +15,9 @@ _SHADES = ("#1a9850", "#66bd63", "#a6d96a", "#fee08b", "#fdae61", "#f46d43", "#d
 _CELL = 5
 MAX_BLOCKS = 3
 """Sixteen NICs of a lab fit into 60 columns in two."""
-_DARK = "×"
+_LOST = "lost"
 _NOTHING = "·"
+_UNANSWERED = "–"
 
 
 def is_dark(cell: MatrixCell) -> bool:
@@ -50,7 +51,7 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> lazy_rich.RenderableT
         for src in names:
             line = lazy_rich.Text(f"{src:<{label}}")
             for dst in columns:
-                line.append_text(_cell(at.get((src, dst)), scale))
+                line.append_text(_cell(at.get((src, dst)), at.get((dst, src)), scale))
             lines.append(line)
     return lazy_rich.Group(*lines, _legend(scale))
 
@@ -81,12 +82,21 @@ def _scale(cells: Sequence[MatrixCell]) -> tuple[float, float]:
     return (min(delays), max(delays)) if delays else (0.0, 0.0)
 
 
-def _cell(cell: MatrixCell | None, scale: tuple[float, float]) -> lazy_rich.Text:
+def _cell(
+    cell: MatrixCell | None, back: MatrixCell | None, scale: tuple[float, float]
+) -> lazy_rich.Text:
+    """One direction; `back`: the other one."""
     if cell is None:
         return lazy_rich.Text(f"{_NOTHING:>{_CELL}}", style="dim")
     if is_dark(cell):
-        return lazy_rich.Text(f"{_DARK:>{_CELL}}", style="bold white on red")
+        return lazy_rich.Text(f"{_LOST:>{_CELL}}", style="bold white on red")
     if cell.owd_p50_ns is None:
+        # A delay needs a stamp of either end, and the far one's comes with the reply.
+        if back is not None and is_dark(back):
+            return lazy_rich.Text(f"{_UNANSWERED:>{_CELL}}", style="yellow")
+        if cell.lost:
+            share = f"{cell.lost / cell.sent:.0%}"
+            return lazy_rich.Text(f"{share:>{_CELL}}", style="bold red")
         return lazy_rich.Text(f"{'?':>{_CELL}}", style="yellow")
     style = _shade(cell.owd_p50_ns, scale) + (" underline" if cell.lost else "")
     return lazy_rich.Text(f"{_microseconds(cell.owd_p50_ns):>{_CELL}}", style=style)
@@ -115,11 +125,17 @@ def _legend(scale: tuple[float, float]) -> lazy_rich.Text:
     for shade in _SHADES:
         legend.append(" ■", style=shade)
     legend.append(f" {_microseconds(high)}", style=_SHADES[-1])
-    legend.append("   rows send, columns receive   ", style="dim")
-    legend.append(f" {_DARK} ", style="bold white on red")
-    legend.append(" dark   ", style="dim")
+    legend.append("   rows send, columns receive\n", style="dim")
+    legend.append(_LOST, style="bold white on red")
+    legend.append(" more than half   ", style="dim")
     legend.append("12.3", style="underline")
-    legend.append(f" some loss   {_NOTHING} not probed   ? clocks not known", style="dim")
+    legend.append(" some lost   ", style="dim")
+    legend.append("30%", style="bold red")
+    rest = {
+        "": "lost, delay not known", _UNANSWERED: "delay not known: the other direction is lost",
+        _NOTHING: "not probed", "?": "clocks not known",
+    }  # fmt: skip
+    legend.append("   ".join(f"{mark} {meaning}" for mark, meaning in rest.items()), style="dim")
     return legend
 
 

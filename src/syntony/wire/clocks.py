@@ -111,3 +111,5 @@ class ClockHistory(msgspec.Struct, frozen=True, kw_only=True, tag="clock-history
 
     samples: tuple[ClockSample, ...]
     step_ns: int
+    first_ns: int = 0
+    """Oldest stored instant of the window, which a step's sample does not have; 0: not known."""

@@ -126,6 +126,8 @@ class MatrixQuery(Query["Matrix"], frozen=True, kw_only=True, tag="matrix"):
     over: Plane = Plane.UDP
     end_ns: int = 0
     """Of the window, fleet time; 0: now."""
+    newest: bool = False
+    """Instead of now, end at the newest stored second: a busy store has no later ones yet."""
 
 
 class SeriesQuery(Query["Series"], frozen=True, kw_only=True, tag="series"):
@@ -182,6 +184,8 @@ class SeriesPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True, tag="matrix"):
     cells: tuple[MatrixCell, ...]
+    lag_ns: int = 0
+    """How long before now the window ends, if `MatrixQuery.newest`."""
 
 
 class PlaneDisagreement(msgspec.Struct, frozen=True, kw_only=True):

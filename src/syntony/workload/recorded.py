@@ -44,6 +44,9 @@ STORED_NS = 1 * S
 IDLE_SHARE = 0.01
 """Share of the busiest flow's mean rate: a flow with less carries the job's control traffic, not
 its data."""
+FEW = 0.5
+"""Share of the time that a job ran: if its flows were recorded for less, that is said, even if they
+only began late or their newest rows are missing."""
 DETOUR = " (detour)"
 """Suffix of the name of a flow whose packets have other ports than its sockets."""
 DIVIDED_SECONDS = 10
@@ -87,19 +90,20 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     flows_end_ns = last_ns
     if ended_ns is not None:
         end_ns, flows_end_ns = min(end_ns, ended_ns), min(flows_end_ns, ended_ns)
+    begin_ns = max(first_ns, min((each["began_ns"] for each in processes), default=first_ns))
+    ran_s = max(0, end_ns - begin_ns) // S if processes else 0
     clocks = _Clocks(_each(rows, CLOCK.name))
     ranks = _ranks(processes)
     replaced = _Replaced(processes)
     gpus = list(_each(rows, GPU.name))
     made = {
         "collectives": list(_collectives(rows, replaced, clocks, gpus, notes)),
-        "flows": list(_flows(rows, ranks, clocks, notes)),
+        "flows": list(_flows(rows, ranks, clocks, ran_s, notes)),
         "probes": [_probe(each) for each in _each(rows, PROBE.name)],
         "links": list(_links(rows)),
         "hosts": [*_hosts(processes, clocks), *gpu_rows(gpus, notes)],
         "steps": [_step(each) for each in _each(rows, STEP.name) if each["rank"] >= 0],
     }
-    begin_ns = max(first_ns, min((each["began_ns"] for each in processes), default=first_ns))
     tables = {
         name: columns
         for name, found in made.items()
@@ -260,9 +264,10 @@ def _collectives(
 
 
 def _flows(
-    rows: Rows, ranks: Mapping[str, int], clocks: _Clocks, notes: list[str]
+    rows: Rows, ranks: Mapping[str, int], clocks: _Clocks, ran_s: int, notes: list[str]
 ) -> Iterator[Row]:
-    """One for each direction that carries data."""
+    """One for each direction that carries data. `ran_s`: how long the job ran in the window; 0: not
+    known."""
     pairs = queue_pair_flows(
         _each(rows, QUEUE_PAIR.name), _each(rows, LINK_PORT.name),
         lambda host, at_ns: clocks.at(host, at_ns)[1],
@@ -271,7 +276,7 @@ def _flows(
              for name, some in pairs.items()}  # fmt: skip
     means = {name: statistics.fmean(known) for name, known in rates.items() if known}
     busiest = max(means.values(), default=0.0)
-    yield from _tcp_flows(rows, ranks, busiest, notes)
+    yield from _tcp_flows(rows, ranks, busiest, ran_s, notes)
     for name, some in pairs.items():
         if name not in means or means[name] > IDLE_SHARE * busiest:
             for each in some:
@@ -280,7 +285,7 @@ def _flows(
 
 
 def _tcp_flows(
-    rows: Rows, ranks: Mapping[str, int], busiest_pair: float, notes: list[str]
+    rows: Rows, ranks: Mapping[str, int], busiest_pair: float, ran_s: int, notes: list[str]
 ) -> Iterator[Row]:
     """A connection on a detour has packets with other ports: that is another flow, of whose links
     only the first and the last are known. `busiest_pair` is the rate of the busiest queue pair,
@@ -302,11 +307,7 @@ def _tcp_flows(
         (each["src"], each["sport"], each["dst"], each["dport"], each["ts_ns"]): each
         for each in _each(rows, JOB_DELAY.name)
     }
-    seconds = {each["ts_ns"] // S for some in by_flow.values() for each in some}
-    spanned = max(seconds, default=0) - min(seconds, default=1) + 1
-    if len(seconds) < spanned:
-        notes.append(f"no TCP flow was recorded in {spanned - len(seconds)} of {spanned} s: hosts"
-                     " reported too late, or the job had no connection")  # fmt: skip
+    notes += _missing({each["ts_ns"] // S for some in by_flow.values() for each in some}, ran_s)
     probes = _probed(rows, {(key[0], key[2]) for key in by_flow})
     for key, some in by_flow.items():
         if means[key] <= IDLE_SHARE * busiest:
@@ -358,6 +359,18 @@ def _tcp_flows(
                 # Both timestamps of a round trip come from one clock, those of a segment from two.
                 "clk_err_ns": error_ns / math.sqrt(2),
             }
+
+
+def _missing(seconds: set[int], ran_s: int) -> list[str]:
+    """A note if there are seconds without a flow between these, or many around them."""
+    if not seconds:
+        return []
+    spanned = max(seconds) - min(seconds) + 1
+    if len(seconds) < FEW * ran_s:
+        spanned = max(spanned, ran_s)
+    missing = spanned - len(seconds)
+    why = "hosts reported too late, or the job had no connection"
+    return [f"no TCP flow was recorded in {missing} of {spanned} s: {why}"] if missing else []
 
 
 def _probed(

@@ -198,7 +198,7 @@ def test_a_slow_flow_is_named_while_its_job_runs(capsys: pytest.CaptureFixture[s
     try:
         unshare_argv()
     except MissingError as error:
-        pytest.skip(f"no lab here: {error}")
+        pytest.skip(f"no lab here: {error}: this drill is NOT tested")
     words = ("slow-job", "--job", "builtin-all-to-all", "--quiet", "5s", "--limit", "5m", "--json")
     cli.run(["lab", "drill", *words])
     found = json.loads(capsys.readouterr().out)

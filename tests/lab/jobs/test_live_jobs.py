@@ -107,7 +107,7 @@ def test_the_same_through_pytorch(lab: LiveLab, name: str) -> None:
     try:
         python = find_torch()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: its jobs are NOT tested in a lab")
     with LabJob(lab, msgspec.structs.replace(spec(lab, name), python=python, spoil=3)) as job:
         job.wait_steps(5)
         job.request_end()

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: losses at the same moment are NOT tested")
+pytest.importorskip(
+    "torch",
+    reason="needs PyTorch (pip install '.[torch]'): losses at the same moment are NOT tested",
+)
 
 from bench.resilience import Run, differences, start, wait_ready
 from tests.live import SYNTONY, eventually

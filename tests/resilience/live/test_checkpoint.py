@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: checkpoints for want of a spare are NOT tested")
+pytest.importorskip(
+    "torch",
+    reason="needs PyTorch (pip install '.[torch]'): checkpoints for want of a spare are NOT tested",
+)
 
 from bench.resilience import Run, differences, start, wait_ready
 from tests.live import eventually

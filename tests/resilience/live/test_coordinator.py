@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: coordinators that die are NOT tested")
+pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): coordinators that die are NOT tested"
+)
 
 from bench.resilience import Run, differences, start, wait_ready
 from tests.live import eventually

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: the loss of a whole host is NOT tested")
+pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): the loss of a whole host is NOT tested"
+)
 
 from bench.resilience import JOB, Run, differences, start
 from tests.live import SYNTONY, eventually
@@ -32,7 +34,9 @@ def ip(*words: str) -> None:
 @pytest.fixture
 def hosts() -> Iterator[None]:
     if os.geteuid() != 0:
-        pytest.skip("needs root: namespaces of networks")
+        pytest.skip(
+            "needs root, for namespaces of networks: the loss of a whole host is NOT tested"
+        )
     switch = f"{MINE}-s"
     ip("netns", "add", switch)
     try:

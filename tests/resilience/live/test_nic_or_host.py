@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: a NIC's death under a job is NOT tested")
+pytest.importorskip(
+    "torch",
+    reason="needs PyTorch (pip install '.[torch]'): a NIC's death under a job is NOT tested",
+)
 
 from bench.resilience import JOB, Run, differences, start
 from tests.live import SYNTONY, LiveLab, eventually, live

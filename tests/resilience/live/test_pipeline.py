@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: stages of a pipeline are NOT tested")
+pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): stages of a pipeline are NOT tested"
+)
 
 from bench.resilience import Run, differences, start
 from tests.live import SYNTONY, eventually

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: incidents of slow ranks are NOT tested live")
+pytest.importorskip(
+    "torch",
+    reason="needs PyTorch (pip install '.[torch]'): incidents of slow ranks are NOT tested live",
+)
 
 from tests.live import SYNTONY, LiveLab, eventually, live, syntony
 

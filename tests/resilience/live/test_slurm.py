@@ -14,17 +14,22 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: jobs under srun are NOT tested")
+pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): jobs under srun are NOT tested"
+)
 
 from tests.deploy.slurm import _SBIN, PROGRAMS, Slurm
 from tests.live import SYNTONY, live
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(os.geteuid() != 0, reason="slurmd needs root"),
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="needs root, for slurmd: jobs under srun are NOT tested"
+    ),
     pytest.mark.skipif(
         any(shutil.which(program, path=_SBIN) is None for program in PROGRAMS),
-        reason="needs slurmctld, slurmd, slurm-client and munge",
+        reason="needs slurmctld, slurmd, slurm-client and munge (Debian packages): jobs under "
+        "srun are NOT tested",
     ),
 ]
 RANKS = 4

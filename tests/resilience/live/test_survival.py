@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: replaced ranks are NOT tested")
+pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): replaced ranks are NOT tested"
+)
 
 from bench.resilience import RANKS, Run, calm, differences, start, wait_ready
 from bench.resilience_job import PHASES
@@ -31,7 +33,7 @@ def torch() -> str:
     try:
         return find_torch()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: replaced ranks are NOT tested")
 
 
 def said(run: Run) -> str:

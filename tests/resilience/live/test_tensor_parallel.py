@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: tensor-parallel jobs are NOT tested")
+pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): tensor-parallel jobs are NOT tested"
+)
 
 from bench.resilience import RANKS, Run, differences, start, wait_ready
 from tests.live import SYNTONY, eventually

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: rows of takeovers are NOT tested on a job")
+pytest.importorskip(
+    "torch",
+    reason="needs PyTorch (pip install '.[torch]'): rows of takeovers are NOT tested on a job",
+)
 
 from bench.resilience import start, wait_ready
 from tests.live import eventually

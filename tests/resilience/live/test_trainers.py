@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs PyTorch: replaced ranks are NOT tested")
+pytest.importorskip(
+    "torch", reason="needs PyTorch (pip install '.[torch]'): replaced ranks are NOT tested"
+)
 
 from bench.resilience import Run, differences, start, wait_ready
 from bench.resilience_job import PHASES

@@ -41,7 +41,7 @@ def rows_of(jobs: JobTelemetry, place: Path, *words: str) -> dict[str, dict[str,
     try:
         python = find_torch()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: training that is watched is NOT tested")
     common = os.environ | {
         "SYNTONY_AGENT": str(place / "agent"), "SYNTONY_JOB": "night", "WORLD_SIZE": str(RANKS),
         "PYTHONPATH": hooked_path({}), "OMP_NUM_THREADS": "1",

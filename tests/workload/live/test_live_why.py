@@ -122,7 +122,7 @@ def training(lab: LiveLab, name: str, slow_rank: int, slow_ms: int) -> Iterator[
     try:
         python = find_torch()
     except MissingError as error:
-        pytest.skip(str(error))
+        pytest.skip(f"{error}: `syntony why` of training is NOT tested")
     hosts = lab.status().hosts
     common = os.environ | {
         "WORLD_SIZE": str(len(hosts)), "SLOW_RANK": str(slow_rank), "OMP_NUM_THREADS": "1",

@@ -43,6 +43,11 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- .Values.agent.enrolAt | default (printf "%s-enrol.%s.svc:8444" (include "syntony.name" .) .Release.Namespace) -}}
 {{- end }}
 
+{{- /* Of a Service: as many as the cluster has, if controllers listen at both. */ -}}
+{{- define "syntony.families" -}}
+ipFamilyPolicy: {{ ternary "PreferDualStack" "SingleStack" (eq .Values.listen "[::]") }}
+{{- end }}
+
 {{- define "syntony.pullSecrets" -}}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:

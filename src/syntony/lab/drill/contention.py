@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.errors import RemoteError, UsageError
+from syntony.io.user_name import user_name
 from syntony.lab.client import Lab
 from syntony.lab.drill import verbs
 from syntony.lab.drill.fleet import machine_load, wait_ready
@@ -445,12 +445,5 @@ def set_mode(lab: Lab, mode: str, what: str = "placement") -> None:
     """Set placement or pacing to observe or act. Raises `RemoteError`."""
     from syntony.controller.client import ask
 
-    order = PlacementCommand(what=what, mode=mode, by=_user(), why="drill")
+    order = PlacementCommand(what=what, mode=mode, by=user_name(), why="drill")
     ask(f"unix:{lab.controller_socket}", order)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"

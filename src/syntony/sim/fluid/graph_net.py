@@ -10,6 +10,7 @@ import numpy as np
 from syntony.errors import InputError
 from syntony.fabric.graph import Cable, Topology
 from syntony.fabric.names import ComponentKind
+from syntony.model.names import natural
 from syntony.sim.fluid.net import LineRates, Net, Numbers
 from syntony.traffic.fair import Ints
 
@@ -33,7 +34,7 @@ class GraphNet(Net):
         ends = next((found for kind in kinds if (found := topology.of_kind(kind))), ())
         if not ends:
             raise InputError("no-nics", "the topology has neither NICs nor hosts")
-        self._nics = sorted(ends, key=_natural)
+        self._nics = sorted(ends, key=natural)
         self.nics = len(self._nics)
         self._hosts = set(topology.of_kind(*kinds))
         self._names: list[str] = []
@@ -137,14 +138,3 @@ def _both_ways(cable: Cable, *, ports: bool) -> Iterator[tuple[str, str, str, st
     a_port, b_port = (f":{cable.a_port}", f":{cable.b_port}") if ports else ("", "")
     yield cable.a, cable.b, a_port, b_port
     yield cable.b, cable.a, b_port, a_port
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Digits compare as numbers."""
-    words: list[str] = []
-    for letter in name:
-        if words and words[-1][-1].isdecimal() == letter.isdecimal():
-            words[-1] += letter
-        else:
-            words.append(letter)
-    return [(0, int(w), "") if w.isdecimal() else (1, 0, w) for w in words]

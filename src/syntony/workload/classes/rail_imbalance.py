@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.workload.bundle import Gap
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import N, episode
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
@@ -21,6 +22,9 @@ OFF = 0.2
 """Maximum deviation from the planned share (taxonomy)."""
 MOST_OF_RECORDING = 0.2
 """Maximum share of the recording over which bytes are summed, so that sums contain whole steps."""
+SUMS = 2
+"""Minimum of sums without a common window in a recording: a share that was off in one of them, such
+as in the first seconds of a job, is either seen again or had been right before."""
 MOST = 0.7
 """Minimum share of the rail's flows that carry more, or less."""
 ALONE = 1.15
@@ -65,8 +69,10 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     named = [rails[each] for each in _changed(worst_rails, change)]
     begin_ns, last_ns = facts.span(stretch)
     own = _deviating(flows, rails, plan, level, part)
-    if not any(len(own[rail]) >= MOST * flows.rail.count(rail) for rail in named):
-        return []  # a few flows are at fault, not the use of the rail
+    if not any(len(own[rail]) >= MOST * flows.rail.count(rail) for rail in named) or _too_short(
+        facts, sums, smeared, named
+    ):
+        return []  # a few flows are at fault, not the use of the rail; or nobody can tell
     text, since = (
         ", ".join(f"{rails[each]} {values[each]:+.0%}" for each in order[:8])
         for values in (level, change - 1)
@@ -87,6 +93,15 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
             action=ACTION, flows=frozenset(flow for rail in named for flow in own[rail]),
         )
     ]  # fmt: skip
+
+
+def _too_short(facts: BundleFacts, sums: Floats, smeared: int, named: list[str]) -> bool:
+    """Whether the recording has fewer than `SUMS` sums of `smeared` windows; then it is noted."""
+    windows, least = int(np.count_nonzero(sums.any(axis=0))), SUMS * smeared
+    if windows < least:
+        text = f"too little evidence for {FaultClass.RAIL_IMBALANCE} {', '.join(named[:3])}"
+        facts.gaps.append(Gap("", f"{text}: bytes of {windows} windows, {least} are needed"))
+    return windows < least
 
 
 def _change(facts: BundleFacts, sums: Floats, stretch: Episode, smeared: int) -> Floats:
