@@ -29,11 +29,13 @@ void conn_say(struct conn *conn, enum control_kind kind, int r, const void *payl
 {
     struct control control = {.kind = (uint8_t)kind, .rail = (uint8_t)r,
                               .generation = conn->rail[r].generation, .length = (uint32_t)size,
-                              .posted = conn->is_sender ? 0 : conn->receiver.next};
+                              .posted = conn->is_sender ? conn->sender.next : conn->receiver.next};
+    if (conn->is_sender)
+        control.bits = sender_cleared_after_next(&conn->sender);
     link_send(&conn->link, &control, payload);
 }
 
-/* Our end is fenced: with it the receiver says what it has. */
+/* Our end is fenced: with it the receiver says what chunks it has, and the sender what clear-to-sends. */
 static void say_fenced(struct conn *conn, int r)
 {
     struct receipt receipts[SLOTS];
@@ -85,13 +87,17 @@ void conn_probe(struct conn *conn, int r, int queue)
                 &(struct work){0}, conn->about_ns);
 }
 
+/* What the peer lacks is to be sent again. */
 static void replay(struct conn *conn, int r)
 {
-    if (!conn->is_sender || !conn->reported[r] || !rail_is_fenced(&conn->rail[r]))
+    if (!conn->reported[r] || !rail_is_fenced(&conn->rail[r]))
         return;
     conn->reported[r] = false;
-    conn->replayed += sender_replay(&conn->sender, r, conn->report[r], conn->reports[r],
-                                    conn->report_posted[r]);
+    if (conn->is_sender)
+        conn->replayed += sender_replay(&conn->sender, r, conn->report[r], conn->reports[r],
+                                        conn->report_posted[r]);
+    else
+        receiver_replay(&conn->receiver, r, conn->report_posted[r], conn->report_bits[r]);
 }
 
 void conn_fenced(struct conn *conn, int r)
@@ -99,8 +105,6 @@ void conn_fenced(struct conn *conn, int r)
     rail_drained(&conn->rail[r], clock_ns());
     if (conn->is_sender)
         sender_lost(&conn->sender, r);
-    else
-        receiver_lost(&conn->receiver, r);
     say_fenced(conn, r);
     replay(conn, r);
 }
@@ -206,6 +210,7 @@ static void peer_fenced(struct conn *conn, const struct control *control, const 
     conn->reports[r] = control->length / sizeof(struct receipt);
     memcpy(conn->report[r], payload, conn->reports[r] * sizeof(struct receipt));
     conn->report_posted[r] = control->posted;
+    conn->report_bits[r] = control->bits;
     conn->reported[r] = true;
     replay(conn, r);
 }

@@ -7,6 +7,8 @@
 
 #include "edge.h"
 
+enum { RECEIVES = 32 }; /* at once */
+
 /* The time without any rail is bounded, and its end is an error, not a hang. */
 static void dark(void)
 {
@@ -262,7 +264,7 @@ static void not_tried_while_down(void)
 /* The receiver's host is busy, its NIC takes what comes: never more than it posted receives for. */
 static void slow_receiver(void)
 {
-    enum { COUNT = 32, SIZE = 1 << 16 };
+    enum { COUNT = RECEIVES, SIZE = 1 << 16 };
     setenv("SYNTONY_NCCL_CHUNK", "4096", 1);
     setenv("SYNTONY_NCCL_QPS", "1", 1);
     begin();
@@ -293,6 +295,48 @@ static void slow_receiver(void)
     for (int i = 0; i < COUNT; i++)
         CHECK_EQUAL(result_of(requests[i], sent[COUNT - 1]), 0);
     CHECK_EQUAL(memcmp(source, target, (size_t)COUNT * SIZE), 0);
+}
+
+/* The sender's NIC tells late of what has arrived, so that nothing of it is read: there are as many receives
+ * for clear-to-sends as can come meanwhile, also after the other rail, which brought others, is lost. */
+static void sender_reads_late(void)
+{
+    void *requests[RECEIVES], *sent[RECEIVES];
+    int done, sizes[8], result = 0;
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    setenv("SYNTONY_NCCL_QPS", "1", 1);
+    begin();
+    connect_both();
+    faults_port(1, 0);
+    requests[0] = post_receive(sizeof to);
+    pump(requests[0], 50);
+    for (int i = 1; i < RECEIVES; i++)
+        requests[i] = post_receive(sizeof to);
+    pump(requests[0], 20); /* all are asked for by the one rail that lives */
+    faults_port(1, 1);
+    while (drive_logged("rail fake1 is back") == 0 || drive_logged("rail fake3 is back") == 0)
+        pump(requests[0], 1);
+    faults_slow_completions(1, INT64_C(3000000000), 0);
+    faults_port(0, 0);
+    pump(requests[0], 50);
+    for (int i = 0; i < RECEIVES; i++) {
+        CHECK_EQUAL(drive_send(&net, sender, from, sizeof from, 0, send_memory, &sent[i]), 0);
+        CHECK(sent[i] != NULL);
+    }
+    for (int i = 0; i < RECEIVES; i++)
+        CHECK_EQUAL(result_of(requests[i], NULL), 0);
+    for (int i = 0; i < RECEIVES; i++)
+        requests[i] = post_receive(sizeof to);
+    pump(requests[0], 50);
+    CHECK_EQUAL(drive_test(&net, sent[0], &done, sizes), 0);
+    CHECK(!done);
+    CHECK(faults_provider_is_clean());
+    faults_slow_completions(1, 0, 0);
+    for (int i = 0; i < RECEIVES; i++) {
+        CHECK_EQUAL(result_of(sent[i], NULL), 0);
+        sent[i] = post_send(sizeof from, requests[i], &result);
+        CHECK_EQUAL(results_of(requests[i], sent[i], NULL), 0);
+    }
 }
 
 /* The end with fewer rails decides how many are used, whichever it is. */
@@ -353,7 +397,8 @@ int main(int argc, char **argv)
         {"dark_while_the_sender_is_away", dark_while_the_sender_is_away}, {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
         {"returns_late", returns_late},
-        {"not_tried_while_down", not_tried_while_down}, {"slow_receiver", slow_receiver}, {"fewer_rails", fewer_rails}, {"merged", merged},
+        {"not_tried_while_down", not_tried_while_down}, {"slow_receiver", slow_receiver},
+        {"sender_reads_late", sender_reads_late}, {"fewer_rails", fewer_rails}, {"merged", merged},
         {"not_usable", not_usable}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -273,7 +273,7 @@ static int pretend(bool as_sender)
         greeting.hello.rail[r] = (struct endpoint){
             .gid = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = (uint8_t)(r + (as_sender ? 1 : 3))},
             .mtu = 5, .link_layer = 2 /* Ethernet */, .qps = 2};
-    struct control ready = {.kind = CONTROL_READY, .connected = 3};
+    struct control ready = {.kind = CONTROL_READY, .bits = 3};
     sender = receiver = NULL;
     if (as_sender) {
         fd = reach();
