@@ -10,6 +10,8 @@ enum fault { FAULT_LATE, FAULT_LOSS, FAULT_HOLE, FAULT_DUPLICATES, FAULT_PORT, F
              FAULT_BOTH, FAULT_FLAPS, FAULT_NOTICE, FAULT_LATE_NOTICE, FAULT_ADMIN, FAULT_SLOW_DRAIN,
              FAULT_NEIGHBOUR, FAULTS };
 
+static const struct fake_limits NO_LIMITS = {-1, -1, -1, -1, {-1, -1, -1, -1}, -1};
+
 /* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
 void faults_start_agent(void);
 /* Its page, once a process has it; NULL until then. */
