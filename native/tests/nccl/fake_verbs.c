@@ -407,6 +407,26 @@ void fake_fail_queues(int port)
     pthread_mutex_unlock(&lock);
 }
 
+void fake_say(int port, const void *record, uint32_t size)
+{
+    pthread_mutex_lock(&lock);
+    struct pair *pair = NULL;
+    for (uint32_t i = 1; i < pair_count; i++)
+        if (pairs[i] && pairs[i]->port == port && pairs[i]->base.state == IBV_QPS_RTS)
+            pair = pairs[i]; /* the newest */
+    if (pair) {
+        struct entry *entry = calloc(1, sizeof *entry);
+        *entry = (struct entry){.psn = pair->next_psn++, .is_send = true, .size = size};
+        entry->from = entry->own = memcpy(malloc(size), record, size);
+        if (pair->sends == NULL)
+            pair->progress_ns = fake_now();
+        *pair->last_send = entry;
+        pair->last_send = &entry->next;
+        fake_send_entry(pair, entry);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void fake_counts(struct fake_counts *to)
 {
     pthread_mutex_lock(&lock);

@@ -64,6 +64,8 @@ void fake_set_active(int port, int active); /* with its event */
 void fake_fail_device(int port);            /* its event; it stays open */
 void fake_event(int port, int event);       /* enum ibv_event_type, and nothing else happens */
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
+/* One of the port's queue pairs sends this behind its user's back, who learns of no completion. */
+void fake_say(int port, const void *record, uint32_t size);
 /* No queue pair is made ready to receive until it is let go: the kernel asks for the neighbour's
  * address meanwhile, and the caller waits. */
 void fake_hold_neighbour(int port, int hold);

@@ -24,6 +24,7 @@ static struct {
     void (*vanish)(int);
     void (*event)(int, int);
     int (*flow_labels)(uint32_t *, int);
+    void (*say)(int, const void *, uint32_t);
     void (*hold_neighbour)(int, int);
     void (*hide_neighbour)(int, int);
     void (*set_machine)(int, const struct fake_machine *);
@@ -109,6 +110,7 @@ void faults_load(const char *provider)
     *(void **)&fake.event = dlsym(loaded, "fake_event");
     *(void **)&fake.accounting = dlsym(loaded, "fake_cost_of_accounting");
     *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
+    *(void **)&fake.say = dlsym(loaded, "fake_say");
     *(void **)&fake.hold_neighbour = dlsym(loaded, "fake_hold_neighbour");
     *(void **)&fake.hide_neighbour = dlsym(loaded, "fake_hide_neighbour");
     *(void **)&fake.set_machine = dlsym(loaded, "fake_set_machine");
@@ -358,6 +360,11 @@ int faults_queue_pairs(void)
 void faults_error(int port)
 {
     fake.fail_queues(port);
+}
+
+void faults_say(int port, const void *record, uint32_t size)
+{
+    fake.say(port, record, size);
 }
 
 int faults_flow_labels(uint32_t *labels, int room)

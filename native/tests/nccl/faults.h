@@ -33,6 +33,7 @@ void faults_vanish(int port);
 void faults_event(int port, int event); /* enum ibv_event_type */
 void faults_lose(int port, int permille);
 void faults_error(int port);
+void faults_say(int port, const void *record, uint32_t size);
 void faults_hold_neighbour(int port, int hold);
 void faults_hide_neighbour(int port, int hide);
 void faults_machine(int port, const struct fake_machine *machine);

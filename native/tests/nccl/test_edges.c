@@ -339,6 +339,30 @@ static void sender_reads_late(void)
     }
 }
 
+/* NCCL may call rarely. What the peer says is read nevertheless at every 16th call, for that takes longer than a
+ * tick of the clock. */
+static void called_rarely(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    void *none, *request = post_receive(sizeof to);
+    pump(request, 20);
+    for (int i = 1; i <= 3; i++) {
+        int done, sizes[8], calls = 0;
+        faults_error(2);
+        for (int64_t begun = now_ms(); drive_logged("rail fake2 is left") < i || now_ms() - begun < 20; nap())
+            CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+        for (; drive_logged("rail fake0 is left: the peer left it") < i; calls++) {
+            CHECK_EQUAL(drive_send(&net, sender, from, 8, 12345, send_memory, &none), 0);
+            usleep(2000);
+        }
+        CHECK(calls <= 17);
+        while (drive_logged("rail fake0 is back") < i || drive_logged("rail fake2 is back") < i)
+            pump(request, 1);
+    }
+}
+
 /* The end with fewer rails decides how many are used, whichever it is. */
 static void fewer_rails(void)
 {
@@ -398,7 +422,8 @@ int main(int argc, char **argv)
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
         {"returns_late", returns_late},
         {"not_tried_while_down", not_tried_while_down}, {"slow_receiver", slow_receiver},
-        {"sender_reads_late", sender_reads_late}, {"fewer_rails", fewer_rails}, {"merged", merged},
+        {"sender_reads_late", sender_reads_late}, {"called_rarely", called_rarely},
+        {"fewer_rails", fewer_rails}, {"merged", merged},
         {"not_usable", not_usable}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -381,6 +381,47 @@ static void a_peer_raves(void)
     peer_connects();
 }
 
+/* The same over queue pairs: one record that none can be ends the connection of whom it reaches. What may come
+ * twice may, and has no effect. */
+static void a_peer_raves_over_queue_pairs(void)
+{
+    enum { TO_SENDER = 2, TO_RECEIVER = 0 }; /* ports from which they come */
+    static const struct { int from; union { struct header header; struct cts cts; struct credit credit; } record;
+                          const char *problem; } CASES[] = {
+        {TO_SENDER, {.cts = {.kind = RECORD_CTS, .count = 1, .sequence = 1}}, NULL},
+        {TO_SENDER, {.cts = {.kind = RECORD_CTS, .count = 0, .sequence = 40}}, "invalid clear-to-send"},
+        {TO_SENDER, {.cts = {.kind = RECORD_CTS, .count = 1, .sequence = 40}}, "invalid clear-to-send"},
+        {TO_RECEIVER, {.cts = {.kind = RECORD_CTS, .count = 1, .sequence = 40}}, "invalid clear-to-send"},
+        {TO_SENDER, {.credit = {.kind = RECORD_CREDIT, .count = 0}}, NULL},
+        {TO_SENDER, {.credit = {.kind = RECORD_CREDIT, .count = 200}}, "invalid credit"},
+        {TO_RECEIVER, {.credit = {.kind = RECORD_CREDIT, .count = 0}}, "invalid credit"},
+        {TO_SENDER, {.header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 40}}, "invalid chunk"},
+        {TO_RECEIVER, {.header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 40}}, "invalid chunk"},
+        {TO_RECEIVER, {.header = {.kind = RECORD_HEADER, .chunks = 65, .sequence = 2}}, "invalid chunk"},
+        {TO_RECEIVER, {.header = {.kind = RECORD_PROBE}}, NULL}, {TO_SENDER, {.header = {.kind = RECORD_PROBE}}, NULL},
+        {TO_RECEIVER, {.header = {.kind = 0}}, "invalid record"}, {TO_SENDER, {.header = {.kind = 5}}, "invalid record"}};
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char line[80];
+        int done, sizes[8], result = 0;
+        listen_again();
+        connect_both();
+        exchange();
+        void *request = post_receive(sizeof to), *none;
+        faults_say(CASES[i].from, &CASES[i].record,
+                   CASES[i].from == TO_RECEIVER ? sizeof(struct header) : sizeof(struct cts));
+        snprintf(line, sizeof line, "connection ended: %s", CASES[i].problem ? CASES[i].problem : "");
+        int before = drive_logged(line), polls = 0;
+        for (int64_t begun = now_ms(); result == 0 && (polls++ < 100 || now_ms() - begun < 20); nap())
+            result = CASES[i].from == TO_RECEIVER ? drive_test(&net, request, &done, sizes)
+                                                  : drive_send(&net, sender, from, 8, 12345, send_memory, &none);
+        CHECK_EQUAL(result, CASES[i].problem ? 6 : 0);
+        CHECK_EQUAL(drive_logged(line) - before, CASES[i].problem != NULL);
+        close_both();
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
@@ -388,6 +429,7 @@ int main(int argc, char **argv)
         {"too_many", too_many}, {"a_peer_stays", a_peer_stays}, {"only_peers", only_peers},
         {"a_peer_stalls", a_peer_stalls}, {"listener_closes", listener_closes},
         {"other_greeting", other_greeting}, {"last_word", last_word},
-        {"a_peer_raves", a_peer_raves}};
+        {"a_peer_raves", a_peer_raves},
+        {"a_peer_raves_over_queue_pairs", a_peer_raves_over_queue_pairs}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
