@@ -141,14 +141,6 @@ void conn_rebuild(struct conn *conn, int r, int64_t now_ns)
         rail_retry_later(rail, now_ns);
 }
 
-static void accepted(struct conn *conn, int r, const struct endpoint *remote)
-{
-    const char *problem = begin_build(conn, r, false, remote);
-    conn->probes[r] = 0;
-    if (problem)
-        conn_fail_rail(conn, r, problem);
-}
-
 /* The sender's queue pairs are made: the peer is asked; or they are connected, too. */
 static void sender_built(struct conn *conn, int r, int64_t now_ns)
 {
@@ -246,8 +238,10 @@ static void take_control(struct conn *conn, const struct control *control, const
         rail->due_ns = rail->state == RAIL_DOWN ? now_ns : rail->due_ns;
     } else if (control->kind == CONTROL_ACCEPT && has_endpoint && conn->is_sender) {
         if (rail->state == RAIL_WAIT_ACK && !conn->build[r].running &&
-            control->generation == rail->generation)
-            accepted(conn, r, &remote);
+            control->generation == rail->generation) {
+            conn->probes[r] = 0;
+            begin_build(conn, r, false, &remote); /* if it cannot, "no answer" follows */
+        }
     } else if (control->kind == CONTROL_LEAVE && conn->is_sender)
         rail->held_until_ns = control->hold_ns > INT64_MAX / 2 ? INT64_MAX
                                                                : now_ns + control->hold_ns;
