@@ -176,10 +176,16 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
     address->base.context = pd->context;
     address->base.pd = pd;
     address->attr = *attr;
+    fake_count(pd->context, 1);
     return &address->base;
 }
 
-int ibv_destroy_ah(struct ibv_ah *ah) { free(ah); return 0; }
+int ibv_destroy_ah(struct ibv_ah *ah)
+{
+    fake_count(ah->context, -1);
+    free(ah);
+    return 0;
+}
 
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
@@ -187,11 +193,13 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
     struct ibv_comp_channel *channel = calloc(1, sizeof *channel);
     channel->context = context;
     channel->fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    fake_count(context, 1);
     return channel;
 }
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
+    fake_count(channel->context, -1);
     close(channel->fd);
     free(channel);
     return 0;
@@ -210,12 +218,16 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **base, voi
     pthread_mutex_unlock(&lock);
     if (cq == NULL)
         abort();
+    atomic_fetch_add(&cq->events, 1);
     *base = &cq->base;
     *context = cq->base.cq_context;
     return 0;
 }
 
-void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int events) { (void)cq, (void)events; }
+void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int events)
+{
+    atomic_fetch_sub(&((struct cq *)cq)->events, (int)events);
+}
 
 void fake_datagrams(int port, struct fake_datagrams *to)
 {

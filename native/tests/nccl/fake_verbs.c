@@ -198,6 +198,28 @@ struct device *fake_device_of(struct ibv_context *context)
     return opened_of(context)->device;
 }
 
+void fake_count(struct ibv_context *context, int more)
+{
+    atomic_fetch_add(&opened_of(context)->objects, more);
+}
+
+int fake_objects(void)
+{
+    int count = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < FAKE_PORTS; i++)
+        for (struct opened *opened = devices[i].opened; opened; opened = opened->next)
+            count += 1 + atomic_load(&opened->objects);
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+_Noreturn void fake_misused(const char *how)
+{
+    fprintf(stderr, "the provider is misused: %s\n", how);
+    abort();
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *base)
 {
     struct opened *opened = calloc(1, sizeof *opened);
@@ -221,6 +243,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *base)
 int ibv_close_device(struct ibv_context *context)
 {
     struct opened *opened = opened_of(context);
+    if (atomic_load(&opened->objects))
+        fake_misused("objects of a device that is closed are left");
     pthread_mutex_lock(&lock);
     struct opened **at = &opened->device->opened;
     while (*at != opened)

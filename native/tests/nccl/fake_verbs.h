@@ -73,6 +73,7 @@ void fake_hide_neighbour(int port, int hide); /* it does not answer: an error at
 /* What NICs write there is seen only when the same NIC has read there. One at a time. */
 void fake_gpu_memory(const void *address, uint64_t size);
 int fake_held_calls(void);  /* that wait now */
+int fake_objects(void);     /* of any kind, that were made and not destroyed */
 int fake_queue_pairs(void); /* that were made and not destroyed */
 void fake_counts(struct fake_counts *counts);
 /* ns that threads spent in posting and polling, and how often they were called. */

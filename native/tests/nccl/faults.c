@@ -31,6 +31,7 @@ static struct {
     void (*gpu_memory)(const void *, uint64_t);
     int (*held_calls)(void);
     int (*queue_pairs)(void);
+    int (*objects)(void);
 } fake;
 static struct syn_job_page *page;
 static uint64_t notices;
@@ -116,6 +117,7 @@ void faults_load(const char *provider)
     *(void **)&fake.set_machine = dlsym(loaded, "fake_set_machine");
     *(void **)&fake.gpu_memory = dlsym(loaded, "fake_gpu_memory");
     *(void **)&fake.held_calls = dlsym(loaded, "fake_held_calls");
+    *(void **)&fake.objects = dlsym(loaded, "fake_objects");
     *(void **)&fake.queue_pairs = dlsym(loaded, "fake_queue_pairs");
 }
 
@@ -350,6 +352,11 @@ void faults_gpu_memory(const void *address, uint64_t size)
 int faults_held_calls(void)
 {
     return fake.held_calls();
+}
+
+int faults_objects(void)
+{
+    return fake.objects();
 }
 
 int faults_queue_pairs(void)

@@ -40,6 +40,7 @@ void faults_machine(int port, const struct fake_machine *machine);
 void faults_gpu_memory(const void *address, uint64_t size);
 int faults_held_calls(void);
 int faults_queue_pairs(void);
+int faults_objects(void);
 void faults_cost(struct fake_cost *cost);
 double faults_cost_of_accounting(void);
 int faults_flow_labels(uint32_t *labels, int room);

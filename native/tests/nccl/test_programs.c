@@ -117,15 +117,16 @@ int main(int argc, char **argv)
         return 1;
     for (int64_t begun_ms = now_ms(); faults_page() == NULL && now_ms() - begun_ms < 10000;)
         usleep(1000);
-    int files = open_files();
+    int files = open_files(), objects = faults_objects();
     run_all(atoi(argv[4]), argc > 5);
     for (int64_t begun_ms = now_ms();
-         (faults_queue_pairs() || flows_left()) && now_ms() - begun_ms < 10000;)
+         (faults_objects() > objects || flows_left()) && now_ms() - begun_ms < 10000;)
         usleep(1000);
     faults_print();
-    if (faults_queue_pairs() || flows_left() || open_files() > files || !faults_provider_is_clean()) {
-        fprintf(stderr, "%d queue pairs, %d flows and %d files are left\n", faults_queue_pairs(),
-                flows_left(), open_files() - files);
+    if (faults_objects() > objects || flows_left() || open_files() > files ||
+        !faults_provider_is_clean()) {
+        fprintf(stderr, "%d objects of the provider, %d flows and %d files are left\n",
+                faults_objects() - objects, flows_left(), open_files() - files);
         return 1;
     }
     return drive_finalize(&program.net);
