@@ -87,12 +87,11 @@ void conn_probe(struct conn *conn, int r, int queue)
                 &(struct work){0}, conn->about_ns);
 }
 
-/* What the peer lacks is to be sent again. */
+/* What the peer lacks is to be sent again, once both ends are fenced: its report is there then. */
 static void replay(struct conn *conn, int r)
 {
-    if (!conn->reported[r] || !rail_is_fenced(&conn->rail[r]))
+    if (!rail_is_fenced(&conn->rail[r]))
         return;
-    conn->reported[r] = false;
     if (conn->is_sender)
         conn->replayed += sender_replay(&conn->sender, r, conn->report[r], conn->reports[r],
                                         conn->report_posted[r]);
@@ -203,7 +202,6 @@ static void peer_fenced(struct conn *conn, const struct control *control, const 
     memcpy(conn->report[r], payload, conn->reports[r] * sizeof(struct receipt));
     conn->report_posted[r] = control->posted;
     conn->report_bits[r] = control->bits;
-    conn->reported[r] = true;
     replay(conn, r);
 }
 

@@ -225,6 +225,24 @@ static void last_acknowledgements(void)
     CHECK_EQUAL(result_of(sent, NULL), 0);
 }
 
+/* What has arrived is told of late, after the sender has closed: it is waited for. */
+static void sender_leaves(void)
+{
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    pump(request, 20);
+    for (int port = 2; port < 4; port++)
+        faults_slow_completions(port, 300000000, 0);
+    int result = 0;
+    memset(from, 5, sizeof from);
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK_EQUAL(result_of(sent, NULL), 0);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    CHECK_EQUAL(result_of(request, NULL), 0);
+    CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+}
+
 /* A rail that could not return at first returns, and carries what the other one no longer can. */
 static void returns_late(void)
 {
@@ -420,6 +438,7 @@ int main(int argc, char **argv)
         {"dark_before_the_sender_asks", dark_before_the_sender_asks},
         {"dark_while_the_sender_is_away", dark_while_the_sender_is_away}, {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
+        {"sender_leaves", sender_leaves},
         {"returns_late", returns_late},
         {"not_tried_while_down", not_tried_while_down}, {"slow_receiver", slow_receiver},
         {"sender_reads_late", sender_reads_late}, {"called_rarely", called_rarely},

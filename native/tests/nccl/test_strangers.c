@@ -381,6 +381,26 @@ static void a_peer_raves(void)
     peer_connects();
 }
 
+/* One that asks for an answer again and again and reads none: the connection ends when they have no room. */
+static void a_peer_reads_nothing(void)
+{
+    begin();
+    int fd = pretend(true), done, sizes[8], result = 0;
+    void *request = NULL;
+    CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
+    for (int i = 0; i < SLOTS; i++) /* each is in the answer */
+        request = post_receive(sizeof to);
+    struct control message = {.kind = CONTROL_FENCED, .generation = 2};
+    for (; result == 0; message.generation++) {
+        if (message.generation < 100000)
+            (void)!send(fd, &message, sizeof message, MSG_NOSIGNAL);
+        result = drive_test(&net, request, &done, sizes);
+    }
+    CHECK_EQUAL(result, 6);
+    CHECK_EQUAL(drive_logged("connection ended: the peer has gone"), 1);
+    close(fd);
+}
+
 /* The same over queue pairs: one record that none can be ends the connection of whom it reaches. What may come
  * twice may, and has no effect. */
 static void a_peer_raves_over_queue_pairs(void)
@@ -430,6 +450,7 @@ int main(int argc, char **argv)
         {"a_peer_stalls", a_peer_stalls}, {"listener_closes", listener_closes},
         {"other_greeting", other_greeting}, {"last_word", last_word},
         {"a_peer_raves", a_peer_raves},
+        {"a_peer_reads_nothing", a_peer_reads_nothing},
         {"a_peer_raves_over_queue_pairs", a_peer_raves_over_queue_pairs}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
