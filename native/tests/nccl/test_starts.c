@@ -242,6 +242,16 @@ static void without_an_address(void)
     for (int64_t begun = now_ms(); now_ms() - begun < 200;)
         exchange();
     CHECK_EQUAL(drive_logged("rail fake0 does not return: no usable GID"), before + 1);
+    have_old_gid(0, 0); /* it returns, and later the same keeps it away: one more line */
+    until_both_up();
+    have_old_gid(0, 1);
+    faults_error(0);
+    for (int64_t begun = now_ms(); now_ms() - begun < 5000;) { /* attempts have become rare */
+        exchange();
+        if (drive_logged("rail fake0 does not return: no usable GID") == before + 2)
+            break;
+    }
+    CHECK_EQUAL(drive_logged("rail fake0 does not return: no usable GID"), before + 2);
     close_both();
     while (faults_queue_pairs() > pairs)
         usleep(1000);

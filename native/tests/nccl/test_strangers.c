@@ -350,8 +350,18 @@ static void rave(int fd, uint64_t *random)
     }
 }
 
-/* One that knows the cookie sends what comes to its mind: the connection goes on or ends, and nothing else
- * happens. */
+/* After everything that was said to it. */
+static bool is_told_of_the_end(int fd)
+{
+    char some[4096];
+    ssize_t got;
+    while ((got = recv(fd, some, sizeof some, 0)) > 0)
+        ;
+    return got == 0 || errno == ECONNRESET;
+}
+
+/* One that knows the cookie sends what comes to its mind: the connection goes on or ends, which it learns of,
+ * and nothing else happens. */
 static void a_peer_raves(void)
 {
     uint64_t random = 2654435761u;
@@ -372,6 +382,7 @@ static void a_peer_raves(void)
                            : drive_send(&net, sender, from, 8, 0, receive_memory, &request);
         CHECK(result == 0 || result == 6);
         ended += result == 6;
+        CHECK(result == 0 || is_told_of_the_end(fd));
         CHECK_EQUAL(drive_close(&net, i % 2 ? SLOT_CLOSE_RECEIVE : SLOT_CLOSE_SEND,
                                 i % 2 ? receiver : sender), 0);
         close(fd);
