@@ -172,6 +172,12 @@ void fake_deliver_datagram(struct pair *from, const struct packet *packet)
 
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
+    int64_t unanswered_ns = fake_device_of(pd->context)->machine.unanswered_ns;
+    if (unanswered_ns && attr->is_global && attr->grh.dgid.raw[15] > FAKE_PORTS) {
+        nanosleep(&(struct timespec){unanswered_ns / 1000000000, unanswered_ns % 1000000000}, NULL);
+        errno = ETIMEDOUT;
+        return NULL;
+    }
     struct address *address = calloc(1, sizeof *address);
     address->base.context = pd->context;
     address->base.pd = pd;

@@ -32,6 +32,7 @@ struct fake_machine { /* what this device is; before it is opened, but where it 
     int no_memory;               /* none can be registered */
     int reads_gpus, takes_dmabuf; /* a GPU's memory can be registered: by its address, as a DMA-BUF */
     int refusing;                /* work requests */
+    int64_t unanswered_ns;       /* not 0: a way to where nobody is cannot be made, which takes so long */
 };
 
 struct fake_datagrams { /* what a device has sent in datagrams, of the newest that arrived */
