@@ -37,10 +37,13 @@ static void classes(void)
         char message[256];
         CHECK_EQUAL(syn_probe_set_flows(ends[1].verbs, NULL, 0, message), SYN_OK);
         CHECK_EQUAL(syn_probe_set_flows(ends[0].verbs, &flow, 1, message), SYN_OK);
-        rest(100 * MS);
         for (int at = 0; at < ENDS; at++) {
             struct fake_datagrams seen;
-            fake.datagrams(at, &seen);
+            int waits = 0;
+            do { /* others may be on their way */
+                rest(50 * MS);
+                fake.datagrams(at, &seen);
+            } while ((seen.traffic_class != dscp << 2 || seen.label != flow.flow_label) && ++waits < 100);
             CHECK_EQUAL(seen.traffic_class, dscp << 2);
             CHECK_EQUAL(seen.sl, dscp ? 3 : 0);
             CHECK_EQUAL(seen.label, flow.flow_label);
