@@ -433,8 +433,10 @@ static void a_peer_raves_over_queue_pairs(void)
         {TO_SENDER, {.header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 40}}, "invalid chunk"},
         {TO_RECEIVER, {.header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 40}}, "invalid chunk"},
         {TO_RECEIVER, {.header = {.kind = RECORD_HEADER, .chunks = 65, .sequence = 2}}, "invalid chunk"},
-        {TO_RECEIVER, {.header = {.kind = RECORD_PROBE}}, NULL}, {TO_SENDER, {.header = {.kind = RECORD_PROBE}}, NULL},
-        {TO_RECEIVER, {.header = {.kind = 0}}, "invalid record"}, {TO_SENDER, {.header = {.kind = 5}}, "invalid record"}};
+        {TO_RECEIVER, {.header = {.kind = RECORD_PROBE}}, NULL},
+        {TO_SENDER, {.header = {.kind = RECORD_PROBE}}, NULL},
+        {TO_RECEIVER, {.header = {.kind = 0}}, "invalid record"},
+        {TO_SENDER, {.header = {.kind = 5}}, "invalid record"}};
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     begin();
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {

@@ -27,7 +27,8 @@ static void some_are_usable(void)
 static struct syn_tick_reading at(int64_t ns, int64_t ppm, int64_t doubt_ns)
 {
     int64_t ticks = ns / S * KHZ * 1000 + ns % S * KHZ / 1000000;
-    return (struct syn_tick_reading){.ticks = (uint64_t)(MASK - 1000 + (uint64_t)(ticks + ticks * ppm / 1000000)) & MASK,
+    ticks += ticks * ppm / 1000000;
+    return (struct syn_tick_reading){.ticks = (MASK - 1000 + (uint64_t)ticks) & MASK,
                                      .raw_ns = 7 * S + ns, .doubt_ns = doubt_ns};
 }
 
