@@ -157,7 +157,7 @@ static void sender_built(struct conn *conn, int r, int64_t now_ns)
 /* The receiver's are: unless the sender has given this generation up meanwhile. */
 static void receiver_built(struct conn *conn, int r, int64_t now_ns)
 {
-    if (!conn->rejoining[r] || conn->build[r].order.generation != conn->rail[r].generation)
+    if (conn->build[r].order.generation != conn->rail[r].generation)
         return;
     conn->rejoining[r] = false;
     rail_connected(&conn->rail[r], now_ns);

@@ -279,6 +279,30 @@ static void not_tried_while_down(void)
     }
 }
 
+/* The sender asked for a rail and gave that up before the receiver could do anything: what it asked with is void,
+ * and the receiver waits until it is asked again. */
+static void asked_no_more(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    until_both_up();
+    faults_port(2, 0);
+    until_pairs(4);
+    for (int64_t begun = now_ms(); now_ms() - begun < 100;)
+        exchange();
+    faults_port(0, 0);
+    for (int64_t begun = now_ms(); now_ms() - begun < 100;)
+        exchange();
+    faults_port(2, 1);
+    for (int64_t begun = now_ms(); now_ms() - begun < 200;) {
+        exchange();
+        CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 4);
+    }
+    faults_port(0, 1);
+    until_both_up();
+}
+
 /* The receiver's host is busy, its NIC takes what comes: never more than it posted receives for. */
 static void slow_receiver(void)
 {
@@ -441,7 +465,8 @@ int main(int argc, char **argv)
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
         {"sender_leaves", sender_leaves},
         {"returns_late", returns_late},
-        {"not_tried_while_down", not_tried_while_down}, {"slow_receiver", slow_receiver},
+        {"not_tried_while_down", not_tried_while_down}, {"asked_no_more", asked_no_more},
+        {"slow_receiver", slow_receiver},
         {"sender_reads_late", sender_reads_late}, {"called_rarely", called_rarely},
         {"fewer_rails", fewer_rails}, {"merged", merged},
         {"not_usable", not_usable}};
