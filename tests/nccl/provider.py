@@ -50,6 +50,7 @@ class Machine(ctypes.Structure):
         ("reads_gpus", ctypes.c_int),
         ("takes_dmabuf", ctypes.c_int),
         ("refusing", ctypes.c_int),
+        ("unanswered_ns", ctypes.c_int64),
     )
 
 

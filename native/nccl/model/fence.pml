@@ -210,10 +210,6 @@ inline fence_receiver(r, now)
 #endif
     at_receiver[r] = FENCED;
     receiver_generation[r] = now;
-#ifndef NO_CTS_REPLAY
-    cts_todo = cts_todo | cts_outstanding[r];
-#endif
-    cts_outstanding[r] = 0;
     to_sender!FENCE, r, now, received
 }
 
@@ -261,6 +257,11 @@ active proctype receiver()
         :: generation > receiver_generation[r] -> fence_receiver(r, generation)
         :: else
         fi;
+        /* The sender's report says which it has. */
+#ifndef NO_CTS_REPLAY
+        cts_todo = cts_todo | cts_outstanding[r];
+#endif
+        cts_outstanding[r] = 0;
         at_receiver[r] = BOTH;
         r = 0; generation = 0 }
 #ifndef NO_FENCE

@@ -34,9 +34,9 @@ struct conn {
     bool finished[MAX_RAILS]; /* something, since the flow last reported */
     int probes[MAX_RAILS]; /* arrived in this generation */
     bool owes_credit[MAX_RAILS]; /* receiver: as much as is worth a record */
-    bool reported[MAX_RAILS]; /* the receiver's report of this generation is in `report` */
-    size_t reports[MAX_RAILS];
-    uint64_t report_posted[MAX_RAILS];
+    uint64_t report_posted[MAX_RAILS]; /* of the peer, which comes with its word that it is fenced */
+    uint32_t report_bits[MAX_RAILS]; /* of a sender */
+    size_t reports[MAX_RAILS];       /* of a receiver */
     struct receipt report[MAX_RAILS][SLOTS];
     bool rejoining[MAX_RAILS]; /* receiver: asked for by `rejoin`, not yet done */
     struct endpoint rejoin[MAX_RAILS];

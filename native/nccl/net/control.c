@@ -29,11 +29,13 @@ void conn_say(struct conn *conn, enum control_kind kind, int r, const void *payl
 {
     struct control control = {.kind = (uint8_t)kind, .rail = (uint8_t)r,
                               .generation = conn->rail[r].generation, .length = (uint32_t)size,
-                              .posted = conn->is_sender ? 0 : conn->receiver.next};
+                              .posted = conn->is_sender ? conn->sender.next : conn->receiver.next};
+    if (conn->is_sender)
+        control.bits = sender_cleared_after_next(&conn->sender);
     link_send(&conn->link, &control, payload);
 }
 
-/* Our end is fenced: with it the receiver says what it has. */
+/* Our end is fenced: with it the receiver says what chunks it has, and the sender what clear-to-sends. */
 static void say_fenced(struct conn *conn, int r)
 {
     struct receipt receipts[SLOTS];
@@ -85,13 +87,16 @@ void conn_probe(struct conn *conn, int r, int queue)
                 &(struct work){0}, conn->about_ns);
 }
 
+/* What the peer lacks is to be sent again, once both ends are fenced: its report is there then. */
 static void replay(struct conn *conn, int r)
 {
-    if (!conn->is_sender || !conn->reported[r] || !rail_is_fenced(&conn->rail[r]))
+    if (!rail_is_fenced(&conn->rail[r]))
         return;
-    conn->reported[r] = false;
-    conn->replayed += sender_replay(&conn->sender, r, conn->report[r], conn->reports[r],
-                                    conn->report_posted[r]);
+    if (conn->is_sender)
+        conn->replayed += sender_replay(&conn->sender, r, conn->report[r], conn->reports[r],
+                                        conn->report_posted[r]);
+    else
+        receiver_replay(&conn->receiver, r, conn->report_posted[r], conn->report_bits[r]);
 }
 
 void conn_fenced(struct conn *conn, int r)
@@ -99,8 +104,6 @@ void conn_fenced(struct conn *conn, int r)
     rail_drained(&conn->rail[r], clock_ns());
     if (conn->is_sender)
         sender_lost(&conn->sender, r);
-    else
-        receiver_lost(&conn->receiver, r);
     say_fenced(conn, r);
     replay(conn, r);
 }
@@ -137,14 +140,6 @@ void conn_rebuild(struct conn *conn, int r, int64_t now_ns)
         rail_retry_later(rail, now_ns);
 }
 
-static void accepted(struct conn *conn, int r, const struct endpoint *remote)
-{
-    const char *problem = begin_build(conn, r, false, remote);
-    conn->probes[r] = 0;
-    if (problem)
-        conn_fail_rail(conn, r, problem);
-}
-
 /* The sender's queue pairs are made: the peer is asked; or they are connected, too. */
 static void sender_built(struct conn *conn, int r, int64_t now_ns)
 {
@@ -162,7 +157,7 @@ static void sender_built(struct conn *conn, int r, int64_t now_ns)
 /* The receiver's are: unless the sender has given this generation up meanwhile. */
 static void receiver_built(struct conn *conn, int r, int64_t now_ns)
 {
-    if (!conn->rejoining[r] || conn->build[r].order.generation != conn->rail[r].generation)
+    if (conn->build[r].order.generation != conn->rail[r].generation)
         return;
     conn->rejoining[r] = false;
     rail_connected(&conn->rail[r], now_ns);
@@ -206,7 +201,7 @@ static void peer_fenced(struct conn *conn, const struct control *control, const 
     conn->reports[r] = control->length / sizeof(struct receipt);
     memcpy(conn->report[r], payload, conn->reports[r] * sizeof(struct receipt));
     conn->report_posted[r] = control->posted;
-    conn->reported[r] = true;
+    conn->report_bits[r] = control->bits;
     replay(conn, r);
 }
 
@@ -241,8 +236,10 @@ static void take_control(struct conn *conn, const struct control *control, const
         rail->due_ns = rail->state == RAIL_DOWN ? now_ns : rail->due_ns;
     } else if (control->kind == CONTROL_ACCEPT && has_endpoint && conn->is_sender) {
         if (rail->state == RAIL_WAIT_ACK && !conn->build[r].running &&
-            control->generation == rail->generation)
-            accepted(conn, r, &remote);
+            control->generation == rail->generation) {
+            conn->probes[r] = 0;
+            begin_build(conn, r, false, &remote); /* if it cannot, "no answer" follows */
+        }
     } else if (control->kind == CONTROL_LEAVE && conn->is_sender)
         rail->held_until_ns = control->hold_ns > INT64_MAX / 2 ? INT64_MAX
                                                                : now_ns + control->hold_ns;

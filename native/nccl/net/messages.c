@@ -40,6 +40,16 @@ bool sender_cleared(struct sender *sender, const struct cts *cts)
     return true;
 }
 
+uint32_t sender_cleared_after_next(const struct sender *sender)
+{
+    uint32_t bits = 0;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        uint64_t sequence = sender->next + 1 + i;
+        bits |= (uint32_t)(sender->cts[sequence % SLOTS].sequence == sequence) << i;
+    }
+    return bits;
+}
+
 static void add_todo(struct sender *sender, const struct send *send, unsigned count)
 {
     if (send->sequence < sender->todo_from)
@@ -289,11 +299,17 @@ bool receiver_arrived(struct receiver *receiver, const struct header *header, in
     return true;
 }
 
-void receiver_lost(struct receiver *receiver, int rail)
+static bool is_cleared(uint64_t sequence, uint64_t posted, uint32_t bits)
+{
+    return sequence <= posted || (sequence <= posted + SLOTS && bits >> (sequence - posted - 1) & 1);
+}
+
+void receiver_replay(struct receiver *receiver, int rail, uint64_t posted, uint32_t bits)
 {
     for (int i = 0; i < SLOTS; i++) {
         struct receive *receive = &receiver->receive[i];
-        if (receive->used && receive->cts_rail == rail) {
+        if (receive->used && receive->cts_rail == rail &&
+            !is_cleared(receive->sequence, posted, bits)) {
             receive->cts_rail = CTS_TODO;
             if (receive->sequence < receiver->cts_from)
                 receiver->cts_from = receive->sequence;

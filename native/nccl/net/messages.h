@@ -62,6 +62,8 @@ struct receiver {
 
 /* Sender. `cts` is what arrived: false if it cannot be one. A late or second one has no effect. */
 bool sender_cleared(struct sender *sender, const struct cts *cts);
+/* A bit for each of the SLOTS receives after `next` whose clear-to-send is here. */
+uint32_t sender_cleared_after_next(const struct sender *sender);
 /* Bytes of a message's chunks: one for each rail, within these limits. */
 uint64_t chunk_size_for(uint64_t size, int rails, uint64_t least, uint64_t most);
 /* A send that matches the oldest receive with this tag, or NULL: none yet. */
@@ -90,9 +92,10 @@ struct receive *receiver_next_cts(struct receiver *receiver);
 void receiver_fill_cts(const struct receive *receive, struct cts *cts); /* without keys */
 /* A chunk is in place. False: no such chunk can be. */
 bool receiver_arrived(struct receiver *receiver, const struct header *header, int rail);
-/* Clear-to-sends that this rail carried are to be sent again: also acknowledged ones, for the sender
- * may have lost its NIC before it read them. */
-void receiver_lost(struct receiver *receiver, int rail);
+/* The sender's report, after both ends are fenced: which clear-to-sends it has, as of `struct control`. Others
+ * that this rail carried are to be sent again: also acknowledged ones, for the sender may have lost its NIC
+ * before it read them. One that it has is not: a sender never has more than SLOTS of them to read. */
+void receiver_replay(struct receiver *receiver, int rail, uint64_t posted, uint32_t bits);
 /* Receives that are not complete; returns how many (up to SLOTS). */
 size_t receiver_report(const struct receiver *receiver, struct receipt *receipts);
 bool receiver_idle(const struct receiver *receiver);

@@ -99,7 +99,7 @@ void conn_post_cts(struct conn *conn)
 void conn_give_credits(struct conn *conn, int r)
 {
     struct queues *queues = &conn->queues[r];
-    if (!conn->owes_credit[r] || conn->rail[r].state != RAIL_UP)
+    if (conn->rail[r].state != RAIL_UP)
         return;
     conn->owes_credit[r] = false;
     for (int i = 0; i < queues->qps; i++) {

@@ -10,6 +10,9 @@ enum { DATA_DEPTH = 128, CTS_DEPTH = 48, MAX_DEPTH = DATA_DEPTH, CREDIT_STEP = D
        CREDITS = DATA_DEPTH - 1 /* one receive is for a probe */,
        DATA_SLOT = 64, CTS_SLOT = (sizeof(struct cts) + 63) / 64 * 64 };
 _Static_assert(sizeof(struct header) <= DATA_SLOT, "fits");
+/* Of a receiver's records not read: clear-to-sends of different receives, a probe, and credits of CREDIT_STEP
+ * headers each. */
+_Static_assert(CTS_DEPTH >= SLOTS + 1 + CREDITS / CREDIT_STEP, "a sender has room");
 
 struct work { /* posted, and not completed */
     void *send; /* the struct send of a chunk; NULL: of another record */

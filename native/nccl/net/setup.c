@@ -233,7 +233,7 @@ static const char *finish_building(struct setup *setup)
         return NULL;
     if (!conn->is_sender)
         say_hello(setup);
-    link_send(&conn->link, &(struct control){.kind = CONTROL_READY, .connected = setup->connected},
+    link_send(&conn->link, &(struct control){.kind = CONTROL_READY, .bits = setup->connected},
               NULL);
     if (setup->connected == 0)
         return setup->problem;
@@ -255,7 +255,7 @@ static const char *advance(struct setup *setup, struct conn **conn)
         if (setup->stage == WAIT_HELLO) {
             problem = take_hello(setup, &control, payload);
         } else if (control.kind == CONTROL_READY) {
-            setup->connected &= control.connected;
+            setup->connected &= control.bits;
             if (setup->connected == 0)
                 return "no rail is connected at both ends";
             link_end_after(&setup->conn->link, -1);

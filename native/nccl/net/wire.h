@@ -60,10 +60,14 @@ struct control {
     uint16_t reserved;
     uint32_t generation;
     uint32_t length;
-    uint32_t connected;  /* READY: a bit for each rail that is connected here */
+    uint32_t bits; /* READY: one for each rail that is connected here. FENCED of a sender: one for each of
+                      the SLOTS receives after `posted` whose clear-to-send is here */
     int64_t hold_ns;     /* LEAVE: how long from now */
-    uint64_t posted;     /* FENCED, BYE: the receiver's newest receive */
+    uint64_t posted; /* FENCED, BYE of a receiver: its newest receive. FENCED of a sender: the newest one
+                        up to which it has all clear-to-sends */
 };
+
+_Static_assert(SLOTS <= 32, "a bit each");
 
 struct endpoint { /* one rail: payload of HELLO (one for each rail), REJOIN, ACCEPT */
     uint8_t gid[16];

@@ -53,6 +53,18 @@ void connect_both_by(int device)
     CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
 }
 
+void listen_again(void)
+{
+    sender = receiver = NULL;
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+}
+
+void close_both(void)
+{
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+}
+
 void *post_receive(size_t size)
 {
     void *data = to, *request = NULL;

@@ -18,6 +18,8 @@ void nap(void);          /* between two looks: NCCL's thread takes none, but tes
 void begin(void);        /* init and listen */
 void connect_both(void); /* and register `from` and `to` */
 void connect_both_by(int device); /* of the sender; otherwise device 0 */
+void listen_again(void); /* for one more connection; the ones before stay */
+void close_both(void);
 void *post_receive(size_t size);
 /* Until there is a request, or an error in `result`. `other` is asked after meanwhile. */
 void *post_send(size_t size, void *other, int *result);

@@ -172,14 +172,26 @@ void fake_deliver_datagram(struct pair *from, const struct packet *packet)
 
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
+    int64_t unanswered_ns = fake_device_of(pd->context)->machine.unanswered_ns;
+    if (unanswered_ns && attr->is_global && attr->grh.dgid.raw[15] > FAKE_PORTS) {
+        nanosleep(&(struct timespec){unanswered_ns / 1000000000, unanswered_ns % 1000000000}, NULL);
+        errno = ETIMEDOUT;
+        return NULL;
+    }
     struct address *address = calloc(1, sizeof *address);
     address->base.context = pd->context;
     address->base.pd = pd;
     address->attr = *attr;
+    fake_count(pd->context, 1);
     return &address->base;
 }
 
-int ibv_destroy_ah(struct ibv_ah *ah) { free(ah); return 0; }
+int ibv_destroy_ah(struct ibv_ah *ah)
+{
+    fake_count(ah->context, -1);
+    free(ah);
+    return 0;
+}
 
 struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
@@ -187,11 +199,13 @@ struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
     struct ibv_comp_channel *channel = calloc(1, sizeof *channel);
     channel->context = context;
     channel->fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+    fake_count(context, 1);
     return channel;
 }
 
 int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
+    fake_count(channel->context, -1);
     close(channel->fd);
     free(channel);
     return 0;
@@ -210,12 +224,16 @@ int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **base, voi
     pthread_mutex_unlock(&lock);
     if (cq == NULL)
         abort();
+    atomic_fetch_add(&cq->events, 1);
     *base = &cq->base;
     *context = cq->base.cq_context;
     return 0;
 }
 
-void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int events) { (void)cq, (void)events; }
+void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int events)
+{
+    atomic_fetch_sub(&((struct cq *)cq)->events, (int)events);
+}
 
 void fake_datagrams(int port, struct fake_datagrams *to)
 {

@@ -48,6 +48,7 @@ struct cq { /* `ready_ns`: when the first is due */
     };
     struct cqe *first, **last;
     atomic_int_least64_t ready_ns;
+    atomic_int pairs, events; /* that use it; that were read and not acknowledged */
     bool armed;
     struct cq *next; /* of those with a channel */
 };
@@ -83,6 +84,7 @@ struct opened {
     struct opened *next;
     struct device *device;
     int events[8], event_count;
+    atomic_int objects; /* made and not destroyed */
     struct verbs_context extended; /* last, as the library has it */
 };
 
@@ -117,6 +119,9 @@ bool fake_knows(int port, uint32_t key); /* memory that is registered with this 
 bool fake_is_gpu(uint64_t address);
 /* fake_verbs.c */
 struct device *fake_device_of(struct ibv_context *context);
+void fake_count(struct ibv_context *context, int more); /* objects */
+/* What kernel and library refuse, or wait for without end. */
+_Noreturn void fake_misused(const char *how);
 
 /* fake_datagrams.c */
 void fake_extend(struct opened *opened);

@@ -21,10 +21,16 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
     struct ibv_pd *pd = calloc(1, sizeof *pd);
     pd->context = context;
+    fake_count(context, 1);
     return pd;
 }
 
-int ibv_dealloc_pd(struct ibv_pd *pd) { free(pd); return 0; }
+int ibv_dealloc_pd(struct ibv_pd *pd)
+{
+    fake_count(pd->context, -1);
+    free(pd);
+    return 0;
+}
 
 static uint64_t gpu_begin, gpu_end;
 
@@ -59,6 +65,7 @@ static struct ibv_mr *register_memory(struct ibv_pd *pd, void *address, size_t s
     regions[key]->used = true;
     regions[key]->mr = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = address,
                                        .length = size, .lkey = key, .rkey = key};
+    fake_count(pd->context, 1);
     pthread_mutex_unlock(&lock);
     return &regions[key]->mr;
 }
@@ -88,6 +95,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 {
     pthread_mutex_lock(&lock);
     regions[mr->rkey]->used = false;
+    fake_count(mr->context, -1);
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -102,12 +110,18 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int depth, void *user,
     cq->base.cq_context = user;
     cq->last = &cq->first;
     atomic_store(&cq->ready_ns, INT64_MAX);
+    fake_count(context, 1);
     return &cq->base;
 }
 
 int ibv_destroy_cq(struct ibv_cq *base)
 {
     struct cq *cq = (struct cq *)base;
+    if (atomic_load(&cq->pairs))
+        fake_misused("a completion queue is destroyed before a queue pair of it");
+    if (atomic_load(&cq->events))
+        fake_misused("events of a completion queue are not acknowledged");
+    fake_count(base->context, -1);
     fake_forget_cq(cq);
     while (cq->first) {
         struct cqe *next = cq->first->next;
@@ -145,6 +159,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
     pair->last_send = &pair->sends;
     pair->last_receive = &pair->receives;
     pair->last_out = &pair->out;
+    atomic_fetch_add(&((struct cq *)attr->send_cq)->pairs, 1);
+    fake_count(pd->context, 1);
     pthread_mutex_unlock(&lock);
     return &pair->base;
 }
@@ -237,6 +253,8 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     struct device *device = &devices[pair->port];
     pair->base.state = IBV_QPS_RESET;
     pair->gone = true;
+    atomic_fetch_sub(&((struct cq *)qp->send_cq)->pairs, 1);
+    fake_count(qp->context, -1);
     if (device->ended_count < (int)(sizeof device->ended / sizeof *device->ended))
         device->ended[device->ended_count++] = qp->qp_num;
     while (pair->sends) {

@@ -198,6 +198,28 @@ struct device *fake_device_of(struct ibv_context *context)
     return opened_of(context)->device;
 }
 
+void fake_count(struct ibv_context *context, int more)
+{
+    atomic_fetch_add(&opened_of(context)->objects, more);
+}
+
+int fake_objects(void)
+{
+    int count = 0;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < FAKE_PORTS; i++)
+        for (struct opened *opened = devices[i].opened; opened; opened = opened->next)
+            count += 1 + atomic_load(&opened->objects);
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
+_Noreturn void fake_misused(const char *how)
+{
+    fprintf(stderr, "the provider is misused: %s\n", how);
+    abort();
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *base)
 {
     struct opened *opened = calloc(1, sizeof *opened);
@@ -221,6 +243,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *base)
 int ibv_close_device(struct ibv_context *context)
 {
     struct opened *opened = opened_of(context);
+    if (atomic_load(&opened->objects))
+        fake_misused("objects of a device that is closed are left");
     pthread_mutex_lock(&lock);
     struct opened **at = &opened->device->opened;
     while (*at != opened)
@@ -404,6 +428,26 @@ void fake_fail_queues(int port)
     for (uint32_t i = 1; i < pair_count; i++)
         if (pairs[i] && pairs[i]->port == port && pairs[i]->base.state == IBV_QPS_RTS)
             fake_flush(pairs[i], IBV_WC_LOC_PROT_ERR);
+    pthread_mutex_unlock(&lock);
+}
+
+void fake_say(int port, const void *record, uint32_t size)
+{
+    pthread_mutex_lock(&lock);
+    struct pair *pair = NULL;
+    for (uint32_t i = 1; i < pair_count; i++)
+        if (pairs[i] && pairs[i]->port == port && pairs[i]->base.state == IBV_QPS_RTS)
+            pair = pairs[i]; /* the newest */
+    if (pair) {
+        struct entry *entry = calloc(1, sizeof *entry);
+        *entry = (struct entry){.psn = pair->next_psn++, .is_send = true, .size = size};
+        entry->from = entry->own = memcpy(malloc(size), record, size);
+        if (pair->sends == NULL)
+            pair->progress_ns = fake_now();
+        *pair->last_send = entry;
+        pair->last_send = &entry->next;
+        fake_send_entry(pair, entry);
+    }
     pthread_mutex_unlock(&lock);
 }
 

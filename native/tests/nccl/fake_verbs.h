@@ -32,6 +32,7 @@ struct fake_machine { /* what this device is; before it is opened, but where it 
     int no_memory;               /* none can be registered */
     int reads_gpus, takes_dmabuf; /* a GPU's memory can be registered: by its address, as a DMA-BUF */
     int refusing;                /* work requests */
+    int64_t unanswered_ns;       /* not 0: a way to where nobody is cannot be made, which takes so long */
 };
 
 struct fake_datagrams { /* what a device has sent in datagrams, of the newest that arrived */
@@ -64,6 +65,8 @@ void fake_set_active(int port, int active); /* with its event */
 void fake_fail_device(int port);            /* its event; it stays open */
 void fake_event(int port, int event);       /* enum ibv_event_type, and nothing else happens */
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
+/* One of the port's queue pairs sends this behind its user's back, who learns of no completion. */
+void fake_say(int port, const void *record, uint32_t size);
 /* No queue pair is made ready to receive until it is let go: the kernel asks for the neighbour's
  * address meanwhile, and the caller waits. */
 void fake_hold_neighbour(int port, int hold);
@@ -71,6 +74,7 @@ void fake_hide_neighbour(int port, int hide); /* it does not answer: an error at
 /* What NICs write there is seen only when the same NIC has read there. One at a time. */
 void fake_gpu_memory(const void *address, uint64_t size);
 int fake_held_calls(void);  /* that wait now */
+int fake_objects(void);     /* of any kind, that were made and not destroyed */
 int fake_queue_pairs(void); /* that were made and not destroyed */
 void fake_counts(struct fake_counts *counts);
 /* ns that threads spent in posting and polling, and how often they were called. */

@@ -24,12 +24,14 @@ static struct {
     void (*vanish)(int);
     void (*event)(int, int);
     int (*flow_labels)(uint32_t *, int);
+    void (*say)(int, const void *, uint32_t);
     void (*hold_neighbour)(int, int);
     void (*hide_neighbour)(int, int);
     void (*set_machine)(int, const struct fake_machine *);
     void (*gpu_memory)(const void *, uint64_t);
     int (*held_calls)(void);
     int (*queue_pairs)(void);
+    int (*objects)(void);
 } fake;
 static struct syn_job_page *page;
 static uint64_t notices;
@@ -109,11 +111,13 @@ void faults_load(const char *provider)
     *(void **)&fake.event = dlsym(loaded, "fake_event");
     *(void **)&fake.accounting = dlsym(loaded, "fake_cost_of_accounting");
     *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
+    *(void **)&fake.say = dlsym(loaded, "fake_say");
     *(void **)&fake.hold_neighbour = dlsym(loaded, "fake_hold_neighbour");
     *(void **)&fake.hide_neighbour = dlsym(loaded, "fake_hide_neighbour");
     *(void **)&fake.set_machine = dlsym(loaded, "fake_set_machine");
     *(void **)&fake.gpu_memory = dlsym(loaded, "fake_gpu_memory");
     *(void **)&fake.held_calls = dlsym(loaded, "fake_held_calls");
+    *(void **)&fake.objects = dlsym(loaded, "fake_objects");
     *(void **)&fake.queue_pairs = dlsym(loaded, "fake_queue_pairs");
 }
 
@@ -350,6 +354,11 @@ int faults_held_calls(void)
     return fake.held_calls();
 }
 
+int faults_objects(void)
+{
+    return fake.objects();
+}
+
 int faults_queue_pairs(void)
 {
     return fake.queue_pairs();
@@ -358,6 +367,11 @@ int faults_queue_pairs(void)
 void faults_error(int port)
 {
     fake.fail_queues(port);
+}
+
+void faults_say(int port, const void *record, uint32_t size)
+{
+    fake.say(port, record, size);
 }
 
 int faults_flow_labels(uint32_t *labels, int room)

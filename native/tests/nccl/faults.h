@@ -10,6 +10,8 @@ enum fault { FAULT_LATE, FAULT_LOSS, FAULT_HOLE, FAULT_DUPLICATES, FAULT_PORT, F
              FAULT_BOTH, FAULT_FLAPS, FAULT_NOTICE, FAULT_LATE_NOTICE, FAULT_ADMIN, FAULT_SLOW_DRAIN,
              FAULT_NEIGHBOUR, FAULTS };
 
+static const struct fake_limits NO_LIMITS = {-1, -1, -1, -1, {-1, -1, -1, -1}, -1};
+
 /* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
 void faults_start_agent(void);
 /* Its page, once a process has it; NULL until then. */
@@ -31,12 +33,14 @@ void faults_vanish(int port);
 void faults_event(int port, int event); /* enum ibv_event_type */
 void faults_lose(int port, int permille);
 void faults_error(int port);
+void faults_say(int port, const void *record, uint32_t size);
 void faults_hold_neighbour(int port, int hold);
 void faults_hide_neighbour(int port, int hide);
 void faults_machine(int port, const struct fake_machine *machine);
 void faults_gpu_memory(const void *address, uint64_t size);
 int faults_held_calls(void);
 int faults_queue_pairs(void);
+int faults_objects(void);
 void faults_cost(struct fake_cost *cost);
 double faults_cost_of_accounting(void);
 int faults_flow_labels(uint32_t *labels, int room);

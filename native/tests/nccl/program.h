@@ -56,6 +56,10 @@ void buffer_fill(struct buffer *buffer, uint64_t key, int group, int place);
 bool buffer_has(const struct buffer *buffer, uint64_t key, int group, int place, size_t size,
                 const char *what);
 
+/* Of one thread: connections, up to six at a time, until so many have ended. With all that goes on in them,
+ * and with faults if it is said so. */
+void run_connections(int total, bool faulty);
+
 /* Faults of ports, and the agent's notices and orders; `completed`: how much has come to an end until
  * now, for the next fault waits for some. `connecting`: some connection is being made. */
 void trouble(int64_t now_ms, uint64_t completed, bool connecting);

@@ -7,6 +7,8 @@
 
 #include "edge.h"
 
+enum { RECEIVES = 32 }; /* at once */
+
 /* The time without any rail is bounded, and its end is an error, not a hang. */
 static void dark(void)
 {
@@ -223,6 +225,24 @@ static void last_acknowledgements(void)
     CHECK_EQUAL(result_of(sent, NULL), 0);
 }
 
+/* What has arrived is told of late, after the sender has closed: it is waited for. */
+static void sender_leaves(void)
+{
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    pump(request, 20);
+    for (int port = 2; port < 4; port++)
+        faults_slow_completions(port, 300000000, 0);
+    int result = 0;
+    memset(from, 5, sizeof from);
+    void *sent = post_send(sizeof from, request, &result);
+    CHECK_EQUAL(result_of(sent, NULL), 0);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    CHECK_EQUAL(result_of(request, NULL), 0);
+    CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+}
+
 /* A rail that could not return at first returns, and carries what the other one no longer can. */
 static void returns_late(void)
 {
@@ -259,10 +279,34 @@ static void not_tried_while_down(void)
     }
 }
 
+/* The sender asked for a rail and gave that up before the receiver could do anything: what it asked with is void,
+ * and the receiver waits until it is asked again. */
+static void asked_no_more(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    until_both_up();
+    faults_port(2, 0);
+    until_pairs(4);
+    for (int64_t begun = now_ms(); now_ms() - begun < 100;)
+        exchange();
+    faults_port(0, 0);
+    for (int64_t begun = now_ms(); now_ms() - begun < 100;)
+        exchange();
+    faults_port(2, 1);
+    for (int64_t begun = now_ms(); now_ms() - begun < 200;) {
+        exchange();
+        CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 4);
+    }
+    faults_port(0, 1);
+    until_both_up();
+}
+
 /* The receiver's host is busy, its NIC takes what comes: never more than it posted receives for. */
 static void slow_receiver(void)
 {
-    enum { COUNT = 32, SIZE = 1 << 16 };
+    enum { COUNT = RECEIVES, SIZE = 1 << 16 };
     setenv("SYNTONY_NCCL_CHUNK", "4096", 1);
     setenv("SYNTONY_NCCL_QPS", "1", 1);
     begin();
@@ -293,6 +337,72 @@ static void slow_receiver(void)
     for (int i = 0; i < COUNT; i++)
         CHECK_EQUAL(result_of(requests[i], sent[COUNT - 1]), 0);
     CHECK_EQUAL(memcmp(source, target, (size_t)COUNT * SIZE), 0);
+}
+
+/* The sender's NIC tells late of what has arrived, so that nothing of it is read: there are as many receives
+ * for clear-to-sends as can come meanwhile, also after the other rail, which brought others, is lost. */
+static void sender_reads_late(void)
+{
+    void *requests[RECEIVES], *sent[RECEIVES];
+    int done, sizes[8], result = 0;
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    setenv("SYNTONY_NCCL_QPS", "1", 1);
+    begin();
+    connect_both();
+    faults_port(1, 0);
+    requests[0] = post_receive(sizeof to);
+    pump(requests[0], 50);
+    for (int i = 1; i < RECEIVES; i++)
+        requests[i] = post_receive(sizeof to);
+    pump(requests[0], 20); /* all are asked for by the one rail that lives */
+    faults_port(1, 1);
+    while (drive_logged("rail fake1 is back") == 0 || drive_logged("rail fake3 is back") == 0)
+        pump(requests[0], 1);
+    faults_slow_completions(1, INT64_C(3000000000), 0);
+    faults_port(0, 0);
+    pump(requests[0], 50);
+    for (int i = 0; i < RECEIVES; i++) {
+        CHECK_EQUAL(drive_send(&net, sender, from, sizeof from, 0, send_memory, &sent[i]), 0);
+        CHECK(sent[i] != NULL);
+    }
+    for (int i = 0; i < RECEIVES; i++)
+        CHECK_EQUAL(result_of(requests[i], NULL), 0);
+    for (int i = 0; i < RECEIVES; i++)
+        requests[i] = post_receive(sizeof to);
+    pump(requests[0], 50);
+    CHECK_EQUAL(drive_test(&net, sent[0], &done, sizes), 0);
+    CHECK(!done);
+    CHECK(faults_provider_is_clean());
+    faults_slow_completions(1, 0, 0);
+    for (int i = 0; i < RECEIVES; i++) {
+        CHECK_EQUAL(result_of(sent[i], NULL), 0);
+        sent[i] = post_send(sizeof from, requests[i], &result);
+        CHECK_EQUAL(results_of(requests[i], sent[i], NULL), 0);
+    }
+}
+
+/* NCCL may call rarely. What the peer says is read nevertheless at every 16th call, for that takes longer than a
+ * tick of the clock. */
+static void called_rarely(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    void *none, *request = post_receive(sizeof to);
+    pump(request, 20);
+    for (int i = 1; i <= 3; i++) {
+        int done, sizes[8], calls = 0;
+        faults_error(2);
+        for (int64_t begun = now_ms(); drive_logged("rail fake2 is left") < i || now_ms() - begun < 20; nap())
+            CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+        for (; drive_logged("rail fake0 is left: the peer left it") < i; calls++) {
+            CHECK_EQUAL(drive_send(&net, sender, from, 8, 12345, send_memory, &none), 0);
+            usleep(2000);
+        }
+        CHECK(calls <= 17);
+        while (drive_logged("rail fake0 is back") < i || drive_logged("rail fake2 is back") < i)
+            pump(request, 1);
+    }
 }
 
 /* The end with fewer rails decides how many are used, whichever it is. */
@@ -350,10 +460,15 @@ int main(int argc, char **argv)
         {"dark_while_nobody_calls", dark_while_nobody_calls},
         {"dark_while_the_receiver_is_away", dark_while_the_receiver_is_away},
         {"dark_before_the_sender_asks", dark_before_the_sender_asks},
-        {"dark_while_the_sender_is_away", dark_while_the_sender_is_away}, {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
+        {"dark_while_the_sender_is_away", dark_while_the_sender_is_away},
+        {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
+        {"sender_leaves", sender_leaves},
         {"returns_late", returns_late},
-        {"not_tried_while_down", not_tried_while_down}, {"slow_receiver", slow_receiver}, {"fewer_rails", fewer_rails}, {"merged", merged},
+        {"not_tried_while_down", not_tried_while_down}, {"asked_no_more", asked_no_more},
+        {"slow_receiver", slow_receiver},
+        {"sender_reads_late", sender_reads_late}, {"called_rarely", called_rarely},
+        {"fewer_rails", fewer_rails}, {"merged", merged},
         {"not_usable", not_usable}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

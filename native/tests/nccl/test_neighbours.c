@@ -1,9 +1,12 @@
 /* To connect a queue pair the kernel asks for its neighbour, which may not answer: the call waits,
  * NCCL's thread does not. In these tests it would for ever: `run_case` ends that.
  * test_neighbours LIBRARY PROVIDER CASE */
+#include <dlfcn.h>
+#include <errno.h>
 #include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -13,6 +16,16 @@
 #include "edge.h"
 
 enum { SKIPPED = 77, PAIRS = 8 }; /* two of each rail, at both ends */
+
+static atomic_int threads_left = 1000; /* that can still be made */
+
+__attribute__((visibility("default")))
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *argument)
+{
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    *(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+    return atomic_fetch_sub(&threads_left, 1) > 0 ? create(thread, attr, run, argument) : EAGAIN;
+}
 
 /* A port is back, its neighbour is not: queue pairs are being connected there. */
 static void hold_return(int port)
@@ -61,6 +74,8 @@ static void away_at_return(int port)
     /* What returned carries, and is not given up at once. */
     faults_port(port ^ 1, 0);
     exchange_often(50);
+    close_both(); /* what is left of the rail may be about to return: no thread outlives the connection */
+    until_gone();
 }
 
 static void senders_at_return(void)
@@ -128,8 +143,7 @@ static void given_up_while_it_connects(void)
     begin();
     for (int port = 0; port < 4; port += 2) {
         char line[40];
-        sender = receiver = NULL;
-        CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+        listen_again();
         connect_both();
         exchange();
         until_both_up();
@@ -144,8 +158,7 @@ static void given_up_while_it_connects(void)
         exchange_for(500);
         CHECK_EQUAL(drive_logged(line), before);
         CHECK(faults_provider_is_clean());
-        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
-        CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+        close_both();
         until_gone();
     }
 }
@@ -158,12 +171,64 @@ static void closed_while_it_connects(void)
     connect_both();
     exchange();
     hold_return(0);
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    close_both();
     CHECK_EQUAL(faults_held_calls(), 1);
     CHECK_EQUAL(faults_queue_pairs(), 2); /* of the one rail of the sender */
     faults_hold_neighbour(0, 0);
     until_gone();
+}
+
+static void *let_go_later(void *unused)
+{
+    (void)unused;
+    usleep(200000);
+    faults_hold_neighbour(0, 0);
+    return NULL;
+}
+
+/* No thread can be made to connect in: not at first, and not for a rail's return, whichever step of it is
+ * the next. It returns when there are some. To close waits then. */
+static void no_threads(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    int sends = 0, receives = 0;
+    atomic_store(&threads_left, 0);
+    for (; sends == 0 || receives == 0; nap()) {
+        sends = sends ? sends : drive_connect(&net, 0, handle, &sender);
+        receives = receives ? receives : drive_accept(&net, listener, &receiver);
+        CHECK(sender == NULL && receiver == NULL);
+    }
+    CHECK(sends == 2 && receives == 2);
+    CHECK_EQUAL(drive_logged("no thread"), 1);
+    for (int steps = 0; steps < 3; steps++) { /* of the sender, the receiver, the sender */
+        atomic_store(&threads_left, 1000);
+        listen_again();
+        connect_both();
+        exchange();
+        until_both_up();
+        faults_port(0, 0);
+        until_pairs(4);
+        atomic_store(&threads_left, steps);
+        faults_port(0, 1);
+        exchange_for(200);
+        CHECK(atomic_load(&threads_left) < 0); /* one was asked for in vain, and not with each call */
+        CHECK(atomic_load(&threads_left) > -20);
+        atomic_store(&threads_left, 1000);
+        until_both_up();
+        close_both();
+        until_gone();
+    }
+    listen_again();
+    connect_both();
+    exchange();
+    hold_return(0);
+    pthread_t thread;
+    CHECK_EQUAL(pthread_create(&thread, NULL, let_go_later, NULL), 0);
+    atomic_store(&threads_left, 0);
+    close_both();
+    CHECK_EQUAL(faults_queue_pairs(), 0);
+    CHECK_EQUAL(pthread_join(thread, NULL), 0);
 }
 
 /* Both ends go on for a while, and are not connected. */
@@ -348,7 +413,7 @@ int main(int argc, char **argv)
         {"left_while_it_connects", left_while_it_connects},
         {"proved_by_probes", proved_by_probes},
         {"given_up_while_it_connects", given_up_while_it_connects},
-        {"closed_while_it_connects", closed_while_it_connects},
+        {"closed_while_it_connects", closed_while_it_connects}, {"no_threads", no_threads},
         {"senders_at_connecting", senders_at_connecting},
         {"receivers_at_connecting", receivers_at_connecting}, {"not_accepted", not_accepted},
         {"host_dies_at_connecting", host_dies_at_connecting},

@@ -307,8 +307,7 @@ static uint64_t chunks_of_a_large_message(void)
     void *here, *there, *data = target, *request = NULL, *sent = NULL;
     size_t size = SIZE;
     int tag = 0;
-    sender = receiver = NULL;
-    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+    listen_again();
     connect_both();
     memset(source, 7, SIZE);
     CHECK_EQUAL(drive_reg(&net, sender, source, SIZE, &here), 0);

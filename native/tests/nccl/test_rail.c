@@ -259,7 +259,7 @@ static void receives_are_asked_for(void)
     CHECK(receiver_post(&receiver, 1) == NULL); /* as many as there are places */
     for (int i = 0; i < SLOTS - 1; i++)
         CHECK(next_cts(i % 2) == receives[i]);
-    receiver_lost(&receiver, 0); /* while one is still to be asked for */
+    receiver_replay(&receiver, 0, 0, 0); /* while one is still to be asked for */
     CHECK(receiver_next_cts(&receiver) == receives[0]);
     struct header header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 1};
     CHECK(receiver_arrived(&receiver, &header, 1));
@@ -268,14 +268,49 @@ static void receives_are_asked_for(void)
         CHECK(next_cts(1) == receives[i]);
     CHECK(next_cts(1) == receives[SLOTS - 1]);
     CHECK(next_cts(1) == NULL);
-    receiver_lost(&receiver, 0);
+    receiver_replay(&receiver, 0, 0, 0);
     CHECK(next_cts(1) == NULL);
     receives[0]->used = false; /* NCCL has asked for it */
     CHECK(!receiver_arrived(&receiver, &header, 1));
     CHECK(receiver_post(&receiver, 1) == receives[0]);
     CHECK(next_cts(0) == receives[0]);
-    receiver_lost(&receiver, 0);
+    receiver_replay(&receiver, 0, 0, 0);
     CHECK(next_cts(1) == receives[0]);
+    CHECK(next_cts(1) == NULL);
+}
+
+/* Of a rail that was lost only what the sender has not read: all others it has matched, or has ahead. */
+static void only_unread_receives_are_asked_for_again(void)
+{
+    struct cts cts;
+    memset(&sender, 0, sizeof sender);
+    memset(&receiver, 0, sizeof receiver);
+    for (int i = 1; i <= SLOTS; i++) {
+        struct receive *receive = receiver_post(&receiver, 1);
+        receive->place[0] = (struct place){.data = data, .offered = sizeof data};
+        receiver_fill_cts(next_cts(i % 2), &cts);
+        if (i == 7 || i == 32) /* one is lost, and the last one */
+            continue;
+        CHECK(sender_cleared(&sender, &cts));
+        if (i <= 3)
+            CHECK(sender_match(&sender, 0, data, 0, NULL, 4096) != NULL);
+    }
+    CHECK_EQUAL(sender.next, 3);
+    uint32_t bits = sender_cleared_after_next(&sender);
+    CHECK_EQUAL(bits, 0x0ffffff7);
+    receiver_replay(&receiver, 1, sender.next, bits);
+    CHECK_EQUAL(next_cts(1)->sequence, 7);
+    CHECK(next_cts(1) == NULL);
+    receiver_replay(&receiver, 0, sender.next, bits);
+    CHECK_EQUAL(next_cts(0)->sequence, 32);
+    CHECK(next_cts(0) == NULL);
+    receiver.receive[1].used = false; /* the first is complete, and another one in its place: */
+    CHECK_EQUAL(receiver_post(&receiver, 1)->sequence, SLOTS + 1);
+    CHECK(next_cts(1) != NULL);
+    receiver_replay(&receiver, 1, 0, UINT32_MAX); /* beyond what the report can name */
+    CHECK_EQUAL(next_cts(1)->sequence, SLOTS + 1);
+    CHECK(next_cts(1) == NULL);
+    receiver_replay(&receiver, 1, 1, UINT32_MAX);
     CHECK(next_cts(1) == NULL);
 }
 
@@ -424,6 +459,7 @@ int main(void)
     an_ended_receiver_concludes_what_it_had();
     late_acknowledgements_do_not_count();
     receives_are_asked_for();
+    only_unread_receives_are_asked_for_again();
     sizes();
     a_message_has_a_chunk_for_each_rail();
     nothing_foreign_is_believed();

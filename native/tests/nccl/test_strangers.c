@@ -273,7 +273,7 @@ static int pretend(bool as_sender)
         greeting.hello.rail[r] = (struct endpoint){
             .gid = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = (uint8_t)(r + (as_sender ? 1 : 3))},
             .mtu = 5, .link_layer = 2 /* Ethernet */, .qps = 2};
-    struct control ready = {.kind = CONTROL_READY, .connected = 3};
+    struct control ready = {.kind = CONTROL_READY, .bits = 3};
     sender = receiver = NULL;
     if (as_sender) {
         fd = reach();
@@ -350,8 +350,18 @@ static void rave(int fd, uint64_t *random)
     }
 }
 
-/* One that knows the cookie sends what comes to its mind: the connection goes on or ends, and nothing else
- * happens. */
+/* After everything that was said to it. */
+static bool is_told_of_the_end(int fd)
+{
+    char some[4096];
+    ssize_t got;
+    while ((got = recv(fd, some, sizeof some, 0)) > 0)
+        ;
+    return got == 0 || errno == ECONNRESET;
+}
+
+/* One that knows the cookie sends what comes to its mind: the connection goes on or ends, which it learns of,
+ * and nothing else happens. */
 static void a_peer_raves(void)
 {
     uint64_t random = 2654435761u;
@@ -372,6 +382,7 @@ static void a_peer_raves(void)
                            : drive_send(&net, sender, from, 8, 0, receive_memory, &request);
         CHECK(result == 0 || result == 6);
         ended += result == 6;
+        CHECK(result == 0 || is_told_of_the_end(fd));
         CHECK_EQUAL(drive_close(&net, i % 2 ? SLOT_CLOSE_RECEIVE : SLOT_CLOSE_SEND,
                                 i % 2 ? receiver : sender), 0);
         close(fd);
@@ -381,6 +392,73 @@ static void a_peer_raves(void)
     peer_connects();
 }
 
+/* One that asks for an answer again and again and reads none: the connection ends when they have no room. */
+static void a_peer_reads_nothing(void)
+{
+    begin();
+    int fd = pretend(true), done, sizes[8], result = 0;
+    void *request = NULL;
+    CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
+    for (int i = 0; i < SLOTS; i++) /* each is in the answer */
+        request = post_receive(sizeof to);
+    struct control message = {.kind = CONTROL_FENCED, .generation = 2};
+    say(fd, &message, sizeof message);
+    while (drive_logged("the peer left it") == 0)
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0); /* it is drained: later ones are answered at once */
+    for (message.generation++; result == 0; message.generation++) {
+        if (message.generation < 100000)
+            (void)!send(fd, &message, sizeof message, MSG_NOSIGNAL);
+        result = drive_test(&net, request, &done, sizes);
+    }
+    CHECK_EQUAL(result, 6);
+    CHECK_EQUAL(drive_logged("connection ended: the peer has gone"), 1);
+    close(fd);
+}
+
+/* The same over queue pairs: one record that none can be ends the connection of whom it reaches. What may come
+ * twice may, and has no effect. */
+static void a_peer_raves_over_queue_pairs(void)
+{
+    enum { TO_SENDER = 2, TO_RECEIVER = 0 }; /* ports from which they come */
+    static const struct { int from; union { struct header header; struct cts cts; struct credit credit; } record;
+                          const char *problem; } CASES[] = {
+        {TO_SENDER, {.cts = {.kind = RECORD_CTS, .count = 1, .sequence = 1}}, NULL},
+        {TO_SENDER, {.cts = {.kind = RECORD_CTS, .count = 0, .sequence = 40}}, "invalid clear-to-send"},
+        {TO_SENDER, {.cts = {.kind = RECORD_CTS, .count = 1, .sequence = 40}}, "invalid clear-to-send"},
+        {TO_RECEIVER, {.cts = {.kind = RECORD_CTS, .count = 1, .sequence = 40}}, "invalid clear-to-send"},
+        {TO_SENDER, {.credit = {.kind = RECORD_CREDIT, .count = 0}}, NULL},
+        {TO_SENDER, {.credit = {.kind = RECORD_CREDIT, .count = 200}}, "invalid credit"},
+        {TO_RECEIVER, {.credit = {.kind = RECORD_CREDIT, .count = 0}}, "invalid credit"},
+        {TO_SENDER, {.header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 40}}, "invalid chunk"},
+        {TO_RECEIVER, {.header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 40}}, "invalid chunk"},
+        {TO_RECEIVER, {.header = {.kind = RECORD_HEADER, .chunks = 65, .sequence = 2}}, "invalid chunk"},
+        {TO_RECEIVER, {.header = {.kind = RECORD_PROBE}}, NULL},
+        {TO_SENDER, {.header = {.kind = RECORD_PROBE}}, NULL},
+        {TO_RECEIVER, {.header = {.kind = 0}}, "invalid record"},
+        {TO_SENDER, {.header = {.kind = 5}}, "invalid record"}};
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char line[80];
+        int done, sizes[8], result = 0;
+        listen_again();
+        connect_both();
+        exchange();
+        void *request = post_receive(sizeof to), *none;
+        faults_say(CASES[i].from, &CASES[i].record,
+                   CASES[i].from == TO_RECEIVER ? sizeof(struct header) : sizeof(struct cts));
+        snprintf(line, sizeof line, "connection ended: %s", CASES[i].problem ? CASES[i].problem : "");
+        int before = drive_logged(line), polls = 0;
+        for (int64_t begun = now_ms(); result == 0 && (polls++ < 100 || now_ms() - begun < 20); nap())
+            result = CASES[i].from == TO_RECEIVER ? drive_test(&net, request, &done, sizes)
+                                                  : drive_send(&net, sender, from, 8, 12345, send_memory, &none);
+        CHECK_EQUAL(result, CASES[i].problem ? 6 : 0);
+        CHECK_EQUAL(drive_logged(line) - before, CASES[i].problem != NULL);
+        close_both();
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
@@ -388,6 +466,8 @@ int main(int argc, char **argv)
         {"too_many", too_many}, {"a_peer_stays", a_peer_stays}, {"only_peers", only_peers},
         {"a_peer_stalls", a_peer_stalls}, {"listener_closes", listener_closes},
         {"other_greeting", other_greeting}, {"last_word", last_word},
-        {"a_peer_raves", a_peer_raves}};
+        {"a_peer_raves", a_peer_raves},
+        {"a_peer_reads_nothing", a_peer_reads_nothing},
+        {"a_peer_raves_over_queue_pairs", a_peer_raves_over_queue_pairs}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -290,6 +290,7 @@ int main(int count, char **words)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (strcmp(words[2], cases[i].name) == 0) {
             cases[i].run();
+            CHECK_EQUAL(fake.objects(), 0);
             return 0;
         }
     CHECK(0);

@@ -19,6 +19,7 @@ void load_fake(const char *path)
     *(void **)&fake.set_fault = dlsym(loaded, "fake_set_fault");
     *(void **)&fake.set_machine = dlsym(loaded, "fake_set_machine");
     *(void **)&fake.datagrams = dlsym(loaded, "fake_datagrams");
+    *(void **)&fake.objects = dlsym(loaded, "fake_objects");
     *(void **)&fake.fail_device = dlsym(loaded, "fake_fail_device");
     *(void **)&fake.ticks_at = dlsym(loaded, "fake_ticks_at");
 }

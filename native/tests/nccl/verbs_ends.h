@@ -20,6 +20,7 @@ struct fake_calls {
     void (*set_machine)(int, const struct fake_machine *);
     void (*datagrams)(int, struct fake_datagrams *);
     void (*fail_device)(int);
+    int (*objects)(void);
     int64_t (*ticks_at)(int, int64_t);
 };
 
