@@ -9,10 +9,16 @@ import pytest
 from tests.workload.made import MS, T0, bundle
 from tests.workload.test_busy_jobs import SEED, UP, adds, bursts, busy, utilised
 from tests.workload.test_exceptions import MESH, NICS, WINDOWS, finding, star
-from tests.workload.test_rules import AFTER, US, mesh
+from tests.workload.test_rules import AFTER, US, mesh, of_flow
 
 from syntony.workload import FaultClass
-from syntony.workload.classes import _changed_link, class_mismatch, incast, slow_flow
+from syntony.workload.classes import (
+    _changed_link,
+    class_mismatch,
+    contention,
+    incast,
+    slow_flow,
+)
 from syntony.workload.diagnose import _causes, _exceptions, _ties
 from syntony.workload.facts import BundleFacts
 from syntony.workload.verdict import Alternative, RuleFinding
@@ -182,3 +188,23 @@ def test_flows_across_a_link_do_not_wait_for_themselves() -> None:
     made = busy()
     adds(made, UP, 300 * US)
     assert not set(UP) & set(BundleFacts(bundle(made)).beyond_queues)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_flows_that_send_at_different_times_do_not_clear_their_link(together: bool) -> None:
+    """Two flows share a link; one waits for 60 µs, the other, in windows of its own, for 12 µs, and
+    now and then for 45 µs."""
+    made = mesh()
+    flows = made["flows"]
+    one, other = MESH.index((NICS[0], NICS[5])), MESH.index((NICS[1], NICS[6]))
+    flows["hops"] = [(path[0], "up", path[1]) if place % len(MESH) in {one, other} else path
+                     for place, path in enumerate(flows["hops"])]  # fmt: skip
+    for flow, parity, more in ((one, 0, 60.0), (other, 1, 12.0)):
+        delays = of_flow(flows["owd_p50_ns"], flow, 0)
+        delays[AFTER:] += more * US
+        if flow == other:
+            delays[AFTER::8] += 33 * US
+        if not together:
+            delays[np.arange(WINDOWS) % 2 != parity] = np.nan
+    found = contention.find(BundleFacts(bundle(made)))
+    assert [each.subjects for each in found] == [("up",)] * (not together)

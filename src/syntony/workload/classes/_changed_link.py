@@ -35,7 +35,7 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     compared with others, and most of them at other hosts.
     """
     flows = facts.flows
-    each = None if flows is None else changed_link(flows)
+    each = None if facts.crossings is None else changed_link(facts.crossings)
     if flows is None or each is None:
         return []
     if causes:
