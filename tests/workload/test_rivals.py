@@ -12,6 +12,7 @@ from tests.workload.test_exceptions import MESH, NICS, WINDOWS, finding, star
 from tests.workload.test_rules import AFTER, US, mesh, of_flow
 
 from syntony.workload import FaultClass
+from syntony.workload.changed_links import ChangedLink
 from syntony.workload.classes import (
     _changed_link,
     class_mismatch,
@@ -59,7 +60,7 @@ def test_a_full_link_harms_if_its_queue_is_as_long_as_the_path(more: float, name
     [
         (F.STRAGGLER, "elsewhere", True),
         (F.STRAGGLER, "h0", True),  # one of three senders across the link
-        (F.STRAGGLER, "h0 h1 h2", False),
+        (F.STRAGGLER, "h0 h1 h2", True),  # whose flows across other links do not wait
         (F.PCIE, "elsewhere", False),  # a slot delays packets
     ],
 )
@@ -70,6 +71,18 @@ def test_a_changed_link_is_named_beside_a_rank_that_only_comes_late(
     cause = msgspec.structs.replace(finding(fault, "rank 9"), hosts=frozenset(host.split()))
     found = _changed_link.find(facts, [cause]) if _changed_link.beside([cause]) else []
     assert [each.subjects for each in found] == ([("up",)] if named else [])
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_late_rank_whose_flows_wait_at_all_links_explains_a_changed_one(elsewhere: bool) -> None:
+    hosts = frozenset({"h0", "h1", "h2"})
+    theirs = [flow for flow, pair in enumerate(MESH)
+              if not hosts.isdisjoint(each.split("/")[0] for each in pair)]  # fmt: skip
+    facts = BundleFacts(bundle(bursts(8.0, theirs if elsewhere else UP)))
+    begin_ns, last_ns = T0 + AFTER * 100 * MS, T0 + WINDOWS * 100 * MS
+    up = ChangedLink(("up",), frozenset(UP), begin_ns, last_ns, 1.0, 8.0, 9e4, 9e3, 9, longer=True)
+    cause = msgspec.structs.replace(finding(F.STRAGGLER, "rank 0"), hosts=hosts)
+    assert _changed_link._apart(facts, up, [cause]) is not elsewhere
 
 
 def test_beside_a_late_rank_flows_must_wait_longer_than_before() -> None:

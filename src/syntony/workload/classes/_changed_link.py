@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from syntony.model import format_ns
-from syntony.workload.changed_links import changed_link
+from syntony.workload.changed_links import ChangedLink, changed_link, known_mean, relative
 from syntony.workload.classes import contention, incast
-from syntony.workload.flows import SLOW_RATIO, host_of
+from syntony.workload.flows import LIKE, SLOW_RATIO, host_of
 from syntony.workload.full_links import FULL
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
@@ -32,18 +34,15 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     which nothing else is found. If it leads to a NIC, it is an incast.
 
     Late senders change who waits for whom: beside one, flows must wait longer than before, not only
-    compared with others, and most of them at other hosts.
+    compared with others, and most of them at other hosts, unless the sender's flows over other
+    links do not wait longer.
     """
     flows = facts.flows
     each = None if facts.crossings is None else changed_link(facts.crossings)
     if flows is None or each is None:
         return []
-    if causes:
-        hosts = {host for cause in causes for host in cause.hosts}
-        own = sum(not hosts.isdisjoint((host_of(flows.src[flow]), host_of(flows.dst[flow])))
-                  for flow in each.flows)  # fmt: skip
-        if not each.longer or 2 * own > len(each.flows):
-            return []
+    if causes and not (each.longer and _apart(facts, each, causes)):
+        return []
     into_nics = facts.last_hops()
     links = facts.fullest(each.links, each.begin_ns, each.last_ns)
     inside = tuple(link for link in links if link not in into_nics)
@@ -73,3 +72,20 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
         action=action, flows=each.flows,
         hosts=frozenset(flows.src[flow].split("/")[0] for flow in each.flows),
     )]  # fmt: skip
+
+
+def _apart(facts: BundleFacts, changed: ChangedLink, causes: Iterable[RuleFinding]) -> bool:
+    """Whether a link's flows wait longer for another reason than these late senders."""
+    crossings = facts.crossings
+    assert crossings is not None  # noqa: S101 - a changed link
+    flows = crossings.flows
+    hosts = {host for cause in causes for host in cause.hosts}
+    touching = {flow for flow in range(len(flows))
+                if not hosts.isdisjoint((host_of(flows.src[flow]), host_of(flows.dst[flow])))}
+    if 2 * len(touching & changed.flows) <= len(changed.flows):
+        return True
+    others = sorted(touching - changed.flows)
+    level, part = relative(crossings)[others], flows.during(changed.begin_ns, changed.last_ns)
+    rise = known_mean(level[:, part], 1) - known_mean(np.delete(level, part, axis=1), 1)
+    known = rise[np.isfinite(rise)]
+    return len(known) >= 2 and bool(np.median(known) < np.log(LIKE))
