@@ -80,7 +80,8 @@ def test_a_late_rank_whose_flows_wait_at_all_links_explains_a_changed_one(elsewh
               if not hosts.isdisjoint(each.split("/")[0] for each in pair)]  # fmt: skip
     facts = BundleFacts(bundle(bursts(8.0, theirs if elsewhere else UP)))
     begin_ns, last_ns = T0 + AFTER * 100 * MS, T0 + WINDOWS * 100 * MS
-    up = ChangedLink(("up",), frozenset(UP), begin_ns, last_ns, 1.0, 8.0, 9e4, 9e3, 9, longer=True)
+    up = ChangedLink(("up",), frozenset(UP), begin_ns, last_ns, 9.0, 1.0, 8.0, 9e4, 9e3, 0, 9,
+                     longer=True)  # fmt: skip
     cause = msgspec.structs.replace(finding(F.STRAGGLER, "rank 0"), hosts=hosts)
     assert _changed_link._apart(facts, up, [cause]) is not elsewhere
 
@@ -91,7 +92,7 @@ def test_beside_a_late_rank_flows_must_wait_longer_than_before() -> None:
     delays = made["flows"]["owd_p50_ns"].reshape(WINDOWS, len(MESH))
     others = [flow for flow in range(len(MESH)) if flow not in UP]
     delays[:AFTER] *= 30
-    delays[AFTER:, UP] *= 30
+    delays[AFTER:, UP] *= 33
     facts = BundleFacts(bundle(made))
     cause = finding(F.STRAGGLER, "rank 9")
     assert others

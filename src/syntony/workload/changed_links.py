@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from syntony.workload.bundle import Floats
     from syntony.workload.crossings import Crossings
+    from syntony.workload.flows import Flows
 
 MOST_WINDOWS = 80
 """Maximum number of windows that are searched; more are combined."""
@@ -30,51 +31,70 @@ SCORE = 5.0
 """Minimum distance of two means in units of its standard error: about one of a million segments of
 normal scatter exceeds it, and a recording has some thousand segments for each of some hundred
 links, which overlap."""
+SCORE_OF_FEW = 4.0
+"""… of few links that are suspected for another reason: some thousand segments in all."""
 STANDS_OUT = 0.8
-"""Maximum ratio of the score of a link that none of the same flows cross."""
+"""Maximum ratio of the score of a link that none of the same flows cross, and whose flows wait half
+as long: by chance the highest score of all links is about 4, so one of more shows how much less the
+distances of this recording mean."""
 MOST_FLOWS = 0.6
 """Maximum share of the flows across a link: there must be others to compare with."""
 
 
 class ChangedLink(NamedTuple):
-    """Links that the same flows cross."""
+    """Links that the same flows, or probes, cross."""
 
     links: tuple[str, ...]
     flows: frozenset[int]
     begin_ns: int
     last_ns: int
+    score: float
     share: float
-    """Share of the windows in between in which the flows wait longer."""
+    """Share of the windows in between in which packets wait longer."""
     ratio: float
-    """How many times as long they wait then, compared with other flows."""
+    """How many times as long they wait then, compared with others."""
     delay_ns: float
-    """Delay of its flows, and at other times."""
+    """Delay of its packets, and at other times."""
     usual_ns: float
+    streams: int
+    """Number of streams of probes whose delays these are; 0: they are those of the flows."""
     elsewhere: int
-    """Number of flows across other links."""
+    """Number of flows, or streams, across other links."""
     longer: bool
-    """Whether most of its flows wait longer than before not only compared with others."""
+    """Whether most wait longer than before not only compared with others."""
 
 
-def changed_link(crossings: Crossings) -> ChangedLink | None:
+def changed_link(
+    flows: Flows, kinds: Iterable[Crossings], few: Collection[str] = ()
+) -> ChangedLink | None:
     """The link that stands out of all by how much longer what crosses it waits; None: none does.
+    `few` are links that are suspected for another reason.
 
     It is not the link out of a NIC: the job's own flows wait there for each other.
     """
-    flows = crossings.flows
+    found = [_changed(flows, each, few) for each in kinds]
+    return max((each for each in found if each is not None), key=lambda each: each.score,
+               default=None)  # fmt: skip
+
+
+def _changed(flows: Flows, rows: Crossings, few: Collection[str]) -> ChangedLink | None:
+    """As `changed_link`, by one kind of what crosses links."""
     firsts = {hops[0] for hops in flows.hops if hops}
     across: dict[frozenset[int], list[str]] = defaultdict(list)
-    for link, crossing in crossings.across.items():
-        if 2 <= len(crossings.flows_of(crossing)) <= MOST_FLOWS * len(flows):
+    for link, crossing in rows.across.items():
+        known = 2 <= len(crossing) <= MOST_FLOWS * len(rows)
+        if known and 2 <= len(flows.across.get(link, ())) <= MOST_FLOWS * len(flows):
             across[frozenset(crossing)].append(link)
     if not across:
         return None
     groups = list(across)
-    level, width = _coarse(relative(crossings))
+    level, width = _coarse(relative(rows))
     change = against_others(level, groups)
     score, first, end = segments(change, normal_scores(change))
+    least_score = [SCORE if set(few).isdisjoint(across[group]) else SCORE_OF_FEW
+                   for group in groups]  # fmt: skip
     rises = {row: risen(level, change[row], sorted(groups[row]), slice(first[row], end[row]))
-             for row, value in enumerate(score) if value >= SCORE}  # fmt: skip
+             for row, value in enumerate(score) if value >= least_score[row]}  # fmt: skip
     pure = [row for row, each in rises.items() if _most(each, np.log(LIKE))
             and not firsts.issuperset(across[groups[row]])]  # fmt: skip
     if not pure:
@@ -84,30 +104,34 @@ def changed_link(crossings: Crossings) -> ChangedLink | None:
     least = rises[best].mean() + np.log(ALIKE)
     wider = [row for row in pure if groups[row] > groups[best] and _most(rises[row], least)]
     best = max([best, *wider], key=lambda row: len(groups[row]))
-    apart = [score[row] for row, group in enumerate(groups) if not group & groups[best]]
-    if max(apart, default=0.0) > STANDS_OUT * score[best]:
+    apart = [row for row, group in enumerate(groups) if not group & groups[best]
+             and score[row] > STANDS_OUT * score[best]]  # fmt: skip
+    if any(_rise(change[row], first[row], end[row]) >= least for row in apart):
         return None
     part = slice(int(first[best]) * width, min(int(end[best]) * width, flows.grid.windows))
-    own = crossings.flows_of(groups[best])
-    members = sorted(own)
-    inside, outside = flows.delay[members][:, part], np.delete(flows.delay[members], part, axis=1)
+    members = sorted(groups[best])
+    inside, outside = rows.delay[members][:, part], np.delete(rows.delay[members], part, axis=1)
     delay_ns, usual_ns = float(median(inside)), float(median(outside))
-    if delay_ns - usual_ns < CLOCK_SIGMAS * float(flows.clock_err_ns[members].max()):
+    if delay_ns - usual_ns < CLOCK_SIGMAS * float(rows.clock_err_ns[members].max()):
         return None
-    # Links in series: probes that cross one of them do not clear the other if they wait as well.
-    twins = [row for row, group in enumerate(groups) if crossings.flows_of(group) == own
-             and (row == best or (row in pure and rises[row].mean() >= least))]  # fmt: skip
-    links = tuple(sorted({link for row in twins for link in across[groups[row]]} - firsts))
+    links = tuple(sorted({*across[groups[best]]} - firsts))
     during = change[best, first[best] : end[best]]
     rest = np.delete(change[best], slice(first[best], end[best]))
     middle = (np.nanmean(during) + np.nanmean(rest)) / 2
     return ChangedLink(
-        links, own, flows.grid.instant(part.start), flows.grid.instant(part.stop),
+        links, frozenset(flow for link in links for flow in flows.across[link]),
+        flows.grid.instant(part.start), flows.grid.instant(part.stop), float(score[best]),
         float((during[np.isfinite(during)] > middle).mean()),
-        float(np.exp(rises[best].mean())), delay_ns, usual_ns, len(flows) - len(members),
+        float(np.exp(rises[best].mean())), delay_ns, usual_ns,
+        0 if rows.delay is flows.delay else len(members), len(rows) - len(members),
         _most(risen(level, known_mean(level[members], 0), members,
                     slice(first[best], end[best])), np.log(LIKE)),
     )  # fmt: skip
+
+
+def _rise(change: Floats, first: int, end: int) -> float:
+    """By how much the mean of a segment exceeds that of the rest."""
+    return float(np.nanmean(change[first:end]) - np.nanmean(np.delete(change, slice(first, end))))
 
 
 def risen(level: Floats, change: Floats, members: list[int], part: slice) -> Floats:
@@ -124,11 +148,11 @@ def _most(risen: Floats, least: float) -> bool:
     return len(risen) >= 2 and float((risen >= least).mean()) >= MIN_PURITY
 
 
-def relative(crossings: Crossings) -> Floats:
+def relative(rows: Crossings) -> Floats:
     """Logarithm of each delay's ratio to the path's, above the row's mean, (rows, windows)."""
-    path = np.abs(crossings.reference)[:, None]
+    path = np.abs(rows.reference)[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        level = np.log(np.maximum(crossings.delay, path) / path)
+        level = np.log(np.maximum(rows.delay, path) / path)
     known = np.isfinite(level)
     mean = np.where(known, level, 0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
     relative: Floats = np.where(known, level - mean[:, None], np.nan)

@@ -1,7 +1,8 @@
-"""What crosses links: flows, and streams of probes, each in the windows of the flows.
+"""What crosses links: flows, or streams of probes in the windows of the flows.
 
 A job's flows meet its own bursts wherever they send. Probes also sample the queue of a link while
-the job is silent, so that what other jobs add to it shows without the scatter of its own.
+the job is silent, so that what other jobs add to it shows without the scatter of its own. Each kind
+is compared with itself.
 """
 
 from __future__ import annotations
@@ -16,43 +17,48 @@ from syntony.workload.probe_streams import class_of, differ
 from syntony.workload.schema import CLASS_COLUMNS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from syntony.workload.bundle import Floats
     from syntony.workload.flows import Flows
     from syntony.workload.probe_streams import ProbeStreams
 
 
 class Crossings:
-    """Rows of flows, `delay[:len(flows)]`, followed by those of streams of probes."""
+    """Delays of what crosses links, all of one kind."""
 
-    def __init__(self, flows: Flows, probes: ProbeStreams | None) -> None:
-        self.flows = flows
-        self.delay = flows.delay
+    def __init__(
+        self,
+        delay: Floats,
+        reference: Floats,
+        clock_err_ns: Floats,
+        hops: Sequence[tuple[str, ...]],
+    ) -> None:
+        self.delay = delay
         """Median of each window in ns, (rows, windows)."""
-        self.reference = flows.reference
+        self.reference = reference
         """Delay without queueing, (rows,)."""
-        self.clock_err_ns = flows.clock_err_ns
+        self.clock_err_ns = clock_err_ns
         """1-sigma of the difference of both ends' clocks, (rows,)."""
         self.across: dict[str, set[int]] = defaultdict(set)
         """Rows that cross each link."""
-        hops = list(flows.hops)
-        streams = [] if probes is None else _comparable(flows, probes)
-        if probes is not None and streams:
-            delay = _in_windows(flows, probes, streams)
-            self.delay = np.vstack((self.delay, delay))
-            self.reference = np.concatenate((self.reference, low_delay(delay)))
-            self.clock_err_ns = np.concatenate((self.clock_err_ns, probes.clock_err_ns[streams]))
-            hops += [probes.hops[each] for each in streams]
         for row, path in enumerate(hops):
             for link in path:
                 self.across[link].add(row)
 
-    def flows_across(self, link: str) -> frozenset[int]:
-        """Flows across a link."""
-        return self.flows_of(self.across.get(link, set()))
+    def __len__(self) -> int:
+        return len(self.delay)
 
-    def flows_of(self, rows: frozenset[int] | set[int]) -> frozenset[int]:
-        """Those of these rows that are flows."""
-        return frozenset(each for each in rows if each < len(self.flows))
+
+def crossings(flows: Flows, probes: ProbeStreams | None) -> list[Crossings]:
+    """Those of flows, and of probes if there are any with a known path."""
+    found = [Crossings(flows.delay, flows.reference, flows.clock_err_ns, flows.hops)]
+    streams = [] if probes is None else _comparable(flows, probes)
+    if probes is not None and streams:
+        delay = _in_windows(flows, probes, streams)
+        hops = [probes.hops[each] for each in streams]
+        found.append(Crossings(delay, low_delay(delay), probes.clock_err_ns[streams], hops))
+    return found
 
 
 def _comparable(flows: Flows, probes: ProbeStreams) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
-from syntony.workload.crossings import Crossings
+from syntony.workload.crossings import Crossings, crossings
 from syntony.workload.device_tables import GpuTable, HostTable, LinkTable
 from syntony.workload.flows import Flows
 from syntony.workload.full_links import FullLink, full_links
@@ -193,16 +193,16 @@ class BundleFacts:
         return found
 
     @cached_property
-    def crossings(self) -> Crossings | None:
-        """Flows and probes by the links that they cross."""
-        return None if self.flows is None else Crossings(self.flows, self.probes)
+    def crossings(self) -> list[Crossings]:
+        """Flows, and probes, by the links that they cross."""
+        return [] if self.flows is None else crossings(self.flows, self.probes)
 
     @cached_property
     def full_links(self) -> list[FullLink]:
         """Links that others fill while the job runs."""
-        if self.crossings is None or self.links is None:
+        if self.flows is None or self.links is None:
             return []
-        return full_links(self.crossings, self.links)
+        return full_links(self.flows, self.crossings, self.links)
 
     def _healthy_meanwhile(self) -> frozenset[int]:
         """Healthy flows that sent while the late ones waited: others prove nothing."""

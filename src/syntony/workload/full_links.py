@@ -16,7 +16,7 @@ from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO, LIKE
 from syntony.workload.grid import K, episodes, median
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from syntony.workload.bundle import Floats
     from syntony.workload.crossings import Crossings
@@ -61,11 +61,10 @@ class FullLink(NamedTuple):
     """Whether the bytes are known not to be the job's."""
 
 
-def full_links(crossings: Crossings, links: LinkTable) -> list[FullLink]:
-    """Links that fill up while most flows or probes across them, unlike others, begin to wait
+def full_links(flows: Flows, kinds: Sequence[Crossings], links: LinkTable) -> list[FullLink]:
+    """Links that fill up while most flows, or probes, across them, unlike others, begin to wait
     longer."""
-    flows, level = crossings.flows, relative(crossings)
-    use = links.utilisation
+    use, levels = links.utilisation, [relative(each) for each in kinds]
     with np.errstate(invalid="ignore"):
         found = episodes(use >= FULL, np.isfinite(use))
     full = {row: each for row, each in found.items() if _rise(use[row], each) >= ROSE}
@@ -77,10 +76,10 @@ def full_links(crossings: Crossings, links: LinkTable) -> list[FullLink]:
         part = flows.during(*span)
         longer, known = _longer(flows, part)
         own = np.array(sorted(across[row]), dtype=np.int64)
-        probes = sorted(crossings.across[links.names[row]] - across[row])
+        members = [sorted(each.across.get(links.names[row], ())) for each in kinds]
         if known[own].sum() < 2 or not any(
-            _rose(level, members, part) and _added(crossings, members, part)
-            for members in (own.tolist(), probes)
+            _rose(level, rows, part) and _added(each, rows, part)
+            for each, level, rows in zip(kinds, levels, members, strict=True)
         ):
             continue
         others = known.copy()
@@ -90,12 +89,12 @@ def full_links(crossings: Crossings, links: LinkTable) -> list[FullLink]:
         strangers = _strangers(flows, links, row, stretch, across[row])
         if strangers is False:
             continue
-        delay_ns, usual_ns = (float(median(each)) for each in _parts(flows.delay[own], part))
-        probed = [float(median(each)) for each in _parts(crossings.delay[probes], part)]
+        delays = [tuple(float(median(side)) for side in _parts(each.delay[rows], part))
+                  for each, rows in zip(kinds, members, strict=True)]  # fmt: skip
         each = FullLink(
             (links.names[row],), frozenset(across[row]), *span, stretch.share,
             _level(use[row], stretch, inside=True), _level(use[row], stretch, inside=False),
-            delay_ns, usual_ns, (probed[0], probed[1]) if np.isfinite(probed).all() else None,
+            *delays[0], delays[1] if np.isfinite(delays[1:]).all() and delays[1:] else None,
             int((others & ~longer).sum()), strangers,
         )  # fmt: skip
         key = each.flows, part.start, part.stop

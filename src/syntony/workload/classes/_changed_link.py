@@ -12,7 +12,13 @@ from syntony.workload.changed_links import ChangedLink, changed_link, known_mean
 from syntony.workload.classes import contention, incast
 from syntony.workload.flows import LIKE, SLOW_RATIO, host_of
 from syntony.workload.full_links import FULL
-from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.verdict import (
+    MOST_ALONE,
+    Evidence,
+    FaultClass,
+    RuleFinding,
+    confidence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -38,8 +44,13 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     links do not wait longer.
     """
     flows = facts.flows
-    each = None if facts.crossings is None else changed_link(facts.crossings)
-    if flows is None or each is None:
+    if flows is None:
+        return []
+    late = [inside for common in facts.late_hops
+            if (inside := contention.suspects(facts, common)[0])]  # fmt: skip
+    few = {link for links in late for link in links} if len(late) <= MOST_ALONE else set()
+    each = changed_link(flows, facts.crossings, few)
+    if each is None:
         return []
     if causes and not (each.longer and _apart(facts, each, causes)):
         return []
@@ -51,10 +62,11 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
         return []
     use = facts.use(links[0], each.begin_ns, each.last_ns)
     evidence = [
-        Evidence("owd_p50_ns", f"{len(each.flows)} flows across it wait {each.ratio:.1f} times as"
-                 f" long as before, compared with {each.elsewhere} others:"
-                 f" {format_ns(each.delay_ns)} against {format_ns(each.usual_ns)}", each.delay_ns,
-                 each.usual_ns),
+        Evidence("probes" if each.streams else "owd_p50_ns",
+                 f"{each.streams or len(each.flows)} {'streams of probes' if each.streams else 'flows'}"
+                 f" across it wait {each.ratio:.1f} times as long as before, compared with"
+                 f" {each.elsewhere} others: {format_ns(each.delay_ns)} against"
+                 f" {format_ns(each.usual_ns)}", each.delay_ns, each.usual_ns),
     ]  # fmt: skip
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
@@ -76,16 +88,15 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
 
 def _apart(facts: BundleFacts, changed: ChangedLink, causes: Iterable[RuleFinding]) -> bool:
     """Whether a link's flows wait longer for another reason than these late senders."""
-    crossings = facts.crossings
-    assert crossings is not None  # noqa: S101 - a changed link
-    flows = crossings.flows
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - a changed link
     hosts = {host for cause in causes for host in cause.hosts}
     touching = {flow for flow in range(len(flows))
                 if not hosts.isdisjoint((host_of(flows.src[flow]), host_of(flows.dst[flow])))}
     if 2 * len(touching & changed.flows) <= len(changed.flows):
         return True
     others = sorted(touching - changed.flows)
-    level, part = relative(crossings)[others], flows.during(changed.begin_ns, changed.last_ns)
+    level, part = relative(facts.crossings[0])[others], flows.during(changed.begin_ns, changed.last_ns)
     rise = known_mean(level[:, part], 1) - known_mean(np.delete(level, part, axis=1), 1)
     known = rise[np.isfinite(rise)]
     return len(known) >= 2 and bool(np.median(known) < np.log(LIKE))
