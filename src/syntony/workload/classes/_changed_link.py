@@ -61,10 +61,10 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     if not inside and len({flows.src[flow] for flow in each.flows}) < 2:
         return []
     use = facts.use(links[0], each.begin_ns, each.last_ns)
+    kind = "streams of probes" if each.streams else "flows"
     evidence = [
         Evidence("probes" if each.streams else "owd_p50_ns",
-                 f"{each.streams or len(each.flows)} {'streams of probes' if each.streams else 'flows'}"
-                 f" across it wait {each.ratio:.1f} times as long as before, compared with"
+                 f"{each.streams or len(each.flows)} {kind} across it wait {each.ratio:.1f} times as long as before, compared with"
                  f" {each.elsewhere} others: {format_ns(each.delay_ns)} against"
                  f" {format_ns(each.usual_ns)}", each.delay_ns, each.usual_ns),
     ]  # fmt: skip
@@ -91,12 +91,16 @@ def _apart(facts: BundleFacts, changed: ChangedLink, causes: Iterable[RuleFindin
     flows = facts.flows
     assert flows is not None  # noqa: S101 - a changed link
     hosts = {host for cause in causes for host in cause.hosts}
-    touching = {flow for flow in range(len(flows))
-                if not hosts.isdisjoint((host_of(flows.src[flow]), host_of(flows.dst[flow])))}
+    touching = {
+        flow
+        for flow in range(len(flows))
+        if not hosts.isdisjoint((host_of(flows.src[flow]), host_of(flows.dst[flow])))
+    }
     if 2 * len(touching & changed.flows) <= len(changed.flows):
         return True
     others = sorted(touching - changed.flows)
-    level, part = relative(facts.crossings[0])[others], flows.during(changed.begin_ns, changed.last_ns)
+    level = relative(facts.crossings[0])[others]
+    part = flows.during(changed.begin_ns, changed.last_ns)
     rise = known_mean(level[:, part], 1) - known_mean(np.delete(level, part, axis=1), 1)
     known = rise[np.isfinite(rise)]
     return len(known) >= 2 and bool(np.median(known) < np.log(LIKE))
