@@ -64,8 +64,8 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     kind = "streams of probes" if each.streams else "flows"
     evidence = [
         Evidence("probes" if each.streams else "owd_p50_ns",
-                 f"{each.streams or len(each.flows)} {kind} across it wait {each.ratio:.1f} times as long as before, compared with"
-                 f" {each.elsewhere} others: {format_ns(each.delay_ns)} against"
+                 f"{each.streams or len(each.flows)} {kind} across it wait"
+                 f" {each.ratio:.1f} times as long as before, compared with {each.elsewhere} others: {format_ns(each.delay_ns)} against"
                  f" {format_ns(each.usual_ns)}", each.delay_ns, each.usual_ns),
     ]  # fmt: skip
     if use is not None:
@@ -92,10 +92,9 @@ def _apart(facts: BundleFacts, changed: ChangedLink, causes: Iterable[RuleFindin
     assert flows is not None  # noqa: S101 - a changed link
     hosts = {host for cause in causes for host in cause.hosts}
     touching = {
-        flow
-        for flow in range(len(flows))
-        if not hosts.isdisjoint((host_of(flows.src[flow]), host_of(flows.dst[flow])))
-    }
+        flow for flow, ends in enumerate(zip(flows.src, flows.dst, strict=True))
+        if not hosts.isdisjoint(map(host_of, ends))
+    }  # fmt: skip
     if 2 * len(touching & changed.flows) <= len(changed.flows):
         return True
     others = sorted(touching - changed.flows)
