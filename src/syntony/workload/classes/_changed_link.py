@@ -64,9 +64,10 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     kind = "streams of probes" if each.streams else "flows"
     evidence = [
         Evidence("probes" if each.streams else "owd_p50_ns",
-                 f"{each.streams or len(each.flows)} {kind} across it wait"
-                 f" {each.ratio:.1f} times as long as before, compared with {each.elsewhere} others: {format_ns(each.delay_ns)} against"
-                 f" {format_ns(each.usual_ns)}", each.delay_ns, each.usual_ns),
+                 f"{each.streams or len(each.flows)} {kind} across it wait {each.ratio:.1f} times"
+                 f" as long as before, compared with {each.elsewhere} others:"
+                 f" {format_ns(each.delay_ns)} against {format_ns(each.usual_ns)}",
+                 each.delay_ns, each.usual_ns),
     ]  # fmt: skip
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
