@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from tests.workload.made import MS, T0, Columns, bundle
 from tests.workload.test_busy_jobs import SEED, UP, bursts, busy, utilised
-from tests.workload.test_exceptions import MESH, WINDOWS
-from tests.workload.test_rules import AFTER, US
+from tests.workload.test_exceptions import MESH, NICS, WINDOWS
+from tests.workload.test_rules import AFTER, US, mesh, of_flow
 
-from syntony.workload import FaultClass, diagnose
+from syntony.workload import FaultClass, changed_links, diagnose
 from syntony.workload.changed_links import changed_link, normal_scores, segments
 from syntony.workload.facts import BundleFacts
 
@@ -70,6 +70,36 @@ def test_a_link_that_probes_wait_at_stands_out(kind: float, named: bool) -> None
     if found is not None:
         assert found.flows == frozenset(UP)
         assert abs((found.begin_ns - T0) // (100 * MS) - AFTER) <= 4
+
+
+@pytest.mark.parametrize(("more", "named"), [(8.0, False), (3.0, True)])
+def test_a_link_stands_out_of_others_that_wait_less_than_half_as_long(
+    more: float, named: bool
+) -> None:
+    """However certain theirs are: here nothing scatters."""
+    made = mesh()
+    flows = made["flows"]
+    flows["hops"] = [(path[0], "up", path[1]) if place % len(MESH) in UP else path
+                     for place, path in enumerate(flows["hops"])]  # fmt: skip
+    into = [flow for flow, (_, dst) in enumerate(MESH) if dst == NICS[9]]
+    for members, times in ((UP, 8.0), (into, more)):
+        for flow in members:
+            of_flow(flows["owd_p50_ns"], flow)[:] *= times
+    facts = BundleFacts(bundle(made))
+    assert facts.flows is not None
+    found = changed_link(facts.flows, facts.crossings)
+    assert (found.links if found else None) == (("up",) if named else None)
+
+
+def test_less_is_enough_for_few_links_that_flows_wait_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = BundleFacts(bundle(bursts(8.0, UP)))
+    assert facts.flows is not None
+    found = changed_link(facts.flows, facts.crossings)
+    assert found is not None
+    monkeypatch.setattr(changed_links, "SCORE", found.score + 0.5)
+    monkeypatch.setattr(changed_links, "SCORE_OF_FEW", found.score - 0.5)
+    assert changed_link(facts.flows, facts.crossings) is None
+    assert changed_link(facts.flows, facts.crossings, {"up"}) == found
 
 
 def test_a_few_long_delays_do_not_hide_a_change() -> None:
