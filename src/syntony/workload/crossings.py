@@ -81,8 +81,9 @@ def _in_windows(flows: Flows, probes: ProbeStreams, streams: list[int]) -> Float
     known = np.isfinite(delay)
     total = np.zeros((len(streams), flows.grid.windows))
     count = np.zeros_like(total)
-    np.add.at(total, (slice(None), window[inside]), np.where(known, delay, 0.0))
-    np.add.at(count, (slice(None), window[inside]), known)
+    for place, column in enumerate(window[inside]):
+        total[:, column] += np.where(known[:, place], delay[:, place], 0.0)
+        count[:, column] += known[:, place]
     with np.errstate(invalid="ignore"):
         mean: Floats = total / count
     return mean

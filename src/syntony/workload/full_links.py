@@ -89,12 +89,13 @@ def full_links(flows: Flows, kinds: Sequence[Crossings], links: LinkTable) -> li
         strangers = _strangers(flows, links, row, stretch, across[row])
         if strangers is False:
             continue
-        delays = [tuple(float(median(side)) for side in _parts(each.delay[rows], part))
+        delays = [[float(median(side)) for side in _parts(each.delay[rows], part)]
                   for each, rows in zip(kinds, members, strict=True)]  # fmt: skip
+        probed = [(now, usual) for now, usual in delays[1:] if np.isfinite((now, usual)).all()]
         each = FullLink(
             (links.names[row],), frozenset(across[row]), *span, stretch.share,
             _level(use[row], stretch, inside=True), _level(use[row], stretch, inside=False),
-            *delays[0], delays[1] if np.isfinite(delays[1:]).all() and delays[1:] else None,
+            delays[0][0], delays[0][1], probed[0] if probed else None,
             int((others & ~longer).sum()), strangers,
         )  # fmt: skip
         key = each.flows, part.start, part.stop
