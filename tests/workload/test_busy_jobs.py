@@ -203,7 +203,7 @@ def changed_links(flows: list[int]) -> list[ChangedLink | None]:
     for draw in range(3):
         facts = BundleFacts(bundle(bursts(8.0, flows, draw=draw)))
         assert facts.flows is not None
-        found.append(changed_link(facts.flows))
+        found.append(changed_link(facts.flows, facts.crossings))
     return found
 
 
@@ -211,7 +211,7 @@ def test_a_link_stands_out_over_all_its_flows_where_no_flow_is_late() -> None:
     made = bursts(8.0, UP)
     facts = BundleFacts(bundle(made))
     assert facts.flows is not None
-    found = changed_link(facts.flows)
+    found = changed_link(facts.flows, facts.crossings)
     assert found is not None
     assert found.links == ("up",)
     assert abs((found.begin_ns - T0) // (100 * MS) - AFTER) <= 2

@@ -146,6 +146,30 @@ def test_a_flow_with_a_low_rate_is_none_among_others_as_slow(
 
 
 @pytest.mark.parametrize(
+    ("before", "named"),
+    [
+        (0.65, False),  # the scatter of a channel that is always a little slower
+        (0.9, True),
+        (None, True),  # its rate before is not known
+    ],
+)
+def test_windows_in_which_a_channel_lags_as_before_are_no_slow_flow(
+    before: float | None, named: bool
+) -> None:
+    """Flow 7 has 0.55 of its siblings' rate in windows 20 to 25, after that 0.65."""
+    pairs = [("h0/n", f"h1/n{each}") for each in range(8)]
+    pairs += [(f"h{each}/n", f"h{each + 1}/n") for each in range(10, 22)]
+    made = star(pairs)
+    rates = np.full((WINDOWS, len(pairs)), 1e10)
+    rates[:20, 7] *= np.nan if before is None else before
+    rates[20:26, 7] *= 0.55
+    rates[26:, 7] *= 0.65
+    made["flows"]["rate_bps"] = rates.reshape(-1)
+    found = slow_flow.find(BundleFacts(bundle(made)))
+    assert [each.subjects for each in found] == ([("qp7",)] if named else [])
+
+
+@pytest.mark.parametrize(
     ("late", "level", "named"),
     [(1, 0.04, True), (3, 0.04, True), (4, 0.04, False), (1, 0.025, False)],
 )

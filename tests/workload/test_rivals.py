@@ -9,10 +9,17 @@ import pytest
 from tests.workload.made import MS, T0, bundle
 from tests.workload.test_busy_jobs import SEED, UP, adds, bursts, busy, utilised
 from tests.workload.test_exceptions import MESH, NICS, WINDOWS, finding, star
-from tests.workload.test_rules import AFTER, US, mesh
+from tests.workload.test_rules import AFTER, US, mesh, of_flow
 
 from syntony.workload import FaultClass
-from syntony.workload.classes import _changed_link, class_mismatch, incast, slow_flow
+from syntony.workload.changed_links import ChangedLink
+from syntony.workload.classes import (
+    _changed_link,
+    class_mismatch,
+    contention,
+    incast,
+    slow_flow,
+)
 from syntony.workload.diagnose import _causes, _exceptions, _ties
 from syntony.workload.facts import BundleFacts
 from syntony.workload.verdict import Alternative, RuleFinding
@@ -53,7 +60,7 @@ def test_a_full_link_harms_if_its_queue_is_as_long_as_the_path(more: float, name
     [
         (F.STRAGGLER, "elsewhere", True),
         (F.STRAGGLER, "h0", True),  # one of three senders across the link
-        (F.STRAGGLER, "h0 h1 h2", False),
+        (F.STRAGGLER, "h0 h1 h2", True),  # whose flows across other links do not wait
         (F.PCIE, "elsewhere", False),  # a slot delays packets
     ],
 )
@@ -66,13 +73,26 @@ def test_a_changed_link_is_named_beside_a_rank_that_only_comes_late(
     assert [each.subjects for each in found] == ([("up",)] if named else [])
 
 
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_late_rank_whose_flows_wait_at_all_links_explains_a_changed_one(elsewhere: bool) -> None:
+    hosts = frozenset({"h0", "h1", "h2"})
+    theirs = [flow for flow, pair in enumerate(MESH)
+              if not hosts.isdisjoint(each.split("/")[0] for each in pair)]  # fmt: skip
+    facts = BundleFacts(bundle(bursts(8.0, theirs if elsewhere else UP)))
+    begin_ns, last_ns = T0 + AFTER * 100 * MS, T0 + WINDOWS * 100 * MS
+    up = ChangedLink(("up",), frozenset(UP), begin_ns, last_ns, 9.0, 1.0, 8.0, 9e4, 9e3, 0, 9,
+                     longer=True)  # fmt: skip
+    cause = msgspec.structs.replace(finding(F.STRAGGLER, "rank 0"), hosts=hosts)
+    assert _changed_link._apart(facts, up, [cause]) is not elsewhere
+
+
 def test_beside_a_late_rank_flows_must_wait_longer_than_before() -> None:
     """All other flows wait for less since the rank is late; those across the link as before."""
     made = bursts(1.0, [])
     delays = made["flows"]["owd_p50_ns"].reshape(WINDOWS, len(MESH))
     others = [flow for flow in range(len(MESH)) if flow not in UP]
     delays[:AFTER] *= 30
-    delays[AFTER:, UP] *= 30
+    delays[AFTER:, UP] *= 33
     facts = BundleFacts(bundle(made))
     cause = finding(F.STRAGGLER, "rank 9")
     assert others
@@ -182,3 +202,23 @@ def test_flows_across_a_link_do_not_wait_for_themselves() -> None:
     made = busy()
     adds(made, UP, 300 * US)
     assert not set(UP) & set(BundleFacts(bundle(made)).beyond_queues)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_flows_that_send_at_different_times_do_not_clear_their_link(together: bool) -> None:
+    """Two flows share a link; one waits for 60 µs, the other, in windows of its own, for 12 µs, and
+    now and then for 45 µs."""
+    made = mesh()
+    flows = made["flows"]
+    one, other = MESH.index((NICS[0], NICS[5])), MESH.index((NICS[1], NICS[6]))
+    flows["hops"] = [(path[0], "up", path[1]) if place % len(MESH) in {one, other} else path
+                     for place, path in enumerate(flows["hops"])]  # fmt: skip
+    for flow, parity, more in ((one, 0, 60.0), (other, 1, 12.0)):
+        delays = of_flow(flows["owd_p50_ns"], flow, 0)
+        delays[AFTER:] += more * US
+        if flow == other:
+            delays[AFTER::8] += 33 * US
+        if not together:
+            delays[np.arange(WINDOWS) % 2 != parity] = np.nan
+    found = contention.find(BundleFacts(bundle(made)))
+    assert [each.subjects for each in found] == [("up",)] * (not together)

@@ -7,6 +7,8 @@ that no single flow is late; over all flows of a link and all windows a lasting 
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import lru_cache
+from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from syntony.workload.bundle import Floats
+    from syntony.workload.crossings import Crossings
     from syntony.workload.flows import Flows
 
 MOST_WINDOWS = 80
@@ -28,50 +31,70 @@ SCORE = 5.0
 """Minimum distance of two means in units of its standard error: about one of a million segments of
 normal scatter exceeds it, and a recording has some thousand segments for each of some hundred
 links, which overlap."""
-STANDS_OUT = 0.6
-"""Maximum ratio of the score of a link that none of the same flows cross."""
+SCORE_OF_FEW = 4.0
+"""… of few links that are suspected for another reason: some thousand segments in all."""
+STANDS_OUT = 0.8
+"""Maximum ratio of the score of a link that none of the same flows cross, and whose flows wait half
+as long: by chance the highest score of all links is about 4, so one of more shows how much less the
+distances of this recording mean."""
 MOST_FLOWS = 0.6
 """Maximum share of the flows across a link: there must be others to compare with."""
 
 
 class ChangedLink(NamedTuple):
-    """Links that the same flows cross."""
+    """Links that the same flows, or probes, cross."""
 
     links: tuple[str, ...]
     flows: frozenset[int]
     begin_ns: int
     last_ns: int
+    score: float
     share: float
-    """Share of the windows in between in which the flows wait longer."""
+    """Share of the windows in between in which packets wait longer."""
     ratio: float
-    """How many times as long they wait then, compared with other flows."""
+    """How many times as long they wait then, compared with others."""
     delay_ns: float
-    """Delay of its flows, and at other times."""
+    """Delay of its packets, and at other times."""
     usual_ns: float
+    streams: int
+    """Number of streams of probes whose delays these are; 0: they are those of the flows."""
     elsewhere: int
-    """Number of flows across other links."""
+    """Number of flows, or streams, across other links."""
     longer: bool
-    """Whether most of its flows wait longer than before not only compared with others."""
+    """Whether most wait longer than before not only compared with others."""
 
 
-def changed_link(flows: Flows) -> ChangedLink | None:
-    """The link that stands out of all by how much longer flows across it wait; None: none does.
+def changed_link(
+    flows: Flows, kinds: Iterable[Crossings], few: Collection[str] = ()
+) -> ChangedLink | None:
+    """The link that stands out of all by how much longer what crosses it waits; None: none does.
+    `few` are links that are suspected for another reason.
 
     It is not the link out of a NIC: the job's own flows wait there for each other.
     """
+    found = [_changed(flows, each, few) for each in kinds]
+    return max((each for each in found if each is not None), key=lambda each: each.score,
+               default=None)  # fmt: skip
+
+
+def _changed(flows: Flows, rows: Crossings, few: Collection[str]) -> ChangedLink | None:
+    """As `changed_link`, by one kind of what crosses links."""
     firsts = {hops[0] for hops in flows.hops if hops}
     across: dict[frozenset[int], list[str]] = defaultdict(list)
-    for link, crossing in flows.across.items():
-        if 2 <= len(crossing) <= MOST_FLOWS * len(flows):
+    for link, crossing in rows.across.items():
+        known = 2 <= len(crossing) <= MOST_FLOWS * len(rows)
+        if known and 2 <= len(flows.across.get(link, ())) <= MOST_FLOWS * len(flows):
             across[frozenset(crossing)].append(link)
     if not across:
         return None
     groups = list(across)
-    level, width = _coarse(relative(flows))
+    level, width = _coarse(relative(rows))
     change = against_others(level, groups)
-    score, first, end = segments(change)
+    score, first, end = segments(change, normal_scores(change))
+    least_score = [SCORE if set(few).isdisjoint(across[group]) else SCORE_OF_FEW
+                   for group in groups]  # fmt: skip
     rises = {row: risen(level, change[row], sorted(groups[row]), slice(first[row], end[row]))
-             for row, value in enumerate(score) if value >= SCORE}  # fmt: skip
+             for row, value in enumerate(score) if value >= least_score[row]}  # fmt: skip
     pure = [row for row, each in rises.items() if _most(each, np.log(LIKE))
             and not firsts.issuperset(across[groups[row]])]  # fmt: skip
     if not pure:
@@ -81,26 +104,34 @@ def changed_link(flows: Flows) -> ChangedLink | None:
     least = rises[best].mean() + np.log(ALIKE)
     wider = [row for row in pure if groups[row] > groups[best] and _most(rises[row], least)]
     best = max([best, *wider], key=lambda row: len(groups[row]))
-    apart = [score[row] for row, group in enumerate(groups) if not group & groups[best]]
-    if max(apart, default=0.0) > STANDS_OUT * score[best]:
+    apart = [row for row, group in enumerate(groups) if not group & groups[best]
+             and score[row] > STANDS_OUT * score[best]]  # fmt: skip
+    if any(_rise(change[row], first[row], end[row]) >= least for row in apart):
         return None
     part = slice(int(first[best]) * width, min(int(end[best]) * width, flows.grid.windows))
     members = sorted(groups[best])
-    inside, outside = flows.delay[members][:, part], np.delete(flows.delay[members], part, axis=1)
+    inside, outside = rows.delay[members][:, part], np.delete(rows.delay[members], part, axis=1)
     delay_ns, usual_ns = float(median(inside)), float(median(outside))
-    if delay_ns - usual_ns < CLOCK_SIGMAS * float(flows.clock_err_ns[members].max()):
+    if delay_ns - usual_ns < CLOCK_SIGMAS * float(rows.clock_err_ns[members].max()):
         return None
     links = tuple(sorted({*across[groups[best]]} - firsts))
     during = change[best, first[best] : end[best]]
     rest = np.delete(change[best], slice(first[best], end[best]))
     middle = (np.nanmean(during) + np.nanmean(rest)) / 2
     return ChangedLink(
-        links, groups[best], flows.grid.instant(part.start), flows.grid.instant(part.stop),
+        links, frozenset(flow for link in links for flow in flows.across[link]),
+        flows.grid.instant(part.start), flows.grid.instant(part.stop), float(score[best]),
         float((during[np.isfinite(during)] > middle).mean()),
-        float(np.exp(rises[best].mean())), delay_ns, usual_ns, len(flows) - len(members),
+        float(np.exp(rises[best].mean())), delay_ns, usual_ns,
+        0 if rows.delay is flows.delay else len(members), len(rows) - len(members),
         _most(risen(level, known_mean(level[members], 0), members,
                     slice(first[best], end[best])), np.log(LIKE)),
     )  # fmt: skip
+
+
+def _rise(change: Floats, first: int, end: int) -> float:
+    """By how much the mean of a segment exceeds that of the rest."""
+    return float(np.nanmean(change[first:end]) - np.nanmean(np.delete(change, slice(first, end))))
 
 
 def risen(level: Floats, change: Floats, members: list[int], part: slice) -> Floats:
@@ -117,11 +148,11 @@ def _most(risen: Floats, least: float) -> bool:
     return len(risen) >= 2 and float((risen >= least).mean()) >= MIN_PURITY
 
 
-def relative(flows: Flows) -> Floats:
-    """Logarithm of each delay's ratio to the path's, above the flow's mean, (flows, windows)."""
-    path = np.abs(flows.reference)[:, None]
+def relative(rows: Crossings) -> Floats:
+    """Logarithm of each delay's ratio to the path's, above the row's mean, (rows, windows)."""
+    path = np.abs(rows.reference)[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        level = np.log(np.maximum(flows.delay, path) / path)
+        level = np.log(np.maximum(rows.delay, path) / path)
     known = np.isfinite(level)
     mean = np.where(known, level, 0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
     relative: Floats = np.where(known, level - mean[:, None], np.nan)
@@ -159,15 +190,16 @@ def against_others(level: Floats, groups: Iterable[Collection[int]]) -> Floats:
     return np.array(differences)
 
 
-def segments(change: Floats) -> tuple[Floats, Floats, Floats]:
+def segments(change: Floats, score_of: Floats | None = None) -> tuple[Floats, Floats, Floats]:
     """For each row the segment whose mean exceeds that of the rest most clearly: distance in
     standard errors, first window, and the one after the last. It begins after `N` known windows,
-    has as many, and is `LATE_RATIO` higher."""
+    has as many, and is `LATE_RATIO` higher. `score_of`: values to use for the distance only."""
     known = np.isfinite(change)
-    value = np.where(known, change, 0.0)
-    counts, sums, squares = (
+    effect = np.where(known, change, 0.0)
+    value = effect if score_of is None else np.where(known, score_of, 0.0)
+    counts, sums, squares, effects = (
         np.concatenate((np.zeros((len(change), 1)), np.cumsum(each, axis=1)), axis=1)
-        for each in (known, value, value**2)
+        for each in (known, value, value**2, effect)
     )
     rows = np.arange(len(change))
     score, first, end = (
@@ -178,16 +210,36 @@ def segments(change: Floats) -> tuple[Floats, Floats, Floats]:
     for begin in range(N, change.shape[1] - N + 1):
         inside, total = counts[:, begin + N :] - counts[:, [begin]], counts[:, -1:]
         part = sums[:, begin + N :] - sums[:, [begin]]
+        more = effects[:, begin + N :] - effects[:, [begin]]
         rest = total - inside
         with np.errstate(invalid="ignore", divide="ignore"):
             high, low = part / inside, (sums[:, -1:] - part) / rest
             scatter = squares[:, -1:] - inside * high**2 - rest * low**2
             error = np.sqrt(np.maximum(scatter, 0) / (total - 2) * (1 / inside + 1 / rest))
             distance = (high - low) / np.maximum(error, 1e-3)
-            good = (inside >= N) & (counts[:, [begin]] >= N) & (high - low >= np.log(LATE_RATIO))
+            longer = more / inside - (effects[:, -1:] - more) / rest >= np.log(LATE_RATIO)
+            good = (inside >= N) & (counts[:, [begin]] >= N) & longer
         distance = np.where(good, distance, 0.0)
         best = np.argmax(distance, axis=1)
         better = distance[rows, best] > score
         score = np.where(better, distance[rows, best], score)
         first, end = np.where(better, begin, first), np.where(better, best + begin + N, end)
     return score, first, end
+
+
+def normal_scores(values: Floats) -> Floats:
+    """Each known value replaced by the quantile of the normal distribution that its rank in the row
+    has: a few very long delays then do not decide, neither for a change nor, as scatter, against
+    one."""
+    found = np.full(values.shape, np.nan)
+    for row, each in enumerate(values):
+        places = np.flatnonzero(np.isfinite(each))
+        found[row, places[np.argsort(each[places], kind="stable")]] = _quantiles(len(places))
+    return found
+
+
+@lru_cache(maxsize=MOST_WINDOWS)
+def _quantiles(count: int) -> Floats:
+    """Quantiles of the normal distribution at so many equal steps."""
+    normal = NormalDist()
+    return np.array([normal.inv_cdf((each + 0.5) / count) for each in range(count)])

@@ -11,6 +11,7 @@ import numpy as np
 from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
+from syntony.workload.crossings import Crossings, crossings
 from syntony.workload.device_tables import GpuTable, HostTable, LinkTable
 from syntony.workload.flows import Flows
 from syntony.workload.full_links import FullLink, full_links
@@ -192,11 +193,16 @@ class BundleFacts:
         return found
 
     @cached_property
+    def crossings(self) -> list[Crossings]:
+        """Flows, and probes, by the links that they cross."""
+        return [] if self.flows is None else crossings(self.flows, self.probes)
+
+    @cached_property
     def full_links(self) -> list[FullLink]:
         """Links that others fill while the job runs."""
         if self.flows is None or self.links is None:
             return []
-        return full_links(self.flows, self.links)
+        return full_links(self.flows, self.crossings, self.links)
 
     def _healthy_meanwhile(self) -> frozenset[int]:
         """Healthy flows that sent while the late ones waited: others prove nothing."""
@@ -209,16 +215,30 @@ class BundleFacts:
 
     def _waits_alone(self, flow: int) -> bool:
         """Whether a late flow waits far longer than all that cross any of its links meanwhile: in
-        the queue of a link all packets wait."""
+        the queue of a link all packets wait.
+
+        Queues come and go, so others are compared in the windows in which both send. If those that
+        share a link with it have none, there may be a queue at that link.
+        """
         flows = self.flows
         assert flows is not None  # noqa: S101 - a late flow
         stretch = flows.late[flow]
         part = slice(stretch.first, stretch.last + 1)
-        mates = sorted({each for link in flows.hops[flow] for each in flows.across[link]} - {flow})
-        excess = median(flows.excess[mates][:, part], axis=1)
-        known = excess[np.isfinite(flows.excess[mates][:, part]).sum(axis=1) >= K]
-        limit = ECHO * flows.mean_over(flows.excess, flow, stretch)
-        return len(known) > 0 and bool((known < limit).all())
+        sent = np.isfinite(flows.excess[flow, part])
+        own = flows.excess[flow, part][sent]
+        compared = False
+        for link in flows.hops[flow]:
+            mates = sorted(flows.across[link] - {flow})
+            excess = flows.excess[mates][:, part][:, sent]
+            both = np.isfinite(excess)
+            known = both.sum(axis=1) >= K
+            if mates and not known.any():
+                return False
+            limit = ECHO * median(np.where(both, own, np.nan), axis=1)
+            if not (median(excess, axis=1)[known] < limit[known]).all():
+                return False
+            compared |= bool(mates)
+        return compared
 
     @cached_property
     def beyond_queues(self) -> dict[int, Episode]:

@@ -161,7 +161,7 @@ class Flows:
     def reference(self) -> Floats:
         """Delay without queueing, (flows,)."""
         with np.errstate(all="ignore"):
-            own = _quantile(self.delay, 0.1)
+            own = low_delay(self.delay)
         result = own.copy()
         for kind in range(int(self.like.max(initial=-1)) + 1):
             members = self.like == kind
@@ -365,6 +365,11 @@ def _rise(counts: Floats, least: float = SPLIT) -> int:
     likely[after <= 0] = -np.inf
     best = int(np.argmax(likely))
     return best if likely[best] > likely[0] + least else 0
+
+
+def low_delay(delay: Floats) -> Floats:
+    """Delay that one of ten windows of each row does not exceed: about that without queueing."""
+    return _quantile(delay, 0.1)
 
 
 def _quantile(values: Floats, share: float) -> Floats:

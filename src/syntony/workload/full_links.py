@@ -16,9 +16,10 @@ from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO, LIKE
 from syntony.workload.grid import K, episodes, median
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from syntony.workload.bundle import Floats
+    from syntony.workload.crossings import Crossings
     from syntony.workload.device_tables import LinkTable
     from syntony.workload.flows import Flows
     from syntony.workload.grid import Episode, Flags
@@ -52,15 +53,18 @@ class FullLink(NamedTuple):
     delay_ns: float
     """Delay of its flows, and at other times."""
     usual_ns: float
+    probes_ns: tuple[float, float] | None
+    """Likewise of probes across it; None: there are none."""
     elsewhere: int
     """Number of other flows that do not wait longer."""
     strangers: bool | None
     """Whether the bytes are known not to be the job's."""
 
 
-def full_links(flows: Flows, links: LinkTable) -> list[FullLink]:
-    """Links that fill up while most flows across them, unlike others, begin to wait longer."""
-    use, level = links.utilisation, relative(flows)
+def full_links(flows: Flows, kinds: Sequence[Crossings], links: LinkTable) -> list[FullLink]:
+    """Links that fill up while most flows, or probes, across them, unlike others, begin to wait
+    longer."""
+    use, levels = links.utilisation, [relative(each) for each in kinds]
     with np.errstate(invalid="ignore"):
         found = episodes(use >= FULL, np.isfinite(use))
     full = {row: each for row, each in found.items() if _rise(use[row], each) >= ROSE}
@@ -72,8 +76,10 @@ def full_links(flows: Flows, links: LinkTable) -> list[FullLink]:
         part = flows.during(*span)
         longer, known = _longer(flows, part)
         own = np.array(sorted(across[row]), dtype=np.int64)
-        if known[own].sum() < 2 or not (
-            _rose(level, own.tolist(), part) and _added(flows, own.tolist(), part)
+        members = [sorted(each.across.get(links.names[row], ())) for each in kinds]
+        if known[own].sum() < 2 or not any(
+            _rose(level, rows, part) and _added(each, rows, part)
+            for each, level, rows in zip(kinds, levels, members, strict=True)
         ):
             continue
         others = known.copy()
@@ -83,12 +89,14 @@ def full_links(flows: Flows, links: LinkTable) -> list[FullLink]:
         strangers = _strangers(flows, links, row, stretch, across[row])
         if strangers is False:
             continue
-        inside, outside = _parts(flows.delay[own], part)
+        delays = [[float(median(side)) for side in _parts(each.delay[rows], part)]
+                  for each, rows in zip(kinds, members, strict=True)]  # fmt: skip
+        probed = [(now, usual) for now, usual in delays[1:] if np.isfinite((now, usual)).all()]
         each = FullLink(
             (links.names[row],), frozenset(across[row]), *span, stretch.share,
             _level(use[row], stretch, inside=True), _level(use[row], stretch, inside=False),
-            float(median(inside)), float(median(outside)), int((others & ~longer).sum()),
-            strangers,
+            delays[0][0], delays[0][1], probed[0] if probed else None,
+            int((others & ~longer).sum()), strangers,
         )  # fmt: skip
         key = each.flows, part.start, part.stop
         twin = result.get(key)
@@ -111,9 +119,11 @@ def _rise(row: Floats, stretch: Episode) -> float:
 
 
 def _rose(level: Floats, members: list[int], part: slice) -> bool:
-    """Whether most of a link's flows wait longer in a part than at other times, compared with all
-    other flows, beyond their scatter. By how much depends on what they waited for before: strangers
-    add the same to all."""
+    """Whether most of a link's flows or probes wait longer in a part than at other times, compared
+    with all others, beyond their scatter. By how much depends on what they waited for before:
+    strangers add the same to all."""
+    if len(members) < 2:
+        return False
     (change,) = against_others(level, [members])
     inside, outside = (each[np.isfinite(each)] for each in (change[part], np.delete(change, part)))
     if min(len(inside), len(outside)) < K:
@@ -127,12 +137,12 @@ def _rose(level: Floats, members: list[int], part: slice) -> bool:
     return bool(most and rise >= max(np.log(LIKE), LONGER * error))
 
 
-def _added(flows: Flows, members: list[int], part: slice) -> bool:
-    """Whether what strangers add to the delay of a link's flows is a queue as long as the path: at
-    a well-used link packets wait a little, which harms nobody."""
-    inside, outside = (known_mean(each, 1) for each in _parts(flows.delay[members], part))
-    path_ns = (LATE_RATIO - 1) * np.abs(flows.reference[members])
-    least = np.maximum(path_ns, CLOCK_SIGMAS * flows.clock_err_ns[members])
+def _added(crossings: Crossings, members: list[int], part: slice) -> bool:
+    """Whether what strangers add to the delay of what crosses a link is a queue as long as the
+    path: at a well-used link packets wait a little, which harms nobody."""
+    inside, outside = (known_mean(each, 1) for each in _parts(crossings.delay[members], part))
+    path_ns = (LATE_RATIO - 1) * np.abs(crossings.reference[members])
+    least = np.maximum(path_ns, CLOCK_SIGMAS * crossings.clock_err_ns[members])
     return bool(median(inside - outside - least) >= 0)
 
 

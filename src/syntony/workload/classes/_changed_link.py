@@ -5,12 +5,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from syntony.model import format_ns
-from syntony.workload.changed_links import changed_link
+from syntony.workload.changed_links import ChangedLink, changed_link, known_mean, relative
 from syntony.workload.classes import contention, incast
-from syntony.workload.flows import SLOW_RATIO, host_of
+from syntony.workload.flows import LIKE, SLOW_RATIO, host_of
 from syntony.workload.full_links import FULL
-from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.verdict import (
+    MOST_ALONE,
+    Evidence,
+    FaultClass,
+    RuleFinding,
+    confidence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -32,18 +40,20 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     which nothing else is found. If it leads to a NIC, it is an incast.
 
     Late senders change who waits for whom: beside one, flows must wait longer than before, not only
-    compared with others, and most of them at other hosts.
+    compared with others, and most of them at other hosts, unless the sender's flows over other
+    links do not wait longer.
     """
     flows = facts.flows
-    each = None if flows is None else changed_link(flows)
-    if flows is None or each is None:
+    if flows is None:
         return []
-    if causes:
-        hosts = {host for cause in causes for host in cause.hosts}
-        own = sum(not hosts.isdisjoint((host_of(flows.src[flow]), host_of(flows.dst[flow])))
-                  for flow in each.flows)  # fmt: skip
-        if not each.longer or 2 * own > len(each.flows):
-            return []
+    late = [inside for common in facts.late_hops
+            if (inside := contention.suspects(facts, common)[0])]  # fmt: skip
+    few = {link for links in late for link in links} if len(late) <= MOST_ALONE else set()
+    each = changed_link(flows, facts.crossings, few)
+    if each is None:
+        return []
+    if causes and not (each.longer and _apart(facts, each, causes)):
+        return []
     into_nics = facts.last_hops()
     links = facts.fullest(each.links, each.begin_ns, each.last_ns)
     inside = tuple(link for link in links if link not in into_nics)
@@ -51,11 +61,13 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     if not inside and len({flows.src[flow] for flow in each.flows}) < 2:
         return []
     use = facts.use(links[0], each.begin_ns, each.last_ns)
+    kind = "streams of probes" if each.streams else "flows"
     evidence = [
-        Evidence("owd_p50_ns", f"{len(each.flows)} flows across it wait {each.ratio:.1f} times as"
-                 f" long as before, compared with {each.elsewhere} others:"
-                 f" {format_ns(each.delay_ns)} against {format_ns(each.usual_ns)}", each.delay_ns,
-                 each.usual_ns),
+        Evidence("probes" if each.streams else "owd_p50_ns",
+                 f"{each.streams or len(each.flows)} {kind} across it wait {each.ratio:.1f} times"
+                 f" as long as before, compared with {each.elsewhere} others:"
+                 f" {format_ns(each.delay_ns)} against {format_ns(each.usual_ns)}",
+                 each.delay_ns, each.usual_ns),
     ]  # fmt: skip
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
@@ -73,3 +85,22 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
         action=action, flows=each.flows,
         hosts=frozenset(flows.src[flow].split("/")[0] for flow in each.flows),
     )]  # fmt: skip
+
+
+def _apart(facts: BundleFacts, changed: ChangedLink, causes: Iterable[RuleFinding]) -> bool:
+    """Whether a link's flows wait longer for another reason than these late senders."""
+    flows = facts.flows
+    assert flows is not None  # noqa: S101 - a changed link
+    hosts = {host for cause in causes for host in cause.hosts}
+    touching = {
+        flow for flow, ends in enumerate(zip(flows.src, flows.dst, strict=True))
+        if not hosts.isdisjoint(map(host_of, ends))
+    }  # fmt: skip
+    if 2 * len(touching & changed.flows) <= len(changed.flows):
+        return True
+    others = sorted(touching - changed.flows)
+    level = relative(facts.crossings[0])[others]
+    part = flows.during(changed.begin_ns, changed.last_ns)
+    rise = known_mean(level[:, part], 1) - known_mean(np.delete(level, part, axis=1), 1)
+    known = rise[np.isfinite(rise)]
+    return len(known) >= 2 and bool(np.median(known) < np.log(LIKE))

@@ -72,7 +72,7 @@ def _full(facts: BundleFacts, full: FullLink) -> RuleFinding:
 
 def full_evidence(full: FullLink) -> tuple[Evidence, ...]:
     """What a link that fills up shows."""
-    return (
+    evidence = [
         Evidence("owd_p50_ns", f"{len(full.flows)} flows across it wait: {format_ns(full.delay_ns)}"
                  f" while it is full, {format_ns(full.usual_ns)} at other times", full.delay_ns,
                  full.usual_ns),
@@ -80,7 +80,12 @@ def full_evidence(full: FullLink) -> tuple[Evidence, ...]:
                  f"{', by bytes that are not of these flows' * bool(full.strangers)}", full.use,
                  full.before),
         Evidence("hops", f"{full.elsewhere} flows that cross no full link wait no longer"),
-    )  # fmt: skip
+    ]  # fmt: skip
+    if full.probes_ns is not None:
+        probes_ns, usual_ns = full.probes_ns
+        evidence.append(Evidence("probes", f"probes across it {format_ns(probes_ns)}, at other"
+                                 f" times {format_ns(usual_ns)}", probes_ns, usual_ns))  # fmt: skip
+    return tuple(evidence)
 
 
 def suspects(facts: BundleFacts, common: Common) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -195,7 +195,7 @@ def _judge(
     delayed = own is not None or (
         bool(len(known)) and least > max(SLOW_RATIO * normal, longest, STEADY * delay)
     )
-    alone = flow in slow and _became_slow(flows, flow, stretch.first)
+    alone = flow in slow and _became_slow(flows, flow, stretch)
     slowed = rate < SLOW_RATE * usual_rate and (delayed or alone)
     before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
     much = waits >= (MUCH if before else MUCH_ALWAYS) * normal
@@ -300,14 +300,20 @@ def _probe_delay_ns(
     return [Evidence("probes", f"probes between the same NICs {format_ns(probed)}", probed)]
 
 
-def _became_slow(flows: Flows, flow: int, first: int) -> bool:
+def _became_slow(flows: Flows, flow: int, stretch: Episode) -> bool:
     """Whether a low rate is particular to the flow: it was higher before, or channels between the
-    same hosts have more. Elsewhere in a ring or pipeline rates differ."""
-    if (flows.siblings == flows.siblings[flow]).sum() >= MIN_LIKE:
-        return True
+    same hosts have more. Elsewhere in a ring or pipeline rates differ.
+
+    An episode of a channel that lagged as much before is scatter: all of the recording counts."""
+    first, after = stretch.first, slice(stretch.first, None)
     before = flows.rate[flow, :first]
     known = np.isfinite(before).sum() >= MIN_BEFORE
-    return bool(known and _over(flows.rate[flow, first:]) < SLOW_RATE * _over(before))
+    if (flows.siblings == flows.siblings[flow]).sum() < MIN_LIKE:
+        return bool(known and _over(flows.rate[flow, after]) < SLOW_RATE * _over(before))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        lag = flows.rate[flow] / flows.typical(flows.rate, flow)
+    fell = _over(lag[first : stretch.last + 1]) * LIKE < _over(lag[:first])
+    return bool(not known or fell or _over(lag) < SLOW_RATE)
 
 
 def _over(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
