@@ -72,7 +72,7 @@ def test_a_stop_that_was_not_recorded_ends_by_a_later_start_and_by_nothing_else(
         assert not agent.stopped
 
 
-def test_a_stop_of_a_controller_that_was_replaced_outlasts_the_starts_before_it(
+def test_a_stop_of_a_controller_that_was_replaced_outlasts_the_orders_before_it(
     tmp_path: Path,
 ) -> None:
     """It did not know yet that it was. Its agent connects to the successor later."""
@@ -83,10 +83,26 @@ def test_a_stop_of_a_controller_that_was_replaced_outlasts_the_starts_before_it(
     agent = StopSwitch(tmp_path)
     assert not agent.take(position(3, 32, stopped=False)), "ordered before the stop"
     assert agent.stopped
-    for later in (position(3, 32), position(3, 36, stopped=False)):
+    for later in (
+        position(3, 36),
+        position(3, 36, stopped=False),
+        msgspec.structs.replace(position(3, 32), live=True),
+    ):
         other = StopSwitch(tmp_path)
         assert other.take(later)
     assert not agent.take(position(1, 99, stopped=False))
+
+
+def test_an_earlier_stop_does_not_let_a_start_end_a_stop_that_was_not_recorded(
+    tmp_path: Path,
+) -> None:
+    """Three controllers, each replaced without knowing it; the agent finds each one's order when
+    it connects."""
+    agent = StopSwitch(tmp_path)
+    assert agent.take(msgspec.structs.replace(position(2, 35), recorded=False))
+    assert not agent.take(position(3, 30))
+    assert not agent.take(position(4, 32, stopped=False)), "ordered before the stop"
+    assert agent.stopped
 
 
 def test_the_file_of_the_version_before_is_read(tmp_path: Path) -> None:

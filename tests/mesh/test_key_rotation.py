@@ -83,6 +83,19 @@ def test_a_controller_that_just_started_waits_half_a_minute_for_its_agents() -> 
     assert moved(back, T0 + 4_030 * S) is RotationPhase.SWITCHING
 
 
+@pytest.mark.parametrize("apart_s", [-5_000, 0, 3_600, 5_000])
+def test_a_controller_that_just_started_leaves_no_host_behind_by_another_hosts_clock(
+    apart_s: int,
+) -> None:
+    """The clock of its host and that of its predecessor are apart."""
+    now_ns = T0 + (60 + apart_s) * S
+    back = KeyRotation(begun().ring, now_ns)
+    carried_out(back, "h1")
+    assert moved(back, now_ns + 3_600 * S - 1) is None
+    assert moved(back, now_ns + 3_600 * S) is RotationPhase.SWITCHING
+    assert back.ring.left_behind == ("h0",)
+
+
 def test_a_clock_that_was_set_back_lengthens_no_phase() -> None:
     back = KeyRotation(begun().ring, T0 - 9_000 * S)
     assert moved(back, T0 - 9_000 * S + 3_600 * S) is RotationPhase.SWITCHING

@@ -23,7 +23,9 @@ from syntony.model import S
 KEY_BYTES = 16
 MASTER_BYTES = 32
 PATIENCE_NS = 3600 * S
-"""A phase waits this long for a host that is not connected; then it is left behind."""
+"""A phase waits this long for a host that is not connected; then it is left behind. A restarted
+controller begins the wait again: the clock of its predecessor's host may have shown another time.
+"""
 DRAIN_NS = 3 * S
 """Beyond the time after which a probe counts as lost (1 s), and an agent's pause."""
 RETURN_NS = 30 * S
@@ -96,7 +98,7 @@ class KeyRotation:
     def __init__(self, ring: KeyRing, now_ns: int) -> None:
         # The clock may have been set back while nobody looked.
         self.ring = msgspec.structs.replace(ring, since_ns=min(ring.since_ns, now_ns))
-        self._ready_ns = now_ns + RETURN_NS
+        self._began_ns = now_ns
         self._held: dict[str, tuple[tuple[int, ...], int]] = {}
         self._sent_ns: dict[str, int] = {}
 
@@ -163,9 +165,9 @@ class KeyRotation:
     def next(self, now_ns: int) -> KeyRing | None:
         """The ring of the next phase if this one is over; store it, then `adopt` it."""
         ring = self.ring
-        waited_ns = now_ns - ring.since_ns
-        if ring.phase is RotationPhase.STEADY or now_ns < self._ready_ns:
+        if ring.phase is RotationPhase.STEADY or now_ns - self._began_ns < RETURN_NS:
             return None
+        waited_ns = now_ns - max(ring.since_ns, self._began_ns)
         if ring.phase is RotationPhase.DRAINING:
             if waited_ns < DRAIN_NS:
                 return None

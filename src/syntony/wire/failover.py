@@ -116,12 +116,12 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True, tag="switch"):
     def outranks(self, other: Switch) -> bool:
         """Whether it is the later command: of a later controller, regardless of clocks, or
         later by the clock of the same one. A stop that was not recorded, perhaps because its
-        controller had been replaced already, gives way only to a start that is later by the clock,
-        or was ordered while the agent was attached to the later controller.
+        controller had been replaced already, gives way only to a command that is later by the
+        clock, or was ordered while the agent was attached to the later controller.
         """
         if self.epoch and other.epoch and self.epoch != other.epoch:
             follows = self.epoch > other.epoch
-            if not follows or self.stopped or self.live or other.recorded:
+            if not follows or self.live or other.recorded:
                 return follows
         return self.at_ns > other.at_ns
 
