@@ -3,13 +3,15 @@ Pure."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from syntony.fabric.loss_fit import MAX_RATE, OUTLIER_MARGIN
 from syntony.fabric.loss_search import MAX_FOUND, STRICTNESS
 from syntony.fabric.loss_suspects import LossFinding, SuspectSearch
 from syntony.fabric.tally import SHARES, Floats, NoStructure, Structure, Tally
-from syntony.fabric.unevenness import CLEARLY
+from syntony.fabric.unevenness import UNEVEN_NATS
 
 _ROUNDS = 3
 """Maximum restarts of a search whose paths are more uneven than it assumed."""
@@ -46,6 +48,11 @@ class LossSearch:
                 tally, penalty + threshold, max_found, structure
             )
 
+    @property
+    def uneven(self) -> float:
+        """How much losses of a path come together, as the findings suggest (`unevenness`)."""
+        return self._search.uneven if self._search is not None else 0.0
+
     def gain_at(self, candidate: int, loss: float) -> float:
         """Nats gained (lost, if negative) if `candidate` had this loss in addition to the findings,
         except those that may be the same fault."""
@@ -63,17 +70,44 @@ class LossSearch:
         return -min(float(rate * clean.probes[0]), OUTLIER_MARGIN * float(clean.paths[0]))
 
 
+class _Result(NamedTuple):
+    search: SuspectSearch
+    findings: list[LossFinding]
+    worth: float
+
+    def is_better(self, other: _Result) -> bool:
+        """Even losses are the rule, unless uneven ones need fewer findings."""
+        few, many = len(self.findings), len(other.findings)
+        margin = 0.0
+        if self.search.uneven and not other.search.uneven and few >= many:
+            margin = UNEVEN_NATS
+        if other.search.uneven and not self.search.uneven and many >= few:
+            margin = -UNEVEN_NATS
+        return self.worth > other.worth + margin
+
+
 def _searched(
     tally: Tally, price: Floats, max_found: int, structure: Structure
 ) -> tuple[SuspectSearch, list[LossFinding]]:
-    """Search again with the measured unevenness, while that is clearly more than was assumed."""
-    assumed = 0.0
-    for at_most in (*(CLEARLY,) * _ROUNDS, np.inf):
+    """The search whose findings explain the window best, with even losses or with uneven ones."""
+    best: _Result | None = None
+    uneven, done = 0.0, set[float]()
+    for left in reversed(range(_ROUNDS)):
         search = SuspectSearch(
-            tally, price, max_found, structure, assumed=assumed, at_most=at_most * assumed
+            tally, price, max_found, structure, uneven=uneven, is_final=not left
         )
         findings = search.run()
         if findings is not None:
+            done.add(uneven)
+            result = _Result(search, findings, search.explains(uneven))
+            if best is None or result.is_better(best):
+                best = result
+            if not findings:
+                break
+        uneven = search.likeliest_unevenness()
+        if DEBUG: print("   round", search.uneven, "worth", findings is not None and result.worth, "found", [(r, round(search.explains(r),1)) for r in (0,.003,.01,.03,.1)], "n", findings and len(findings))
+        if uneven in done:
             break
-        assumed = search.seen_uneven
-    return search, findings or []
+    assert best is not None
+    return best.search, best.findings
+DEBUG=False

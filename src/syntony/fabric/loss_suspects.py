@@ -74,9 +74,9 @@ class SuspectSearch(Search):
     """For each finding, rivals → nats gained if one replaces it and all else is refitted."""
 
     def run(self) -> list[LossFinding] | None:
-        """The findings; None: the unevenness of paths exceeds `at_most`."""
+        """The findings; None: another unevenness than the assumed one explains them better."""
         self._instead, self._refitted = {}, {}
-        if not self._search() or self._is_uneven():
+        if not self._search():
             return None
         for candidate in list(self._found):
             if candidate in self._found and self._flows(candidate) < 1:
@@ -254,7 +254,7 @@ class SuspectSearch(Search):
             loss=float(-np.expm1(-rate)),
             nats=own,
             confidence=1.0 / total,
-            lost=float((self._counted.lost[rows] * rate * times / self._rates[rows]).sum()),
+            lost=float((self._lost[rows] * rate * times / self._rates[rows]).sum()),
             paths=len(rows),
             alternatives=tuple(close),
             probabilities=tuple(odds[each] / total for each in close),
