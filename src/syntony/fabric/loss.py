@@ -14,7 +14,7 @@ from syntony.fabric.tally import SHARES, Floats, NoStructure, Structure, Tally
 from syntony.fabric.unevenness import UNEVEN_NATS
 
 _ROUNDS = 3
-"""Maximum restarts of a search whose paths are more uneven than it assumed."""
+"""Maximum searches, each with another unevenness."""
 _NOTHING_KNOWN = NoStructure()
 
 
@@ -71,17 +71,19 @@ class LossSearch:
 
 
 class _Result(NamedTuple):
+    """One search, its findings, and their log-likelihood minus their penalties."""
+
     search: SuspectSearch
     findings: list[LossFinding]
     worth: float
 
     def is_better(self, other: _Result) -> bool:
-        """Even losses are the rule, unless uneven ones need fewer findings."""
-        few, many = len(self.findings), len(other.findings)
-        margin = 0.0
-        if self.search.uneven and not other.search.uneven and few >= many:
+        """Whether it explains more. Uneven losses must explain clearly more than even ones, unless
+        they need fewer findings."""
+        margin, more = 0.0, len(self.findings) - len(other.findings)
+        if self.search.uneven and not other.search.uneven and more >= 0:
             margin = UNEVEN_NATS
-        if other.search.uneven and not self.search.uneven and many >= few:
+        if other.search.uneven and not self.search.uneven and more <= 0:
             margin = -UNEVEN_NATS
         return self.worth > other.worth + margin
 
@@ -90,24 +92,19 @@ def _searched(
     tally: Tally, price: Floats, max_found: int, structure: Structure
 ) -> tuple[SuspectSearch, list[LossFinding]]:
     """The search whose findings explain the window best, with even losses or with uneven ones."""
-    best: _Result | None = None
-    uneven, done = 0.0, set[float]()
+    results: list[_Result] = []
+    uneven = 0.0
     for left in reversed(range(_ROUNDS)):
-        search = SuspectSearch(
-            tally, price, max_found, structure, uneven=uneven, is_final=not left
-        )
+        search = SuspectSearch(tally, price, max_found, structure, uneven=uneven, is_final=not left)
         findings = search.run()
         if findings is not None:
-            done.add(uneven)
-            result = _Result(search, findings, search.explains(uneven))
-            if best is None or result.is_better(best):
-                best = result
-            if not findings:
-                break
-        uneven = search.likeliest_unevenness()
-        if DEBUG: print("   round", search.uneven, "worth", findings is not None and result.worth, "found", [(r, round(search.explains(r),1)) for r in (0,.003,.01,.03,.1)], "n", findings and len(findings))
-        if uneven in done:
+            results.append(_Result(search, findings, search.explains(uneven)))
+        if findings == []:
             break
-    assert best is not None
+        uneven = search.likeliest_unevenness()
+        if any(uneven == each.search.uneven for each in results):
+            break
+    best = results[0]
+    for each in results[1:]:
+        best = each if each.is_better(best) else best
     return best.search, best.findings
-DEBUG=False

@@ -129,9 +129,9 @@ class Fit:
         rates = np.full(len(self._lost), self._background)
         total = float(np.maximum(self._likelihood(rates), floor).sum())
         total += self._clean_paths * float(
-            likelihood(
-                np.zeros(1), self._clean_probes, np.array([self._background]), self.uneven
-            )[0]
+            likelihood(np.zeros(1), self._clean_probes, np.array([self._background]), self.uneven)[
+                0
+            ]
         )
         for place, (candidate, rate) in enumerate(self._found.items()):
             gains = self._gains_of(np.array([candidate], dtype=np.intp), rates, floor)
