@@ -11,7 +11,7 @@ from syntony.fabric.loss_fit import MAX_RATE, OUTLIER_MARGIN
 from syntony.fabric.loss_search import MAX_FOUND, STRICTNESS
 from syntony.fabric.loss_suspects import LossFinding, SuspectSearch
 from syntony.fabric.tally import SHARES, Floats, NoStructure, Structure, Tally
-from syntony.fabric.unevenness import UNEVEN_NATS
+from syntony.fabric.unevenness import UNEVEN_NATS, USUAL
 
 _ROUNDS = 3
 """Maximum searches, each with another unevenness."""
@@ -88,6 +88,12 @@ class _Result(NamedTuple):
         return self.worth > other.worth + margin
 
 
+def _may_be_uneven(findings: list[LossFinding]) -> bool:
+    """Whether uneven losses of one component could look like this: as several findings of parts, or
+    of some flows."""
+    return len(findings) > 1 or any(each.flows < 1 for each in findings)
+
+
 def _searched(
     tally: Tally, price: Floats, max_found: int, structure: Structure
 ) -> tuple[SuspectSearch, list[LossFinding]]:
@@ -102,6 +108,8 @@ def _searched(
         if findings == []:
             break
         uneven = search.likeliest_unevenness()
+        if not uneven and findings and _may_be_uneven(findings):
+            uneven = USUAL
         if any(uneven == each.search.uneven for each in results):
             break
     best = results[0]

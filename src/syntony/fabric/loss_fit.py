@@ -67,7 +67,6 @@ class Fit:
         self._seen = np.flatnonzero(surely + maybe >= MIN_LOST)
         self._clean_of, self._partly = tally.clean_of, tally.partly
         self._of_another: dict[tuple[int, bytes], bool] = {}
-        self._total_sent = tally.total_sent
         self._paths = tally.paths
         self._clean_paths = max(tally.paths - len(tally.lost), 0)
         left = max(float(tally.total_sent - tally.sent.sum()), 0.0)
@@ -78,6 +77,7 @@ class Fit:
         self._held: dict[int, tuple[Index, Floats]] = {}
         """For each finding, the rows that cross it and those that probably do, and how many
         times."""
+        self._background = float(self._lost.sum() / tally.total_sent)
         self._set_background()
 
     def explains(self, uneven: float) -> float:
@@ -129,9 +129,12 @@ class Fit:
         rates = np.full(len(self._lost), self._background)
         total = float(np.maximum(self._likelihood(rates), floor).sum())
         total += self._clean_paths * float(
-            likelihood(np.zeros(1), self._clean_probes, np.array([self._background]), self.uneven)[
-                0
-            ]
+            likelihood(
+                np.zeros(1),
+                np.array([self._clean_probes]),
+                np.array([self._background]),
+                self.uneven,
+            )[0]
         )
         for place, (candidate, rate) in enumerate(self._found.items()):
             gains = self._gains_of(np.array([candidate], dtype=np.intp), rates, floor)
@@ -202,7 +205,7 @@ class Fit:
     def _set_background(self) -> None:
         """The loss rate that all paths share: losses that are neither explained nor outliers."""
         found = self._rates_of_found()
-        before = getattr(self, "_background", self._lost.sum() / self._total_sent)
+        before = self._background
         plain = self._likelihood(found + before) >= self._best - self._outlier
         share = before / (found + before)
         lost, sent = events(self._lost, self._sent, found + before, self.uneven)
@@ -236,20 +239,6 @@ class Fit:
         odds = np.log(self._moved / (1 - self._moved)) + moved - plain
         share = 1.0 / (1.0 + np.exp(-np.clip(odds, -50, 50)))
         self._moved = min((float(share.sum()) + 0.5) / self._paths, _MAX_MOVED)
-
-    def _outlier_beside(self, candidate: int) -> float:
-        """Cost of an outlier as the paths suggest that do not cross a finding and that no other one
-        explains: the more of them lose by causes of their own, the less one path proves."""
-        explained = np.maximum(
-            self._likelihood(self._rates_without(candidate)),
-            self._likelihood_moved(candidate) + np.log(self._moved),
-        )
-        alone = explained < self._best - self._outlier
-        for rows, _ in (*self._held.values(), self._entries.of(candidate), self._may.of(candidate)):
-            alone[rows] = False
-        many = int(np.count_nonzero(alone))
-        cost = -float(np.log((many + 0.5) / (self._paths + 1)))
-        return min(cost, self._outlier) if many else self._outlier
 
     def _likelihood_moved(self, *without: int) -> Floats:
         """Each path's likelihood if it went through the finding that suits it best. Its ends do not

@@ -84,7 +84,6 @@ class SuspectSearch(Search):
             elif candidate in self._found and self._is_doubtful(candidate):
                 self._search_without(candidate)
         self._doubt_misfits()
-        self._drop_strays()
         self._settle()
         self._compare_refitted()
         for pair in self._switch_pairs():
@@ -106,17 +105,6 @@ class SuspectSearch(Search):
         """Number of lossy paths across findings that their rates do not explain."""
         off = self._likelihood(self._rates) < self._best - self._outlier
         return int(np.count_nonzero(off & (self._rates > self._background)))
-
-    def _drop_strays(self) -> None:
-        """Drop findings that explain no more than what befalls single paths of this window."""
-        for candidate in list(self._found):
-            outlier = self._outlier
-            self._outlier = self._outlier_beside(candidate)
-            gain, _ = self._score(np.array([candidate], dtype=np.intp), without=candidate)
-            self._outlier = outlier
-            if gain[0] + (candidate in self._paired) * self.price[candidate] <= 0:
-                self._drop(candidate)
-                self._refit()
 
     def _flows(self, candidate: int) -> float:
         """Of the paths across a finding, the share that is affected."""

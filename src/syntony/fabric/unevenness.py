@@ -17,6 +17,8 @@ from syntony.fabric.tally import Floats
 TRIED = (0.003, 0.01, 0.03, 0.1, 0.3)
 """Values that are compared: with 300 probes on a path, the variance is that of losses of twice to
 thirty times their number at once."""
+USUAL = 0.03
+"""That of losses in bursts of five on paths with 300 probes."""
 UNEVEN_NATS = 3.0
 """By this much uneven losses must explain a window better than even ones, which are usual."""
 
