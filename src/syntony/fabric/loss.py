@@ -79,13 +79,12 @@ class _Result(NamedTuple):
 
     def is_better(self, other: _Result) -> bool:
         """Whether it explains more. Uneven losses must explain clearly more than even ones, unless
-        they need fewer findings."""
-        margin, more = 0.0, len(self.findings) - len(other.findings)
-        if self.search.uneven and not other.search.uneven and more >= 0:
-            margin = UNEVEN_NATS
-        if other.search.uneven and not self.search.uneven and more <= 0:
-            margin = -UNEVEN_NATS
-        return self.worth > other.worth + margin
+        one or more findings are enough where even losses need more of them."""
+        return self.worth - self._penalty(other) > other.worth - other._penalty(self)
+
+    def _penalty(self, other: _Result) -> float:
+        fewer = 0 < len(self.findings) < len(other.findings)
+        return UNEVEN_NATS if self.search.uneven and not (other.search.uneven or fewer) else 0.0
 
 
 def _may_be_uneven(findings: list[LossFinding]) -> bool:

@@ -104,7 +104,7 @@ class Fit:
             self._held = {each: held[each] for each in kept}
             if len(kept) < len(every):
                 self._background = self._background_of_all()
-            penalty = UNEVEN_NATS if len(kept) == len(every) else 0.0
+            penalty = 0.0 if 0 < len(kept) < len(every) else UNEVEN_NATS
             worth = [self.explains(each) - penalty for each in TRIED]
             if max(worth) > best:
                 best, likeliest = max(worth), TRIED[int(np.argmax(worth))]
