@@ -2,75 +2,81 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-from bench.tallies import tally_losses
 from tests.fabric.foreign import Case, Shape, draw
 from tests.fabric.test_foreign import located, verdict
 
 from syntony.fabric import loss_suspects
-from syntony.fabric.loss import LossSearch
 from syntony.fabric.tally import Floats
-from syntony.fabric.unevenness import TRIED, events, likelihood
+from syntony.fabric.unevenness import MIN_PATHS, unevenness, weights
 
 WIDE = Shape(leaves=4, spines=3, hosts=3, rails=1, parallel=1)
 
 
-def probability(lost: Floats, sent: int, rate: float, uneven: float) -> Floats:
-    """Of each number of lost probes: with the binomial coefficient that `likelihood` leaves out."""
-    ways = [math.lgamma(sent + 1) - math.lgamma(k + 1) - math.lgamma(sent - k + 1) for k in lost]
-    return np.exp(np.array(ways) + likelihood(lost, sent - lost, np.array([rate]), uneven))
+def counted(
+    noise: np.random.Generator, rate: float, varies: float, paths: int
+) -> tuple[Floats, Floats]:
+    """Sent and lost of paths whose λ is gamma-distributed with this mean and relative variance."""
+    sent = noise.integers(200, 600, paths).astype(np.float64)
+    factor = noise.gamma(1 / varies, varies, paths) if varies else np.ones(paths)
+    return sent, noise.binomial(sent.astype(np.int64), -np.expm1(-rate * factor)).astype(np.float64)
 
 
-@pytest.mark.parametrize("uneven", [0.0, *TRIED])
-@pytest.mark.parametrize("rate", [1e-5, 0.03, 0.5, 3.0])
-def test_probabilities_have_the_mean_and_variance_that_they_stand_for(
-    rate: float, uneven: float
-) -> None:
-    sent, lost = 200, np.arange(201.0)
-    share, each = -math.expm1(-rate), probability(np.arange(201.0), 200, rate, uneven)
-    assert each.sum() == pytest.approx(1.0)
-    mean = float(each @ lost)
-    assert mean == pytest.approx(sent * share)
-    variance = sent * share * (1 - share) * (1 + (sent - 1) * uneven)
-    assert float(each @ (lost - mean) ** 2) == pytest.approx(variance, rel=1e-4)
+@pytest.mark.parametrize("rate", [0.03, 0.3, 2.0])
+def test_what_chance_explains_is_even(rate: float) -> None:
+    noise = np.random.default_rng(1)
+    seen = 0
+    for paths in (MIN_PATHS, 20, 100, 400) * 50:
+        sent, lost = counted(noise, rate, 0.0, paths)
+        seen += unevenness(sent, lost, np.full(paths, rate)) > 0
+    assert seen <= 8, f"{seen} of 200"
 
 
-@pytest.mark.parametrize("uneven", TRIED)
-def test_that_no_burst_came_is_less_evidence_than_that_no_single_loss_did(uneven: float) -> None:
-    sent, rate, nothing = np.array([300.0]), np.array([0.01]), np.zeros(1)
-    even, less = (likelihood(nothing, sent, rate, each)[0] for each in (0.0, uneven))
-    assert even == pytest.approx(-3.0)
-    assert even < less < 0
+@pytest.mark.parametrize("rate", [0.05, 0.3, 1.5])
+@pytest.mark.parametrize("varies", [0.1, 0.3])
+def test_the_variance_between_paths_is_measured(varies: float, rate: float) -> None:
+    noise = np.random.default_rng(2)
+    sent, lost = counted(noise, rate, varies, 4_000)
+    assert unevenness(sent, lost, np.full(4_000, rate)) == pytest.approx(varies, rel=0.35)
 
 
-@pytest.mark.parametrize("uneven", [0.0, 0.01, 0.1])
-def test_independent_losses_and_probes_give_the_most_likely_rate(uneven: float) -> None:
-    sent = np.full(50, 300.0)
-    lost = np.zeros(50)
-    lost[:6] = 1, 1, 4, 12, 30, 2
-    rate = 0.01
-    for _ in range(200):
-        gone, come = events(lost, sent, np.full(50, rate), uneven)
-        rate = float(gone.sum() / come.sum())
-    tried = rate * np.array([0.98, 1.0, 1.02])
-    worth = [likelihood(lost, sent - lost, np.full(50, each), uneven).sum() for each in tried]
-    # Of a rate λ the share 1 - exp(-λ) is lost: for small ones nearly the same.
-    assert int(np.argmax(worth)) == 1
+def test_paths_that_cross_something_else_too_make_none_uneven() -> None:
+    noise = np.random.default_rng(3)
+    sent, lost = counted(noise, 0.1, 0.0, 300)
+    more, _ = counted(noise, 0.1, 0.0, 90)
+    lost[:90] += noise.binomial(more.astype(np.int64), 0.1)
+    assert unevenness(sent, lost, np.full(300, 0.1)) < 0.06
+    sent, lost = counted(noise, 0.1, 0.3, 300)
+    assert unevenness(sent, lost, np.full(300, 0.1)) > 0.15, "these are"
 
 
-def test_even_losses_of_many_paths_are_told_from_uneven_ones() -> None:
-    noise, paths = np.random.default_rng(1), [[0]] * 60 + [[1]] * 60
-    sent, nothing = np.full(120, 400), np.zeros(60, dtype=np.int64)
-    for uneven in (0.0, 0.03):
-        share = np.full(60, 0.05) if not uneven else noise.beta(0.05 * 32, 0.95 * 32, 60)
-        lost = np.concatenate((noise.binomial(400, share), nothing))
-        counts = tally_losses(np.array(paths, dtype=np.int32), sent, lost, 2)
-        search = LossSearch(counts, np.full(2, math.log(2)))
-        assert [each.candidate for each in search.findings] == [0]
-        assert (search.uneven > 0) == (uneven > 0)
+@pytest.mark.parametrize(
+    ("paths", "sent", "rate"),
+    [(MIN_PATHS - 1, 400.0, 0.3), (100, 400.0, 0.01), (100, 400.0, 6.0)],
+    ids=["few paths", "few lost", "few came"],
+)
+def test_too_little_says_nothing(paths: int, sent: float, rate: float) -> None:
+    lost = np.where(np.arange(paths) % 2, sent * 0.9, 0.0)
+    assert unevenness(np.full(paths, sent), lost, np.full(paths, rate)) == 0.0
+
+
+@pytest.mark.parametrize("rate", [0.03, 0.3, 1.5])
+def test_counts_weigh_as_much_as_their_variance_allows(rate: float) -> None:
+    noise = np.random.default_rng(4)
+    sent = np.full(40_000, 400.0)
+    factor = noise.gamma(20.0, 0.05, len(sent))
+    lost = noise.binomial(400, -np.expm1(-rate * factor)).astype(np.float64)
+    share = float(lost.mean() / 400)
+    chance = 400 * share * (1 - share)
+    (weight,) = weights(sent[:1], np.array([lost.mean()]), 0.05)
+    assert lost.var() * weight == pytest.approx(chance, rel=0.15)
+    assert weights(sent, lost, 0.0).tolist() == [1.0] * len(sent)
+
+
+def test_a_path_that_lost_everything_is_full_evidence() -> None:
+    (weight,) = weights(np.array([400.0]), np.array([400.0]), 0.1)
+    assert weight > 0.3
 
 
 @pytest.mark.parametrize("seed", [57_000_009, 57_000_018, 57_000_020])

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric import loss_gains
-from syntony.fabric.loss_gains import CandidatePaths, Gains
+from syntony.fabric.loss_gains import CandidatePaths, Gains, entropy, likelihood
 from syntony.fabric.tally import SHARES, Entries, Floats, Index, Structure, Tally
-from syntony.fabric.unevenness import TRIED, UNEVEN_NATS, entropy, events, likelihood
+from syntony.fabric.unevenness import unevenness, weights
 
 MIN_LOSS = 2e-4
 """Smaller losses are ignored: at 50 probes a second, 0.02 % is one probe in 100 s."""
@@ -29,8 +29,6 @@ _SETTLED = 0.1
 sweep. While it changes by more than this, a further candidate would be found for the rest."""
 _MIN_BACKGROUND, _MAX_BACKGROUND = 1e-7, 1e-2
 _MAX_MOVED = 0.3
-MAX_LEFT_OUT = 6
-"""With more findings, none is left out to see whether the others lose unevenly."""
 
 
 class Fit:
@@ -40,20 +38,20 @@ class Fit:
         tally: the window's counts.
         price: nats that each candidate must gain.
         structure: relations between candidates.
-        uneven: how much losses of a path come together.
+        assumed: unevenness of losses across one component.
     """
 
     def __init__(
-        self, tally: Tally, price: Floats, structure: Structure, *, uneven: float = 0.0
+        self, tally: Tally, price: Floats, structure: Structure, *, assumed: float = 0.0
     ) -> None:
         self.price = price
         self._some_flows = loss_gains.SOME_FLOWS_PRICE
         self._structure = structure
         finite = price[np.isfinite(price)]
         self._outlier = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
-        self.uneven = uneven
-        self._lost, self._sent = tally.lost, tally.sent
-        self._crossings = tally.crossings
+        self._counted = tally
+        weight = weights(tally.sent, tally.lost, assumed)
+        self._lost, self._sent = tally.lost * weight, tally.sent * weight
         self._arrived = self._sent - self._lost
         self._best = entropy(self._lost, self._sent)
         rows, columns = np.nonzero(tally.crossings >= 0)
@@ -67,49 +65,28 @@ class Fit:
         self._seen = np.flatnonzero(surely + maybe >= MIN_LOST)
         self._clean_of, self._partly = tally.clean_of, tally.partly
         self._of_another: dict[tuple[int, bytes], bool] = {}
+        self._total_sent = tally.total_sent
         self._paths = tally.paths
-        self._clean_paths = max(tally.paths - len(tally.lost), 0)
-        left = max(float(tally.total_sent - tally.sent.sum()), 0.0)
-        self._clean_probes = left / max(self._clean_paths, 1)
-        """Paths that lost nothing, and how many probes each of them sent on average."""
         self._moved = min(1.0 / tally.paths, _MAX_MOVED)
         self._found: dict[int, float] = {}
         self._held: dict[int, tuple[Index, Floats]] = {}
         """For each finding, the rows that cross it and those that probably do, and how many
         times."""
-        self._background = float(self._lost.sum() / tally.total_sent)
         self._set_background()
 
-    def explains(self, uneven: float) -> float:
-        """Log-likelihood of the findings, minus their penalties, with this unevenness."""
-        before, self.uneven = self.uneven, uneven
-        worth = self._worth()
-        self.uneven = before
-        return worth
-
-    def is_more_uneven(self) -> bool:
-        """Whether a larger unevenness explains the findings clearly better."""
-        least = self.explains(self.uneven) + UNEVEN_NATS
-        return any(self.explains(each) > least for each in TRIED if each > self.uneven)
-
-    def likeliest_unevenness(self) -> float:
-        """The unevenness that explains most: with all findings, with none, or with all but one.
-        What a finding explains may be uneven losses of the others, or of all paths."""
-        found, held, background = self._found, self._held, self._background
-        every = list(found)
-        best, likeliest = self.explains(0.0), 0.0
-        few = every if 1 < len(every) <= MAX_LEFT_OUT else ()
-        for kept in (every, [], *([each for each in every if each != one] for one in few)):
-            self._found = {each: found[each] for each in kept}
-            self._held = {each: held[each] for each in kept}
-            if len(kept) < len(every):
-                self._background = self._background_of_all()
-            penalty = 0.0 if 0 < len(kept) < len(every) else UNEVEN_NATS
-            worth = [self.explains(each) - penalty for each in TRIED]
-            if max(worth) > best:
-                best, likeliest = max(worth), TRIED[int(np.argmax(worth))]
-            self._found, self._held, self._background = found, held, background
-        return likeliest
+    def unevenness(self) -> float:
+        """Unevenness of the paths that certainly cross the findings. Paths that may cross one, and
+        those affected by a fault of some flows, count for the finding that explains them best: a
+        finding for only the worst of them proves nothing."""
+        surely, maybe = np.zeros(len(self._lost)), np.zeros(len(self._lost))
+        for candidate, rate in self._found.items():
+            held, often = self._held[candidate]
+            rows, times = self._entries.of(candidate)
+            if np.isin(rows, held).all():
+                surely[rows] += rate * times
+            maybe[held] = np.maximum(maybe[held], rate * often)
+        rates = np.where(surely > 0, surely, maybe)
+        return unevenness(self._counted.sent, self._counted.lost, rates)
 
     def _share_hit(self, candidate: int) -> float:
         """Of the paths that certainly cross a finding, the share that is affected: below 1 for a
@@ -128,14 +105,6 @@ class Fit:
         floor = self._floor()
         rates = np.full(len(self._lost), self._background)
         total = float(np.maximum(self._likelihood(rates), floor).sum())
-        total += self._clean_paths * float(
-            likelihood(
-                np.zeros(1),
-                np.array([self._clean_probes]),
-                np.array([self._background]),
-                self.uneven,
-            )[0]
-        )
         for place, (candidate, rate) in enumerate(self._found.items()):
             gains = self._gains_of(np.array([candidate], dtype=np.intp), rates, floor)
             total += float(gains.at(np.array([[rate]]))[0, 0])
@@ -205,29 +174,16 @@ class Fit:
     def _set_background(self) -> None:
         """The loss rate that all paths share: losses that are neither explained nor outliers."""
         found = self._rates_of_found()
-        before = self._background
+        before = getattr(self, "_background", self._lost.sum() / self._total_sent)
         plain = self._likelihood(found + before) >= self._best - self._outlier
         share = before / (found + before)
-        lost, sent = events(self._lost, self._sent, found + before, self.uneven)
-        self._background = self._background_from(float((lost * share)[plain].sum()), sent)
+        rest = float((self._lost * share)[plain].sum())
+        self._background = float(
+            np.clip((rest + 0.5) / self._total_sent, _MIN_BACKGROUND, _MAX_BACKGROUND)
+        )
         self._rates = found + self._background
         self._set_moved()
         self._changed()
-
-    def _background_of_all(self) -> float:
-        """The background if it explains all losses that no finding does."""
-        rest = self._rates_of_found() == 0
-        lost, sent = events(
-            self._lost, self._sent, np.full(len(self._lost), self._background), self.uneven
-        )
-        return self._background_from(float(lost[rest].sum()), sent)
-
-    def _background_from(self, lost: float, sent: Floats) -> float:
-        """The rate of so many independent losses, given those of the probes of lossy paths."""
-        nothing, probes = np.full(1, _MIN_BACKGROUND), np.array([self._clean_probes])
-        _, each = events(nothing, probes, nothing, self.uneven)
-        every = float(sent.sum() + self._clean_paths * each[0])
-        return float(np.clip((lost + 0.5) / every, _MIN_BACKGROUND, _MAX_BACKGROUND))
 
     def _set_moved(self) -> None:
         """The share of paths that cross a finding although their map does not list it."""
@@ -239,6 +195,20 @@ class Fit:
         odds = np.log(self._moved / (1 - self._moved)) + moved - plain
         share = 1.0 / (1.0 + np.exp(-np.clip(odds, -50, 50)))
         self._moved = min((float(share.sum()) + 0.5) / self._paths, _MAX_MOVED)
+
+    def _outlier_beside(self, candidate: int) -> float:
+        """Cost of an outlier as the paths suggest that do not cross a finding and that no other one
+        explains: the more of them lose by causes of their own, the less one path proves."""
+        explained = np.maximum(
+            self._likelihood(self._rates_without(candidate)),
+            self._likelihood_moved(candidate) + np.log(self._moved),
+        )
+        alone = explained < self._best - self._outlier
+        for rows, _ in (*self._held.values(), self._entries.of(candidate), self._may.of(candidate)):
+            alone[rows] = False
+        many = int(np.count_nonzero(alone))
+        cost = -float(np.log((many + 0.5) / (self._paths + 1)))
+        return min(cost, self._outlier) if many else self._outlier
 
     def _likelihood_moved(self, *without: int) -> Floats:
         """Each path's likelihood if it went through the finding that suits it best. Its ends do not
@@ -268,7 +238,7 @@ class Fit:
 
     def _likelihood(self, rate: Floats, rows: Index | slice = slice(None)) -> Floats:
         """Likelihood of paths at these rates, (paths,)."""
-        return likelihood(self._lost[rows], self._arrived[rows], rate, self.uneven)
+        return likelihood(self._lost[rows], self._arrived[rows], rate)
 
     def _floor(self, *without: int) -> Floats:
         """Lower bound of a path's likelihood: it may be an outlier, or have moved."""
@@ -312,9 +282,9 @@ class Fit:
     def _gains_of(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
         paths = CandidatePaths(
             self._entries, self._may, self._clean_of(candidates), self._partly,
-            self._crossings, self._clean_of, self._of_another,
+            self._counted.crossings, self._clean_of, self._of_another,
         )  # fmt: skip
-        path_losses = loss_gains.PathLosses(self._lost, self._arrived, rates, floor, self.uneven)
+        path_losses = loss_gains.PathLosses(self._lost, self._arrived, rates, floor)
         return Gains(candidates, paths, path_losses, self._outlier, self._some_flows)
 
     def _refit(self) -> None:

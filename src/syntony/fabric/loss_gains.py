@@ -26,7 +26,6 @@ from syntony.fabric.tally import (
     PartlyLearnt,
     sum_by_owner,
 )
-from syntony.fabric.unevenness import entropy, likelihood
 
 SOME_FLOWS_PRICE = 5.0
 """Nats that a fault of some flows costs in addition: about 1 in 150 faults is one."""
@@ -41,6 +40,21 @@ _TIMES = 1 << 8
 """Number of different values of `Times`."""
 
 
+def likelihood(lost: Floats, arrived: Floats, rate: Floats) -> Floats:
+    """Binomial log-likelihood of paths that lose at these rates λ, without the constant."""
+    return np.asarray(lost * np.log(-np.expm1(-rate)) - arrived * rate)
+
+
+def entropy(lost: Floats, sent: Floats) -> Floats:
+    """The binomial log-likelihood of each path at its own best rate."""
+    arrived = sent - lost
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = lost * np.log(lost / sent) + np.where(
+            arrived > 0, arrived * np.log(arrived / sent), 0.0
+        )
+    return np.asarray(parts)
+
+
 class PathLosses(NamedTuple):
     """Every lossy path given the findings without the candidates; (paths,) each."""
 
@@ -49,8 +63,6 @@ class PathLosses(NamedTuple):
     rates: Floats
     floor: Floats
     """Lower bound of its likelihood."""
-    uneven: float = 0.0
-    """How much losses of a path come together."""
 
 
 class CandidatePaths(NamedTuple):
@@ -85,16 +97,13 @@ class _Rows:
         _, some, count = np.unique(key, return_index=True, return_counts=True)
         rows, self.owner, self.times = rows[some], owner[some], times[some]
         self.count = count[:, None]
-        self.lost, self.arrived, self.rates, self.low = (
-            each[rows, None] for each in path_losses[:-1]
-        )
-        self._uneven = path_losses.uneven
-        self.plain = self.at(np.zeros(1))
+        self.lost, self.arrived, self.rates, self.low = (each[rows, None] for each in path_losses)
+        self.plain = likelihood(self.lost, self.arrived, self.rates)
         self.base = np.maximum(self.plain, self.low)
 
     def at(self, more: Floats) -> Floats:
         """Likelihood of each with the additional loss, (rows, trial rates)."""
-        return likelihood(self.lost, self.arrived, self.rates + more, self._uneven)
+        return likelihood(self.lost, self.arrived, self.rates + more)
 
     def sums(self, values: Floats, owners: int) -> Floats:
         """Sums over all paths of each candidate: (rows, trial rates) → (owners, trial rates)."""
@@ -104,8 +113,8 @@ class _Rows:
 
 def _alike(path_losses: PathLosses) -> Ints:
     """A number for each path, equal for paths with equal values."""
-    order = np.lexsort(path_losses[:-1])
-    changes = [np.diff(each[order]) != 0 for each in path_losses[:-1]]
+    order = np.lexsort(path_losses)
+    changes = [np.diff(each[order]) != 0 for each in path_losses]
     found = np.zeros(len(order), dtype=np.int64)
     found[order[1:]] = np.cumsum(np.any(changes, axis=0))
     return found
@@ -156,27 +165,23 @@ class Gains:
         of, clean = self._sure, self._clean
         there = of.at(grid[of.owner] * of.times[:, None])
         probes = (clean.probes / np.maximum(clean.paths, 1))[:, None]
-        share, arrive = self.share_of_flows, self._arrive(grid, probes)
+        share = self.share_of_flows
         with np.errstate(divide="ignore"):
             hit = np.log(share)[of.owner] + there
             mixed = np.maximum(hit, np.log1p(-share)[of.owner] + of.plain)
-            well = np.log(1 - share + share * np.exp(arrive))
+            well = np.log(1 - share + share * np.exp(-grid * probes))
         some = of.sums(np.maximum(mixed, of.low) - of.base, self._owners)
         some += clean.paths[:, None] * np.maximum(well, -self._outlier) - self._some_flows
         likelier = of.sums((there > of.plain).astype(np.float64), self._owners)
         some[likelier < MIN_SHARE * self._crossed] = -np.inf
         np.maximum(there, of.low, out=there)
         there -= of.base
-        every = of.sums(there, self._owners)
-        every += clean.paths[:, None] * np.maximum(arrive, -self._outlier)
+        each = np.minimum(grid * probes, self._outlier)
+        every = of.sums(there, self._owners) - clean.paths[:, None] * each
         for place in np.flatnonzero(some.max(axis=1) > np.maximum(every.max(axis=1), 0)).tolist():
             if self._is_of_another(place):
                 some[place] = -np.inf
         return every, some
-
-    def _arrive(self, grid: Floats, probes: Floats) -> Floats:
-        """Likelihood that a path across each candidate loses none of its probes."""
-        return likelihood(np.zeros(1), probes, grid, self._path_losses.uneven)
 
     def _is_of_another(self, place: int) -> bool:
         """For the candidate at this place: whether the affected paths are those of another
@@ -200,9 +205,9 @@ class Gains:
     @cached_property
     def _hit(self) -> NDArray[np.bool_]:
         """Which lossy paths have a fault in addition to the findings, (paths,)."""
-        lost, arrived, rates, _, uneven = self._path_losses
+        lost, arrived, rates, _ = self._path_losses
         return np.asarray(
-            likelihood(lost, arrived, rates, uneven) < entropy(lost, lost + arrived) - HIT_NATS
+            likelihood(lost, arrived, rates) < entropy(lost, lost + arrived) - HIT_NATS
         )
 
     @cached_property
@@ -230,7 +235,7 @@ class Gains:
             return gains
         there = of.at(grid[of.owner])
         probes = self._clean.partly_probes / np.maximum(self._clean.partly_paths, 1)
-        come = np.exp(self._arrive(grid, probes[:, None]))
+        come = np.exp(-grid * probes[:, None])
         for place, share in enumerate(SHARES.tolist()):
             with np.errstate(divide="ignore"):
                 mixed = np.maximum(np.log1p(-share) + of.plain, np.log(share) + there)

@@ -66,8 +66,8 @@ class Search(Fit):
         price: nats that each candidate must gain.
         max_found: stop there.
         structure: relations between candidates.
-        uneven: how much losses of a path come together.
-        is_final: whether to go on where another unevenness explains more.
+        assumed: unevenness of losses across one component.
+        at_most: give up if the unevenness exceeds this.
     """
 
     def __init__(
@@ -77,36 +77,38 @@ class Search(Fit):
         max_found: int,
         structure: Structure,
         *,
-        uneven: float = 0.0,
-        is_final: bool = False,
+        assumed: float = 0.0,
+        at_most: float = np.inf,
     ) -> None:
         self._rivals_now: dict[int, tuple[Index, Floats, Floats]] = {}
         self._pairs_now: dict[int, Pair | None] = {}
         """Pairs for each finding, valid while the findings do not change."""
         self._paired = set[int]()
         """Findings that are two parts of a previous finding."""
-        self._max_found, self._is_final = max_found, is_final
-        super().__init__(tally, price, structure, uneven=uneven)
+        self._max_found, self._at_most = max_found, at_most
+        self.seen_uneven = 0.0
+        """Unevenness of the findings, as last computed."""
+        super().__init__(tally, price, structure, assumed=assumed)
+
+    def _is_uneven(self) -> bool:
+        self.seen_uneven = self.unevenness()
+        return self.seen_uneven > self._at_most
 
     def _search(self) -> bool:
-        """False if another unevenness explains the findings better and the search was abandoned."""
+        """False if the unevenness of paths exceeds `at_most` and the search was abandoned."""
         # Adding, exchanging and dropping can return to an earlier state: then the search ends.
         seen: set[frozenset[int]] = set()
         while len(self._found) < self._max_found and frozenset(self._found) not in seen:
             seen.add(frozenset(self._found))
-            if len(self._found) > _ENOUGH and not self._is_final and self.is_more_uneven():
+            if len(self._found) > _ENOUGH and self._is_uneven():
                 return False
             candidates = self._promising()
             gain, rate = self._score(candidates)
-            if not len(gain) or (gain.max() <= 0 and self._found):
+            if not len(gain) or gain.max() <= 0:
                 break
             best = int(np.argmax(gain))
-            before, worth = self._state(), self._worth()
             self._take(int(candidates[best]), float(rate[best]), self._rates)
             self._refit()
-            if gain[best] <= 0 and self._worth() <= worth:
-                self._restore(before)
-                break
             self._exchange()
             self._part()
             self._recombine()

@@ -74,9 +74,9 @@ class SuspectSearch(Search):
     """For each finding, rivals → nats gained if one replaces it and all else is refitted."""
 
     def run(self) -> list[LossFinding] | None:
-        """The findings; None: another unevenness than the assumed one explains them better."""
+        """The findings; None: the unevenness of paths exceeds `at_most`."""
         self._instead, self._refitted = {}, {}
-        if not self._search():
+        if not self._search() or self._is_uneven():
             return None
         for candidate in list(self._found):
             if candidate in self._found and self._flows(candidate) < 1:
@@ -84,6 +84,7 @@ class SuspectSearch(Search):
             elif candidate in self._found and self._is_doubtful(candidate):
                 self._search_without(candidate)
         self._doubt_misfits()
+        self._drop_strays()
         self._settle()
         self._compare_refitted()
         for pair in self._switch_pairs():
@@ -105,6 +106,17 @@ class SuspectSearch(Search):
         """Number of lossy paths across findings that their rates do not explain."""
         off = self._likelihood(self._rates) < self._best - self._outlier
         return int(np.count_nonzero(off & (self._rates > self._background)))
+
+    def _drop_strays(self) -> None:
+        """Drop findings that explain no more than what befalls single paths of this window."""
+        for candidate in list(self._found):
+            outlier = self._outlier
+            self._outlier = self._outlier_beside(candidate)
+            gain, _ = self._score(np.array([candidate], dtype=np.intp), without=candidate)
+            self._outlier = outlier
+            if gain[0] + (candidate in self._paired) * self.price[candidate] <= 0:
+                self._drop(candidate)
+                self._refit()
 
     def _flows(self, candidate: int) -> float:
         """Of the paths across a finding, the share that is affected."""
@@ -242,7 +254,7 @@ class SuspectSearch(Search):
             loss=float(-np.expm1(-rate)),
             nats=own,
             confidence=1.0 / total,
-            lost=float((self._lost[rows] * rate * times / self._rates[rows]).sum()),
+            lost=float((self._counted.lost[rows] * rate * times / self._rates[rows]).sum()),
             paths=len(rows),
             alternatives=tuple(close),
             probabilities=tuple(odds[each] / total for each in close),

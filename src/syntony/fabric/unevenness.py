@@ -1,11 +1,10 @@
-"""Overdispersion: losses of one path that come together, and the likelihood of such counts. Pure.
+"""Overdispersion: how much losses of paths across one component differ beyond chance. Pure.
 
 Packets lost in bursts, a queue that is full now and then, or paths that are probed at other moments
-make losses differ from path to path more than chance does, though one component is at fault.
-Binomial counts are then overconfident, and a search explains the rest by further components. The
-unevenness is the correlation of two losses on one path: the count of a path is beta-binomial, with
-a variance larger by the factor 1 + (n - 1) unevenness. Paths that lost nothing count accordingly:
-that no burst came is less evidence than that none of many single packets was lost.
+make λ = -ln(1 - loss) differ from path to path, though one component is at fault. Binomial counts
+are then overconfident, and a search explains the rest by further components. The unevenness is the
+variance of λ between paths relative to its square. With it, a path's counts weigh as much as those
+of a binomial with the same variance (quasi-likelihood, Wedderburn 1974).
 """
 
 from __future__ import annotations
@@ -14,52 +13,41 @@ import numpy as np
 
 from syntony.fabric.tally import Floats
 
-TRIED = (0.003, 0.01, 0.03, 0.1, 0.3)
-"""Values that are compared: with 300 probes on a path, the variance is that of losses of twice to
-thirty times their number at once."""
-USUAL = 0.03
-"""That of losses in bursts of five on paths with 300 probes."""
-UNEVEN_NATS = 3.0
-"""By this much uneven losses must explain a window better than even ones, which are usual."""
+CLEARLY = 1.2
+"""From this ratio on, an unevenness is clearly larger than another one."""
+MIN_COUNT = 5.0
+"""Paths with fewer expected losses, or fewer expected arrivals, are left out."""
+MIN_PATHS = 4
+"""With fewer paths than this the unevenness is unknown: a single one would decide."""
+_SIGNIFICANCE = 7.0
+"""The variance that chance explains must be exceeded by this divided by the root of the number of
+paths: for n normal values, the squared median deviation has a standard error of about 2.3 / √n."""
+_NORMAL = 1.4826
+"""Standard deviation over median absolute deviation, of normal values."""
 
 
-def likelihood(lost: Floats, arrived: Floats, rate: Floats, uneven: float = 0.0) -> Floats:
-    """Log-likelihood of paths that lose at these rates λ, without the binomial coefficient."""
-    if not uneven:
-        return np.asarray(lost * np.log(-np.expm1(-rate)) - arrived * rate)
-    from scipy.special import gammaln
+def weights(sent: Floats, lost: Floats, unevenness: float) -> Floats:
+    """The share of each path's counts that is evidence, (paths,); 1 where nothing is uneven.
 
-    both = 1.0 / uneven - 1.0
-    gone, come = both * -np.expm1(-rate), both * np.exp(-rate)
-    return np.asarray(
-        gammaln(lost + gone)
-        - gammaln(gone)
-        + gammaln(arrived + come)
-        - gammaln(come)
-        - (gammaln(lost + arrived + both) - gammaln(both))
-    )
+    The variance of a count is larger by the factor of one plus this many times n (1-p) λ² / p.
+    """
+    arrived = np.maximum(sent - lost, 0.5)
+    rate = np.maximum(np.log(sent / arrived), 1e-9)
+    return np.asarray(1.0 / (1.0 + unevenness * arrived * rate**2 / -np.expm1(-rate)))
 
 
-def events(lost: Floats, sent: Floats, rate: Floats, uneven: float) -> tuple[Floats, Floats]:
-    """How many losses and probes of paths that lose at about this rate are independent, for the
-    mean rate of many: their ratio is most likely (the fixed point of Minka 2000)."""
-    if not uneven:
-        return lost, sent
-    from scipy.special import digamma
+def unevenness(sent: Floats, lost: Floats, rates: Floats) -> float:
+    """Unevenness of paths with these expected rates λ; 0: chance explains all. (paths,) each.
 
-    both = 1.0 / uneven - 1.0
-    gone = both * -np.expm1(-rate)
-    return (
-        np.asarray(gone * (digamma(lost + gone) - digamma(gone))),
-        np.asarray(both * (digamma(sent + both) - digamma(both))),
-    )
-
-
-def entropy(lost: Floats, sent: Floats) -> Floats:
-    """The binomial log-likelihood of each path at its own best rate."""
-    arrived = sent - lost
-    with np.errstate(divide="ignore", invalid="ignore"):
-        parts = lost * np.log(lost / sent) + np.where(
-            arrived > 0, arrived * np.log(arrived / sent), 0.0
-        )
-    return np.asarray(parts)
+    Uses the median, so that paths that cross another fault, or not the expected one, have no
+    influence as long as they are fewer than half.
+    """
+    fit = np.minimum(-np.expm1(-rates), np.exp(-rates)) * sent >= MIN_COUNT
+    if fit.sum() < MIN_PATHS:
+        return 0.0
+    sent, lost, rates = sent[fit], lost[fit], rates[fit]
+    gone, arrived = -np.expm1(-rates) * sent, np.exp(-rates) * sent
+    off = _NORMAL * float(np.median(np.abs(lost - gone) / (arrived * rates)))
+    chance = float(np.median(gone / (arrived * sent * rates**2)))
+    beyond = off**2 - chance
+    return beyond if beyond > chance * _SIGNIFICANCE / np.sqrt(len(sent)) else 0.0
