@@ -53,6 +53,11 @@ def test_a_slow_spine_and_a_slower_cable_of_it_are_not_two_cables(uneven: float)
     assert {each.component for each in found} == {case.truth, case.also}
 
 
+def test_a_comparison_with_the_whole_leaves_better_findings_as_they_are() -> None:
+    case = draw(91_000_016, known=1.0, also=None, delay=True)
+    assert graded(case, located(case, delays=True)) == Grade("right", (), 0)
+
+
 @pytest.mark.parametrize("on_time", [0, 1, 8])
 def test_how_many_paths_are_on_time_decides_between_two_slow_parts_and_the_whole(
     on_time: int,

@@ -224,15 +224,15 @@ class _Search:
     def _replace(self, candidate: int, rival: int) -> None:
         """Exchange a finding for a rival, all others refitted, if that explains clearly more. If
         about as much, the rival is an alternative."""
-        before, worth = (self._found.copy(), self._held.copy()), self._worth()
-        delay_ns = self._found.pop(candidate)
+        before = self._found.copy(), self._held.copy(), self._rest, self._outlier
+        worth, delay_ns = self._worth(), self._found.pop(candidate)
         del self._held[candidate]
         self._take(rival, delay_ns, self._left_by(None))
         self._refit()
         more = self._worth() - worth
         if more < CLOSE_NATS:
-            self._found, self._held = before
-            self._refit()
+            # Refitted again, delays may end elsewhere.
+            self._found, self._held, self._rest, self._outlier = before
             if more > -CLOSE_NATS:
                 self._instead.setdefault(candidate, {})[rival] = min(more, 0.0)
 
