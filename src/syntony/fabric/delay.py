@@ -156,6 +156,7 @@ class _Search:
         self._rest = self._change
         self._sigma_of: tuple[Floats, Floats] = self._change, self._measured_sigma
         """The last evaluated residual, and its possible error."""
+        self._outlier = self._dearest
         self._set_outlier()
 
     @property
