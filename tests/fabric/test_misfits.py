@@ -45,6 +45,19 @@ def test_two_slow_cables_are_not_their_leaf_if_paths_inside_it_are_on_time(uneve
     assert graded(case, located(case, delays=True)) == Grade("right", (), 0)
 
 
+@pytest.mark.parametrize("uneven", [0.0, 0.1])
+def test_a_slow_spine_and_a_slower_cable_of_it_are_not_two_cables(uneven: float) -> None:
+    case = draw(55_000_013, known=1.0, also=None, delay=True, uneven=uneven)
+    found = located(case, delays=True)
+    assert graded(case, found) == Grade("right", (), 0)
+    assert {each.component for each in found} == {case.truth, case.also}
+
+
+def test_a_comparison_with_the_whole_leaves_better_findings_as_they_are() -> None:
+    case = draw(91_000_016, known=1.0, also=None, delay=True)
+    assert graded(case, located(case, delays=True)) == Grade("right", (), 0)
+
+
 @pytest.mark.parametrize("on_time", [0, 1, 8])
 def test_how_many_paths_are_on_time_decides_between_two_slow_parts_and_the_whole(
     on_time: int,

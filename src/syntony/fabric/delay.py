@@ -156,6 +156,7 @@ class _Search:
         self._rest = self._change
         self._sigma_of: tuple[Floats, Floats] = self._change, self._measured_sigma
         """The last evaluated residual, and its possible error."""
+        self._outlier = self._dearest
         self._set_outlier()
 
     @property
@@ -198,6 +199,43 @@ class _Search:
         for candidate in list(self._found) if self.found <= MAX_MIXED else ():
             if candidate in self._found and self._is_contradicted(candidate):
                 self._search_without(candidate)
+        for candidate in list(self._found) if 1 < self.found <= MAX_MIXED else ():
+            for wider in self._wider_rivals(candidate):
+                if candidate in self._found and wider not in self._found:
+                    self._replace(candidate, wider)
+
+    def _wider_rivals(self, candidate: int) -> list[int]:
+        """What the paths of a finding cross that paths of another finding do, too: they may share
+        a delay, of which the other finding has the rest. A search that adds one finding at a time
+        does not see this, since the other then has all of its paths' delay."""
+        own, others = self._rows_of(candidate), np.zeros(len(self._change), dtype=np.bool_)
+        for other in self._found:
+            if other != candidate:
+                others[self._rows_of(other)] = True
+        _, across, _ = self._crossed.entries_of(own[~others[own]])
+        among, count = np.unique(across, return_counts=True)
+        _, elsewhere, _ = self._crossed.entries_of(np.flatnonzero(others))
+        shared = among[(count == count.max(initial=0)) & np.isin(among, elsewhere)]
+        return [each for each in shared.tolist() if np.isfinite(self._price[each])]
+
+    def _rows_of(self, candidate: int) -> Index:
+        """Paths that a finding explains."""
+        return self._of(candidate)[0][self._held[candidate]]
+
+    def _replace(self, candidate: int, rival: int) -> None:
+        """Exchange a finding for a rival, all others refitted, if that explains clearly more. If
+        about as much, the rival is an alternative."""
+        before = self._found.copy(), self._held.copy(), self._rest, self._outlier
+        worth, delay_ns = self._worth(), self._found.pop(candidate)
+        del self._held[candidate]
+        self._take(rival, delay_ns, self._left_by(None))
+        self._refit()
+        more = self._worth() - worth
+        if more < CLOSE_NATS:
+            # Refitted again, delays may end elsewhere.
+            self._found, self._held, self._rest, self._outlier = before
+            if more > -CLOSE_NATS:
+                self._instead.setdefault(candidate, {})[rival] = min(more, 0.0)
 
     def _is_contradicted(self, candidate: int) -> bool:
         """Whether any path across a finding is off, of those that are not by chance."""
