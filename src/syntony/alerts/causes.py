@@ -55,6 +55,18 @@ def joint_cause(
     return None
 
 
+def joint_page(
+    incident: Incident, paged: Sequence[Incident], names: Callable[[str, str], bool]
+) -> Incident | None:
+    """One of several incidents that have paged, if these together named what each component of
+    another one is reached over."""
+    named = [
+        next((each for each in paged if not each.cause and names(each.subject, via)), None)
+        for via in incident.via
+    ]
+    return named[0] if named and all(named) else None
+
+
 def _affects(cause: Incident, name: str, holds: Callable[[str, str], bool]) -> bool:
     return name == cause.subject or name in cause.members or holds(cause.subject, name)
 

@@ -13,7 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from syntony.alerts.causes import Related, explains, is_reported, joint_cause, precedes
+from syntony.alerts.causes import (
+    Related,
+    explains,
+    is_reported,
+    joint_cause,
+    joint_page,
+    precedes,
+)
 from syntony.alerts.incident_names import choose, may_rename, rename, take_words
 from syntony.alerts.incident_texts import RANK, copy_effect, update
 from syntony.alerts.incidents import (
@@ -305,7 +312,15 @@ class Book:
             for each in wider
             for other in others.to(incident, each.name, since_ns, jointly=True)
         ]
-        return joint_cause(incident, several, topology.holds)
+        paged = [
+            other
+            for name in rule.joins
+            for other in others.to(incident, name, since_ns, jointly=True)
+            if self._is_page_of(other, incident)
+        ]
+        return joint_cause(incident, several, topology.holds) or joint_page(
+            incident, paged, topology.names
+        )
 
     def _recently_ended(self, now_ns: int) -> list[Incident]:
         """Incidents that ended within the window of some live incident's value. One that ended
@@ -352,15 +367,18 @@ class Book:
     def _is_named_by(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether the page of another one, no less severe, named all that is proven now, or what
         that is reached over."""
-        told = RANK[incident.severity] <= RANK[other.paged_as or other.severity]
-        known = other.paged and not incident.paged and told
-        proven = self._rules[incident.rule].proven
-        if not (known and proven):
+        if not (self._is_page_of(other, incident) and self._rules[incident.rule].proven):
             return False
         pairs = [(other.subject, incident.subject)]
-        pairs += [(via, incident.subject) for via in other.via if not other.members]
+        pairs += [(via, incident.subject) for via in other.via]
         pairs += [(other.subject, via) for via in incident.via if not incident.members]
         return any(topology.names(*pair) for pair in pairs)
+
+    @staticmethod
+    def _is_page_of(other: Incident, incident: Incident) -> bool:
+        """Whether another one has paged, no less severely, and this one has not."""
+        told = RANK[incident.severity] <= RANK[other.paged_as or other.severity]
+        return other.paged and not incident.paged and told
 
     def _may_be_same(self, other: Incident, incident: Incident, topology: Containment) -> bool:
         """Whether `other`, which has not paged, may be the same fault as `incident`, which has,

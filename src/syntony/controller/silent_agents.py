@@ -9,7 +9,7 @@ from typing import NamedTuple
 from syntony.alerts.observations import Observation
 from syntony.controller.containment import FLEET
 from syntony.fabric.extra_probes import suspected
-from syntony.fabric.names import OR, hosts_at
+from syntony.fabric.names import OR, hosts_at, link_ends, suspects
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -134,6 +134,42 @@ def held_while_routes_change(
         return bool(silent) and all(map(is_waiting, silent))
 
     return [each._replace(pending=True) if faults_ns and wait(each) else each for each in found]
+
+
+def held_while_hosts_stop(
+    found: Iterable[Observation],
+    metrics: Container[str],
+    silent_ns: Mapping[str, int],
+    answering: Collection[str],
+    nics: Mapping[str, int],
+    in_band: Container[str],
+) -> list[Observation]:
+    """The observations; losses pending at the edge of a host that answers at none of its NICs and
+    has not reported since. Its agent hangs, or it is down: then it is soon silent, which explains
+    them. A host that loses a NIC, or all, goes on reporting, unless it does so over its only NIC.
+
+    Args:
+        found: of findings.
+        metrics: those of losses.
+        silent_ns, answering, in_band: as `of_hosts`.
+        nics: host → how many NICs it has.
+    """
+
+    def stops(host: str) -> bool:
+        alone = host in in_band and nics.get(host) == 1
+        since_ns = silent_ns.get(host, 0)
+        return since_ns > TOGETHER_S * S and host not in answering and not alone
+
+    def waits(each: Observation) -> bool:
+        return each.metric in metrics and any(map(stops, _hosts_at_edge(each.subject)))
+
+    return [each._replace(pending=True) if answering and waits(each) else each for each in found]
+
+
+def _hosts_at_edge(subject: str) -> set[str]:
+    """Hosts that are suspects, by themselves, by a NIC, or by its link."""
+    ends = (link_ends(name) or (name,) for name in suspects(subject))
+    return {end.partition("/")[0] for names in ends for end in names}
 
 
 def without_hosts_that_report(
