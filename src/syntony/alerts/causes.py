@@ -56,13 +56,12 @@ def joint_cause(
 
 
 def joint_page(
-    incident: Incident, paged: Sequence[Incident], names: Callable[[str, str], bool]
+    incident: Incident, parts: Sequence[Incident], names: Callable[[str, str], bool]
 ) -> Incident | None:
-    """One of several incidents that have paged, if these together named what each component of
-    another one is reached over."""
+    """One of several incidents that together name what each component of another one is reached
+    over, and page for it."""
     named = [
-        next((each for each in paged if not each.cause and names(each.subject, via)), None)
-        for via in incident.via
+        next((each for each in parts if names(each.subject, via)), None) for via in incident.via
     ]
     return named[0] if named and all(named) else None
 

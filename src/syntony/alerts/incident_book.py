@@ -312,14 +312,14 @@ class Book:
             for each in wider
             for other in others.to(incident, each.name, since_ns, jointly=True)
         ]
-        paged = [
+        parts = [
             other
             for name in rule.joins
             for other in others.to(incident, name, since_ns, jointly=True)
-            if self._is_page_of(other, incident)
+            if not incident.paged and not other.cause and _is_as_severe(other, incident)
         ]
         return joint_cause(incident, several, topology.holds) or joint_page(
-            incident, paged, topology.names
+            incident, parts, topology.names
         )
 
     def _recently_ended(self, now_ns: int) -> list[Incident]:
@@ -367,18 +367,13 @@ class Book:
     def _is_named_by(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether the page of another one, no less severe, named all that is proven now, or what
         that is reached over."""
-        if not (self._is_page_of(other, incident) and self._rules[incident.rule].proven):
+        known = other.paged and not incident.paged and _is_as_severe(other, incident)
+        if not (known and self._rules[incident.rule].proven):
             return False
         pairs = [(other.subject, incident.subject)]
         pairs += [(via, incident.subject) for via in other.via]
         pairs += [(other.subject, via) for via in incident.via if not incident.members]
         return any(topology.names(*pair) for pair in pairs)
-
-    @staticmethod
-    def _is_page_of(other: Incident, incident: Incident) -> bool:
-        """Whether another one has paged, no less severely, and this one has not."""
-        told = RANK[incident.severity] <= RANK[other.paged_as or other.severity]
-        return other.paged and not incident.paged and told
 
     def _may_be_same(self, other: Incident, incident: Incident, topology: Containment) -> bool:
         """Whether `other`, which has not paged, may be the same fault as `incident`, which has,
@@ -466,6 +461,11 @@ def _wait_ns(incident: Incident, rule: Rule, live: int) -> int:
     reopened, is the only live one of its rule, and affects no known job."""
     first = not incident.reopened and not incident.caused and live == 1
     return rule.idle_wait_ns if first and not incident.jobs else rule.wait_ns
+
+
+def _is_as_severe(other: Incident, incident: Incident) -> bool:
+    """Whether the page of another one is, or will be, no less severe."""
+    return RANK[incident.severity] <= RANK[other.paged_as or other.severity]
 
 
 def _postpone_page(incident: Incident, good_ns: int) -> None:
