@@ -103,7 +103,9 @@ def test_hosts_are_named_where_their_switches_cannot_be_dead(control: Control, a
         control.answering -= {*dark}
     _run(control, 20, silent)
     pages = {"hosts": "nic-loss", "silences": "host-silent", "elsewhere": "host-silent"}
-    assert control.pages() == ([] if apart == "late" else [f"{pages[apart]} {each}" for each in dark])
+    assert control.pages() == (
+        [] if apart == "late" else [f"{pages[apart]} {each}" for each in dark]
+    )
 
 
 def _one_leaf_left(control: Control) -> None:
@@ -192,3 +194,44 @@ def test_losses_that_were_held_page_once_the_host_reports(control: Control) -> N
     control.silent["h0"] = 0
     _run(control, 4)
     assert control.pages() == ["nic-loss h0/rail0"]
+
+
+def test_hosts_that_nobody_probes_are_one_page_with_the_switch_that_they_share(
+    control: Control,
+) -> None:
+    """The others have no NIC left. The hosts are back first, and know that a switch is down."""
+    hosts = _fleet(control, 4)
+    control.answering = frozenset()
+    _run(control, 14, silent=["h1", "h3"])
+    assert control.pages() == ["silent-together h1, h3"]
+    (page,) = (each for each in control.live_incidents() if each["pages"])
+    assert any("all hosts at leaf0-1, leaf1-1" in line for line in page["evidence"])
+    assert any("no other host that reports" in line for line in page["evidence"])
+    control.silent |= {"h1": 0, "h3": 0}
+    _down(control, {"leaf0-1"})
+    _run(control, 20)
+    assert control.pages() == ["silent-together h1, h3"]
+    _down(control, ())
+    _run(control, 30)
+    assert control.live() == {}
+    _down(control, {"leaf0-1"})
+    _run(control, 4)
+    assert control.pages()[1:] == ["switch-down leaf0-1"], "nobody was silent"
+    assert hosts
+
+
+def test_a_switch_that_other_hosts_are_at_too_has_a_page_of_its_own(control: Control) -> None:
+    _fleet(control, 8)
+    control.answering -= {"h1", "h3", "h5"}
+    _run(control, 14, silent=["h1", "h3", "h5"])
+    control.silent |= {"h1": 0, "h3": 0, "h5": 0}
+    _down(control, {"leaf0-1"})
+    _run(control, 10)
+    assert control.pages() == ["silent-together h1, h3, h5", "switch-down leaf0-1"]
+
+
+def test_two_hosts_that_share_no_switch_with_nobody_else_page_each(control: Control) -> None:
+    _fleet(control, 6)
+    control.answering -= {"h1", "h3"}
+    _run(control, 14, silent=["h1", "h3"])
+    assert control.pages() == ["host-silent h1", "host-silent h3"]

@@ -86,7 +86,8 @@ class Related:
         self._within: dict[tuple[str, str], list[int]] = defaultdict(list)
         """By the roots of names that may contain them."""
         for place, each in enumerate(self._incidents):
-            for root in set[str]().union(*map(self._roots, (each.subject, *each.members))):
+            names = (each.subject, *each.members, *each.via)
+            for root in set[str]().union(*map(self._roots, names)):
                 self._named[each.rule, root].append(place)
             for root in self._around(each.subject):
                 self._within[each.rule, root].append(place)

@@ -7,17 +7,14 @@ dead. Of two NICs that only probe each other, because all others are dead, eithe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from syntony.controller.observe import is_known
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import REPLIES_OF, ComponentKind, hosts_at, link_ends
-from syntony.links.ports import PortState
 from syntony.model import S
 from syntony.model.findings import Finding
-from syntony.wire.links import LinkStatus
 
 WORTH_JOINING = 2
 """A single host that is dead is not compared with its switches."""
@@ -90,7 +87,7 @@ def _groups(
             switches |= {homes[nic] for host in more for nic in nics[host]}
             more = set[str]().union(*(at[switch] for switch in switches)) - group
         left -= group
-        if group <= hosts and WORTH_JOINING <= len(group) and 1 < len(switches) <= len(group):
+        if group <= hosts and len(group) >= WORTH_JOINING and 1 < len(switches) <= len(group):
             yield frozenset(group), frozenset(switches)
 
 
@@ -165,41 +162,28 @@ def _or_its_peer(found: Finding, peer: str) -> Finding:
 
 
 def dead_nics(
-    ports: Iterable[LinkStatus],
     findings: Iterable[Finding],
     homes: Mapping[str, str],
-    down: Collection[str],
-    silent: frozenset[str],
-    answering: Collection[str],
-    now_ns: int,
+    switches: Collection[str],
+    hosts: Container[str],
 ) -> frozenset[str]:
-    """NICs without a carrier, of hosts that are down, or at switches that are.
+    """NICs of hosts that are down or cut off, and NICs at switches that are.
 
     Args:
-        ports: of hosts.
         findings: of localisation.
         homes: NIC → the switch that it is at.
-        down: switches that are known to be down.
-        silent: hosts whose agents send no reports.
-        answering: hosts whose NICs answer the probes of others.
-        now_ns: fleet time.
+        switches: those that are known to be down.
+        hosts: the same.
     """
-    switches = {*down, *(
-        found.component
-        for found in findings
-        if found.fault == "blackhole"
-        and found.kind in _SWITCHES
-        and {*suspected(found)} <= {found.component, hosts_at(found.component)}
-    )}  # fmt: skip
-    no_carrier = {
-        port.nic
-        for port in ports
-        if is_known(port, silent, now_ns)
-        and port.state not in {PortState.ACTIVE, PortState.UNKNOWN}
+    found = {
+        each.component
+        for each in findings
+        if each.fault == "blackhole"
+        and each.kind in _SWITCHES
+        and {*suspected(each)} <= {each.component, hosts_at(each.component)}
     }
-    gone = silent - {*answering} if answering else frozenset()
     return frozenset(
-        {nic for nic, at in homes.items() if at in switches or _host_of(nic) in gone} | no_carrier
+        nic for nic, at in homes.items() if at in found or at in switches or _host_of(nic) in hosts
     )
 
 

@@ -206,7 +206,11 @@ def _of_hosts(
         ),
         *silent_agents.of_fleet(silent_ns, inputs.in_band),
         *silent_agents.of_sets(
-            silent_ns, inputs.answering, _known_sets(live, refused.removed), inputs.in_band
+            silent_ns,
+            inputs.answering,
+            _known_sets(live, refused.removed),
+            inputs.in_band,
+            inputs.homes,
         ),
     ]
     between_switches = observe.LOSSES | observe.FABRIC_METRICS | observe_switches.SWITCH_METRICS
@@ -250,9 +254,10 @@ def _trusted(
         findings, ports, inputs.homes, inputs.silent, fleet_ns
     )
     down = live.subjects(observe_switches.SWITCH_METRICS)
-    dead = equal_suspects.dead_nics(
-        ports, findings, inputs.homes, down, inputs.silent, inputs.answering, fleet_ns
-    )
+    answering = inputs.answering
+    gone = inputs.silent.difference(answering) if answering else frozenset[str]()
+    dead = equal_suspects.dead_nics(findings, inputs.homes, down, gone)
+    dead |= observe.without_carrier(ports, inputs.silent, fleet_ns)
     return equal_suspects.with_lone_peers(findings, inputs.pairs, dead)
 
 
@@ -267,8 +272,8 @@ def _of_findings(
         observe.LOSSES,
         inputs.silent_ns,
         inputs.answering,
-        Counter(nic.partition("/")[0] for nic in inputs.homes),
-        inputs.in_band,
+        nics=Counter(nic.partition("/")[0] for nic in inputs.homes),
+        in_band=inputs.in_band,
     )
     found = impact.with_jobs(found, slas.jobs, slas.crossing)
     found = impact.under_load(

@@ -105,6 +105,16 @@ def is_known(port: LinkStatus, silent: Container[str], now_ns: int) -> bool:
     return port.nic.partition("/")[0] not in silent and now_ns - port.seen_ns <= STALE_NS
 
 
+def without_carrier(
+    ports: Iterable[LinkStatus], silent: Container[str], now_ns: int
+) -> frozenset[str]:
+    """NICs that are known not to be active; arguments as `of_links`."""
+    well = {PortState.ACTIVE, PortState.UNKNOWN}
+    return frozenset(
+        port.nic for port in ports if is_known(port, silent, now_ns) and port.state not in well
+    )
+
+
 def _flaps(port: LinkStatus) -> Observation:
     last = () if port.last_flap_ns is None else (f"carrier lost at {instant(port.last_flap_ns)}",)
     return Observation("flaps_1h", port.nic, float(port.flaps), (*_where(port), *last))

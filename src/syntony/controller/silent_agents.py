@@ -28,7 +28,8 @@ every second, and is read in turn."""
 WORTH_JOINING = 3
 """This many hosts do not die independently within `TOGETHER_S` …"""
 WORTH_JOINING_ALIVE = 2
-"""… and if this many have NICs that answer probes, the hosts themselves did not die."""
+"""… and if this many have NICs that answer probes, the hosts themselves did not die; as many that
+are all hosts at a switch have that in common."""
 BACK_NS = 30 * S
 """Time that agents may take to return once their connection to the controller is restored."""
 MAX_REROUTE_NS = 45 * S
@@ -39,6 +40,7 @@ FAULT_EARLIER_NS = 10 * S
 MAX_LISTED = 5
 NAMED = 3
 _NO_NICS: Mapping[str, str] = {}
+UNPROBED = "no other host that reports probes it: it may be up"
 
 
 class Refused(NamedTuple):
@@ -98,7 +100,7 @@ def _why(
         return (reported, *way)
     if answering:
         return ("none of its NICs answers probes: the host is down or cut off", *way)
-    return way
+    return (UNPROBED, *way)
 
 
 def _via(hosts: Iterable[str], in_band: Mapping[str, str]) -> tuple[str, ...]:
@@ -141,6 +143,7 @@ def held_while_hosts_stop(
     metrics: Container[str],
     silent_ns: Mapping[str, int],
     answering: Collection[str],
+    *,
     nics: Mapping[str, int],
     in_band: Container[str],
 ) -> list[Observation]:
@@ -319,19 +322,34 @@ def of_sets(
     answering: Collection[str],
     known: Mapping[str, tuple[str, ...]],
     in_band: Mapping[str, str] = _NO_NICS,
+    homes: Mapping[str, str] = _NO_NICS,
 ) -> list[Observation]:
     """Number still silent of those that fell silent together.
 
     Hosts whose NICs continue to answer probes have lost their connection to the controller; the
-    others show no sign of life. These are distinguished.
+    others show no sign of life. These are distinguished. If they are all hosts at a switch, that
+    may be down: then it is named, too.
 
     Args:
         silent_ns: host → for how long its agent has sent no report.
         answering: hosts whose NICs answer the probes of others.
         known: sets that are incidents, by subject.
         in_band: host → the NIC of the fabric that its agent's connection crosses.
+        homes: NIC → the switch that it is at.
     """
-    found = [_of_set(name, hosts, silent_ns, answering, in_band) for name, hosts in known.items()]
+    at: dict[str, set[str]] = {}
+    for nic, switch in homes.items():
+        at.setdefault(switch, set()).add(nic.partition("/")[0])
+
+    def of_set(name: str, hosts: tuple[str, ...]) -> Observation:
+        found = _of_set(name, hosts, silent_ns, answering, in_band)
+        theirs = tuple(sorted(each for each, of in at.items() if len(of) > 1 and of <= {*hosts}))
+        if not (theirs and found.value) or {*answering, *in_band} & {*hosts}:
+            return found
+        told = f"all hosts at {', '.join(theirs[:NAMED])}: if one of these is down, it is the cause"
+        return found._replace(evidence=(*found.evidence, told), via=theirs)
+
+    found = [of_set(name, hosts) for name, hosts in known.items()]
     taken = {host for hosts in known.values() for host in hosts}
     for alive in (True, False):
         ages = {
@@ -339,20 +357,24 @@ def of_sets(
             for host, age_ns in silent_ns.items()
             if host not in taken and (host in answering) is alive
         }
-        sets = _together(ages, WORTH_JOINING_ALIVE if alive else WORTH_JOINING)
-        found += [_of_set(_called(hosts), hosts, silent_ns, answering, in_band) for hosts in sets]
+        least = WORTH_JOINING_ALIVE if alive else WORTH_JOINING
+        found += [of_set(_called(hosts), hosts) for hosts in _together(ages, least, at.values())]
     return found
 
 
-def _together(ages_ns: Mapping[str, int], least: int) -> Iterator[tuple[str, ...]]:
-    """Sets of hosts whose last reports were within `TOGETHER_S`, the longest silent first."""
+def _together(
+    ages_ns: Mapping[str, int], least: int, shared: Collection[set[str]] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Sets of hosts whose last reports were within `TOGETHER_S`, the longest silent first: at least
+    this many, or some that have something in common."""
     waiting = sorted(ages_ns, key=lambda host: -ages_ns[host])
     while waiting and ages_ns[waiting[0]] > EARLY_S * S:
         since_ns = ages_ns[waiting[0]] - TOGETHER_S * S
         near = [host for host in waiting if ages_ns[host] >= since_ns]
-        if len(near) >= least:
+        joined = len(near) >= least or (len(near) > 1 and {*near} in shared)
+        if joined:
             yield tuple(sorted(near))
-        waiting = waiting[len(near) if len(near) >= least else 1 :]
+        waiting = waiting[len(near) if joined else 1 :]
 
 
 def _called(hosts: tuple[str, ...]) -> str:
@@ -375,7 +397,10 @@ def _of_set(
     if alive:
         where = f"{alive} of these hosts answer probes: their network to the controller is at fault"
     else:
-        where = "none of these hosts answers probes: check what they share, for example power"
+        who = (
+            "none of these hosts answers" if answering else "no other host that reports sends them"
+        )
+        where = f"{who} probes: check what they share, for example power"
     evidence = (what, where) if silent else ()
     return Observation(
         "silent_together", name, float(len(silent)), evidence, members=hosts,
