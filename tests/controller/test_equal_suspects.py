@@ -108,32 +108,41 @@ def test_hosts_are_named_where_their_switches_cannot_be_dead(control: Control, a
     )
 
 
-def _one_leaf_left(control: Control) -> None:
-    """Of rail 0 a leaf is dead; h1 and h3 are alone at the other one."""
+def _one_leaf_left(control: Control, known: str = "ports") -> None:
+    """Of rail 0 a leaf is dead, or the hosts at it; h1 and h3 are alone at the other one."""
     _fleet(control, 4)
+    if known == "hosts":
+        control.answering -= {"h0", "h2"}
+        _run(control, 12, silent=["h0", "h2"])
+        assert control.pages() == ["silent-together h0, h2"]
+        return
     control.findings = _dark(["leaf0-0"], "leaf")
     _run(control, 8)
-    _down(control, {"leaf0-0"})
+    if known == "ports":
+        _down(control, {"leaf0-0"})
     _run(control, 4)
     assert control.pages() == ["switch-loss leaf0-0"]
 
 
-def test_nics_that_only_probe_each_other_are_one_page_naming_both(control: Control) -> None:
-    _one_leaf_left(control)
+@pytest.mark.parametrize("known", ["ports", "losses", "hosts"])
+def test_nics_that_only_probe_each_other_are_one_page_naming_both(
+    control: Control, known: str
+) -> None:
+    _one_leaf_left(control, known)
     link = finding("leaf0-1->h1/rail0", "link", fault="blackhole", loss=1.0)
     control.findings = (*control.findings, link)
     _run(control, 10)
     assert control.pages()[1:] == ["ambiguous-loss h3/rail0 or leaf0-1->h1/rail0"]
     # One of them is known to be down now: nobody is left who could judge the other.
     control.store.links.seen = tuple(
-        port(nic, state="no-peer" if at == "leaf0-0" or nic == "h3/rail0" else "active")
-        for nic, at in control.homes.items()
+        port(nic, state="no-peer" if nic == "h3/rail0" else each.state)
+        for nic, each in zip(control.homes, control.store.links.seen, strict=True)
     )
     _run(control, 10)
-    control.findings = (control.findings[0], *_dark(["h1/rail0"], "nic"))
+    control.findings = (*control.findings[:-1], *_dark(["h1/rail0"], "nic"))
     _run(control, 20)
     assert len(control.pages()) == 2
-    control.findings = ()
+    control.findings, control.silent = (), dict.fromkeys(control.silent, 0)
     control.store.links.seen = tuple(map(port, control.homes))
     _run(control, 80)
     assert control.live() == {}
