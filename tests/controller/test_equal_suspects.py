@@ -244,3 +244,15 @@ def test_two_hosts_that_share_no_switch_with_nobody_else_page_each(control: Cont
     control.answering -= {"h1", "h3"}
     _run(control, 14, silent=["h1", "h3"])
     assert control.pages() == ["host-silent h1", "host-silent h3"]
+
+
+def test_hosts_that_fall_silent_long_after_their_switches_died_are_a_page(control: Control) -> None:
+    """They reported until now; nobody could probe them any more."""
+    _fleet(control, 4)
+    _down(control, {"leaf0-1", "leaf1-1"})
+    _run(control, 20)
+    control.answering = frozenset({"h0", "h2"})
+    switches = ["switch-down leaf0-1", "switch-down leaf1-1"]
+    assert sorted(control.pages()) == switches
+    _run(control, 14, silent=["h1", "h3"])
+    assert control.pages()[2:] == ["silent-together h1, h3"]

@@ -139,14 +139,16 @@ def with_lone_peers(
     for one, other in pairs:
         peers[one].add(other)
         peers[other].add(one)
+    gone = {*dead}
     kept = []
     for found in findings:
         nic = at.get(found, "")
-        living = peers[nic] - {*dead}
-        if nic and peers[nic] and not living:
-            continue
-        lone = next(iter(living)) if nic and len(living) == 1 else ""
-        kept.append(_or_its_peer(found, lone) if lone and peers[lone] - {*dead} == {nic} else found)
+        living = peers[nic] - gone
+        compared = len(living) > 1 or any(peers[each] - gone - {nic} for each in living)
+        if compared or living == peers[nic]:
+            kept.append(found)
+        elif living:
+            kept.append(_or_its_peer(found, *living))
     return tuple(kept)
 
 

@@ -210,7 +210,11 @@ def _of_hosts(
             inputs.answering,
             _known_sets(live, refused.removed),
             inputs.in_band,
-            inputs.homes,
+            homes=inputs.homes,
+            down_ns={
+                each.subject: fleet_ns - each.since_ns
+                for each in live.about(observe_switches.SWITCH_METRICS)
+            },
         ),
     ]
     between_switches = observe.LOSSES | observe.FABRIC_METRICS | observe_switches.SWITCH_METRICS

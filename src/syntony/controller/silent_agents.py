@@ -40,6 +40,7 @@ FAULT_EARLIER_NS = 10 * S
 MAX_LISTED = 5
 NAMED = 3
 _NO_NICS: Mapping[str, str] = {}
+_NEVER: Mapping[str, int] = {}
 UNPROBED = "no other host that reports probes it: it may be up"
 
 
@@ -322,7 +323,9 @@ def of_sets(
     answering: Collection[str],
     known: Mapping[str, tuple[str, ...]],
     in_band: Mapping[str, str] = _NO_NICS,
+    *,
     homes: Mapping[str, str] = _NO_NICS,
+    down_ns: Mapping[str, int] = _NEVER,
 ) -> list[Observation]:
     """Number still silent of those that fell silent together.
 
@@ -336,6 +339,7 @@ def of_sets(
         known: sets that are incidents, by subject.
         in_band: host → the NIC of the fabric that its agent's connection crosses.
         homes: NIC → the switch that it is at.
+        down_ns: switch → for how long it has been known to be down.
     """
     at: dict[str, set[str]] = {}
     for nic, switch in homes.items():
@@ -343,7 +347,15 @@ def of_sets(
 
     def of_set(name: str, hosts: tuple[str, ...]) -> Observation:
         found = _of_set(name, hosts, silent_ns, answering, in_band)
-        theirs = tuple(sorted(each for each, of in at.items() if len(of) > 1 and of <= {*hosts}))
+        since_ns = min((age_ns for host in hosts if (age_ns := silent_ns.get(host))), default=0)
+        theirs = tuple(
+            sorted(
+                each
+                for each, of in at.items()
+                # A switch that was down before has not silenced them.
+                if len(of) > 1 and of <= {*hosts} and down_ns.get(each, 0) <= since_ns
+            )
+        )
         if not (theirs and found.value) or {*answering, *in_band} & {*hosts}:
             return found
         told = f"all hosts at {', '.join(theirs[:NAMED])}: if one of these is down, it is the cause"
