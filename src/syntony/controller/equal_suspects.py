@@ -81,7 +81,7 @@ def _groups(
         at[switch].add(_host_of(nic))
     left = {*hosts}
     while left:
-        group, switches, more = set[str](), set[str](), {left.pop()}
+        group, switches, more = set[str](), set[str](), {min(left)}
         while more:
             group |= more
             switches |= {homes[nic] for host in more for nic in nics[host]}
