@@ -155,6 +155,7 @@ class Fleet:
         self.shape += ", in band" * in_band
         control.silent = dict.fromkeys(self.hosts, 0)
         control.probed = frozenset(self.home)
+        control.pairs = frozenset((flow.src, flow.dst) for flow in self.flows)
         for way in self.ways:
             self._due.append((rng.randint(1, 15), way))
         self._begin()

@@ -86,6 +86,7 @@ class Control:
         self.refused = NOBODY_REFUSED
         self.notes: dict[frozenset[str], SuspectNote] = {}
         self.gateways: list[Observation] = []
+        self.pairs: frozenset[tuple[str, str]] = frozenset()
         self.changes: list[IncidentChange] = []
         self.kept: ControlState | None = None
         self._blamed: set[tuple[str, str]] = set()
@@ -116,7 +117,7 @@ class Control:
         inputs = EvaluationInputs(
             self.silent, self.timelines, self.findings, self.slas, expected_clocks=self.probed,
             fabric=self.fabric, homes=self.homes, answering=self.answering, in_band=self.in_band,
-            refused=self.refused, notes=self.notes, gateways=self.gateways,
+            refused=self.refused, notes=self.notes, gateways=self.gateways, pairs=self.pairs,
         )  # fmt: skip
         self.changes += self.service.evaluate(self.now_ns, inputs)
 

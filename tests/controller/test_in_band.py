@@ -184,6 +184,78 @@ def test_a_nic_that_outlives_the_silence_it_caused_is_no_second_page(
     assert control.live() == {}
 
 
+def _dead(nic: str) -> Finding:
+    return finding(nic, "nic", fault="blackhole", loss=1.0)
+
+
+@pytest.mark.parametrize("second_found_s", [4, 8])
+def test_nics_that_die_together_are_a_page_each_and_the_silence_is_none(
+    control: Control, second_found_s: int
+) -> None:
+    hosts = _two_rails(control)
+    for second in range(1, 40):
+        if second >= 4:
+            both = (_dead("h0/rail0"), _dead("h1/rail0"))
+            control.findings = both[: 1 + (second >= second_found_s)]
+        control.silent |= {"h0": second * S, "h1": (second - 1) * S}
+        control.tick(after_ns=S)
+    pages = ["nic-loss h0/rail0", "nic-loss h1/rail0"]
+    assert sorted(control.pages()) == pages
+    # They are back over their other NICs, and their ports are down.
+    control.silent |= {"h0": 0, "h1": 0}
+    control.in_band |= {"h0": "h0/rail1", "h1": "h1/rail1"}
+    control.store.links.seen = tuple(
+        port(nic, state="no-peer" if nic in {"h0/rail0", "h1/rail0"} else "active")
+        for nic in control.homes
+    )
+    control.tick(20)
+    assert sorted(control.pages()) == pages
+    # The same silence without these NICs is a page.
+    control.findings, control.store.links.seen = (), tuple(map(port, control.homes))
+    control.tick(40)
+    assert control.live() == {}
+    for second in range(2, 30, 2):
+        control.silent |= {"h0": second * S, "h1": second * S}
+        control.tick()
+    assert [*control.pages()[2:]] == ["silent-together h0, h1"]
+    assert hosts
+
+
+def test_nics_that_die_together_are_not_the_silence_of_a_third_host(control: Control) -> None:
+    _two_rails(control)
+    control.findings = (_dead("h0/rail0"), _dead("h1/rail0"))
+    for second in range(2, 40, 2):
+        control.silent |= dict.fromkeys(("h0", "h1", "h2"), second * S)
+        control.tick()
+    assert "silent-together h0, h1, h2" in control.pages()
+
+
+def test_nics_found_dead_after_the_silence_of_their_hosts_are_no_second_page(
+    control: Control,
+) -> None:
+    _two_rails(control)
+    for second in range(2, 16, 2):
+        control.silent |= {"h0": second * S, "h1": second * S}
+        control.tick()
+    assert control.pages() == ["silent-together h0, h1"]
+    control.silent |= {"h0": 0, "h1": 0}
+    control.in_band |= {"h0": "h0/rail1", "h1": "h1/rail1"}
+    control.findings = (_dead("h0/rail0"), _dead("h1/rail0"))
+    control.tick(4)
+    up = control.store.links.seen
+    control.store.links.seen = tuple(
+        port(each.nic, state="no-peer" if each.nic in {"h0/rail0", "h1/rail0"} else "active")
+        for each in up
+    )
+    control.tick(20)
+    assert control.pages() == ["silent-together h0, h1"]
+    (paged,) = (each for each in control.live_incidents() if not each["cause"])
+    assert paged["rule"] == "silent-together", "it is about both"
+    control.store.links.seen, control.findings = up, ()
+    control.tick(40)
+    assert control.live() == {}
+
+
 def test_a_dead_nic_does_not_explain_a_host_that_reports_over_another(control: Control) -> None:
     _two_rails(control)
     control.in_band["h0"] = "h0/rail1"

@@ -16,7 +16,7 @@ STEP_S = 15
 BEGAN_S, LONGER_S, QUIET_S = 300, 60, 300
 """When a fault begins, how much longer it lasts than until its alert, and how long nothing fires
 afterwards."""
-GONE = "_"
+GONE = "stale _"
 """A value: nothing is scraped."""
 
 
@@ -142,6 +142,8 @@ HUNG: dict[str, Series] = {'syntony_loop_runs_total{loop="judge"}': Counter(7, 0
 """The controller answers, but evaluates no rules: ports and clocks are left to Prometheus."""
 GONE_CONTROLLER: dict[str, Series] = {
     UP: Gauge(1, 0),
+    "syntony_controller_epoch": Gauge(3, GONE),
+    "syntony_controller_later_epoch": Gauge(3, GONE),
     'syntony_loop_runs_total{loop="judge"}': Restarted(7),
     'syntony_uplink_connected{host="h0"}': Gauge(1, 0),
     'syntony_uplink_connected{host="h1"}': Gauge(1, 0),
@@ -150,7 +152,7 @@ CONTROLLER = {"job": "syntony-controller", "instance": "c:9863", "severity": "cr
 CASES = {
     "SyntonyControllerDown": Case(GONE_CONTROLLER, 60, CONTROLLER),
     "SyntonyControllerMissing": Case(
-        {UP: Gauge(1, GONE)}, 600, {"job": "syntony-controller", "severity": "warning"}
+        {UP: Gauge(1, GONE)}, 300, {"job": "syntony-controller", "severity": "warning"}
     ),
     "SyntonyAgentDown": Case(
         {'up{job="syntony-agent",instance="h0:9862"}': Gauge(1, 0)}, 120,

@@ -55,6 +55,17 @@ def joint_cause(
     return None
 
 
+def joint_page(
+    incident: Incident, parts: Sequence[Incident], names: Callable[[str, str], bool]
+) -> Incident | None:
+    """One of several incidents that together name what each component of another one is reached
+    over, and page for it."""
+    named = [
+        next((each for each in parts if names(each.subject, via)), None) for via in incident.via
+    ]
+    return named[0] if named and all(named) else None
+
+
 def _affects(cause: Incident, name: str, holds: Callable[[str, str], bool]) -> bool:
     return name == cause.subject or name in cause.members or holds(cause.subject, name)
 
@@ -75,7 +86,8 @@ class Related:
         self._within: dict[tuple[str, str], list[int]] = defaultdict(list)
         """By the roots of names that may contain them."""
         for place, each in enumerate(self._incidents):
-            for root in set[str]().union(*map(self._roots, (each.subject, *each.members))):
+            names = (each.subject, *each.members, *each.via)
+            for root in set[str]().union(*map(self._roots, names)):
                 self._named[each.rule, root].append(place)
             for root in self._around(each.subject):
                 self._within[each.rule, root].append(place)

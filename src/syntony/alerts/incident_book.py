@@ -13,7 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from syntony.alerts.causes import Related, explains, is_reported, joint_cause, precedes
+from syntony.alerts.causes import (
+    Related,
+    explains,
+    is_reported,
+    joint_cause,
+    joint_page,
+    precedes,
+)
 from syntony.alerts.incident_names import choose, may_rename, rename, take_words
 from syntony.alerts.incident_texts import RANK, copy_effect, update
 from syntony.alerts.incidents import (
@@ -305,7 +312,15 @@ class Book:
             for each in wider
             for other in others.to(incident, each.name, since_ns, jointly=True)
         ]
-        return joint_cause(incident, several, topology.holds)
+        parts = [
+            other
+            for name in rule.joins
+            for other in others.to(incident, name, since_ns, jointly=True)
+            if not incident.paged and not other.cause and _is_as_severe(other, incident)
+        ]
+        return joint_cause(incident, several, topology.holds) or joint_page(
+            incident, parts, topology.names
+        )
 
     def _recently_ended(self, now_ns: int) -> list[Incident]:
         """Incidents that ended within the window of some live incident's value. One that ended
@@ -352,13 +367,11 @@ class Book:
     def _is_named_by(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether the page of another one, no less severe, named all that is proven now, or what
         that is reached over."""
-        told = RANK[incident.severity] <= RANK[other.paged_as or other.severity]
-        known = other.paged and not incident.paged and told
-        proven = self._rules[incident.rule].proven
-        if not (known and proven):
+        known = other.paged and not incident.paged and _is_as_severe(other, incident)
+        if not (known and self._rules[incident.rule].proven):
             return False
         pairs = [(other.subject, incident.subject)]
-        pairs += [(via, incident.subject) for via in other.via if not other.members]
+        pairs += [(via, incident.subject) for via in other.via]
         pairs += [(other.subject, via) for via in incident.via if not incident.members]
         return any(topology.names(*pair) for pair in pairs)
 
@@ -448,6 +461,11 @@ def _wait_ns(incident: Incident, rule: Rule, live: int) -> int:
     reopened, is the only live one of its rule, and affects no known job."""
     first = not incident.reopened and not incident.caused and live == 1
     return rule.idle_wait_ns if first and not incident.jobs else rule.wait_ns
+
+
+def _is_as_severe(other: Incident, incident: Incident) -> bool:
+    """Whether the page of another one is, or will be, no less severe."""
+    return RANK[incident.severity] <= RANK[other.paged_as or other.severity]
 
 
 def _postpone_page(incident: Incident, good_ns: int) -> None:

@@ -32,7 +32,8 @@ def choose(
     streaks: Mapping[str, Streak],
     topology: Containment,
 ) -> Incident | None:
-    """The incident whose words say best what the fault of `incident` is; None: nothing is bad now.
+    """The incident whose words say best what the fault of `incident` is; None: nothing is bad now,
+    or it is about several components, of which others name one each.
 
     Args:
         incident: one that has paged.
@@ -53,6 +54,8 @@ def choose(
     def is_wider(one: Incident) -> bool:
         return one.rule == incident.rule and topology.holds(one.subject, incident.subject)
 
+    if len(incident.members) > 1:
+        return None
     by_number = {incident.number: incident} | {each.number: each for each in joined}
     current = by_number.get(incident.named_by, incident)
     names = [

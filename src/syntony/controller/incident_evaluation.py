@@ -127,6 +127,7 @@ class IncidentEvaluation:
                     refused=Refused(dict(self._enrolment.refused), self._enrolment.removed),
                     notes=self._extra_probes.notes(time.monotonic_ns()),
                     gateways=self._absent_gateways(silent_ns),
+                    pairs=self._fleet.probe_ports().keys(),
                 )
                 await asyncio.to_thread(self._alerts.evaluate, fleet_now_ns, inputs)
             except (StateError, StoreError) as error:

@@ -6,6 +6,7 @@ and a delay keeps its name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from syntony.alerts.observations import Measured, Observation, measured
 from syntony.alerts.rules import Rule
 from syntony.controller import (
     clock_watch,
+    equal_suspects,
     impact,
     job_takeovers,
     job_verdicts,
@@ -99,6 +101,8 @@ class EvaluationInputs(NamedTuple):
     """By suspects that cannot be distinguished: the attempts to do so."""
     gateways: Sequence[Observation] = ()
     """Expected gateways."""
+    pairs: Collection[tuple[str, str]] = ()
+    """NICs that probe one another: from, to."""
 
     @property
     def silent(self) -> frozenset[str]:
@@ -202,7 +206,15 @@ def _of_hosts(
         ),
         *silent_agents.of_fleet(silent_ns, inputs.in_band),
         *silent_agents.of_sets(
-            silent_ns, inputs.answering, _known_sets(live, refused.removed), inputs.in_band
+            silent_ns,
+            inputs.answering,
+            _known_sets(live, refused.removed),
+            inputs.in_band,
+            homes=inputs.homes,
+            down_ns={
+                each.subject: fleet_ns - each.since_ns
+                for each in live.about(observe_switches.SWITCH_METRICS)
+            },
         ),
     ]
     between_switches = observe.LOSSES | observe.FABRIC_METRICS | observe_switches.SWITCH_METRICS
@@ -234,13 +246,23 @@ def _known_sets(live: LiveIncidents, removed: Container[str]) -> dict[str, tuple
 def _trusted(
     fleet_ns: int, inputs: EvaluationInputs, ports: Sequence[LinkStatus], live: LiveIncidents
 ) -> tuple[Finding, ...]:
-    """The findings of localisation that agree with what is known of agents and ports."""
-    findings = silent_agents.without_hosts_that_report(
-        inputs.findings, inputs.silent_ns, inputs.homes, live.subjects(observe.SWITCH_OR_HOSTS)
+    """The findings of localisation that agree with what is known of agents, ports and pairs."""
+    known_ns = {each.subject: fleet_ns - each.since_ns for each in live.about(observe.LOSSES)}
+    findings = equal_suspects.with_switches_of_dead_hosts(
+        inputs.findings, inputs.homes, inputs.silent_ns, known_ns
     )
-    return observe_switches.without_switches_lost_apart(
+    findings = silent_agents.without_hosts_that_report(
+        findings, inputs.silent_ns, inputs.homes, live.subjects(observe.SWITCH_OR_HOSTS)
+    )
+    findings = observe_switches.without_switches_lost_apart(
         findings, ports, inputs.homes, inputs.silent, fleet_ns
     )
+    down = live.subjects(observe_switches.SWITCH_METRICS)
+    answering = inputs.answering
+    gone = inputs.silent.difference(answering) if answering else frozenset[str]()
+    dead = equal_suspects.dead_nics(findings, inputs.homes, down, gone)
+    dead |= observe.without_carrier(ports, inputs.silent, fleet_ns)
+    return equal_suspects.with_lone_peers(findings, inputs.pairs, dead)
 
 
 def _of_findings(
@@ -249,6 +271,14 @@ def _of_findings(
     slas = inputs.slas
     senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
     found = observe.of_findings(findings, inputs.notes, senders)
+    found = silent_agents.held_while_hosts_stop(
+        found,
+        observe.LOSSES,
+        inputs.silent_ns,
+        inputs.answering,
+        nics=Counter(nic.partition("/")[0] for nic in inputs.homes),
+        in_band=inputs.in_band,
+    )
     found = impact.with_jobs(found, slas.jobs, slas.crossing)
     found = impact.under_load(
         found,

@@ -91,13 +91,28 @@ def of_links(
     errors = _errors(counters)
     found = []
     for port in watched:
-        known = port.nic.partition("/")[0] not in silent and now_ns - port.seen_ns <= STALE_NS
+        known = is_known(port, silent, now_ns)
         found.append(_flaps(port))
         found.append(_errors_of(port, errors))
         if port.role == LinkRole.COMPUTE:
             of_host = compute[port.nic.partition("/")[0]]
             found += [_down(port, known, alone, of_host), _degraded(port, known, usual)]
     return found
+
+
+def is_known(port: LinkStatus, silent: Container[str], now_ns: int) -> bool:
+    """Whether what was read of a port still holds: its agent reports, and has read it lately."""
+    return port.nic.partition("/")[0] not in silent and now_ns - port.seen_ns <= STALE_NS
+
+
+def without_carrier(
+    ports: Iterable[LinkStatus], silent: Container[str], now_ns: int
+) -> frozenset[str]:
+    """NICs that are known not to be active; arguments as `of_links`."""
+    well = {PortState.ACTIVE, PortState.UNKNOWN}
+    return frozenset(
+        port.nic for port in ports if is_known(port, silent, now_ns) and port.state not in well
+    )
 
 
 def _flaps(port: LinkStatus) -> Observation:

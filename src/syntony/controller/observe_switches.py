@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from syntony.alerts.observations import Observation
-from syntony.controller.observe import APART, MAX_NAMED, STALE_NS
+from syntony.controller.observe import APART, MAX_NAMED, is_known
 from syntony.fabric.names import OR
 from syntony.links.ports import PortState
 from syntony.model import S
@@ -71,10 +71,9 @@ def _known_ports(
     """Ports of known state, by the switch that they are at; each switch is there."""
     states: dict[str, list[LinkStatus]] = {}
     for port in ports:
-        known = port.nic.partition("/")[0] not in silent and now_ns - port.seen_ns <= STALE_NS
         if port.nic in homes:
             at = states.setdefault(homes[port.nic], [])
-            if known and port.state != PortState.UNKNOWN:
+            if is_known(port, silent, now_ns) and port.state != PortState.UNKNOWN:
                 at.append(port)
     return states
 

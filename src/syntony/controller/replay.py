@@ -194,6 +194,7 @@ class Replay:
             fabric=locating.changes.status,
             homes=locating.homes(),
             answering=locating.answering,
+            pairs=self._ports.keys(),
         )
         return self._alerts.evaluate(now_ns, inputs)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from syntony.alerts.observations import Observation
 from syntony.controller.containment import FLEET
 from syntony.fabric.extra_probes import suspected
-from syntony.fabric.names import OR, hosts_at
+from syntony.fabric.names import OR, hosts_at, link_ends, suspects
 from syntony.model import S
 from syntony.model.findings import Finding
 from syntony.model.names import some
@@ -29,7 +29,8 @@ every second, and is read in turn."""
 WORTH_JOINING = 3
 """This many hosts do not die independently within `TOGETHER_S` …"""
 WORTH_JOINING_ALIVE = 2
-"""… and if this many have NICs that answer probes, the hosts themselves did not die."""
+"""… and if this many have NICs that answer probes, the hosts themselves did not die; as many that
+are all hosts at a switch have that in common."""
 BACK_NS = 30 * S
 """Time that agents may take to return once their connection to the controller is restored."""
 MAX_REROUTE_NS = 45 * S
@@ -40,6 +41,8 @@ FAULT_EARLIER_NS = 10 * S
 MAX_LISTED = 5
 NAMED = 3
 _NO_NICS: Mapping[str, str] = {}
+_NEVER: Mapping[str, int] = {}
+UNPROBED = "no other host that reports probes it: it may be up"
 
 
 class Refused(NamedTuple):
@@ -99,7 +102,7 @@ def _why(
         return (reported, *way)
     if answering:
         return ("none of its NICs answers probes: the host is down or cut off", *way)
-    return way
+    return (UNPROBED, *way)
 
 
 def _via(hosts: Iterable[str], in_band: Mapping[str, str]) -> tuple[str, ...]:
@@ -135,6 +138,43 @@ def held_while_routes_change(
         return bool(silent) and all(map(is_waiting, silent))
 
     return [each._replace(pending=True) if faults_ns and wait(each) else each for each in found]
+
+
+def held_while_hosts_stop(
+    found: Iterable[Observation],
+    metrics: Container[str],
+    silent_ns: Mapping[str, int],
+    answering: Collection[str],
+    *,
+    nics: Mapping[str, int],
+    in_band: Container[str],
+) -> list[Observation]:
+    """The observations; losses pending at the edge of a host that answers at none of its NICs and
+    has not reported since. Its agent hangs, or it is down: then it is soon silent, which explains
+    them. A host that loses a NIC, or all, goes on reporting, unless it does so over its only NIC.
+
+    Args:
+        found: of findings.
+        metrics: those of losses.
+        silent_ns, answering, in_band: as `of_hosts`.
+        nics: host → how many NICs it has.
+    """
+
+    def stops(host: str) -> bool:
+        alone = host in in_band and nics.get(host) == 1
+        since_ns = silent_ns.get(host, 0)
+        return since_ns > TOGETHER_S * S and host not in answering and not alone
+
+    def waits(each: Observation) -> bool:
+        return each.metric in metrics and any(map(stops, _hosts_at_edge(each.subject)))
+
+    return [each._replace(pending=True) if answering and waits(each) else each for each in found]
+
+
+def _hosts_at_edge(subject: str) -> set[str]:
+    """Hosts that are suspects, by themselves, by a NIC, or by its link."""
+    ends = (link_ends(name) or (name,) for name in suspects(subject))
+    return {end.partition("/")[0] for names in ends for end in names}
 
 
 def without_hosts_that_report(
@@ -284,19 +324,45 @@ def of_sets(
     answering: Collection[str],
     known: Mapping[str, tuple[str, ...]],
     in_band: Mapping[str, str] = _NO_NICS,
+    *,
+    homes: Mapping[str, str] = _NO_NICS,
+    down_ns: Mapping[str, int] = _NEVER,
 ) -> list[Observation]:
     """Number still silent of those that fell silent together.
 
     Hosts whose NICs continue to answer probes have lost their connection to the controller; the
-    others show no sign of life. These are distinguished.
+    others show no sign of life. These are distinguished. If they are all hosts at a switch, that
+    may be down: then it is named, too.
 
     Args:
         silent_ns: host → for how long its agent has sent no report.
         answering: hosts whose NICs answer the probes of others.
         known: sets that are incidents, by subject.
         in_band: host → the NIC of the fabric that its agent's connection crosses.
+        homes: NIC → the switch that it is at.
+        down_ns: switch → for how long it has been known to be down.
     """
-    found = [_of_set(name, hosts, silent_ns, answering, in_band) for name, hosts in known.items()]
+    at: dict[str, set[str]] = {}
+    for nic, switch in homes.items():
+        at.setdefault(switch, set()).add(nic.partition("/")[0])
+
+    def of_set(name: str, hosts: tuple[str, ...]) -> Observation:
+        found = _of_set(name, hosts, silent_ns, answering, in_band)
+        since_ns = min((age_ns for host in hosts if (age_ns := silent_ns.get(host))), default=0)
+        theirs = tuple(
+            sorted(
+                each
+                for each, of in at.items()
+                # A switch that was down before has not silenced them.
+                if len(of) > 1 and of <= {*hosts} and down_ns.get(each, 0) <= since_ns
+            )
+        )
+        if not (theirs and found.value) or {*answering, *in_band} & {*hosts}:
+            return found
+        told = f"all hosts at {', '.join(theirs[:NAMED])}: if one of these is down, it is the cause"
+        return found._replace(evidence=(*found.evidence, told), via=theirs)
+
+    found = [of_set(name, hosts) for name, hosts in known.items()]
     taken = {host for hosts in known.values() for host in hosts}
     for alive in (True, False):
         ages = {
@@ -304,22 +370,24 @@ def of_sets(
             for host, age_ns in silent_ns.items()
             if host not in taken and (host in answering) is alive
         }
-        sets = _together(ages, WORTH_JOINING_ALIVE if alive else WORTH_JOINING)
-        found += [
-            _of_set(some(hosts, NAMED), hosts, silent_ns, answering, in_band) for hosts in sets
-        ]
+        least = WORTH_JOINING_ALIVE if alive else WORTH_JOINING
+        found += [of_set(some(hosts, NAMED), hosts) for hosts in _together(ages, least, at.values())]
     return found
 
 
-def _together(ages_ns: Mapping[str, int], least: int) -> Iterator[tuple[str, ...]]:
-    """Sets of hosts whose last reports were within `TOGETHER_S`, the longest silent first."""
+def _together(
+    ages_ns: Mapping[str, int], least: int, shared: Collection[set[str]] = ()
+) -> Iterator[tuple[str, ...]]:
+    """Sets of hosts whose last reports were within `TOGETHER_S`, the longest silent first: at least
+    this many, or some that have something in common."""
     waiting = sorted(ages_ns, key=lambda host: -ages_ns[host])
     while waiting and ages_ns[waiting[0]] > EARLY_S * S:
         since_ns = ages_ns[waiting[0]] - TOGETHER_S * S
         near = [host for host in waiting if ages_ns[host] >= since_ns]
-        if len(near) >= least:
+        joined = len(near) >= least or (len(near) > 1 and {*near} in shared)
+        if joined:
             yield tuple(sorted(near))
-        waiting = waiting[len(near) if len(near) >= least else 1 :]
+        waiting = waiting[len(near) if joined else 1 :]
 
 
 def _of_set(
@@ -337,7 +405,10 @@ def _of_set(
     if alive:
         where = f"{alive} of these hosts answer probes: their network to the controller is at fault"
     else:
-        where = "none of these hosts answers probes: check what they share, for example power"
+        who = (
+            "none of these hosts answers" if answering else "no other host that reports sends them"
+        )
+        where = f"{who} probes: check what they share, for example power"
     evidence = (what, where) if silent else ()
     return Observation(
         "silent_together", name, float(len(silent)), evidence, members=hosts,
