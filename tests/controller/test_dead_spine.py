@@ -38,8 +38,6 @@ def test_a_dead_spine_is_one_page_within_seconds(control: Control, case: int) ->
     print(f"told after {(fabric.paged_ns[0] - died_ns) / S:.1f} s")
     fabric.dead = set()
     fabric.run(60)
-    fabric.dead = set()
-    fabric.run(60)
     assert control.pages() == [f"switch-down {spine}"]
     assert control.live() == {}
 

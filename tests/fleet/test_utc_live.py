@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 ANCHORS = ("h0", "h1", "h2")
 FOLLOWER = "h3"
 NAME = "t-utc"
+PATIENCE_S = 240.0
+"""Five agents, of which three are anchors, are synchronized first: minutes on a busy machine."""
 FASTEST = 200e-9
 """Twice the rate at which fleet time is led at most (`MAX_LEAD_PPB`): what an anchor may do."""
 
@@ -38,9 +40,16 @@ def lab() -> Iterator[LiveLab]:
         yield made
 
 
+def soon(true: Callable[[], bool], what: str) -> None:
+    eventually(true, what, within_s=PATIENCE_S)
+
+
 def utc() -> dict[str, Any]:
+    """No anchors while nobody answers."""
     done = syntony("clock", "utc", "--lab", NAME, "--json")
-    return dict(json.loads(done.stdout)) if done.returncode in {0, 1} else {"state": "UNKNOWN"}
+    if done.returncode in {0, 1}:
+        return dict(json.loads(done.stdout))
+    return {"state": "UNKNOWN", "anchors": [], "reason": ""}
 
 
 def look(lab: LiveLab, host: str) -> tuple[int, Reading]:
@@ -67,13 +76,13 @@ def check_went_on(before: tuple[int, Reading], after: tuple[int, Reading]) -> No
 
 
 def test_fleet_time_is_led_to_utc_and_a_lying_anchor_is_outvoted(lab: LiveLab) -> None:
-    eventually(lambda: led(lab), "fleet time led by all anchors")
+    soon(lambda: led(lab), "fleet time led by all anchors")
     utc_ns, before = look(lab, FOLLOWER)
     assert before.bound_ns is not None
     assert abs(before.fleet_ns - utc_ns) <= before.bound_ns + utc()["bound_ns"] + US
     syntony("lab", "fault", "--lab", NAME, "clock-step", "h1", "--by", "10ms")
     try:
-        eventually(lambda: "h1 outvoted: off by 10 ms" in utc()["reason"], "it is named")
+        soon(lambda: "h1 outvoted: off by 10 ms" in utc()["reason"], "it is named")
         assert utc()["state"] == ClockState.SYNCHRONIZED
         assert utc()["anchors"] == ["h0", "h2"]
         check_went_on((utc_ns, before), look(lab, FOLLOWER))
@@ -82,21 +91,21 @@ def test_fleet_time_is_led_to_utc_and_a_lying_anchor_is_outvoted(lab: LiveLab) -
 
 
 def test_fleet_time_keeps_its_rate_when_all_anchors_die(lab: LiveLab) -> None:
-    eventually(lambda: led(lab), "fleet time led by all anchors")
+    soon(lambda: led(lab), "fleet time led by all anchors")
     before = look(lab, FOLLOWER)
     for host in ANCHORS[:2]:
         syntony("lab", "fault", "--lab", NAME, "agent-kill", host)
     try:
-        eventually(lambda: utc()["anchors"] == ["h2"], "one anchor is left")
+        soon(lambda: utc()["anchors"] == ["h2"], "one anchor is left")
         check_went_on(before, look(lab, FOLLOWER))
         syntony("lab", "fault", "--lab", NAME, "agent-kill", "h2")
-        eventually(lambda: utc()["state"] == ClockState.HOLDOVER, "nobody is left")
+        soon(lambda: utc()["state"] == ClockState.HOLDOVER, "nobody is left")
         since_ns = time.monotonic_ns()
         bound_ns = utc()["bound_ns"]
-        eventually(lambda: time.monotonic_ns() - since_ns > 3 * S, "held for a while")
+        soon(lambda: time.monotonic_ns() - since_ns > 3 * S, "held for a while")
         assert bound_ns <= utc()["bound_ns"] < 1 * MS
         check_went_on(before, look(lab, FOLLOWER))
     finally:
         syntony("lab", "fault", "--lab", NAME, "--clear", "all")
-    eventually(lambda: led(lab), "led again")
+    soon(lambda: led(lab), "led again")
     check_went_on(before, look(lab, FOLLOWER))
