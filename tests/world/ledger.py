@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syntony.controller.notify import NotifyResult
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tests.world.agent import Agent
     from tests.world.postgres import Session
     from tests.world.world import World
+
+    from syntony.agent.spool import Spool
 
 
 class BrokenError(Exception):
@@ -45,16 +48,16 @@ class _Kept:
         self.dropped = 0
         """As the spool said last."""
         self.base = 0
+        """… and when it was opened last."""
         self.refused = 0
         self.missing = 0
+        """Since then, neither in the spool nor in the store."""
         self.flips = 0
         """Bits that are wrong on the disk since the spool was opened last."""
 
     def copy(self) -> _Kept:
-        made = _Kept()
+        made = copy(self)
         made.streams = dict(self.streams)
-        made.dropped = self.dropped
-        made.flips = self.flips
         return made
 
 
@@ -100,7 +103,10 @@ class Ledger:
             ),
         )
         found.flips = 0
-        found.base, found.dropped = min(found.dropped, now), now
+        # Each life accounts for what it finds lost: it may end before the number is acknowledged.
+        held = _held(agent.spool)
+        self._gone(agent, [number for number in found.streams if number not in held])
+        found.base = now
         found.missing = found.refused = 0
 
     def flipped(self, host: str) -> None:
@@ -123,9 +129,13 @@ class Ledger:
         found.dropped = agent.spool.dropped_rows
 
     def acknowledged(self, agent: Agent, before: int) -> None:
-        """What the spool let go of is in the store, or counted as lost."""
+        """The spool let go of batches."""
+        self._gone(agent, range(before + 1, agent.spool.acknowledged + 1))
+
+    def _gone(self, agent: Agent, numbers: Iterable[int]) -> None:
+        """The spool has these no longer: they are in the store, or counted as lost."""
         found, host = self._spools[agent.host.name], agent.host.name
-        for number in range(before + 1, agent.spool.acknowledged + 1):
+        for number in numbers:
             stream = found.streams.pop(number, None)
             if stream is not None and (host, stream, number) not in self._world.store.batches:
                 found.missing += 1
@@ -134,7 +144,7 @@ class Ledger:
         self.hold(
             found.missing <= counted,
             lambda: (
-                f"{host}: {found.missing} acknowledged batches are not in the store, "
+                f"{host}: {found.missing} batches are neither in the spool nor in the store, "
                 f"{counted} are counted as lost"
             ),
         )
@@ -266,6 +276,16 @@ class Ledger:
 
 def _sound(line: Timeline, epoch: int) -> bool:
     return line.state is ClockState.SYNCHRONIZED and line.epoch == epoch
+
+
+def _held(spool: Spool) -> set[int]:
+    """Numbers that it can still deliver, as it says."""
+    return {
+        number
+        for segment in spool._segments
+        for number, rows in enumerate(segment.rows, segment.first_seq)
+        if rows
+    }
 
 
 LOSES = 0.15
