@@ -1,5 +1,6 @@
 #include "edge.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,6 +179,19 @@ void until_both_up(void)
         exchange();
 }
 
+/* The sanitizer then prints where it waits. */
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "handle_abort=1";
+}
+
+static void hangs(int signal_number)
+{
+    (void)signal_number;
+    abort();
+}
+
 int run_case(int argc, char **argv, const struct edge_case *cases, size_t count)
 {
     CHECK(argc >= 4);
@@ -189,7 +203,8 @@ int run_case(int argc, char **argv, const struct edge_case *cases, size_t count)
             return status == 0;
         }
     }
-    alarm(60);
+    signal(SIGALRM, hangs);
+    alarm(50);
     setenv("SYNTONY_NCCL_IBVERBS", argv[2], 1);
     setenv("SYNTONY_NCCL_SOCKET_IFNAME", "=lo", 1);
     faults_load(argv[2]);
