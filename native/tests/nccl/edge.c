@@ -180,7 +180,7 @@ void until_both_up(void)
 }
 
 /* The sanitizer then prints where it waits. */
-const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
     return "handle_abort=1";
