@@ -236,13 +236,12 @@ class Search(Fit):
         return loss_pairs.rival_pairs(self, pair, parts, base, floor)
 
     def _near(self, *found: int) -> Index:
-        """Candidates on the lossy paths of findings, including these, without those that a search
-        excludes by an infinite price."""
+        """Candidates on the lossy paths of findings, including these."""
         rows = np.isin(
             np.arange(len(self._lost)), np.concatenate([self._held[c][0] for c in found])
         )
-        near = np.union1d(self._entries.owners(rows), self._may.owners(rows)).astype(np.intp)
-        return np.union1d(near[np.isfinite(self.price[near])], found).astype(np.intp)
+        near = np.union1d(self._entries.owners(rows), self._may.owners(rows))
+        return np.union1d(near, found).astype(np.intp)
 
     def _prune(self, newest: int) -> bool:
         """Drop findings that no longer reach their threshold; False if that was the newest, or
