@@ -250,7 +250,8 @@ class Search(Fit):
             if len(self._found) > 1 and not len(self._entries.of(candidate)[0]):
                 self._take_last(candidate)
             gain, _ = self._score(np.array([candidate], dtype=np.intp), without=candidate)
-            if gain[0] + (candidate in self._paired) * self.price[candidate] <= 0:
+            price = self.price[candidate]  # infinite: a pair has brought an excluded one back
+            if np.isinf(price) or gain[0] + (candidate in self._paired) * price <= 0:
                 self._drop(candidate)
                 self._refit()
                 if candidate == newest:
