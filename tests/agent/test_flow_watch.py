@@ -92,8 +92,8 @@ def acknowledgements_stop() -> None:
         far, _ = listener.accept()
     watch = FlowWatch(lambda: [HERE], lambda: [inode(near)])
     watch.poll(time.monotonic_ns())
-    for work in (lambda: near.sendall(bytes(1 << 30)), lambda: _drain(far)):
-        threading.Thread(target=work, daemon=True).start()
+    for work, end in ((_fill, near), (_drain, far)):
+        threading.Thread(target=work, args=(end,), daemon=True).start()
 
     def now() -> ConnectionProgress:
         (progress,) = watch.progress([HERE], time.monotonic_ns())
@@ -112,6 +112,11 @@ def acknowledgements_stop() -> None:
     assert seen.acked_ns <= cut_ns + drained_ns
     assert 0 < seen.waits_ns <= time.monotonic_ns() - seen.acked_ns
     os._exit(0)  # its threads wait for ever
+
+
+def _fill(sock: socket.socket) -> None:
+    while True:  # however late anybody looks
+        sock.sendall(bytes(1 << 20))
 
 
 def _drain(sock: socket.socket) -> None:
