@@ -371,8 +371,8 @@ def of_sets(
             if host not in taken and (host in answering) is alive
         }
         least = WORTH_JOINING_ALIVE if alive else WORTH_JOINING
-        for hosts in _together(ages, least, at.values()):
-            found.append(of_set(some(hosts, NAMED), hosts))
+        sets = _together(ages, least, at.values())
+        found += [of_set(some(hosts, NAMED), hosts) for hosts in sets]
     return found
 
 
