@@ -74,6 +74,19 @@ def apply_lead(line: Timeline, lead: Lead) -> Timeline:
     return _shifted(line, lead.step_ns - lead.rate_ppb * since_s, lead.rate_ppb)
 
 
+def kept_time(
+    fresh: Mapping[str, Timeline],
+    previous: Mapping[str, Timeline],
+    disrupted: Collection[str] = (),
+) -> list[str]:
+    """Clocks that had fleet time, are honest, and have not stepped since."""
+    return [
+        node
+        for node, line in fresh.items()
+        if node in previous and node not in disrupted and line.state is ClockState.SYNCHRONIZED
+    ]
+
+
 def _heirs(
     fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline], disrupted: Collection[str]
 ) -> list[str]:
@@ -82,12 +95,7 @@ def _heirs(
     What a clock that has stepped said before is of no use, so no part is chosen for it while there
     is another clock, however small that one's part is.
     """
-    honest = [
-        node
-        for node, line in fresh.items()
-        if node in previous and line.state is ClockState.SYNCHRONIZED
-    ]
-    steady = [node for node in honest if node not in disrupted] or honest
+    steady = kept_time(fresh, previous, disrupted) or kept_time(fresh, previous)
     parts = Counter(previous[node].component for node in steady)
     heir = min(parts, key=lambda part: (-parts[part], part), default=None)
     return [node for node in steady if previous[node].component == heir]

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
-from syntony.clock.gauge import apply_lead, continue_timeline, hold_over
+from syntony.clock.gauge import apply_lead, continue_timeline, hold_over, kept_time
 from syntony.clock.laplacian import Floats
 from syntony.clock.lead import Lead
 from syntony.clock.mesh_edges import EdgeArrays, EdgeMeasurements, MeshComponent, connected_parts
@@ -158,11 +158,9 @@ class NetworkSolver:
         now_ns: int,
     ) -> bool:
         """Whether all of a part that had fleet time have lost it, and one elsewhere has not."""
-        heirs = [node for node in part if node in previous]
-        steady = any(
-            node not in disrupted and part[node].state is ClockState.SYNCHRONIZED for node in heirs
-        )
-        if steady or not heirs or not previous.keys() - disrupted - part.keys():
+        heirs = part.keys() & previous.keys()
+        elsewhere = previous.keys() - disrupted - part.keys()
+        if not heirs or not elsewhere or kept_time(part, previous, disrupted):
             return False
         changed_ns = max(self._changed_ns.get(node, 0) for node in heirs)
         return now_ns - changed_ns <= WAIT_FOR_STEADY_NS
