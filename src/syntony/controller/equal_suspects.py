@@ -11,6 +11,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 
 import msgspec
 
+from syntony.controller.flow_table import host_of
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import REPLIES_OF, ComponentKind, hosts_at, link_ends
 from syntony.model import S
@@ -55,14 +56,14 @@ def with_switches_of_dead_hosts(
         for found, of in dead.items()
         # A host that reports while it does not answer is short of processor time.
         if found.kind != ComponentKind.REPLIES
-        or all(silent_ns.get(_host_of(nic), 0) > TOGETHER_NS for nic in of)
+        or all(silent_ns.get(host_of(nic), 0) > TOGETHER_NS for nic in of)
     }
     everything = frozenset[str]().union(*dead.values())
-    hosts = {host for host in map(_host_of, everything) if nics[host] <= everything}
+    hosts = {host for host in map(host_of, everything) if nics[host] <= everything}
     replaced: set[Finding] = set()
     added: list[Finding] = []
     for group, switches in _groups(hosts, nics, homes):
-        of_group = [found for found, of in dead.items() if {_host_of(nic) for nic in of} & group]
+        of_group = [found for found, of in dead.items() if {host_of(nic) for nic in of} & group]
         names = {name for found in of_group for name in suspected(found)}
         if not _died_together(group, names, silent_ns, known_ns):
             continue
@@ -78,7 +79,7 @@ def _groups(
     switch that all share is a matter of localisation."""
     at: dict[str, set[str]] = defaultdict(set)
     for nic, switch in homes.items():
-        at[switch].add(_host_of(nic))
+        at[switch].add(host_of(nic))
     left = {*hosts}
     while left:
         group, switches, more = set[str](), set[str](), {min(left)}
@@ -185,7 +186,7 @@ def dead_nics(
         and {*suspected(each)} <= {each.component, hosts_at(each.component)}
     }
     return frozenset(
-        nic for nic, at in homes.items() if at in found or at in switches or _host_of(nic) in hosts
+        nic for nic, at in homes.items() if at in found or at in switches or host_of(nic) in hosts
     )
 
 
@@ -206,7 +207,7 @@ def _nic_of(name: str) -> str:
 def _named_nics(found: Finding, nics: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """A NIC, or all of a host; for the replies of either the same."""
     name = found.component.removeprefix(REPLIES_OF)
-    if name in nics.get(_host_of(name), ()):
+    if name in nics.get(host_of(name), ()):
         return frozenset({name})
     return nics.get(name, frozenset())
 
@@ -214,9 +215,5 @@ def _named_nics(found: Finding, nics: Mapping[str, frozenset[str]]) -> frozenset
 def _nics_of(homes: Mapping[str, str]) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for nic in homes:
-        found[_host_of(nic)].add(nic)
+        found[host_of(nic)].add(nic)
     return {host: frozenset(of_host) for host, of_host in found.items()}
-
-
-def _host_of(nic: str) -> str:
-    return nic.partition("/")[0]
