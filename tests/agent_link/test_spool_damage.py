@@ -100,6 +100,14 @@ def test_a_hole_of_any_size_is_bridged_and_every_batch_in_it_counted(
     spool.close()
 
 
+def cut(segment: Path, size: int | None) -> None:
+    """Remove the file, or all beyond so many bytes."""
+    if size is None:
+        segment.unlink()
+    else:
+        os.truncate(segment, size)
+
+
 @pytest.mark.parametrize("size", [None, 0, 16, 20])
 @pytest.mark.parametrize("which", [0, 3, -1])
 def test_a_file_lost_or_emptied_is_counted(tmp_path: Path, which: int, size: int | None) -> None:
@@ -109,10 +117,7 @@ def test_a_file_lost_or_emptied_is_counted(tmp_path: Path, which: int, size: int
         spool.append("t", 1, bytes(20))
     spool.close()
     segment = sorted(tmp_path.glob("*.spool"))[which]
-    if size is None:
-        segment.unlink()
-    else:
-        os.truncate(segment, size)
+    cut(segment, size)
     spool = open_spool(tmp_path, 1 << 14)
     assert len(pending(spool)) + spool.dropped_rows == 150
     assert spool.dropped_rows > 2
@@ -132,10 +137,7 @@ def test_of_the_version_before_which_kept_no_ledger_missing_numbers_are_counted(
     assert state is not None
     (tmp_path / "state").write_bytes(2 * pack_state(state._replace(waiting_rows=None)))
     segment = sorted(tmp_path.glob("*.spool"))[3]
-    if size is None:
-        segment.unlink()
-    else:
-        os.truncate(segment, size)
+    cut(segment, size)
     spool = open_spool(tmp_path, 1 << 14)
     assert len(pending(spool)) + spool.dropped_rows == 147
     assert spool.dropped_rows > 10
