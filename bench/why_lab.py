@@ -22,12 +22,13 @@ import time
 from collections import Counter, defaultdict
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from bench.why_lab_causes import CAUSES, Begun, Cause, Running, Scene, kill, write
 
 from syntony.errors import MissingError, RemoteError
+from syntony.io.bundle_files import write_bundle
 from syntony.lab.drill import modes
 from syntony.lab.drill.place import NIC, lab_for
 from syntony.lab.drill.slow_job import JudgedAnswer, NamedFlow, Recorder, judge_until
@@ -41,6 +42,8 @@ from syntony.workload.verdict import FaultClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    import pyarrow as pa
 
     from syntony.lab.client import Lab
     from syntony.workload.bundle import Bundle
@@ -85,6 +88,16 @@ class Episode(NamedTuple):
     """Until the answer said whose clock is UNKNOWN, and nobody else's."""
     twin: bool = False
     """The right subject was named among those that flows do not tell from it."""
+
+
+class Recording(Recorder):
+    """Remembers what was judged last."""
+
+    last: tuple[dict[str, pa.Table], dict[str, Any]]
+
+    def tables(self) -> tuple[dict[str, pa.Table], dict[str, Any]]:
+        self.last = super().tables()
+        return self.last
 
 
 @contextmanager
@@ -139,13 +152,22 @@ def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
     with tempfile.TemporaryDirectory(prefix="syntony-why-") as place, ExitStack() as stack:
         control = Path(place) / "control"
         write(control, {"slow_rank": -1, "slow_s": 0.0, "data_s": 0.0, "skip_rank": -1})
-        recorder = Recorder(lab, time.monotonic_ns())
+        recorder = Recording(lab, time.monotonic_ns())
         job = stack.enter_context(
             training(lab, hosts, control) if cause.torch else sockets(lab, hosts, cause.rails)
         )
         looks: list[JudgedAnswer] = []
+        folder = None if keep is None else keep / seed.replace("/", "-").replace(" ", "-")
+
+        def kept(look: JudgedAnswer, *begun: Begun) -> bool:
+            """Write down the first recording of which a wrong class is named."""
+            wrong = set(_classes([look], *begun)) - ({cause.fault} if begun else set())
+            if wrong and folder is not None and not folder.exists():
+                write_bundle(folder, *recorder.last)
+            return False
+
         _wait_recorded(recorder, job, cause.rails)
-        judge_until(recorder, looks, time.monotonic_ns() + QUIET_NS, lambda _look: False)
+        judge_until(recorder, looks, time.monotonic_ns() + QUIET_NS, kept)
         before = _classes(looks)
         looks.clear()
         began_ns = time.monotonic_ns()
@@ -154,15 +176,17 @@ def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
             # A clock is wrong for longer than a cause takes to be named: more may be said of it.
             judge_until(
                 recorder, looks, began_ns + LIMIT_NS,
-                lambda look: bool(cause.fault) and not begun.clock
-                and bool(grade(look, cause.fault, begun)),
+                lambda look: kept(look, begun) or (
+                    bool(cause.fault) and not begun.clock and bool(grade(look, cause.fault, begun))
+                ),
             )  # fmt: skip
             besides = set(_classes(looks, begun)) - {cause.fault}
             grades = [grade(look, cause.fault, begun) for look in looks]
             named = any(grades)
             unsaid = begun.clock and not any(_says_unknown(each, begun.clock) for each in looks)
-            if keep is not None and (before or besides or unsaid or named != bool(cause.fault)):
-                recorder.keep(keep / seed.replace("/", "-").replace(" ", "-"))
+            missed = unsaid or named != bool(cause.fault)
+            if folder is not None and missed and not folder.exists():
+                write_bundle(folder, *recorder.last)
         finally:
             begun.end()
 

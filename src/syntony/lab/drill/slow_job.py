@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from syntony.errors import InputError, RemoteError, UsageError
-from syntony.io.bundle_files import bundle_from_tables, joined, write_bundle
+from syntony.io.bundle_files import bundle_from_tables, joined
 from syntony.lab.drill import modes
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
 from syntony.lab.drill.place import NIC, job_spec, lab_for
@@ -27,7 +27,6 @@ from syntony.workload.verdict import FaultClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     import pyarrow as pa
 
@@ -133,15 +132,12 @@ class Recorder(NamedTuple):
     def bundle(self) -> Bundle | None:
         """The recording up to now; None: nothing yet, or no answer."""
         try:
-            return bundle_from_tables(*self._tables())
+            return bundle_from_tables(*self.tables())
         except (InputError, RemoteError):
             return None
 
-    def keep(self, folder: Path) -> None:
-        """Write what is recorded now as a bundle into a new directory. Raises `RemoteError`."""
-        write_bundle(folder, *self._tables())
-
-    def _tables(self) -> tuple[dict[str, pa.Table], dict[str, Any]]:
+    def tables(self) -> tuple[dict[str, pa.Table], dict[str, Any]]:
+        """The recording's tables and its manifest. Raises `RemoteError`."""
         from syntony.controller.client import ask
 
         window_ns = min(WINDOW_NS, time.monotonic_ns() - self.began_ns)
