@@ -46,6 +46,8 @@ CLOCK_SIGMAS = 6.0
 NOISE_SIGMAS = 4.3
 """Distance from the reference, a tenth-quantile, from which scatter does not explain a delay: 1.3
 to the median of a normal distribution, and 3."""
+FADES = 0.75
+"""Ratio of a round trip's excess to the one before below which it is an average that forgets."""
 MIN_LIKE = 4
 """Minimum number of flows in a class for comparison."""
 MOST_KEEP = 0.6
@@ -117,6 +119,7 @@ class Flows:
             "relative_excess",
             "between_nics",
             "waiting",
+            "fading",
             "late",
             "excess",
             "noise",
@@ -210,9 +213,25 @@ class Flows:
         return waiting
 
     @cached_property
+    def fading(self) -> Flags:
+        """Where a round trip shows no wait of its own: less than `FADES` of the one before, (flows,
+        windows). The kernel's is an average that forgets an eighth with each answer, so a single
+        slow one is seen in several windows if there are few (decision 0539)."""
+        known = np.isfinite(self.delay)
+        place = np.where(known, np.arange(known.shape[1]), 0)
+        newest = np.maximum.accumulate(place, axis=1)
+        before = np.concatenate((newest[:, :1], newest[:, :-1]), axis=1)
+        with np.errstate(invalid="ignore"):
+            falls = self.excess < FADES * np.take_along_axis(self.excess, before, axis=1)
+        measured = np.isfinite(self.one_way) | ~np.isfinite(self.column("rtt_p50_ns"))
+        fading: Flags = falls & ~measured
+        return fading
+
+    @cached_property
     def late(self) -> dict[int, Episode]:
         """Flows whose packets wait, and when."""
-        return significant_episodes(self.waiting, np.isfinite(self.delay), self.relative_excess)
+        told = np.isfinite(self.delay) & ~(self.waiting & self.fading)
+        return significant_episodes(self.waiting, told, self.relative_excess)
 
     @cached_property
     def blocked(self) -> Floats:

@@ -9,11 +9,20 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import host_of
+from syntony.workload.flows import LIKE, host_of
 from syntony.workload.grid import Episode, episode, episodes, median
-from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
+from syntony.workload.verdict import (
+    MOST_ALONE,
+    Alternative,
+    Evidence,
+    FaultClass,
+    RuleFinding,
+    confidence,
+)
 
 if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats
+    from syntony.workload.device_tables import DeviceTable
     from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
 
@@ -82,21 +91,27 @@ def _all_starved(facts: BundleFacts) -> bool:
     stands out only if its threads wait for longer than the others'."""
     if facts.hosts is None or not facts.hosts.table.rows:
         return False
-    wait = facts.hosts.column("runq_ns", "sum") / facts.hosts.grid.width_ns
+    wait = _waits(facts.hosts)
     return bool(median(median(wait, axis=1)) > MIN_WAIT)
+
+
+def _waits(hosts: DeviceTable) -> Floats:
+    """Share of the time for which threads wait for a core, (hosts, windows)."""
+    waits: Floats = hosts.column("runq_ns", "sum") / hosts.column("window_ns", "sum")
+    return waits
 
 
 def _run_queues(facts: BundleFacts) -> dict[str, tuple[int, int, Episode, float, float]]:
     hosts = facts.hosts
     if hosts is None or not hosts.table.rows:
         return {}
-    wait = hosts.column("runq_ns", "sum") / hosts.grid.width_ns
-    usual = median(wait, axis=0)
-    with np.errstate(invalid="ignore"):
-        bad = (wait > TIMES * usual) & (wait > MIN_WAIT)
+    wait = _waits(hosts)
     found = {}
     for row in range(len(hosts.names)):
-        stretch = episode(bad[row], np.isfinite(wait[row]))
+        usual = median(np.delete(wait, row, axis=0), axis=0)
+        with np.errstate(invalid="ignore"):
+            bad = (wait[row] > TIMES * usual) & (wait[row] > MIN_WAIT)
+        stretch = episode(bad, np.isfinite(wait[row]))
         if stretch is not None and stretch.share >= 0.6:
             part = slice(stretch.first, stretch.last + 1)
             found[hosts.names[row]] = (
@@ -104,6 +119,21 @@ def _run_queues(facts: BundleFacts) -> dict[str, tuple[int, int, Episode, float,
                 float(median(wait[row, part])), float(median(usual[part])),
             )  # fmt: skip
     return found
+
+
+def weighed(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> Alternative:
+    """Whether this host's CPU may explain what lasted from `begin_ns` to `last_ns`."""
+    unknown = weigh(FaultClass.HOST_JITTER, None, "", "its host's run queues at that time")
+    if facts.hosts is None or host not in facts.hosts.index:
+        return unknown
+    part, place = facts.hosts.during(begin_ns, last_ns), facts.hosts.index[host]
+    known = median(_waits(facts.hosts)[:, part], axis=1)
+    wait, usual = float(known[place]), float(median(np.delete(known, place)))
+    if not np.isfinite([wait, usual]).all():
+        return unknown
+    short = wait > MIN_WAIT and wait > LIKE * usual
+    text = f"its host's threads wait for a core {wait:.0%} of the time, elsewhere {usual:.0%}"
+    return weigh(FaultClass.HOST_JITTER, not short, text)
 
 
 def _judge(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import format_ns
+from syntony.workload.classes import host_jitter
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import median
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
@@ -107,15 +108,13 @@ def _finding(facts: BundleFacts, ranks: Ranks, slow: SlowRank) -> RuleFinding:
                                  " GPU as others", gpu, 1.0))  # fmt: skip
     work = bool(np.isfinite(facts.steps.numbers("work")).any())
     devices = facts.gpus is not None and ranks.gpu.get(slow.rank, "") in facts.gpus.index
-    queues = facts.hosts is not None and ranks.host.get(slow.rank, "") in facts.hosts.index
     return RuleFinding(
         fault=FaultClass.STRAGGLER, subjects=(f"rank {slow.rank}",), onset_ns=slow.begin_ns,
         last_ns=slow.last_ns, confidence=confidence(slow.share, late), evidence=tuple(evidence),
         alternatives=(
             weigh(FaultClass.GPU_THROTTLE, True if devices else None,
                   "its GPU's clock is its peers', and it reports no error", "GPUs"),
-            weigh(FaultClass.HOST_JITTER, True if queues else None,
-                  "its host is not short of CPU", "hosts"),
+            host_jitter.weighed(facts, ranks.host.get(slow.rank, ""), slow.begin_ns, slow.last_ns),
             weigh(FaultClass.DATA_STALL, True if work else None,
                   "it has no more work than its peers, nor waits for data", "work"),
         ),
