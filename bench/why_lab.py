@@ -185,8 +185,8 @@ def run(lab: Lab, cause: Cause, seed: str, keep: Path | None) -> Episode:
             named = any(grades)
             unsaid = begun.clock and not any(_says_unknown(each, begun.clock) for each in looks)
             missed = unsaid or named != bool(cause.fault)
-            if folder is not None and missed and not folder.exists():
-                write_bundle(folder, *recorder.last)
+            if folder is not None and missed:
+                write_bundle(folder.with_name(folder.name + "-end"), *recorder.last)
         finally:
             begun.end()
 
@@ -362,7 +362,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20, help="begin nothing after so many")
     parser.add_argument("--only", default="", help="parts of rows' names, by commas")
     parser.add_argument("--out", type=Path, help="append each episode here")
-    parser.add_argument("--keep", type=Path, help="write recordings judged wrongly to this folder")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        help="write the first recording of each episode that was judged wrongly, and the last of"
+        " one that was missed, to this folder",
+    )
     arguments = parser.parse_args()
     episodes = read(arguments.out)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

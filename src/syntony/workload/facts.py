@@ -181,10 +181,11 @@ class BundleFacts:
         """Links that late flows have in common."""
         if self.flows is None:
             return []
-        late = {each for each in self.flows.late.keys() - self.beyond_queues.keys()
+        in_hosts = {each for each in self.flows.late if self.flows.waits_in_hosts(each)}
+        late = {each for each in self.flows.late.keys() - self.beyond_queues.keys() - in_hosts
                 if not self._waits_alone(each)}  # fmt: skip
         worst = self._worst_late() & late
-        healthy = self._healthy_meanwhile()
+        healthy = self._healthy_meanwhile() | in_hosts
         found = common_hops(self.flows.hops, worst, healthy | (late - worst))
         covered = {flow for each in found for flow in each.flows}
         found += common_hops(self.flows.hops, late - covered, healthy)

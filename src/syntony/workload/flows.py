@@ -19,6 +19,7 @@ from syntony.workload.grid import (
     Episode,
     Flags,
     Grid,
+    K,
     at_start,
     median,
     significant_episodes,
@@ -312,6 +313,18 @@ class Flows:
         of_round_trip = np.isfinite(self.column("rtt_p50_ns"))
         measured = np.where(of_round_trip, self.one_way, self.delay)
         return np.where(self.untrusted, np.nan, measured)
+
+    def waits_in_hosts(self, flow: int) -> bool:
+        """Whether the packets of a late flow, where they were measured from NIC to NIC meanwhile,
+        waited there for less than half as long as the flow."""
+        stretch = self.late[flow]
+        part = slice(stretch.first, stretch.last + 1)
+        usual = np.fmin(low_delay(self.between_nics[[flow]]), self.reference[flow])
+        apart = self.between_nics[flow] - usual
+        both = np.isfinite(apart[part]) & np.isfinite(self.delay[flow, part])
+        if both.sum() < max(K, 0.5 * np.isfinite(self.delay[flow, part]).sum()):
+            return False
+        return bool(np.median(apart[part][both]) < 0.5 * np.median(self.excess[flow, part][both]))
 
     def measured(self, flow: int, stretch: Episode | None) -> bool:
         """Whether a flow's delays over an episode, or at all, are mostly one-way delays of its
