@@ -181,7 +181,8 @@ class BundleFacts:
         """Links that late flows have in common."""
         if self.flows is None:
             return []
-        in_hosts = {each for each in self.flows.late if self.flows.waits_in_hosts(each)}
+        in_hosts = {each for each, stretch in self.flows.late.items()
+                    if self.flows.waits_in_hosts(each, stretch.part)}  # fmt: skip
         late = {each for each in self.flows.late.keys() - self.beyond_queues.keys() - in_hosts
                 if not self._waits_alone(each)}  # fmt: skip
         worst = self._worst_late() & late

@@ -314,17 +314,15 @@ class Flows:
         measured = np.where(of_round_trip, self.one_way, self.delay)
         return np.where(self.untrusted, np.nan, measured)
 
-    def waits_in_hosts(self, flow: int) -> bool:
-        """Whether the packets of a late flow, where they were measured from NIC to NIC meanwhile,
-        waited there for less than half as long as the flow."""
-        stretch = self.late[flow]
-        part = slice(stretch.first, stretch.last + 1)
+    def waits_in_hosts(self, flow: int, part: slice) -> bool:
+        """Whether the packets of a flow that waits in these windows were measured from NIC to NIC
+        then, and waited there for less than half as long as the flow."""
         usual = np.fmin(low_delay(self.between_nics[[flow]]), self.reference[flow])
-        apart = self.between_nics[flow] - usual
-        both = np.isfinite(apart[part]) & np.isfinite(self.delay[flow, part])
-        if both.sum() < max(K, 0.5 * np.isfinite(self.delay[flow, part]).sum()):
+        apart, excess = self.between_nics[flow, part] - usual, self.excess[flow, part]
+        both = np.isfinite(apart) & np.isfinite(excess)
+        if both.sum() < max(K, 0.5 * np.isfinite(excess).sum()):
             return False
-        return bool(np.median(apart[part][both]) < 0.5 * np.median(self.excess[flow, part][both]))
+        return bool(np.median(apart[both]) < 0.5 * np.median(excess[both]))
 
     def measured(self, flow: int, stretch: Episode | None) -> bool:
         """Whether a flow's delays over an episode, or at all, are mostly one-way delays of its

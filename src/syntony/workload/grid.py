@@ -40,6 +40,11 @@ class Episode(NamedTuple):
     share: float
     """Share of the windows with data in the interval that show it."""
 
+    @property
+    def part(self) -> slice:
+        """Its windows."""
+        return slice(self.first, self.last + 1)
+
 
 class Grid:
     """Objects by windows. Several rows of an object in a window are combined."""

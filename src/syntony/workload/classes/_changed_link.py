@@ -54,6 +54,10 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
         return []
     if causes and not (each.longer and _apart(facts, each, causes)):
         return []
+    part = flows.during(each.begin_ns, each.last_ns)
+    in_hosts = sum(flows.waits_in_hosts(flow, part) for flow in each.flows)
+    if not each.streams and 2 * in_hosts > len(each.flows):
+        return []
     into_nics = facts.last_hops()
     links = facts.fullest(each.links, each.begin_ns, each.last_ns)
     inside = tuple(link for link in links if link not in into_nics)
@@ -71,8 +75,7 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     ]  # fmt: skip
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
-    first = flows.during(each.begin_ns, each.last_ns).start
-    slower = contention.slower(flows, dict.fromkeys(each.flows, first))
+    slower = contention.slower(flows, dict.fromkeys(each.flows, part.start))
     fault, action = (
         (FaultClass.CONTENTION, contention.ACTION) if inside
         else (FaultClass.INCAST, incast.ACTION)

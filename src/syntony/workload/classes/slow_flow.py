@@ -73,6 +73,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
             not own and _waits_in_company(facts.flows, flow, shared)
         ):
             continue
+        if _is_held_back(facts.flows, flow):
+            continue
         if flow not in facts.flows.late and (company := _slow_in_company(facts.flows, flow, slow)):
             facts.gaps.append(_gap(facts.flows, flow, company))
             continue
@@ -102,6 +104,17 @@ def _waits_in_company(flows: Flows, flow: int, shared: Collection[int] = ()) -> 
     own = set(flows.hops[flow])
     return any(each != flow and int(each) not in shared and not own.isdisjoint(flows.hops[each])
                for each in np.flatnonzero(waits & as_long))  # fmt: skip
+
+
+def _is_held_back(flows: Flows, flow: int) -> bool:
+    """Whether a late flow waits in a host, and its receiver holds back what is sent to it: too
+    little yet to be named a slow receiver."""
+    if flow not in flows.late:
+        return False
+    part = flows.late[flow].part
+    into = [each for each, dst in enumerate(flows.dst) if dst == flows.dst[flow]]
+    held = bool((np.nan_to_num(flows.blocked[into, part]) > BLOCKED).any())
+    return held and flows.waits_in_hosts(flow, part)
 
 
 def _slow_in_company(flows: Flows, flow: int, slow: dict[int, Episode]) -> list[int]:
