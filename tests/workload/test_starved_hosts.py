@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.workload.made import MS, T0, bundle
 
-from syntony.workload.classes import host_jitter
+from syntony.workload.classes import host_jitter, straggler
 from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import Flows
 
@@ -58,8 +58,12 @@ def test_answers_that_stay_slow_are_a_wait(answers: int) -> None:
 
 
 def waiting(shares: dict[str, float], widths_s: tuple[int, ...] = (1,)) -> BundleFacts:
+    return BundleFacts(bundle({"hosts": host_rows(shares, widths_s)}))
+
+
+def host_rows(shares: dict[str, float], widths_s: tuple[int, ...] = (1,)) -> dict[str, list[Any]]:
     """Hosts whose threads wait for these shares of the time since `BEGIN`, in rows of these
-    lengths; ranks that all come late."""
+    lengths."""
     hosts: dict[str, list[Any]] = {name: [] for name in ("at_ns", "window_ns", "host", "runq_ns")}
     for host, share in shares.items():
         second = turn = 0
@@ -70,7 +74,7 @@ def waiting(shares: dict[str, float], widths_s: tuple[int, ...] = (1,)) -> Bundl
             hosts["host"].append(host)
             hosts["runq_ns"].append((share if second >= BEGIN else 0.02) * width * S)
             second, turn = second + width, turn + 1
-    return BundleFacts(bundle({"hosts": hosts}))
+    return hosts
 
 
 @pytest.mark.parametrize("others", [1, 2, 5])
@@ -102,3 +106,33 @@ def test_a_host_without_another_to_compare_is_not_ruled_out(shares: dict[str, fl
     why = host_jitter.weighed(waiting(shares), "own", T0 + BEGIN * S, T0 + SECONDS * S)
     assert not why.excluded
     assert "not recorded" in why.reason
+
+
+@pytest.mark.parametrize(("own", "short"), [(0.4, True), (0.2, False), (0.04, False)])
+def test_a_late_rank_is_no_straggler_while_its_host_is_short_of_cpu(
+    own: float, short: bool
+) -> None:
+    """Two seconds are too few to name the host."""
+    facts = waiting({"a": min(own, 0.1), "b": 0.01, "c": 0.1, "own": own})
+    last_ns = T0 + (BEGIN + 2) * S
+    assert host_jitter.is_short(facts, "own", T0 + BEGIN * S, last_ns) is short
+    assert not host_jitter.is_short(facts, "unknown", T0 + BEGIN * S, last_ns)
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_the_late_rank_of_a_host_that_is_short_of_cpu_is_not_named(short: bool) -> None:
+    ranks, per_second = 4, 5
+    names = ("comm", "seq", "op", "rank", "host", "enqueue_ns", "done_ns", "bytes", "nranks")
+    rows: dict[str, list[Any]] = {name: [] for name in names}
+    for seq in range((BEGIN + 2) * per_second):
+        at_ns = T0 + seq * S // per_second
+        late = 60 * MS if seq >= BEGIN * per_second else 0
+        for rank in range(ranks):
+            came_ns = at_ns + rank * 20 * US + (late if rank == 3 else 0)
+            for name, value in zip(rows, (
+                "c", seq, "all_reduce", rank, f"h{rank}", came_ns, at_ns + late + MS, 8e4,
+                float(ranks)), strict=True):  # fmt: skip
+                rows[name].append(value)
+    hosts = host_rows({"h0": 0.1, "h1": 0.1, "h2": 0.1, "h3": 0.6 if short else 0.1})
+    found = straggler.find(BundleFacts(bundle({"collectives": rows, "hosts": hosts})))
+    assert [each.subjects for each in found] == ([] if short else [("rank 3",)])

@@ -121,19 +121,34 @@ def _run_queues(facts: BundleFacts) -> dict[str, tuple[int, int, Episode, float,
     return found
 
 
-def weighed(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> Alternative:
-    """Whether this host's CPU may explain what lasted from `begin_ns` to `last_ns`."""
-    unknown = weigh(FaultClass.HOST_JITTER, None, "", "its host's run queues at that time")
+def _waits_then(
+    facts: BundleFacts, host: str, begin_ns: int, last_ns: int
+) -> tuple[float, float] | None:
+    """Share of that time for which a host's threads wait for a core, and those of the others; None:
+    unknown."""
     if facts.hosts is None or host not in facts.hosts.index:
-        return unknown
+        return None
     part, place = facts.hosts.during(begin_ns, last_ns), facts.hosts.index[host]
     known = median(_waits(facts.hosts)[:, part], axis=1)
-    wait, usual = float(known[place]), float(median(np.delete(known, place)))
-    if not np.isfinite([wait, usual]).all():
-        return unknown
-    short = wait > MIN_WAIT and wait > LIKE * usual
-    text = f"its host's threads wait for a core {wait:.0%} of the time, elsewhere {usual:.0%}"
-    return weigh(FaultClass.HOST_JITTER, not short, text)
+    own, usual = float(known[place]), float(median(np.delete(known, place)))
+    return (own, usual) if np.isfinite([own, usual]).all() else None
+
+
+def is_short(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> bool:
+    """Whether a host's threads waited for a core then, unlike those of others, for however short a
+    time."""
+    waits = _waits_then(facts, host, begin_ns, last_ns)
+    return waits is not None and waits[0] > max(MIN_WAIT, TIMES * waits[1])
+
+
+def weighed(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> Alternative:
+    """Whether this host's CPU may explain what lasted from `begin_ns` to `last_ns`."""
+    waits = _waits_then(facts, host, begin_ns, last_ns)
+    if waits is None:
+        return weigh(FaultClass.HOST_JITTER, None, "", "its host's run queues at that time")
+    own, usual = waits
+    text = f"its host's threads wait for a core {own:.0%} of the time, elsewhere {usual:.0%}"
+    return weigh(FaultClass.HOST_JITTER, own <= max(MIN_WAIT, LIKE * usual), text)
 
 
 def _judge(

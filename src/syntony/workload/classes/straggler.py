@@ -37,6 +37,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     found = [_finding(facts, ranks, slow) for slow in ranks.late.values()
              if not explained_by_work(facts, slow) and not _waits_for_data(facts, slow)
              and not _computes_as_others(facts, slow)
+             and not host_jitter.is_short(facts, ranks.host.get(slow.rank, ""), slow.begin_ns,
+                                          slow.last_ns)
              and (not slow.brief or _gpu_is_late(ranks, slow))]  # fmt: skip
     # Without recorded ends, a rank may be late because the previous operation released it late,
     # like others.
