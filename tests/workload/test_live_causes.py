@@ -47,6 +47,8 @@ def verdicts(
     probed: set[Pair],
     detours: set[Pair] = frozenset(),  # type: ignore[assignment]
     slowest_ns: float = 9_000.0,
+    down: int | None = None,
+    seconds: int = SECONDS,
 ) -> tuple[Verdict, ...]:
     """Of three hosts that send to each other.
 
@@ -55,6 +57,8 @@ def verdicts(
         probed: pairs whose probes are lost then.
         detours: pairs whose connection takes another way since then.
         slowest_ns: delay of the slowest probes since then.
+        down: the second in which the NIC of the first host loses its carrier.
+        seconds: length of the recording.
     """
     draw = np.random.default_rng(SEED)
     flows: dict[str, list[Any]] = {
@@ -65,7 +69,7 @@ def verdicts(
     }
     for pair in WAY:
         src, dst = map(nic, pair)
-        for second in range(SECONDS):
+        for second in range(seconds):
             bad = second >= BEGIN
             away = bad and pair in detours
             again = draw.poisson(lost.get(pair, 0.0)) if bad else 0
@@ -87,7 +91,15 @@ def verdicts(
             probes["lost"].append(float(draw.poisson(4)) if bad and pair in probed else 0.0)
             probes["owd_p50_ns"].append(5_000.0)
             probes["owd_p99_ns"].append(slowest_ns if bad else 9_000.0)
-    return diagnose(bundle({"flows": flows, "probes": probes})).verdicts
+    links = {
+        "link": [nic(host) for host in range(HOSTS) for _ in range(seconds)],
+        "at_ns": [T0 + second * S for _ in range(HOSTS) for second in range(seconds)],
+        "window_ns": [S] * (HOSTS * seconds),
+        "downs": [float(host == 0 and second == down) for host in range(HOSTS)
+                  for second in range(seconds)],
+    }  # fmt: skip
+    tables = {"flows": flows, "probes": probes} | ({} if down is None else {"links": links})
+    return diagnose(bundle(tables)).verdicts
 
 
 def links(*lost: Any, **given: Any) -> list[tuple[str, ...]]:
@@ -120,6 +132,18 @@ def test_a_connection_that_took_a_detour_does_not_speak_for_the_links_that_it_le
     assert links({(0, 2): 12.0}, probed={(0, 2), (1, 2)}, detours={(1, 2)}) == [
         ("leaf0->spine2", "spine2->leaf2")
     ]
+
+
+@pytest.mark.parametrize(("down", "seconds", "named"), [
+    (None, 25, True), (BEGIN, 24, False), (BEGIN + 1, 25, False),  # sent again once it is back
+    (BEGIN, 40, True), (BEGIN - 10, 25, True),  # it loses packets at other times as well
+])  # fmt: skip
+def test_what_is_lost_while_a_port_has_no_carrier_is_no_bad_link(
+    down: int | None, seconds: int, named: bool
+) -> None:
+    print(f"seed {SEED}")
+    found = verdicts(dict.fromkeys(AT_H0, 15.0), probed=AT_H0, down=down, seconds=seconds)
+    assert (FaultClass.BAD_LINK in {each.fault for each in found}) is named, found
 
 
 @pytest.mark.parametrize("lost", [{(0, 2): 12.0}, dict.fromkeys(AT_H0, 12.0)])

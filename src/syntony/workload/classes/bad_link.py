@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model import S
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.flows import LATE_RATIO, Flows, more_than_chance
@@ -24,8 +25,10 @@ from syntony.workload.verdict import (
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from syntony.workload.bundle import Floats
     from syntony.workload.device_tables import LinkTable
     from syntony.workload.facts import BundleFacts
+    from syntony.workload.grid import Flags
 
 MIN_ERRORS = 5.0
 """Symbol errors in a window from which a link counts as corrupting; also above four times the
@@ -42,6 +45,8 @@ MIN_FULL = 3
 AS_LONG = 0.8
 """Minimum ratio of the waiting time of flows elsewhere that lose nothing to that of lossy ones, at
 which a queue does not explain the losses."""
+RECOVERS_NS = 3 * S
+"""After a port's carrier is back: TCP sends again what was lost, and takes detours."""
 ACTION = "clean and reseat both ends, then replace the cable or module; drain the link until then"
 
 
@@ -196,10 +201,28 @@ def _pooled(flows: Flows, link: str) -> Common | None:
     return Common((link,), frozenset(across), 0)
 
 
-def _bursts(flows: Flows, lossy: Collection[int]) -> int:
-    """Windows in which one of these flows loses more packets than usual."""
-    sent = np.nan_to_num(flows.retransmits[sorted(lossy)])
-    return int((sent > flows.usual_losses).any(axis=0).sum())
+def _bursts(facts: BundleFacts, flows: Flows, common: Common) -> int:
+    """Windows in which one of these flows loses more packets than usual, and no port of the links
+    has just lost its carrier: that loses packets as well."""
+    sent = np.nan_to_num(flows.retransmits[sorted(common.flows & flows.lossy.keys())])
+    more: Flags = np.any(sent > flows.usual_losses, axis=0)
+    for row in _downs(facts, common.links):
+        for window in np.flatnonzero(np.nan_to_num(row)).tolist():
+            assert facts.links is not None  # noqa: S101 - its rows
+            at_ns = facts.links.grid.instant(window)
+            more[flows.during(at_ns - flows.grid.width_ns, at_ns + RECOVERS_NS)] = False
+    return int(more.sum())
+
+
+def _downs(facts: BundleFacts, links: tuple[str, ...]) -> list[Floats]:
+    """Losses of carrier in each window of the ports of these links, and of NICs at their ends,
+    where they are recorded."""
+    known = facts.links
+    if known is None or "downs" not in known.table:
+        return []
+    downs = known.column("downs", "sum")
+    ports = {name for link in links for name in (link, *facts.nic_ends(link))}
+    return [row for port in sorted(ports) if (row := known.row(downs, port)) is not None]
 
 
 def _dirty(links: LinkTable) -> dict[str, float]:
@@ -223,7 +246,11 @@ def _judge(
     facts: BundleFacts, flows: Flows, common: Common, dirty: dict[str, float]
 ) -> RuleFinding | None:
     lossy = common.flows & flows.lossy.keys()
-    if lossy and dirty.keys().isdisjoint(common.links) and _bursts(flows, lossy) < MIN_WINDOWS:
+    if (
+        lossy
+        and dirty.keys().isdisjoint(common.links)
+        and _bursts(facts, flows, common) < MIN_WINDOWS
+    ):
         return None
     begin_ns, last_ns, share = (facts.joint(lossy, flows.lossy) if lossy
                                 else (*_span(facts, common.links[0]), 0.9))  # fmt: skip
@@ -285,12 +312,8 @@ def _counts_none(facts: BundleFacts, names: tuple[str, ...]) -> bool:
 
 def _carrier(facts: BundleFacts, links: tuple[str, ...]) -> Alternative:
     """Whether its port, or that of a NIC at its end, loses carrier."""
-    known = facts.links
-    if known is None or "downs" not in known.table:
+    if facts.links is None or "downs" not in facts.links.table:
         return weigh(FaultClass.FLAPPING, None, "", "downs")
-    downs = known.column("downs", "sum")
-    ports = {name for link in links for name in (link, *facts.nic_ends(link))}
-    rows = [row for name in ports if (row := known.row(downs, name)) is not None]
-    most = max((float(np.nansum(row)) for row in rows), default=0.0)
+    most = max((float(np.nansum(row)) for row in _downs(facts, links)), default=0.0)
     return weigh(FaultClass.FLAPPING, not most, "its carrier was not lost" if not most
                  else f"its carrier was lost {most:.0f} times")  # fmt: skip
