@@ -46,7 +46,7 @@ AS_LONG = 0.8
 """Minimum ratio of the waiting time of flows elsewhere that lose nothing to that of lossy ones, at
 which a queue does not explain the losses."""
 RECOVERS_NS = 3 * S
-"""After a port's carrier is back: TCP sends again what was lost, and takes detours."""
+"""Time after a loss of carrier in which TCP still sends again what it lost."""
 ACTION = "clean and reseat both ends, then replace the cable or module; drain the link until then"
 
 
