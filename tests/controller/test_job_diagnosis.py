@@ -16,6 +16,7 @@ from syntony.controller import diagnosis_worker, job_diagnosis
 from syntony.controller.batches import BatchPiece
 from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.own_rows import OwnRows
+from syntony.controller.recorded_paths import RecordedPaths
 from syntony.errors import StoreError, UsageError
 from syntony.model import MS, S
 from syntony.store.jobs import MAX_ROWS, JobHost
@@ -24,6 +25,7 @@ from syntony.wire.jobs import JobView, Takeover
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 
 NOW = T0 + 30 * S
+NO_PATHS = RecordedPaths(dict, lambda _way: ())
 
 
 def rows_with(late: dict[int, int]) -> dict[str, dict[str, list[Any]]]:
@@ -103,7 +105,7 @@ def reported(*jobs: str, at_ns: int = NOW, hosts: int = 2, ended: int = 0) -> li
 
 def made_of(jobs: Jobs) -> JobDiagnosis:
     """All of them run."""
-    made = JobDiagnosis(Store(jobs), lambda: NOW)  # type: ignore[arg-type]
+    made = JobDiagnosis(Store(jobs), NO_PATHS, lambda: NOW)  # type: ignore[arg-type]
     made.put(reported(*jobs.rows))
     return made
 
@@ -213,7 +215,7 @@ def test_only_jobs_that_run_are_asked_for() -> None:
     jobs = Jobs({name: rows_with({}) for name in ("runs", "ended", "silent", "half")})
 
     async def work() -> None:
-        made = JobDiagnosis(Store(jobs), lambda: NOW)  # type: ignore[arg-type]
+        made = JobDiagnosis(Store(jobs), NO_PATHS, lambda: NOW)  # type: ignore[arg-type]
         try:
             for _ in range(3):
                 await made.judge_jobs()

@@ -188,9 +188,10 @@ def test_so_many_cables_do_not_break_at_once(broken: int, counted: int, expected
     [(0.0, False, True), (1.0, False, False), (0.0, True, True), (1.0, True, None)],
 )
 def test_packets_lost_while_a_planned_change_holds_a_port_are_no_bad_link(
-    downs: float, planned: bool, excluded: bool | None
+    downs: float, planned: bool, excluded: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`excluded`: whether flapping is; None: nothing is named."""
+    monkeypatch.setattr(bad_link, "RECOVERS_NS", 200 * MS)
     columns = star(MESH)
     flows, links = columns["flows"], columns["links"]
     late = flows["at_ns"] > T0 + 15 * 100 * MS

@@ -228,12 +228,14 @@ def jobs(context: RequestContext, query: JobsQuery) -> Jobs:
 
 @question(RecordingQuery, READ, Runs.STORE, longest_ns=MAX_RECORDING_NS, shared=True)
 def job_recording(context: RequestContext, query: RecordingQuery) -> Recording:
-    return recording(context.services.store, query, context.measured_ns())
+    services = context.services
+    return recording(services.store, services.paths, query, context.measured_ns())
 
 
 @question(JobReportQuery, READ, Runs.STORE, longest_ns=MAX_REPORT_NS, shared=True)
 def report_of_job(context: RequestContext, query: JobReportQuery) -> JobReport:
-    return job_report(context.services.store, query, context.measured_ns())
+    services = context.services
+    return job_report(services.store, services.paths, query, context.measured_ns())
 
 
 @question(AuditViewQuery, READ, Runs.STORE)

@@ -16,6 +16,7 @@ import msgspec
 
 from syntony.controller.batches import BatchPiece
 from syntony.controller.diagnosis_worker import LENGTH_BYTES
+from syntony.controller.recorded_paths import RecordedPaths
 from syntony.errors import StoreError, UsageError
 from syntony.model import S
 from syntony.store import Store
@@ -58,11 +59,14 @@ class JobDiagnosis:
 
     Args:
         store: recordings of jobs; read for running jobs only.
+        paths: of probes.
         fleet_now: fleet time; None while unknown.
     """
 
-    def __init__(self, store: Store, fleet_now: Callable[[], int | None]) -> None:
-        self._store, self._fleet_now = store, fleet_now
+    def __init__(
+        self, store: Store, paths: RecordedPaths, fleet_now: Callable[[], int | None]
+    ) -> None:
+        self._store, self._paths, self._fleet_now = store, paths, fleet_now
         self._threads = concurrent.futures.ThreadPoolExecutor(1, "jobs")
         self._worker: asyncio.subprocess.Process | None = None
         self._processes: dict[tuple[str, str, int], int] = {}
@@ -188,7 +192,7 @@ class JobDiagnosis:
 
     def _read(self, job: str, fleet_ns: int, window_ns: int) -> bytes:
         first_ns = fleet_ns - window_ns
-        rows = self._store.jobs.recording(job, first_ns, fleet_ns, MAX_ROWS)
+        rows = self._paths.added(self._store.jobs.recording(job, first_ns, fleet_ns, MAX_ROWS))
         request = JobRows(
             job=job, first_ns=first_ns, last_ns=fleet_ns, now_ns=fleet_ns,
             rows={table: dict(columns) for table, columns in rows.items()},

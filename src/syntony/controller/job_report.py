@@ -17,6 +17,7 @@ from syntony.workload.flow_lines import flow_lines
 from syntony.workload.sentences import sentences
 
 if TYPE_CHECKING:
+    from syntony.controller.recorded_paths import RecordedPaths
     from syntony.store import Store
     from syntony.workload.bundle import Floats
     from syntony.workload.flow_lines import FlowLine
@@ -28,14 +29,19 @@ MAX_DRAWN = 24
 """Maximum flows with a history."""
 
 
-def job_report(store: Store, query: JobReportQuery, now_ns: int) -> JobReport:
+def job_report(
+    store: Store, paths: RecordedPaths | None, query: JobReportQuery, now_ns: int
+) -> JobReport:
     """The answers of `syntony why` and `syntony job flows` for one job; `now_ns` is fleet time.
+    `paths`: of probes, if they are known.
 
     Raises:
         UsageError: there is no data about the job for that time, or too much.
         InputError: no table can be used.
     """
-    found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns, most=MAX_ROWS)
+    found = read_job(
+        store, query.job, query.window_ns, query.end_ns, now_ns, paths=paths, most=MAX_ROWS
+    )
     bundle = bundle_from_tables(arrow_tables(found.tables), found.manifest)
     diagnosis = diagnose(bundle)
     facts = BundleFacts(bundle)

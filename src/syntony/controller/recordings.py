@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from syntony.controller.recorded_paths import RecordedPaths
 from syntony.errors import UsageError
 from syntony.io.bundle_files import arrow_tables
 from syntony.model import S, format_ns
@@ -20,17 +21,21 @@ ROWS_AT_ONCE = 20_000
 """Rows in one part of an answer: a page or less."""
 KNOWN_NS = 86_400 * S
 """For an unknown job the nearest name of a job of this time is suggested."""
+SAME_PATHS_NS = 60 * S
+"""Maximum age of the end of a window to which probes' paths as known now apply."""
 NAMED = 5
 """Most late agents in one line."""
 
 
-def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
-    """The stored data of one job; `now_ns` is fleet time.
+def recording(
+    store: Store, paths: RecordedPaths | None, query: RecordingQuery, now_ns: int
+) -> Recording:
+    """The stored data of one job; `now_ns` is fleet time. `paths`: of probes, if they are known.
 
     Raises:
         UsageError: none, or too much.
     """
-    found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns)
+    found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns, paths=paths)
     return Recording(
         manifest=msgspec.json.encode(found.manifest),
         notes=found.notes,
@@ -39,7 +44,14 @@ def recording(store: Store, query: RecordingQuery, now_ns: int) -> Recording:
 
 
 def read_job(
-    store: Store, job: str, window_ns: int, end_ns: int, now_ns: int, *, most: int = MAX_ROWS
+    store: Store,
+    job: str,
+    window_ns: int,
+    end_ns: int,
+    now_ns: int,
+    *,
+    paths: RecordedPaths | None,
+    most: int = MAX_ROWS,
 ) -> RecordedBundle:
     """Tables of a bundle of one job, up to `end_ns` or now (0).
 
@@ -49,6 +61,8 @@ def read_job(
     last_ns = min(end_ns, now_ns) if end_ns > 0 else now_ns
     first_ns = last_ns - window_ns
     rows = store.jobs.recording(job, first_ns, last_ns, most)
+    if paths is not None and now_ns - last_ns < SAME_PATHS_NS:
+        rows = paths.added(rows)
     found = recorded(job, rows, first_ns, last_ns, now_ns)
     if not found.tables:
         hosts = store.jobs.hosts(job, now_ns - KNOWN_NS, now_ns)

@@ -40,6 +40,7 @@ from syntony.controller.placement_steps import PlacementSteps
 from syntony.controller.ports import ControllerPorts
 from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import PAIR_INTERVAL_NS, QueuePairService
+from syntony.controller.recorded_paths import RecordedPaths
 from syntony.controller.relayed_rows import RelayedBatches
 from syntony.controller.retention import keep, sum_up_minutes
 from syntony.controller.segments import SegmentService
@@ -124,7 +125,8 @@ class Controller:
         """Current fleet time, and that of the newest stored rows, for questions only."""
         self._timeline = TimelineKeeper(self._state, self._solving)
         self._locating = LocateLoop(store, config.topology, self._state)
-        self._jobs = JobDiagnosis(store, self._fleet_now)
+        paths = RecordedPaths(self._fleet.probe_ports, self._locating.links)
+        self._jobs = JobDiagnosis(store, paths, self._fleet_now)
         lost_ranks = LostRanks(store)
         buffer = self._locating.rows
         self._rows = StoredRows((buffer.put, self._jobs.put, lost_ranks.put), buffer.put_probed)
@@ -194,6 +196,7 @@ class Controller:
             placement=self._placement,
             queue_pairs=self._queue_pairs,
             jobs=self._jobs,
+            paths=paths,
             audits=self._audits,
             keys=self._keys,
             membership=self._membership,

@@ -38,12 +38,15 @@ def differ(one: TrafficClass, other: TrafficClass) -> tuple[str, ...]:
 
 
 class ProbeStreams:
-    """Streams of probes: `src[i]`, `dst[i]` and `kind[i]` identify stream i."""
+    """Streams of probes: `src[i]`, `dst[i]`, `kind[i]` and `hops[i]` identify stream i."""
 
     def __init__(self, table: BundleTable) -> None:
         self.table = table
         src, dst = table.codes("src"), table.codes("dst")
-        classes = np.stack([table.numbers(name) for name in CLASS_COLUMNS], axis=1)
+        paths = table.codes("hops")
+        classes = np.stack(
+            [*(table.numbers(name) for name in CLASS_COLUMNS), paths.codes.astype(float)], axis=1
+        )
         _, group = np.unique(np.nan_to_num(classes, nan=-1), axis=0, return_inverse=True)
         group = group.reshape(-1)
         many = len(dst.values) * (int(group.max(initial=0)) + 1)
@@ -52,7 +55,7 @@ class ProbeStreams:
         self.src = [str(src.at(row)) for row in first]
         self.dst = [str(dst.at(row)) for row in first]
         self.kind = [class_of(table, row) for row in first]
-        self.hops: list[tuple[str, ...]] = [table.codes("hops").at(row) or () for row in first]
+        self.hops: list[tuple[str, ...]] = [paths.at(row) or () for row in first]
         at_ns = table.ints("at_ns")
         self.grid = Grid(table, rows.reshape(-1), len(first), at_ns, width_of(at_ns))
         self.delay = self.grid.matrix(table.numbers("owd_p50_ns"))
@@ -61,12 +64,19 @@ class ProbeStreams:
         """99th percentile of each window, likewise."""
         self.lost = np.nan_to_num(self.grid.matrix(table.numbers("lost"), "sum"))
         """Probes lost in each window, likewise."""
+        self.sent = np.nan_to_num(self.grid.matrix(table.numbers("sent"), "sum"))
+        """Probes sent in each window, likewise."""
         self.clock_err_ns = np.nan_to_num(
             median(self.grid.matrix(table.numbers("clk_err_ns")), axis=1)) * np.sqrt(2)  # fmt: skip
         self.streams: dict[tuple[str, str], list[int]] = defaultdict(list)
         """By (src, dst)."""
         for index, key in enumerate(zip(self.src, self.dst, strict=True)):
             self.streams[key].append(index)
+        self.across: dict[str, set[int]] = defaultdict(set)
+        """Streams across each link, where paths are known."""
+        for index, hops in enumerate(self.hops):
+            for link in hops:
+                self.across[link].add(index)
 
     def distrust(self, nics: Iterable[str], spans: Sequence[tuple[int, int]] | None = None) -> None:
         """Discard delays of these NICs in these spans of time; None: all."""
@@ -111,6 +121,11 @@ class ProbeStreams:
         """Probes lost in a time interval, by (src, dst)."""
         lost = self.lost[:, self._part(begin_ns, last_ns)].sum(axis=1)
         return {pair: float(lost[streams].sum()) for pair, streams in self.streams.items()}
+
+    def counts(self, streams: Iterable[int], begin_ns: int, last_ns: int) -> tuple[float, float]:
+        """Probes of streams that were lost in a time interval, and that were sent."""
+        rows, part = sorted(streams), self._part(begin_ns, last_ns)
+        return float(self.lost[rows, part].sum()), float(self.sent[rows, part].sum())
 
     def risen(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:
         """Delay of each stream in a time interval minus the tenth-quantile of all times; the median

@@ -409,6 +409,7 @@ def _probe(each: Row) -> Row:
         "owd_p99_ns": each["owd_p99_ns"] if measured else None,
         "dscp": each["dscp"],
         "clk_err_ns": each["clk_err_ns"] if measured else None,
+        "hops": each.get("hops", "").split() or None,
     }
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from syntony.workload.device_tables import LinkTable
     from syntony.workload.facts import BundleFacts
     from syntony.workload.grid import Flags
+    from syntony.workload.probe_streams import ProbeStreams
 
 MIN_ERRORS = 5.0
 """Symbol errors in a window from which a link counts as corrupting; also above four times the
@@ -37,6 +38,8 @@ MIN_WINDOWS = 3
 """Windows in which a flow loses no more than others while they do, from which its links count as
 healthy; and in which flows across a link lose more, if it does not count errors: a link stays bad,
 a queue overflows now and then."""
+ELSEWHERE = 0.1
+"""Maximum share of lost probes that did not cross a link that explains them."""
 QUEUED = 0.25
 """Ratio of the slowest probes' delay to the waiting time of the flows' packets, from which there is
 a queue."""
@@ -103,12 +106,48 @@ def _commons(facts: BundleFacts, flows: Flows, dirty: Collection[str]) -> list[C
     span = flows.grid.instant(first), flows.grid.instant(last + 1)
     confirmed, probed = _confirmed(facts, flows, *span), _lossy_pairs(facts, *span)
     alone = common_hops(flows.hops, lossy - covered, healthy, at_least=1)
+    if facts.probes is not None:
+        commons, alone = ([_by_probes(facts.probes, flows, each, span) for each in some]
+                          for some in (commons, alone))  # fmt: skip
     counts = {each for each in (*commons, *alone) if not set(each.links).isdisjoint(dirty)}
     return [each for each in commons if each in counts or not each.flows.isdisjoint(confirmed)] + [
         each for each in alone
         if each in counts
         or all((flows.src[flow], flows.dst[flow]) in probed for flow in each.flows)
     ]  # fmt: skip
+
+
+def _by_probes(probes: ProbeStreams, flows: Flows, common: Common, span: tuple[int, int]) -> Common:
+    """With those of its links that may lose the probes between the NICs of its flows. If none may,
+    because some flows took a detour over unknown links, with those of the probes that may."""
+    pairs = {(flows.src[each], flows.dst[each]) for each in common.flows}
+    streams = {each for pair in pairs for each in probes.streams.get(pair, ())}
+    most = ELSEWHERE * probes.counts(streams, *span)[0]
+
+    def explains(link: str) -> bool:
+        return probes.counts(streams - probes.across[link], *span)[0] <= most
+
+    crossed = sorted({link for each in streams for link in probes.hops[each]})
+    if most == 0 or not crossed:
+        return common
+    even = [link for link in common.links if not _loses_unevenly(probes, link, span)]
+    links = [link for link in even or crossed
+             if explains(link) and (even or not _loses_unevenly(probes, link, span))]  # fmt: skip
+    return common._replace(links=tuple(links or even)) if links or even else common
+
+
+def _loses_unevenly(probes: ProbeStreams, link: str, span: tuple[int, int]) -> bool:
+    """Whether probes across a link that avoid some other link are lost far less often than all
+    across it: a link loses of all packets alike."""
+    across = probes.across.get(link, set())
+    lost, sent = probes.counts(across, *span)
+    if not lost:
+        return False
+    for other in {each for stream in across for each in probes.hops[stream]}:
+        own, count = probes.counts(across - probes.across[other], *span)
+        if more_than_chance(lost / sent * count, own):
+            return True
+    return False
 
 
 def _worst(flows: Flows, lossy: Collection[int]) -> set[int]:

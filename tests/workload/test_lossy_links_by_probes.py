@@ -1,0 +1,97 @@
+"""Links that lose packets of flows, where probes on other paths tell which."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.workload.made import MS, T0, bundle
+
+from syntony.workload import FaultClass, diagnose
+from syntony.workload.probe_streams import ProbeStreams
+
+S = 1000 * MS
+HOSTS, SPINES, PORTS = 3, 2, 8
+SECONDS, BEGIN = 30, 20
+RATE = 0.06
+SEED = random.randrange(1 << 32)
+
+
+def path(src: int, dst: int, spine: int) -> tuple[str, ...]:
+    """One host below each leaf."""
+    return (f"h{src}/n->leaf{src}", f"leaf{src}->spine{spine}", f"spine{spine}->leaf{dst}",
+            f"leaf{dst}->h{dst}/n")  # fmt: skip
+
+
+def named(bad: str, *, known: bool, detour: bool = False) -> list[tuple[str, ...]]:
+    """Subjects of `bad-link`, of three hosts whose flows all take the first spine.
+
+    Args:
+        bad: the link that loses packets.
+        known: whether the paths of probes are.
+        detour: whether the flow from the second host to the third took one at once.
+    """
+    draw = np.random.default_rng(SEED)
+    flows: dict[str, list[Any]] = {}
+    probes: dict[str, list[Any]] = {}
+    for (src, dst), second in itertools.product(
+        itertools.permutations(range(HOSTS), 2), range(SECONDS)
+    ):
+        begun = second >= BEGIN
+        away = detour and begun and (src, dst) == (1, 2)
+        hops = path(src, dst, 0)
+        again = draw.poisson(300 * RATE) if begun and bad in hops else draw.poisson(0.1)
+        for name, value in {
+            "flow": f"h{src}/n:1>h{dst}/n:2{' (detour)' * away}", "at_ns": T0 + second * S,
+            "window_ns": S, "src": f"h{src}/n", "dst": f"h{dst}/n", "proto": "tcp",
+            "rate_bps": 2e6, "retransmits": float(again),
+            "owd_p50_ns": 15_000.0 * draw.lognormal(0, 0.1), "hops": hops[::3] if away else hops,
+        }.items():  # fmt: skip
+            flows.setdefault(name, []).append(value)
+        for port in range(PORTS):
+            way = path(src, dst, port % SPINES)
+            lost = draw.binomial(4, RATE) if begun and bad in way else 0
+            for name, value in {
+                "at_ns": T0 + second * S, "src": f"h{src}/n", "dst": f"h{dst}/n", "sent": 4.0,
+                "lost": float(lost), "owd_p50_ns": 5_000.0, "owd_p99_ns": 9_000.0,
+                "hops": way if known else None,
+            }.items():  # fmt: skip
+                probes.setdefault(name, []).append(value)
+    found = diagnose(bundle({"flows": flows, "probes": probes})).verdicts
+    assert {each.fault for each in found} == {FaultClass.BAD_LINK}, (SEED, found)
+    return sorted(each.subjects for each in found)
+
+
+CABLE, NIC = "leaf1->spine0", "h1/n->leaf1"
+
+
+@pytest.mark.parametrize("bad", [CABLE, NIC])
+def test_probes_tell_a_cable_from_the_nic_before_it(bad: str) -> None:
+    """All flows of the host take one uplink, its probes two."""
+    assert named(bad, known=True) == [(bad,)], SEED
+    assert named(bad, known=False) == [(NIC, CABLE)], SEED
+
+
+@pytest.mark.parametrize("bad", [CABLE, NIC])
+def test_a_detour_over_the_same_link_does_not_blame_the_nic(bad: str) -> None:
+    """Only the first and the last link of a detour are known."""
+    assert named(bad, known=True, detour=True) == [(bad,)], SEED
+    assert named(bad, known=False, detour=True) == [(NIC,)], SEED
+
+
+def test_probes_of_one_pair_are_apart_by_their_paths() -> None:
+    table = bundle({"probes": {
+        "at_ns": [T0] * 3, "src": ["a/n"] * 3, "dst": ["b/n"] * 3, "sent": [4.0] * 3,
+        "lost": [1.0, 2.0, 0.0], "owd_p50_ns": [1e3] * 3, "owd_p99_ns": [1e3] * 3,
+        "hops": [("x", "y"), ("x", "y"), ("x", "z")],
+    }}).tables["probes"]  # fmt: skip
+    streams = ProbeStreams(table)
+    assert streams.hops == [("x", "y"), ("x", "z")]
+    assert streams.streams["a/n", "b/n"] == [0, 1]
+    assert dict(streams.across) == {"x": {0, 1}, "y": {0}, "z": {1}}
+    assert streams.counts({0, 1}, T0, T0 + 1) == (3.0, 12.0)
+    assert streams.counts({1}, T0, T0 + 1) == (0.0, 4.0)
+    assert streams.counts((), T0, T0 + 1) == (0.0, 0.0)
