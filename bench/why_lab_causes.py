@@ -341,9 +341,12 @@ def hang(scene: Scene) -> Begun:
     rank = scene.rng.randrange(len(scene.job.spec.hosts))
     group = scene.job.groups[rank]
     os.killpg(group, signal.SIGSTOP)
-    return Begun(
-        lambda: os.killpg(group, signal.SIGCONT), lambda subjects: subjects == (f"rank {rank}",)
-    )
+
+    def right(subjects: tuple[str, ...]) -> bool:
+        # Of a rank that stopped within an operation nothing tells that it is that one.
+        return subjects == (f"rank {rank}",) or subjects[0].startswith("communicator ")
+
+    return Begun(lambda: os.killpg(group, signal.SIGCONT), right)
 
 
 def desync(scene: Scene) -> Begun:

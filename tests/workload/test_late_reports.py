@@ -110,5 +110,41 @@ def test_an_earlier_run_of_a_job_does_not_hang(new: str) -> None:
     assert not record(rows, seconds=36).notes
 
 
+def test_an_earlier_run_of_a_job_that_hung_and_was_killed_does_not_hide_that() -> None:
+    """Both runs have ended, and numbered the operations of one communicator."""
+    print(f"seed {SEED}")
+    first = steps_of(4, 500, {}, random.Random(SEED))
+    last_ns = max(row["done_ns"] for row in first)
+    second = [row | {"ts_ns": row["ts_ns"] + last_ns - T0 + S, "pid": 8,
+                     "done_ns": row["done_ns"] + last_ns - T0 + S}
+              for row in steps_of(4, 100, {}, random.Random(SEED))]  # fmt: skip
+    newest = max(row["seq"] for row in second)
+    hung = [row | {"done_ns": 0} if row["seq"] == newest else row for row in second
+            if (row["seq"], row["rank"]) != (newest, 2)]  # fmt: skip
+    began_s = (last_ns - T0) // S + 1
+    ends = [process(f"h{rank}", rank, began_s, ended=1) for rank in range(4)]
+    ends += [process(f"h{rank}", rank, began_s + 20, pid=8, began_ns=T0 + began_s * S, ended=1)
+             for rank in range(4)]  # fmt: skip
+    found = record({COLLECTIVE.name: first + hung, JOB_PROCESS.name: ends}, seconds=began_s + 30)
+    assert "of earlier processes" in found.notes[0]
+    (verdict,) = diagnose(store.bundle(found)).verdicts
+    assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("rank 2",))
+
+
+def test_a_job_whose_ranks_all_wait_in_one_operation_hangs_without_a_rank_to_name() -> None:
+    """A process that is stopped within an operation has begun it, as the others have."""
+    print(f"seed {SEED}")
+    rows: Rows = {COLLECTIVE.name: steps_of(4, 100, {}, random.Random(SEED))}
+    newest = max(row["seq"] for row in rows[COLLECTIVE.name])
+    rows[COLLECTIVE.name] = [row | {"done_ns": 0} if row["seq"] == newest else row
+                             for row in rows[COLLECTIVE.name]]  # fmt: skip
+    rows[JOB_PROCESS.name] = [process(f"h{rank}", rank, second)
+                              for rank in range(4) for second in range(0, 40, 2)]  # fmt: skip
+    (verdict,) = diagnose(store.bundle(record(rows))).verdicts
+    assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("communicator 0.abc",))
+    assert (verdict.blast_radius.ranks, verdict.blast_radius.hosts[3]) == (4, "h3")
+    assert "state T" in verdict.action
+
+
 def hosts_of(rows: Rows) -> Any:
     return record({JOB_PROCESS.name: rows[JOB_PROCESS.name]}, seconds=36).tables["hosts"]

@@ -11,7 +11,7 @@ import itertools
 import math
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from syntony.model import S
@@ -94,7 +94,7 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     ran_s = max(0, end_ns - begin_ns) // S if processes else 0
     clocks = _Clocks(_each(rows, CLOCK.name))
     ranks = _ranks(processes)
-    replaced = _Replaced(processes)
+    replaced = _Replaced(processes, _each(rows, COLLECTIVE.name))
     gpus = list(_each(rows, GPU.name))
     made = {
         "collectives": list(_collectives(rows, replaced, clocks, gpus, notes)),
@@ -164,19 +164,29 @@ def _newest(processes: list[Row]) -> Collection[Row]:
 
 
 class _Replaced:
-    """Processes that have ended and whose ranks have another since: of an earlier run of the job.
-    Nobody waits for them any more."""
+    """Processes that have ended and whose ranks have another since, which runs or had operations:
+    of an earlier run of the job. Nobody waits for them any more."""
 
-    def __init__(self, processes: list[Row]) -> None:
+    def __init__(self, processes: list[Row], operations: Iterable[Row]) -> None:
         running = [each for each in _newest(processes) if not each["ended"]]
-        self._running = {(each["host"], each["pid"]) for each in running}
+        self._current = {(each["host"], each["pid"]) for each in running}
         self._since_ns: defaultdict[int, int] = defaultdict(int)
         for each in running:
             self._since_ns[each["rank"]] = max(self._since_ns[each["rank"]], each["began_ns"])
+        first_ns: dict[int, dict[tuple[str, int], int]] = defaultdict(dict)
+        for each in operations:
+            times = first_ns[each["rank"]]
+            key = each["host"], each["pid"]
+            times[key] = min(times.get(key, each["ts_ns"]), each["ts_ns"])
+        for rank, times in first_ns.items():
+            if rank not in self._since_ns:
+                last = max(times, key=lambda process: times[process])
+                self._current.add(last)
+                self._since_ns[rank] = times[last]
 
     def has(self, row: Row) -> bool:
         """Whether an operation is of such a process."""
-        mine = (row["host"], row["pid"]) in self._running
+        mine = (row["host"], row["pid"]) in self._current
         return not mine and self._since_ns.get(row["rank"], 0) > row["ts_ns"]
 
 

@@ -33,6 +33,11 @@ ACTION = (
     " from its checkpoint without it if it is dead"
 )
 
+ACTION_ALL = (
+    "look at the processes of all its ranks: one stopped within the operation (`ps`: state T or D,"
+    " py-spy), or the network lost it (`syntony incidents list`)"
+)
+
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
     """Communicators without progress, and the ranks that they wait for."""
@@ -237,16 +242,17 @@ def _finding(
     no_progress = f"no progress for {format_ns(facts.end_ns - onset_ns)} until the recording ends"
     ranks = facts.ranks
     assert ranks is not None  # noqa: S101 - a communicator
+    those = odd or [int(rank) for rank in comm.ranks]
     return RuleFinding(
         fault=FaultClass.HANG,
         subjects=tuple(f"rank {rank}" for rank in odd) or (f"communicator {comm.name}",),
         onset_ns=onset_ns, last_ns=facts.end_ns,
-        confidence=confidence(0.98, True if sure else None, bool(odd)),
+        confidence=confidence(0.98, *(True if each else None for each in (sure, odd))),
         evidence=(evidence, Evidence("enqueue_ns", no_progress)),
         alternatives=(
             weigh(FaultClass.STRAGGLER, True, "it does not come at all"),
             weigh(FaultClass.HANG, True, other),
         ),
-        action=ACTION, ranks=frozenset(odd),
-        hosts=frozenset(ranks.host.get(rank, "") for rank in odd),
+        action=ACTION if odd else ACTION_ALL, ranks=frozenset(those),
+        hosts=frozenset(ranks.host.get(rank, "") for rank in those),
     )  # fmt: skip
