@@ -26,14 +26,18 @@ def path(src: int, dst: int, spine: int) -> tuple[str, ...]:
             f"leaf{dst}->h{dst}/n")  # fmt: skip
 
 
-def named(bad: str, *, known: bool, detour: bool = False) -> list[tuple[str, ...]]:
+def named(
+    bad: str, *, known: bool, detour: bool = False, lost_in_all: int | None = None
+) -> list[tuple[str, ...]]:
     """Subjects of `bad-link`, of three hosts whose flows all take the first spine.
 
     Args:
         bad: the link that loses packets.
         known: whether the paths of probes are.
         detour: whether the flow from the second host to the third took one at once.
+        lost_in_all: probes that are lost across the link; None: as many as the link loses.
     """
+    left = lost_in_all
     draw = np.random.default_rng(SEED)
     flows: dict[str, list[Any]] = {}
     probes: dict[str, list[Any]] = {}
@@ -54,6 +58,9 @@ def named(bad: str, *, known: bool, detour: bool = False) -> list[tuple[str, ...
         for port in range(PORTS):
             way = path(src, dst, port % SPINES)
             lost = draw.binomial(4, RATE) if begun and bad in way else 0
+            if left is not None:
+                lost = min(left, int(begun and bad in way))
+                left -= lost
             for name, value in {
                 "at_ns": T0 + second * S, "src": f"h{src}/n", "dst": f"h{dst}/n", "sent": 4.0,
                 "lost": float(lost), "owd_p50_ns": 5_000.0, "owd_p99_ns": 9_000.0,
@@ -61,7 +68,7 @@ def named(bad: str, *, known: bool, detour: bool = False) -> list[tuple[str, ...
             }.items():  # fmt: skip
                 probes.setdefault(name, []).append(value)
     found = diagnose(bundle({"flows": flows, "probes": probes})).verdicts
-    assert {each.fault for each in found} == {FaultClass.BAD_LINK}, (SEED, found)
+    assert {each.fault for each in found} <= {FaultClass.BAD_LINK}, (SEED, found)
     return sorted(each.subjects for each in found)
 
 
@@ -80,6 +87,11 @@ def test_a_detour_over_the_same_link_does_not_blame_the_nic(bad: str) -> None:
     """Only the first and the last link of a detour are known."""
     assert named(bad, known=True, detour=True) == [(bad,)], SEED
     assert named(bad, known=False, detour=True) == [(NIC,)], SEED
+
+
+@pytest.mark.parametrize(("lost", "found"), [(1, []), (2, []), (5, [(NIC, CABLE)])])
+def test_two_lost_probes_confirm_no_bad_link(lost: int, found: list[tuple[str, ...]]) -> None:
+    assert named(NIC, known=False, lost_in_all=lost) == found, SEED
 
 
 def test_probes_of_one_pair_are_apart_by_their_paths() -> None:

@@ -30,6 +30,8 @@ def verdicts(
     held: set[tuple[int, int]] = frozenset(),  # type: ignore[assignment]
     measured: bool = True,
     seconds: int = SECONDS - BEGIN,
+    silent: set[tuple[int, int]] = frozenset(),  # type: ignore[assignment]
+    since: int = BEGIN,
 ) -> tuple[Verdict, ...]:
     """Of hosts that all send to each other, one below each leaf.
 
@@ -38,6 +40,7 @@ def verdicts(
         between: the share of that between the NICs.
         held: flows whose receiver holds them back for 5 % of the time then.
         measured: whether segments were seen at both NICs.
+        silent: flows of which nothing is recorded from the second `since` on.
     """
     draw = np.random.default_rng(SEED)
     rows: dict[str, list[Any]] = {}
@@ -45,6 +48,8 @@ def verdicts(
         itertools.permutations(range(HOSTS), 2), range(BEGIN + seconds)
     ):
         bad = second >= BEGIN
+        if (src, dst) in silent and second >= since:
+            continue
         wait = 300.0 * US * draw.lognormal(0, 0.1) if bad and (src, dst) in slow else 0.0
         spine = f"spine{(src + dst) % SPINES}"
         way = 8.0 * US * draw.lognormal(0, 0.1) + between * wait
@@ -90,3 +95,17 @@ def test_a_receiver_that_holds_all_back_is_named_and_no_link() -> None:
     assert [(each.fault, each.subjects) for each in found] == [
         (FaultClass.SLOW_RECEIVER, ("rank 1",))
     ], f"seed {SEED}"
+
+
+@pytest.mark.parametrize(
+    ("silent", "since", "named"),
+    [(set(), BEGIN, True), ({(2, 1), (3, 1)}, BEGIN, True), ({(2, 1), (4, 1)}, BEGIN, False), (into(1) - {(0, 1)}, BEGIN, False),
+     (into(1) - {(0, 1)}, 0, True)],
+)  # fmt: skip
+def test_a_flow_is_slow_alone_only_beside_others_that_are_not(
+    silent: set[tuple[int, int]], since: int, named: bool
+) -> None:
+    """Of the others across one of its links nothing may be recorded since: they may wait as well.
+    Two of them share a spine with it."""
+    found = verdicts({(0, 1)}, between=1.0, seconds=5, silent=silent, since=since)
+    assert [each.fault for each in found] == ([FaultClass.SLOW_FLOW] if named else []), SEED

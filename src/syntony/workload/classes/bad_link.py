@@ -104,13 +104,13 @@ def _commons(facts: BundleFacts, flows: Flows, dirty: Collection[str]) -> list[C
     commons += common_hops(flows.hops, lossy - covered, healthy)
     covered |= {flow for common in commons for flow in common.flows}
     span = flows.grid.instant(first), flows.grid.instant(last + 1)
-    confirmed, probed = _confirmed(facts, flows, *span), _lossy_pairs(facts, *span)
+    probed = _lossy_pairs(facts, *span)
     alone = common_hops(flows.hops, lossy - covered, healthy, at_least=1)
     if facts.probes is not None:
         commons, alone = ([_by_probes(facts.probes, flows, each, span) for each in some]
                           for some in (commons, alone))  # fmt: skip
     counts = {each for each in (*commons, *alone) if not set(each.links).isdisjoint(dirty)}
-    return [each for each in commons if each in counts or not each.flows.isdisjoint(confirmed)] + [
+    return [each for each in commons if each in counts or _confirmed(facts, flows, each, span)] + [
         each for each in alone
         if each in counts
         or all((flows.src[flow], flows.dst[flow]) in probed for flow in each.flows)
@@ -172,23 +172,29 @@ def _answers(flows: Flows) -> set[int]:
             if sent[flow] < ECHO * worst.get((flows.dst[flow], flows.src[flow]), 0.0)}  # fmt: skip
 
 
-def _confirmed(facts: BundleFacts, flows: Flows, begin_ns: int, last_ns: int) -> set[int]:
-    """Flows whose retransmissions may be due to a link. TCP loses packets in every queue that it
-    fills, so probes between the same NICs must be lost as well, if they are recorded."""
-    every = set(range(len(flows)))
+def _confirmed(facts: BundleFacts, flows: Flows, common: Common, span: tuple[int, int]) -> bool:
+    """Whether retransmissions of these flows may be due to a link. TCP loses packets in every queue
+    that it fills, so more probes between the same NICs must be lost as well than between most, if
+    they are recorded."""
+    proto = flows.table.codes("proto")
     if facts.probes is None or "lost" not in facts.probes.table:
-        return every
-    lost, proto = facts.probes.losses(begin_ns, last_ns), flows.table.codes("proto")
-    return {
-        flow for flow in every
-        if proto.at(flows.last_row[flow]) != "tcp" or lost.get((flows.src[flow], flows.dst[flow]))
-    }  # fmt: skip
+        return True
+    if any(proto.at(flows.last_row[each]) != "tcp" for each in common.flows):
+        return True
+    lost = facts.probes.losses(*span)
+    pairs = {(flows.src[each], flows.dst[each]) for each in common.flows} & lost.keys()
+    return more_than_chance(sum(lost[each] for each in pairs), len(pairs) * _usual(lost))
+
+
+def _usual(lost: dict[tuple[str, str], float]) -> float:
+    """Lost probes of most pairs of NICs."""
+    return float(np.quantile([*lost.values()], 0.25, method="lower")) if lost else 0.0
 
 
 def _lossy_pairs(facts: BundleFacts, begin_ns: int, last_ns: int) -> set[tuple[str, str]]:
     """Pairs of NICs with more lost probes than most pairs, sender first."""
     lost = {} if facts.probes is None else facts.probes.losses(begin_ns, last_ns)
-    usual = float(np.quantile([*lost.values()], 0.25, method="lower")) if lost else 0.0
+    usual = _usual(lost)
     return {pair for pair, count in lost.items() if more_than_chance(count, usual)}
 
 

@@ -73,7 +73,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
             not own and _waits_in_company(facts.flows, flow, shared)
         ):
             continue
-        if _is_held_back(facts.flows, flow):
+        if _is_held_back(facts.flows, flow) or _others_fell_silent(facts.flows, flow):
             continue
         if flow not in facts.flows.late and (company := _slow_in_company(facts.flows, flow, slow)):
             facts.gaps.append(_gap(facts.flows, flow, company))
@@ -115,6 +115,21 @@ def _is_held_back(flows: Flows, flow: int) -> bool:
     into = [each for each, dst in enumerate(flows.dst) if dst == flows.dst[flow]]
     held = bool((np.nan_to_num(flows.blocked[into, part]) > BLOCKED).any())
     return held and flows.waits_in_hosts(flow, part)
+
+
+def _others_fell_silent(flows: Flows, flow: int) -> bool:
+    """Whether of the other flows across a link of a late one, which were recorded beside it before,
+    nothing is in most of its windows now: they may wait there as well."""
+    if flow not in flows.late:
+        return False
+    part, own = flows.late[flow].part, np.isfinite(flows.delay[flow])
+    for link in flows.hops[flow]:
+        others = sorted(flows.across[link] - {flow})
+        beside = own & np.isfinite(flows.delay[others]).any(axis=0)
+        before, now = beside[: part.start].sum(), beside[part].sum()
+        if 2 * before > own[: part.start].sum() and 2 * now < own[part].sum():
+            return True
+    return False
 
 
 def _slow_in_company(flows: Flows, flow: int, slow: dict[int, Episode]) -> list[int]:
