@@ -99,8 +99,8 @@ def test_a_receiver_that_holds_all_back_is_named_and_no_link() -> None:
 
 @pytest.mark.parametrize(
     ("silent", "since", "named"),
-    [(set(), BEGIN, True), ({(2, 1), (3, 1)}, BEGIN, True), ({(2, 1), (4, 1)}, BEGIN, False), (into(1) - {(0, 1)}, BEGIN, False),
-     (into(1) - {(0, 1)}, 0, True)],
+    [(set(), BEGIN, True), ({(2, 1), (3, 1)}, BEGIN, True), ({(2, 1), (4, 1)}, BEGIN, False),
+     (into(1) - {(0, 1)}, BEGIN, False), (into(1) - {(0, 1)}, 0, True)],
 )  # fmt: skip
 def test_a_flow_is_slow_alone_only_beside_others_that_are_not(
     silent: set[tuple[int, int]], since: int, named: bool
