@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+import numpy as np
 
 from syntony.errors import MissingError
 from syntony.lab.commands import shaper_line
@@ -43,6 +44,9 @@ FLOOD_PROGRAM = Path(__file__).with_name("why_lab_flood.py")
 FLOOD = 0.6
 """Of a NIC's rate: two of them do not fit."""
 FLOOD_PORTS, FLOOD_DPORT = range(40_000, 40_016), 9
+LATELY = 3
+"""Windows that a connection which the job still has was seen in: those of a job before stay in the
+recording."""
 PIDFD_GETFD = 438
 """Its number among Linux's system calls, on all machines."""
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -93,13 +97,15 @@ class Scene(NamedTuple):
     recorder: Recorder
 
     def flows(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Receiving NIC and directed links of each flow that is recorded. Raises `MissingError`: of
-        none."""
+        """Receiving NIC and directed links of each flow that was recorded lately. Raises
+        `MissingError`: of none."""
         bundle = self.recorder.bundle()
         if bundle is None or "flows" not in bundle.tables:
             raise MissingError("no flow is recorded")
         flows = Flows(bundle.tables["flows"])
-        return [(dst, hops) for dst, hops in zip(flows.dst, flows.hops, strict=True) if hops]
+        lately = np.isfinite(flows.raw_delay[:, -LATELY:]).any(axis=1)
+        return [(dst, hops) for dst, hops, here in zip(flows.dst, flows.hops, lately, strict=True)
+                if hops and here]  # fmt: skip
 
     def host(self) -> str:
         return self.rng.choice(self.job.spec.hosts)

@@ -32,6 +32,7 @@ def verdicts(
     seconds: int = SECONDS - BEGIN,
     silent: set[tuple[int, int]] = frozenset(),  # type: ignore[assignment]
     since: int = BEGIN,
+    new: set[tuple[int, int]] = frozenset(),  # type: ignore[assignment]
 ) -> tuple[Verdict, ...]:
     """Of hosts that all send to each other, one below each leaf.
 
@@ -41,6 +42,7 @@ def verdicts(
         held: flows whose receiver holds them back for 5 % of the time then.
         measured: whether segments were seen at both NICs.
         silent: flows of which nothing is recorded from the second `since` on.
+        new: flows that begin at `BEGIN`.
     """
     draw = np.random.default_rng(SEED)
     rows: dict[str, list[Any]] = {}
@@ -49,6 +51,8 @@ def verdicts(
     ):
         bad = second >= BEGIN
         if (src, dst) in silent and second >= since:
+            continue
+        if (src, dst) in new and second < BEGIN:
             continue
         wait = 300.0 * US * draw.lognormal(0, 0.1) if bad and (src, dst) in slow else 0.0
         spine = f"spine{(src + dst) % SPINES}"
@@ -109,3 +113,5 @@ def test_a_flow_is_slow_alone_only_beside_others_that_are_not(
     Two of them share a spine with it."""
     found = verdicts({(0, 1)}, between=1.0, seconds=5, silent=silent, since=since)
     assert [each.fault for each in found] == ([FaultClass.SLOW_FLOW] if named else []), SEED
+    if not named:
+        assert not verdicts({(0, 1)}, between=1.0, seconds=5, silent=silent, new={(0, 1)})

@@ -118,16 +118,20 @@ def _is_held_back(flows: Flows, flow: int) -> bool:
 
 
 def _others_fell_silent(flows: Flows, flow: int) -> bool:
-    """Whether of the other flows across a link of a late one, which were recorded beside it before,
-    nothing is in most of its windows now: they may wait there as well."""
+    """Whether of the other flows across a link of a late one, which were recorded before (beside
+    it, if it was), nothing is in most of its windows now: they may wait there as well."""
     if flow not in flows.late:
         return False
-    part, own = flows.late[flow].part, np.isfinite(flows.delay[flow])
+    part, known = flows.late[flow].part, np.isfinite(flows.delay)
+    now, before = known[flow, part], known[flow, : part.start]
+    if not before.any():
+        before = np.ones_like(before)
     for link in flows.hops[flow]:
-        others = sorted(flows.across[link] - {flow})
-        beside = own & np.isfinite(flows.delay[others]).any(axis=0)
-        before, now = beside[: part.start].sum(), beside[part].sum()
-        if 2 * before > own[: part.start].sum() and 2 * now < own[part].sum():
+        others: Flags = np.any(known[sorted(flows.across[link] - {flow})], axis=0)
+        if (
+            2 * (others[: part.start] & before).sum() > before.sum()
+            and 2 * (others[part] & now).sum() < now.sum()
+        ):
             return True
     return False
 
