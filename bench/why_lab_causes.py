@@ -103,7 +103,7 @@ class Scene(NamedTuple):
         if bundle is None or "flows" not in bundle.tables:
             raise MissingError("no flow is recorded")
         flows = Flows(bundle.tables["flows"])
-        lately = np.isfinite(flows.raw_delay[:, -LATELY:]).any(axis=1)
+        lately = np.any(np.isfinite(flows.raw_delay[:, -LATELY:]), axis=1).tolist()
         return [(dst, hops) for dst, hops, here in zip(flows.dst, flows.hops, lately, strict=True)
                 if hops and here]  # fmt: skip
 
