@@ -49,6 +49,7 @@ def verdicts(
     slowest_ns: float = 9_000.0,
     down: int | None = None,
     seconds: int = SECONDS,
+    probed_seconds: int = SECONDS,
 ) -> tuple[Verdict, ...]:
     """Of three hosts that send to each other.
 
@@ -59,6 +60,7 @@ def verdicts(
         slowest_ns: delay of the slowest probes since then.
         down: the second in which the NIC of the first host loses its carrier.
         seconds: length of the recording.
+        probed_seconds: … of probes.
     """
     draw = np.random.default_rng(SEED)
     flows: dict[str, list[Any]] = {
@@ -84,6 +86,8 @@ def verdicts(
             # The kernel's round trip grows where segments are sent again.
             flows["owd_p50_ns"].append(15_000 * draw.lognormal(0, 0.1) * (1 + 3 * again))
             flows["hops"].append(ends(pair) if away else hops(pair))
+            if second >= probed_seconds:
+                continue
             probes["at_ns"].append(T0 + second * S)
             probes["src"].append(src)
             probes["dst"].append(dst)
@@ -143,6 +147,17 @@ def test_what_is_lost_while_a_port_has_no_carrier_is_no_bad_link(
 ) -> None:
     print(f"seed {SEED}")
     found = verdicts(dict.fromkeys(AT_H0, 15.0), probed=AT_H0, down=down, seconds=seconds)
+    assert (FaultClass.BAD_LINK in {each.fault for each in found}) is named, found
+
+
+@pytest.mark.parametrize(("probed_seconds", "named"), [(1, False), (2, True)])
+def test_losses_are_no_bad_link_until_probes_tell_whether_there_is_a_queue(
+    probed_seconds: int, named: bool
+) -> None:
+    """Probes are stored later than what flows report."""
+    print(f"seed {SEED}")
+    found = verdicts(dict.fromkeys(AT_H0, 15.0), probed=AT_H0, seconds=BEGIN + 5,
+                     probed_seconds=BEGIN + probed_seconds)  # fmt: skip
     assert (FaultClass.BAD_LINK in {each.fault for each in found}) is named, found
 
 

@@ -122,6 +122,11 @@ class ProbeStreams:
         lost = self.lost[:, self._part(begin_ns, last_ns)].sum(axis=1)
         return {pair: float(lost[streams].sum()) for pair, streams in self.streams.items()}
 
+    def windows(self, streams: Iterable[int], begin_ns: int, last_ns: int) -> int:
+        """Windows of a time interval in which any of these streams sent probes."""
+        part = self._part(begin_ns, last_ns)
+        return int(np.any(self.sent[sorted(streams), part] > 0, axis=0).sum())
+
     def counts(self, streams: Iterable[int], begin_ns: int, last_ns: int) -> tuple[float, float]:
         """Probes of streams that were lost in a time interval, and that were sent."""
         rows, part = sorted(streams), self._part(begin_ns, last_ns)

@@ -43,6 +43,9 @@ ELSEWHERE = 0.1
 QUEUED = 0.25
 """Ratio of the slowest probes' delay to the waiting time of the flows' packets, from which there is
 a queue."""
+MIN_PROBED = 2
+"""Windows since flows began to lose packets of which probes must be there, if any are recorded:
+they come later than what flows report, and tell whether there is a queue."""
 MIN_FULL = 3
 """Minimum number of other full links at which nothing is lost, at which neither does one."""
 AS_LONG = 0.8
@@ -216,6 +219,16 @@ def _probes_wait(
     return longest >= QUEUED * excess
 
 
+def _too_few_probes(
+    facts: BundleFacts, flows: Flows, common: Common, span: tuple[int, int]
+) -> bool:
+    """Whether probes between the NICs of flows are recorded, but hardly any since then."""
+    pairs = {(flows.src[each], flows.dst[each]) for each in common.flows}
+    probes = facts.probes
+    streams = {each for pair in pairs for each in (probes.streams.get(pair, ()) if probes else ())}
+    return probes is not None and bool(streams) and probes.windows(streams, *span) < MIN_PROBED
+
+
 def _others_wait(flows: Flows, common: Common, span: tuple[int, int]) -> bool:
     """Whether most flows elsewhere wait as long and lose nothing: then it is not the queue that
     loses the packets of these."""
@@ -306,6 +319,8 @@ def _judge(
     queued = _probes_wait(facts, flows, common, (begin_ns, last_ns))
     if queued and _others_wait(flows, common, (begin_ns, last_ns)):
         queued = False
+    if not counted and _too_few_probes(facts, flows, common, (begin_ns, last_ns)):
+        return None
     most_wait = len(waiting) > len(common.flows) / 2
     full = most_wait if queued is None else queued
     if use is not None:
