@@ -52,7 +52,7 @@ class Rank:
         return content.count_wrong(buffer[:-1], self._data.sum(step)), bool(buffer[-1])
 
     def all_to_all(self, step: int, spoil: bool) -> tuple[int, bool]:
-        """Like `all_reduce`, for an all-to-all."""
+        """As `all_reduce`."""
         rank, ranks = self._mesh.rank, self._data.ranks
         vote = self._vote()  # read once: all ranks must get the same vote
         out = [np.append(self._data.send(rank, dst, step), vote) for dst in range(ranks)]
@@ -67,7 +67,7 @@ class Rank:
         return bad, bool(into[0][-1])
 
     def gather(self, step: int, spoil: bool) -> tuple[int, bool]:
-        """Like `all_reduce`, for a gather; only rank 0 has something to check."""
+        """As `all_reduce`; rank 0 alone has something to check."""
         rank, ranks, vote = self._mesh.rank, self._data.ranks, self._vote()
         out = self._data.contribution(rank, step)
         if spoil:
