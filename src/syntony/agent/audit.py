@@ -29,7 +29,9 @@ GRACE_S = 10.0
 
 
 class AuditService:
-    """One per agent. `take` returns at once; reports come from a thread.
+    """Runs the audits that the controller orders.
+
+    One per agent. `take` returns at once; reports come from a thread.
 
     Args:
         host: this one.

@@ -25,7 +25,9 @@ FILE = "controller-epoch"
 
 
 class Fence:
-    """One per agent; used by the uplink's threads.
+    """Refuses decisions whose controller has a lower epoch than one that was obeyed before.
+
+    One per agent; used by the uplink's threads.
 
     Args:
         directory: where the highest epoch is kept over restarts.
@@ -37,7 +39,7 @@ class Fence:
         """0: no controller with an epoch has been obeyed."""
 
     def admit(self, message: ControllerMessage | Unknown) -> ControllerMessage | Unknown:
-        """The content of a decision; other messages unchanged.
+        """Unwrap a decision of the present controller; other messages are returned unchanged.
 
         Raises:
             WireError: a decision of an earlier controller, or without an epoch.

@@ -25,7 +25,9 @@ class JobMember(NamedTuple):
 
 
 class GpuTelemetry:
-    """One per agent, used by its loop.
+    """Reads the host's GPUs and makes rows of it, with the ranks that use them.
+
+    One per agent, used by its loop.
 
     Args:
         host: this one.

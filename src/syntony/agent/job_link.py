@@ -31,7 +31,9 @@ MAX_INITIAL_NOTICES = 48
 
 
 class JobLink(JobPeers[JobPage]):
-    """One per agent.
+    """Serves the processes of jobs: takes reports on their flows, sends notices.
+
+    One per agent.
 
     Args:
         path: of the socket.

@@ -77,7 +77,7 @@ class JobPaths:
 
     @property
     def flows(self) -> tuple[ReportedFlow, ...]:
-        """As last reported by the reactor."""
+        """The jobs' flows that the reactor reported last."""
         return self._flows
 
     def in_use(self) -> list[tuple[str, FourTuple]]:

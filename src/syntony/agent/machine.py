@@ -42,7 +42,9 @@ from syntony.wire.tables import GPU, Table
 
 
 class Machine:
-    """One per agent, used by its loop. What is unavailable now is retried: see `parts`.
+    """Opens the telemetry process's files, clocks and sockets, and keeps them open.
+
+    One per agent, used by its loop. What is unavailable now is retried: see `parts`.
 
     Args:
         config: of the agent.

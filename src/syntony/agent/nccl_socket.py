@@ -29,7 +29,9 @@ class ProcessOperations(NamedTuple):
 
 
 class NcclSocket(JobPeers[NcclPage]):
-    """One per agent; `read` is for one thread.
+    """Receives the pages of the NCCL profiler plug-in from jobs.
+
+    One per agent; `read` is for one thread.
 
     Args:
         path: of the socket.

@@ -83,7 +83,7 @@ class _Source(NamedTuple):
 
 
 class OperationsSocket(JobPeers[OperationsPage]):
-    """The socket at which processes report their operations; `take` is for one thread."""
+    """The socket at which processes report their operations; one thread calls `take`."""
 
     def _make(self, connection: socket.socket, process: Process) -> OperationsPage:  # noqa: ARG002
         return OperationsPage(connection)
@@ -117,7 +117,7 @@ class OperationsSocket(JobPeers[OperationsPage]):
 
 
 class JobTelemetry:
-    """One per agent.
+    """Collects the activity of this host's jobs and makes rows of it. One per agent.
 
     Args:
         host: this one.

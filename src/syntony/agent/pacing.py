@@ -58,7 +58,9 @@ def process_key(flow: ReportedFlow) -> PacedPath | None:
 
 
 class PaceKeeper(Generic[_K]):
-    """One per agent and mechanism. Instants are CLOCK_MONOTONIC unless stated otherwise.
+    """Applies the controller's rate limits on this host while they are valid.
+
+    One per agent and mechanism. Instants are CLOCK_MONOTONIC unless stated otherwise.
 
     Args:
         policy: which jobs may be limited.

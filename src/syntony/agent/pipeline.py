@@ -106,7 +106,7 @@ class Pipeline:
 
     @property
     def timeline(self) -> Timeline | None:
-        """Of the host's clock; None before the first."""
+        """Timeline of the host's clock; None before the first one."""
         return self._timelines.get(self._host)
 
     def report_from(self, local_ns: int) -> None:

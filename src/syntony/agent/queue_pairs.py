@@ -57,7 +57,10 @@ def fleet_offset(line: Timeline | None, local_ns: int, now_ns: int) -> FleetOffs
 
 
 class QueuePairSocket(JobPeers[QueuePairPage]):
-    """One per agent; `report` is for one thread."""
+    """Receives jobs' reports on their queue pairs, on fleet time.
+
+    One per agent; `report` is for one thread.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

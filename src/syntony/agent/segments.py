@@ -87,7 +87,9 @@ class _Nic:
 
 
 class SegmentSampler:
-    """One per agent, used by its loop.
+    """Samples segments of jobs' TCP flows at this host's NICs.
+
+    One per agent, used by its loop.
 
     Args:
         clock: of the host.

@@ -100,7 +100,9 @@ class _Inbox:
 
 
 class TakeoverSocket(JobPeers[_Inbox]):
-    """One per agent; `rows` is for one thread.
+    """Receives the reports of protected jobs' coordinators about replaced ranks.
+
+    One per agent; `rows` is for one thread.
 
     Args:
         host: this one.

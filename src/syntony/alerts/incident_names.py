@@ -102,7 +102,7 @@ def rename(incident: Incident, new: Incident, rules: Mapping[str, Rule], now_ns:
 
 
 def take_words(incident: Incident, new: Incident, rules: Mapping[str, Rule]) -> None:
-    """Copy the present words and jobs of the incident that names it."""
+    """Copy the present summary, remedy and jobs of `new`, the incident that names it."""
     incident.summary = own_summary(new, rules[new.rule])
     incident.remedy = rules[new.rule].remedy
     incident.jobs = tuple(sorted({*incident.jobs, *new.jobs}))

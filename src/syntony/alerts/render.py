@@ -126,7 +126,7 @@ def slack(
     children: Sequence[Incident] = (),
     ahead_ns: int = 0,
 ) -> dict[str, Any]:
-    """One message with one attachment. `ahead_ns` as for `alertmanager`."""
+    """Render a Slack message with one attachment. `ahead_ns` as for `alertmanager`."""
     over = kind is ChangeKind.CLEAR
     head = incident.severity.value.capitalize()
     if incident.reopened and incident.pages > 1:

@@ -73,7 +73,7 @@ class SwitchPlane(NamedTuple):
         return len(self.links.get((lower, upper), ()))
 
     def uplinks(self, lower: str) -> int:
-        """Of a lower switch to the plane's own."""
+        """Number of links from a lower switch to the upper switches of the plane."""
         return sum(self.joined(lower, upper) for upper in self.uppers)
 
     def turned(self) -> SwitchPlane:
@@ -181,7 +181,7 @@ class Cabling:
 
     @cached_property
     def by_host(self) -> Mapping[str, tuple[Attachment, ...]]:
-        """Of the NICs that say whose they are."""
+        """NICs by host, of those that name their host."""
         found: dict[str, list[Attachment]] = defaultdict(list)
         for attachment in self.attachments:
             if attachment.host:

@@ -156,11 +156,11 @@ class HostCheck(Check):
         return msgspec.structs.replace(result, status=Status.WARN)
 
     def unknown(self, host: Facts, reason: str, at: str = "") -> Result:
-        """It could not be measured."""
+        """The result of a check that could not be measured."""
         return self.result(Status.UNKNOWN, subject(host, at), evidence=reason)
 
     def skip(self, host: Facts, reason: str, at: str = "") -> Result:
-        """It does not apply."""
+        """The result of a check that does not apply."""
         return self.result(Status.SKIP, subject(host, at), evidence=reason)
 
     def reading(

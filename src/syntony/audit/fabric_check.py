@@ -34,16 +34,16 @@ class FabricCheck(Check):
         """Verdicts that fail, are unknown or skipped; none means a pass."""
 
     def unknown(self, reason: str, subject: str = FABRIC) -> Result:
-        """It could not be reported."""
+        """The result of a check for which nothing was reported."""
         return self.result(Status.UNKNOWN, subject, evidence=reason)
 
     def skip(self, reason: str) -> Result:
-        """It does not apply to this fabric."""
+        """The result of a check that does not apply to this fabric."""
         return self.result(Status.SKIP, FABRIC, evidence=reason)
 
 
 def fabric_checks() -> tuple[type[FabricCheck], ...]:
-    """All of them, in order."""
+    """All checks of fabrics, in order."""
     return tuple(check for check in every_check() if issubclass(check, FabricCheck))
 
 

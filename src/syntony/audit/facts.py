@@ -17,11 +17,11 @@ class FactError(Exception):
 
 
 class AbsentError(FactError):
-    """There is certainly no such file, directory or program; the check decides what that means."""
+    """Raised if there is no such file, directory or program; the check decides what that means."""
 
 
 class UnreadableError(FactError):
-    """It may be there but cannot be read: no permission, a time-out, output that makes no sense.
+    """Raised for what may be there but cannot be read: no permission, a time-out, bad output.
 
     A check that lets it through is ``unknown``.
     """

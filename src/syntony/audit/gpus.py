@@ -117,4 +117,4 @@ class NvidiaCheck(HostCheck):
 
     @abstractmethod
     def look(self, host: Facts) -> Iterator[Result | ComparedValue]:
-        """As `test`, where there is one."""
+        """Like `HostCheck.test`, for hosts with an NVIDIA GPU."""

@@ -46,7 +46,7 @@ class RdmaCheck(HostCheck):
 
     @abstractmethod
     def look(self, host: Facts, ports: tuple[RdmaPort, ...]) -> Iterator[Result | ComparedValue]:
-        """As `test`, where there are some."""
+        """Like `HostCheck.test`, for hosts with RDMA ports."""
 
 
 class RdmaPortCheck(RdmaCheck):

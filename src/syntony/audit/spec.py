@@ -53,7 +53,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return low and (self.max is None or operator.le(*_comparable(value, self.max)))
 
     def words(self, unit: str = "") -> str:
-        """For people."""
+        """The range in words, for people."""
         if self.about is not None:
             about = with_unit(self.about, unit) if unit else f"{self.about:g}"
             return f"{about} ± {100 * self.within:g} %"

@@ -121,7 +121,7 @@ class SpeedHunt:
         return {pair: tuple(things) for pair, things in low.items()}
 
     def named(self, thing: str) -> tuple[Blamed, ...]:
-        """Who is to blame."""
+        """Hosts that are blamed for low results of one test."""
         return self._hunts[thing].named()
 
     def tested(self, thing: str) -> int:

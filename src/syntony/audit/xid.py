@@ -83,7 +83,8 @@ _SEVERITY = re.compile(r"SXid[^,]{1,60},\s*(Fatal|Non-fatal)\b", re.IGNORECASE)
 
 
 def latest(found: Iterable[Xid]) -> tuple[Xid, ...]:
-    """One of each code and device: the last of 154 (the action asked for) and of fatal ones."""
+    """Keep one error for each code and device: of code 154 (recovery action changed) and of fatal
+    ones the last, of others the first."""
     kept: dict[tuple[str, int], Xid] = {}
     for each in found:
         place = (each.bus, each.code)
@@ -93,7 +94,8 @@ def latest(found: Iterable[Xid]) -> tuple[Xid, ...]:
 
 
 def action_of(error: Xid) -> XidRule:
-    """What an error means and asks for; an NVSwitch's (SXid) says itself whether it is fatal."""
+    """The meaning of an error and the action that it requires; an NVSwitch's error (SXid) says
+    itself whether it is fatal."""
     if error.switch:
         return _of_switch(error)
     if error.code == _RECOVERY and (match := _CHANGED.search(error.text)):

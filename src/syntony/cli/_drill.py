@@ -100,5 +100,5 @@ def conclude(
 
 
 def milliseconds(value: float | None) -> str:
-    """As a table shows it."""
+    """A duration in ms as a table shows it."""
     return "–" if value is None else f"{value:.2f} ms"

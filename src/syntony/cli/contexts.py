@@ -45,7 +45,7 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True):
         return self.contexts.get(self.current)
 
     def of_url(self, url: str) -> Context | None:
-        """The context of a controller."""
+        """The context of the controller at this URL; None if there is none."""
         return next((each for each in self.contexts.values() if each.url == url), None)
 
     def with_current(self, name: str) -> Contexts:
@@ -57,7 +57,7 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def place() -> Path:
-    """The file: only its owner can read it."""
+    """Path of the file; only its owner can read it."""
     base = os.environ.get("XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "syntony" / "contexts.json"
 
@@ -76,7 +76,8 @@ def load() -> Contexts:
 
 
 def save(contexts: Contexts) -> None:
-    """Replace the file. Raises `MissingError`: it cannot be written."""
+    """Write the contexts to the file at once, readable by its owner only. Raises `MissingError`: it
+    cannot be written."""
     path = place()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -22,7 +22,7 @@ MOST_CORRELATED = 0.9999
 
 
 class Covariance(NamedTuple):
-    """Of an offset in ns and a drift (1): ns², ns, 1."""
+    """Covariance of an offset in ns and a drift (1): elements in ns², ns and 1."""
 
     theta: float = 0.0
     cross: float = 0.0

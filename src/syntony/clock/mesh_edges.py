@@ -52,7 +52,7 @@ class EdgeMeasurements(NamedTuple):
         )
 
     def only(self, places: Sequence[int]) -> EdgeMeasurements:
-        """Those at these places, in ascending order."""
+        """The measurements at these indices, which are in ascending order."""
         if len(places) == len(self.edges):
             return self
         if len(places) and places[-1] - places[0] + 1 == len(places):

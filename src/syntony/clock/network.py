@@ -49,7 +49,9 @@ class EdgeVerdict(NamedTuple):
 
 
 class NetworkSolver:
-    """Edges in, timelines out. One instance per fleet; not thread-safe."""
+    """Solves the timelines of all clocks from the edges that probers measured.
+
+    One instance per fleet; not thread-safe."""
 
     def __init__(self) -> None:
         self._edges: dict[str, tuple[int, EdgeMeasurements]] = {}
@@ -67,7 +69,7 @@ class NetworkSolver:
 
     @property
     def verdicts(self) -> tuple[EdgeVerdict, ...]:
-        """One per edge of the last solve."""
+        """The verdict on each edge of the last solve."""
         return tuple(each for solved in self._solutions for each in _verdicts(*solved))
 
     def update(

@@ -49,7 +49,7 @@ class Points(NamedTuple):
 
     @classmethod
     def of(cls, samples: PairSamples) -> Points:
-        """Of one pair, number 0."""
+        """Points of one pair, which gets number 0."""
         forward, count = len(samples.fwd_tx), len(samples.fwd_tx) + len(samples.rev_rx)
         path = None
         if samples.fwd_path is not None and samples.rev_path is not None:

@@ -102,7 +102,9 @@ class ReplicatedAccess(AccessLookup):
 
 
 class AccessControl(AccessLookup):
-    """One per controller.
+    """Issues, checks and revokes tokens and browser sessions of the HTTP API.
+
+    One per controller.
 
     Args:
         state: control state.

@@ -61,7 +61,9 @@ class _Run:
 
 
 class AuditRuns:
-    """One per controller. Thread-safe; methods wait for the disk.
+    """Runs audits through agents, and stores their reports.
+
+    One per controller. Thread-safe; methods wait for the disk.
 
     Args:
         state: where runs and reports are stored.

@@ -135,7 +135,8 @@ def _piece(
 
 
 def together(pieces: Iterable[BatchPiece]) -> pa.Table:
-    """The rows of pieces of one table, in as few parts as they were read in."""
+    """The rows of pieces of one table, joined without a copy: pieces that were decoded together and
+    follow each other stay one record batch."""
     import pyarrow as pa
 
     parts = list[tuple[pa.RecordBatch, int, int]]()
@@ -206,8 +207,11 @@ def _repeated(names: list[str], lengths: list[int]) -> pa.DictionaryArray:
 
 
 def windows(pieces: Sequence[BatchPiece]) -> list[tuple[int, int]]:
-    """First and last instant of groups of adjacent pieces: between a backlog of yesterday and
-    current rows there is a day of other rows."""
+    """First and last instant, fleet time, of groups of adjacent pieces.
+
+    They are kept apart because between a backlog of yesterday and current rows there is a day of
+    other rows.
+    """
     found: list[tuple[int, int]] = []
     for first_ns, last_ns in sorted((piece.first_ns, piece.last_ns) for piece in pieces):
         if found and first_ns <= found[-1][1] + HOUR_NS:

@@ -65,7 +65,9 @@ class Instant(NamedTuple):
 
 
 class Dispatcher:
-    """One per controller or gateway, on its event loop.
+    """Checks requests, limits their number, time and size, and carries them out.
+
+    One per controller or gateway, on its event loop.
 
     Args:
         services: what requests refer to; fewer for a gateway, which handles `shared` ones only.

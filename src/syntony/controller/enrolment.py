@@ -48,7 +48,9 @@ _NOTE_INTERVAL_NS = 60 * S
 
 
 class Enrolment:
-    """One per controller.
+    """Issues join tokens and certificates, and revokes members.
+
+    One per controller.
 
     Args:
         config: the place of the CA's key, the validity of certificates.

@@ -33,7 +33,9 @@ those made here at once."""
 
 
 class EnrolmentService:
-    """One per controller.
+    """Handles requests about membership on the controller's event loop.
+
+    One per controller.
 
     Args:
         config: certificates, enrolment.

@@ -36,7 +36,9 @@ class _ProbeRequest(NamedTuple):
 
 
 class ExtraProbeService:
-    """One per controller; `step` on one thread at a time, `notes` on any. Instants are monotonic.
+    """Requests extra probes to distinguish suspects.
+
+    One per controller; `step` on one thread at a time, `notes` on any. Instants are monotonic.
 
     Args:
         separating: finds the pairs.

@@ -14,7 +14,9 @@ class _StoredRoster(msgspec.Struct):
 
 
 class GatewayRoster:
-    """One per controller. `keep` runs on a separate thread, all else on the event loop.
+    """Remembers the fleet's gateways, so that an absent one is reported after a takeover.
+
+    One per controller. `keep` runs on a separate thread, all else on the event loop.
 
     Args:
         state: control state. Raises `StateError`: it cannot be read.
@@ -28,11 +30,11 @@ class GatewayRoster:
         self._stored = self.names
 
     def add(self, name: str) -> None:
-        """It is connected: from now on its absence is reported."""
+        """Add a connected gateway: from now on its absence is reported."""
         self.names |= {name}
 
     def discard(self, name: str) -> None:
-        """It was stopped on purpose, or no longer belongs to the fleet."""
+        """Remove a gateway that was stopped on purpose, or no longer belongs to the fleet."""
         self.names -= {name}
 
     def keep(self) -> None:

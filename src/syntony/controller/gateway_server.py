@@ -74,7 +74,7 @@ def check_gateway(config: ControllerConfig) -> None:
 
 
 class GatewayServer:
-    """One gateway.
+    """Runs one gateway: serves agents, stores their rows, and relays to the leader.
 
     Args:
         config: where to listen, which leaders to follow.
@@ -172,7 +172,7 @@ class GatewayServer:
             await asyncio.sleep(wait_ns / S)
 
     async def _ask_leader(self, query: RenewQuery) -> Issued | Failure:
-        """The leader's answer to this gateway itself. Raises `SyntonyError`: there is none."""
+        """Ask the leader for this gateway itself. Raises `SyntonyError`: there is no answer."""
         own = await asyncio.to_thread(load_credentials, self._config.tls)
         request = RelayedRequest(query=encode(query), certificate=own.certificate, peer="itself")
         pages = await self._gateway.link.ask(request)

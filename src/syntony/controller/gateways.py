@@ -77,7 +77,7 @@ class AttachedGateway:
         self.report = GatewayReport(queued_bytes=0, waited_ns=0, store_up=True, rows=0)
 
     def note_message(self) -> None:
-        """It sent a message."""
+        """Record that the gateway sent a message."""
         self.ever_connected = True
         self._last_reports.received(self._subject)
 
@@ -101,7 +101,7 @@ class AttachedGateway:
 
 
 class Gateways:
-    """One per leader, on its event loop. Implements `service.GatewayLinks`.
+    """All gateways of one leader, on its event loop. Implements `service.GatewayLinks`.
 
     Args:
         roster: the expected gateways.
@@ -139,7 +139,7 @@ class Gateways:
 
     @property
     def ever_connected(self) -> frozenset[str]:
-        """Those that were connected since this leader began."""
+        """Names of gateways that were connected since this leader began."""
         return frozenset(name for name, each in self._known.items() if each.ever_connected)
 
     async def serve(
@@ -227,7 +227,7 @@ class Gateways:
         self._absent = absent
 
     def close(self) -> None:
-        """Gateways are asked to dial the next leader; their agents stay with them."""
+        """Ask all gateways to connect to the next leader; their agents stay with them."""
         self._closing = True
         for gateway in self._known.values():
             if gateway.link is not None:

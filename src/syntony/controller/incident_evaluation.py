@@ -41,7 +41,9 @@ def evaluation_time(
 
 
 class IncidentEvaluation:
-    """One per controller; on its event loop.
+    """Evaluates the rules periodically, and at once when findings change.
+
+    One per controller; on its event loop.
 
     Args:
         fleet_now: fleet time, None while unknown.

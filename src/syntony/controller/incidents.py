@@ -61,7 +61,9 @@ class _FleetId(msgspec.Struct):
 
 
 class IncidentService:
-    """One per controller. `evaluate` and `deliver` run on a separate thread, commands on the event
+    """Evaluates rules, stores incidents and notifies receivers.
+
+    One per controller. `evaluate` and `deliver` run on a separate thread, commands on the event
     loop; a lock separates them.
 
     Args:

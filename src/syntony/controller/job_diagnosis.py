@@ -55,7 +55,9 @@ class _LastVerdict(NamedTuple):
 
 
 class JobDiagnosis:
-    """One per controller; used on its event loop.
+    """Judges running jobs by the rules of `syntony why`, at a bounded cost.
+
+    One per controller; used on its event loop.
 
     Args:
         store: recordings of jobs; read for running jobs only.

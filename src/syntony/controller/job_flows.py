@@ -30,7 +30,9 @@ _Key = tuple[int, _Flow]
 
 
 class JobFlowRecorder:
-    """One per controller; used on its event loop only.
+    """Makes rows of `job_flow_1s` from agents' reports on jobs' TCP flows.
+
+    One per controller; used on its event loop only.
 
     Args:
         fleet_now: fleet time; None while unknown.

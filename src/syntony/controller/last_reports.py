@@ -24,7 +24,9 @@ STARTING_NS = 30 * S
 
 
 class LastReports:
-    """One per controller; instants are monotonic.
+    """Measures for how long each agent has sent no report.
+
+    One per controller; instants are monotonic.
 
     Args:
         now_ns: when it began to read reports.

@@ -48,7 +48,9 @@ Dial = Callable[[str], AbstractAsyncContextManager[Call]]
 
 
 class LeaderLink:
-    """One per gateway, on its event loop.
+    """Keeps a gateway's stream to the leader open.
+
+    One per gateway, on its event loop.
 
     Args:
         leaders: addresses of controllers, one of which leads.

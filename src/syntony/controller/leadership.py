@@ -36,7 +36,9 @@ _log = logging.getLogger(__name__)
 
 
 class Leadership:
-    """One per controller, used on its event loop.
+    """Decides whether this controller may lead, and stamps its decisions.
+
+    One per controller, used on its event loop.
 
     Args:
         state: control state, which assigns epochs.

@@ -21,7 +21,9 @@ a database that others can reach may have given the lease to another controller.
 
 
 class LeaseWatch:
-    """One per controller; on its event loop.
+    """Renews the lease of control state, and stops the controller without it.
+
+    One per controller; on its event loop.
 
     Args:
         end: stops the controller with an error.

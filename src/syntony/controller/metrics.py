@@ -264,7 +264,7 @@ def put_identities(sheet: Sheet, membership: EnrolmentService, leadership: Leade
 
 
 def put_gateways(sheet: Sheet, gateways: Gateways) -> None:
-    """Those that are expected."""
+    """Write the metrics of the expected gateways."""
     for each in gateways.statuses():
         if each.left:
             continue

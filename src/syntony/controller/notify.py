@@ -312,14 +312,14 @@ class _Outgoing:
         self._thread.start()
 
     def took(self) -> None:
-        """It has accepted a message."""
+        """Record that the receiver has accepted a message."""
         self.delivered += 1
         if self.backoff_ns:
             _log.info("receiver accepts messages again name=%s", self.receiver.name)
         self.backoff_ns = 0
 
     def refuse(self, reason: str) -> None:
-        """It will never accept a message, which is dropped."""
+        """Drop a message that the receiver will never accept."""
         self.refused += 1
         name = self.receiver.name
         _log.error("message dropped, receiver refuses it name=%s reason=%s", name, reason)

@@ -14,7 +14,9 @@ ORIGIN_HOST = "controller"
 
 
 class OwnRows:
-    """One per writer: rows are numbered within a separate stream. Not thread-safe.
+    """Numbers rows that the controller writes itself, as an agent's batches.
+
+    One per writer: rows are numbered within a separate stream. Not thread-safe.
 
     Args:
         table: of the rows.

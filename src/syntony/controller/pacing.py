@@ -41,7 +41,9 @@ class _SenderRate:
 
 
 class PacingService:
-    """One per controller; `step` runs on a thread, one at a time.
+    """Computes rates for jobs' flows on congested links from agents' reports.
+
+    One per controller; `step` runs on a thread, one at a time.
 
     Args:
         config: ``[pacing]``.

@@ -8,7 +8,10 @@ from syntony.wire.tables import PATH_EVENTS
 
 
 class PathEventRows:
-    """One per writer: rows are numbered within a separate stream."""
+    """Makes rows of `path_events` for commands, orders and verdicts.
+
+    One per writer: rows are numbered within a separate stream.
+    """
 
     def __init__(self) -> None:
         self._own_rows = OwnRows(PATH_EVENTS)

@@ -38,7 +38,9 @@ DEAD_FAULTS = {"blackhole"}
 
 
 class Placement:
-    """One per controller. `step` runs on a thread, one at a time; the rest on its event loop.
+    """Places jobs' flows by the store's newest rows.
+
+    One per controller. `step` runs on a thread, one at a time; the rest on its event loop.
 
     Args:
         store: learnt paths.

@@ -18,7 +18,9 @@ _log = logging.getLogger(__name__)
 
 
 class PlacementSteps:
-    """One per controller.
+    """Runs the steps of placement on the controller's event loop.
+
+    One per controller.
 
     Args:
         put_local: takes rows for the store.

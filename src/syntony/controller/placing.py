@@ -89,7 +89,9 @@ class _Step:
 
 
 class PlacementService:
-    """One per controller. `take`, `attached`, `detached` and `set_mode` are called on its event
+    """Moves jobs' flows off congested paths, and tracks each order to its result.
+
+    One per controller. `take`, `attached`, `detached` and `set_mode` are called on its event
     loop, `step` on a thread, one at a time.
 
     Args:

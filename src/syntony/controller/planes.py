@@ -45,7 +45,9 @@ class PlaneComparison(NamedTuple):
 
 
 class PlaneWatch:
-    """One per controller; `look` may run in a separate thread.
+    """Finds NIC pairs on which probes over UDP and verbs disagree.
+
+    One per controller; `look` may run in a separate thread.
 
     Args:
         store: rows of probing.

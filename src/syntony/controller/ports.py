@@ -17,7 +17,9 @@ STOP_GRACE_S = 1.0
 
 
 class ControllerPorts:
-    """One per controller, on its event loop.
+    """Opens all ports on which a controller listens.
+
+    One per controller, on its event loop.
 
     Args:
         config: where to listen.

@@ -26,7 +26,9 @@ PERIODIC = Issuer("controller", "local")
 
 
 class ProbeKeyDistribution:
-    """One per controller, on its event loop; threads wait for the disk, one at a time.
+    """Distributes probe keys to agents, and rotates them.
+
+    One per controller, on its event loop; threads wait for the disk, one at a time.
 
     Args:
         state: stores the ring.

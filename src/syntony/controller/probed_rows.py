@@ -179,7 +179,7 @@ class RowBuffer:
                     self._keep(piece.table.name, piece)
 
     def put_probed(self, probed: Probed) -> None:
-        """As `put`, in the form of `Probed`."""
+        """Like `put`, for rows in the form of `Probed`."""
         with self._lock:
             self._keep(probed.table, probed)
 

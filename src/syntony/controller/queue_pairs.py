@@ -42,7 +42,9 @@ PAIR_INTERVAL_NS = 1 * S
 
 
 class QueuePairService:
-    """One per controller; used on its event loop only.
+    """Computes one-way delays of jobs' queue pairs from both ends' reports.
+
+    One per controller; used on its event loop only.
 
     Args:
         fleet_now: fleet time; None while unknown.

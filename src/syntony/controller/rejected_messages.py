@@ -32,8 +32,11 @@ class _Rejection:
 
 
 class RejectedMessages:
-    """Those of one receiver. The order of messages matters within one incident only, so a rejected
-    message delays the later ones about its incident and no others."""
+    """Keeps the messages that one receiver rejected, until they are sent or given up.
+
+    The order of messages matters within one incident only, so a rejected
+    message delays the later ones about its incident and no others.
+    """
 
     def __init__(self) -> None:
         self._by_incident: dict[int, _Rejection] = {}

@@ -14,7 +14,9 @@ MAX_QUEUED_BYTES = 64 << 20
 
 
 class RelayWriter:
-    """One per stream, on its event loop. Messages posted while the stream is busy are sent
+    """Writes the messages of many agents to one stream, as fast as the peer reads.
+
+    One per stream, on its event loop. Messages posted while the stream is busy are sent
     together.
 
     Args:

@@ -29,7 +29,9 @@ MAX_BOUND_NS = 1 * S
 
 
 class SegmentService:
-    """One per controller; used on its event loop only.
+    """Computes one-way delays of jobs' TCP segments from both ends' reports.
+
+    One per controller; used on its event loop only.
 
     Args:
         fleet_now: fleet time; None while unknown.

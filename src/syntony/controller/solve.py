@@ -72,7 +72,7 @@ class SolveLoop:
 
     @property
     def stepped_ns(self) -> int:
-        """By how much the last solve stepped fleet time."""
+        """Size of the step of fleet time in the last solve."""
         return self._solver.stepped_ns
 
     def take(

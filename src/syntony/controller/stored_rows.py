@@ -49,7 +49,9 @@ class _Numbers:
 
 
 class StoredRows:
-    """One per leader, on its event loop.
+    """Passes stored rows to their readers, each batch once.
+
+    One per leader, on its event loop.
 
     Args:
         readers: called with agents' rows, each batch once.

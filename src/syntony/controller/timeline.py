@@ -27,7 +27,10 @@ class StoredTimeline(msgspec.Struct, frozen=True):
 
 
 class TimelineKeeper:
-    """One per controller, on its event loop."""
+    """Keeps the fleet timeline over restarts and takeovers of controllers.
+
+    One per controller, on its event loop.
+    """
 
     def __init__(self, state: ControlState, solving: SolveLoop) -> None:
         self._document = Document(state, TIMELINE, StoredTimeline)

@@ -48,7 +48,9 @@ class _Reported(NamedTuple):
 
 
 class TrafficService:
-    """One per controller; used on its event loop only, except `throw`, `flows` and `pairs`.
+    """Keeps agents' reports on jobs' flows, and the stop switch.
+
+    One per controller; used on its event loop only, except `throw`, `flows` and `pairs`.
 
     Args:
         state: stores the switch.

@@ -57,7 +57,7 @@ class KernelClock:
         return ffi.new("struct syn_clock_reader *")
 
     def wait_for_step(self, timeout_s: float) -> bool:
-        """By a timerfd, which the kernel cancels when the clock is set."""
+        """Wait until the clock is set: the kernel then cancels a timerfd."""
         if self._watch_fd < 0:
             self._watch_fd = library().syn_set_watch_open()
         if self._watch_fd < 0:
@@ -69,7 +69,7 @@ class KernelClock:
         return time.clock_gettime_ns(time.CLOCK_REALTIME)
 
     def map_array(self, real_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """It is that clock."""
+        """Returns the instants unchanged: this is that clock."""
         return real_ns
 
 
@@ -118,7 +118,7 @@ class SyntheticClock:
         return reader
 
     def wait_for_step(self, timeout_s: float) -> bool:
-        """By what is written on its tape."""
+        """Wait for the next step that is written on the clock's tape."""
         timeout_ms = round(timeout_s * 1000)
         return bool(self._library.syn_clock_wait(self._handle, self._lines, timeout_ms))
 

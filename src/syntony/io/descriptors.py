@@ -28,7 +28,7 @@ class Share(Enum):
 
     @property
     def connections(self) -> int:
-        """As a number, by the limit in force."""
+        """The share as a number of connections, by the limit in force."""
         return max(1, limit() * self.value // PARTS)
 
 

@@ -60,7 +60,9 @@ _ALIVE = bytes([socket.IPPROTO_TCP])
 
 
 class DetourTable:
-    """Of the network namespace of its maker. Not thread-safe.
+    """Rewrites addresses or ports of plain TCP connections in nftables.
+
+    Works in the network namespace of the thread that made it. Not thread-safe.
 
     Raises:
         MissingError: no nft, or a kernel that cannot do it.

@@ -79,7 +79,7 @@ class ControllerDialer:
 
 
 def channel_options(*, several: bool) -> tuple[tuple[str, int], ...]:
-    """Of a channel to a controller; `several`: there is another one to go to."""
+    """gRPC options of a channel to a controller; `several`: there is another one to go to."""
     return _OPTIONS + (_HASTY if several else _PATIENT)
 
 

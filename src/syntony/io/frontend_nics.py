@@ -33,7 +33,7 @@ class FrontendNics(NamedTuple):
 
 
 def frontend_nics(root: Path) -> FrontendNics:
-    """Of the host below `root`."""
+    """Front-end NICs of the host below `root`."""
     table = text_of(root / "proc/net/route", _MAX_BYTES)
     table_6 = text_of(root / "proc/net/ipv6_route", _MAX_BYTES)
     mounts = text_of(root / "proc/mounts", _MAX_BYTES) or ""

@@ -68,7 +68,10 @@ ip("route", "flush", "table", table)
 
 
 class HostRoutes:
-    """Of the network namespace of its maker, who must call `beat` within every `DEAD_MAN_S`.
+    """Installs fallback routes to peers' addresses.
+
+    Works in the network namespace of the thread that made it. The routes expire unless `beat` is
+    called within every `DEAD_MAN_S`.
 
     Raises:
         MissingError: routes may not be changed here.

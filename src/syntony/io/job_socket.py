@@ -27,14 +27,14 @@ _UNPRINTABLE = re.compile(r"[^ -~]")
 
 
 class SocketFile(NamedTuple):
-    """Which file it is: no other one has both numbers while it exists."""
+    """Identity of a file: no other one has both numbers while it exists."""
 
     device: int
     inode: int
 
 
 class PeerCredentials(NamedTuple):
-    """Who connected, by the kernel's word (SO_PEERCRED)."""
+    """The process that connected, as the kernel reports it (SO_PEERCRED)."""
 
     pid: int
     """0: it is in a PID namespace that is not seen from here."""
@@ -117,7 +117,7 @@ def remove(path: Path, file: SocketFile | None) -> None:
 
 
 def file_of(path: Path) -> SocketFile | None:
-    """Of a socket; None: there is none, or something else in its place."""
+    """Device and inode of a socket's file; None: there is none, or a file of another kind."""
     try:
         found = path.lstat()
     except OSError:

@@ -22,7 +22,9 @@ _MAX_TEXT = 200
 
 
 class LogLimit(logging.Filter):
-    """Of a handler. Lines are of one kind if their text is the same, and about one object if the
+    """Limits the rate of similar log lines.
+
+    For one handler. Lines are of one kind if their text is the same, and about one object if the
     first value in it is: a host, as a rule. The next line that passes says how many did not.
 
     Args:
@@ -82,6 +84,6 @@ def bugs_logged() -> Iterator[None]:
 
 
 def lines_held_back() -> int:
-    """By this process, since it began."""
+    """Number of lines that this process has suppressed since its start."""
     filters = (each for handler in logging.root.handlers for each in handler.filters)
     return sum(each.held_back for each in filters if isinstance(each, LogLimit))

@@ -133,7 +133,10 @@ class PathManagerEvents:
         return self._socket.fileno()
 
     def read(self, now_ns: Callable[[], int]) -> list[Event]:
-        """What has happened since the last call."""
+        """Events since the last call, stamped with `now_ns()`.
+
+        If the kernel's buffer overflowed, `lost` counts it. Raises `OSError`: the socket fails.
+        """
         try:
             messages = self._socket.received()
         except OSError as error:
@@ -147,7 +150,7 @@ class PathManagerEvents:
 
 
 def parse_event(message: NetlinkMessage, at_ns: int) -> Event | None:
-    """One event; None for a kind that nobody here needs.
+    """Parse one event; None for a kind that is not used here.
 
     Raises:
         WireError: an attribute that is missing or too short.
@@ -164,7 +167,7 @@ def parse_event(message: NetlinkMessage, at_ns: int) -> Event | None:
 
 
 def parse_address(message: NetlinkMessage) -> LocalAddress:
-    """One entry of a listing.
+    """Parse one entry of a listing of addresses.
 
     Raises:
         WireError: an attribute that is missing or too short.
@@ -247,7 +250,8 @@ def _text(found: dict[int, bytes], ipv4: int, ipv6: int) -> str:
 
 
 def plain_address(text: str) -> str:
-    """IPv4 addresses of an IPv6 socket (``::ffff:10.0.0.1``) as what they are on the wire."""
+    """An IPv4 address of an IPv6 socket (``::ffff:10.0.0.1``) as it is on the wire; others
+    unchanged."""
     address = ipaddress.ip_address(text)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return str(mapped or address)

@@ -90,7 +90,7 @@ class NetlinkSocket(Closing):
         self._socket.close()
 
     def fileno(self) -> int:
-        """For epoll."""
+        """File descriptor, for epoll."""
         return self._socket.fileno()
 
     def join(self, group: int, receive_bytes: int = 1 << 20) -> None:

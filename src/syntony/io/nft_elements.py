@@ -27,7 +27,7 @@ AT_ONCE = 200
 
 
 class Element(NamedTuple):
-    """Of one set or map."""
+    """One element of an nftables set or map."""
 
     place: str
     """Name of the set or map."""
@@ -43,7 +43,11 @@ def concatenated(parts: Iterable[bytes]) -> bytes:
 
 
 class NftElements:
-    """Of one table of family inet, in the network namespace of its maker. Not thread-safe."""
+    """Adds and deletes elements of nftables sets and maps.
+
+    For one table of family inet, in the network namespace of the thread that made it. Not
+    thread-safe.
+    """
 
     def __init__(self, table: str) -> None:
         self._table = table

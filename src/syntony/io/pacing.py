@@ -60,7 +60,10 @@ class _Place(NamedTuple):
 
 
 class KernelPacing:
-    """Of the network namespace of its maker; nothing is in the kernel until the first `set`.
+    """Limits the rates of flows in the kernel, one HTB class for each.
+
+    Works in the network namespace of the thread that made it. Nothing is in the kernel until the
+    first `set`.
 
     Args:
         nics: that may be touched.

@@ -60,7 +60,9 @@ class NoRdmaPortError(MissingError):
 
 
 class ProbeEngine(Closing):
-    """One per process; its sockets belong to the network namespace of the thread that makes it.
+    """Sends and answers probes in a native thread.
+
+    One per process; its sockets belong to the network namespace of the thread that makes it.
 
     Methods are thread-safe; `drain` must have one caller at a time.
 

@@ -13,7 +13,7 @@ from syntony.model import S
 
 
 class Usage(NamedTuple):
-    """Since the process started, all threads together."""
+    """Resources that a process used since its start, all threads together."""
 
     cpu_ns: int
     rss_bytes: int
@@ -32,11 +32,11 @@ class ProcStat(NamedTuple):
     """User and system time of all its threads."""
     threads: int
     started_ticks: int
-    """CLOCK_BOOTTIME in clock ticks: with its number, names a process."""
+    """CLOCK_BOOTTIME in clock ticks; with its number it identifies a process."""
 
 
 def read_stat(process: Path) -> ProcStat:
-    """Of a directory ``/proc/PID``. Raises `OSError`: it is gone."""
+    """Read ``stat`` in a directory ``/proc/PID``. Raises `OSError`: the process is gone."""
     text = (process / "stat").read_text(encoding="ascii", errors="replace")
     # Its name, in parentheses, may contain anything.
     fields = text.rpartition(")")[2].split()
@@ -56,7 +56,9 @@ def serve_promptly() -> bool:
 
 
 def name_thread(name: str) -> None:
-    """Show the calling thread under this name, 15 bytes of it, in ``top -H`` and ``ps -L``: what
-    Python calls its threads, the kernel does not know before 3.14."""
+    """Show the calling thread under this name, cut to 15 characters, in ``top -H`` and ``ps -L``.
+
+    Before 3.14 Python does not tell the kernel the names of its threads.
+    """
     with contextlib.suppress(OSError):
         Path("/proc/thread-self/comm").write_text(name[:15], encoding="ascii")

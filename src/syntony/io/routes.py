@@ -46,7 +46,10 @@ class SavedRoute(NamedTuple):
 
 
 class Routes:
-    """Of the network namespace of its maker. Not thread-safe."""
+    """Saves addresses, routes and rules of NICs, and restores those that vanished.
+
+    Works in the network namespace of the thread that made it. Not thread-safe.
+    """
 
     def __init__(self) -> None:
         self._socket = NetlinkSocket(NETLINK_ROUTE)

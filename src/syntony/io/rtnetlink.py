@@ -47,7 +47,7 @@ class AddressInfo(NamedTuple):
 
 
 def parse_link(payload: bytes) -> LinkInfo | None:
-    """Of RTM_NEWLINK or RTM_DELLINK; None if it speaks of a bridge port or the like.
+    """Parse RTM_NEWLINK or RTM_DELLINK; None if it is about a bridge port or the like.
 
     Raises:
         WireError: not such a message.
@@ -71,7 +71,7 @@ def parse_link(payload: bytes) -> LinkInfo | None:
 
 
 def parse_address(payload: bytes) -> AddressInfo | None:
-    """Of RTM_NEWADDR or RTM_DELADDR; None for other families than IP.
+    """Parse RTM_NEWADDR or RTM_DELADDR; None for other families than IP.
 
     Raises:
         WireError: not such a message.

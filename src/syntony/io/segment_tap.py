@@ -64,7 +64,7 @@ KEY = struct.Struct("=16s16sHHB")
 
 
 class SegmentTap:
-    """One NIC's. Not thread-safe.
+    """Samples the TCP segments of one NIC. Not thread-safe.
 
     Raises:
         MissingError: no CAP_NET_RAW, or no such NIC.
@@ -104,7 +104,10 @@ class SegmentTap:
                 ring.close()
 
     def sample(self, shifts: Mapping[int, int]) -> None:
-        """Which flows from now on, and which of their bytes, as `segment_filter`.
+        """Select the flows to sample from now on, and which of their bytes.
+
+        Args:
+            shifts: as for `segment_filter`.
 
         Raises:
             OSError: the kernel refuses the filter.
@@ -143,7 +146,7 @@ class SegmentTap:
 
 
 def packet_socket() -> socket.socket:
-    """One that nothing comes to before it is bound.
+    """A packet socket that receives nothing before it is bound.
 
     Raises:
         MissingError: no CAP_NET_RAW.
@@ -159,7 +162,8 @@ def packet_socket() -> socket.socket:
 
 
 def segments_of(raw: NDArray[np.uint8]) -> NDArray[np.void]:
-    """Frames of the ring (n, 256) as `SEGMENT`; what is no whole TCP header is left out."""
+    """Parse frames of the ring, shape (n, 256), into `SEGMENT` records; a frame without a whole TCP
+    header is left out."""
     head = np.ascontiguousarray(raw).reshape(-1).view(_HEADER)
     net = head["net"].astype(np.int64)
     known = (net + _IPV4_HEADER + _TCP_HEADER <= _FRAME) & (
@@ -196,7 +200,7 @@ def segments_of(raw: NDArray[np.uint8]) -> NDArray[np.void]:
 
 
 def packed(address: str) -> bytes:
-    """As addresses are in `SEGMENT`."""
+    """An address as `SEGMENT` stores it, 16 bytes."""
     raw = ipaddress.ip_address(address).packed
     return raw if len(raw) == 16 else bytes(10) + b"\xff\xff" + raw
 

@@ -36,7 +36,7 @@ _MAX_OPEN = 4096
 
 
 class HopReply(NamedTuple):
-    """Who said that the packet's time was up."""
+    """The hop that reported the packet's TTL as expired."""
 
     ask: HopQuery
     address: str

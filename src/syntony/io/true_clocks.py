@@ -10,7 +10,7 @@ from syntony.io.clocks import SyntheticClock
 
 
 def true_clocks(clocks: Sequence[SyntheticClock]) -> list[TrueClock]:
-    """All of them at this instant of the machine's clock."""
+    """The true state of all clocks at this instant of the machine's clock."""
     at_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
     return [
         TrueClock(

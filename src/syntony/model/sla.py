@@ -8,7 +8,7 @@ import msgspec
 
 
 class SlaStatus(enum.StrEnum):
-    """Of one subject, or of one thing that was checked."""
+    """Latency of one subject, or of one thing that was checked, against its objective."""
 
     OK = "ok"
     WARNING = "warning"

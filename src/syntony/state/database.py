@@ -30,7 +30,7 @@ class InUseError(ConfigError):
 
 
 class Cursor(Protocol):
-    """Rows of an answer."""
+    """The rows that a statement returned."""
 
     def fetchone(self) -> Any: ...
 

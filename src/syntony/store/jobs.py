@@ -41,7 +41,7 @@ Columns = Mapping[str, list[Any]]
 
 
 class JobHost(NamedTuple):
-    """What is stored of one host of a job."""
+    """What is stored about one host of a job."""
 
     host: str
     newest_ns: int
@@ -117,7 +117,7 @@ class JobQueries:
         return tuple(Takeover(**{name: row[name] for name in names}) for row in reversed(rows))
 
     def takeovers(self, first_ns: int, last_ns: int) -> Columns:
-        """The newest rows of `job_takeovers` in the window."""
+        """The newest rows of `job_takeovers` in the window, at most `MAX_TAKEOVERS`."""
         which = f"{window(first_ns, last_ns)} ORDER BY ts_ns DESC LIMIT {MAX_TAKEOVERS}"
         return self._columns(TAKEOVER, which)
 

@@ -223,7 +223,7 @@ class Position:
 
 
 def restored(data: bytes, now: Mapping[str, Any], worlds: tuple[int, int]) -> dict[str, Any]:
-    """Variables that were captured together.
+    """Restore variables that were captured together; returns name → value.
 
     Args:
         data: from `Position._captured`.

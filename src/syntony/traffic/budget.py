@@ -6,7 +6,11 @@ from syntony.model import S
 
 
 class Budget:
-    """A token bucket that holds one second's worth."""
+    """A token bucket that holds the actions of one second, and is full at the start.
+
+    Args:
+        per_s: actions per second.
+    """
 
     def __init__(self, per_s: int) -> None:
         self._per_s = per_s
@@ -14,7 +18,7 @@ class Budget:
         self._at_ns = 0
 
     def take(self, now_ns: int) -> bool:
-        """Whether one more action is allowed now."""
+        """Whether one more action is allowed now (monotonic ns); if so, it is counted."""
         elapsed_ns = max(0, now_ns - self._at_ns)
         self._at_ns = max(self._at_ns, now_ns)
         self._left_ns = min(self._per_s * S, self._left_ns + elapsed_ns * self._per_s)
@@ -25,5 +29,5 @@ class Budget:
 
     @property
     def wait_ns(self) -> int:
-        """Until the next action is allowed, seen from the last `take`."""
+        """Time from the last `take` until the next action is allowed."""
         return max(0, -(-(S - self._left_ns) // self._per_s))

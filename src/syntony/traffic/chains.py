@@ -27,7 +27,10 @@ Step = tuple[int, int]
 
 
 class Board:
-    """An assignment of flows to paths, with the demand of each link."""
+    """An assignment of flows to paths, with the demand of each link in bit/s.
+
+    A *row* is a candidate path: a row of `PlacementProblem.ways`.
+    """
 
     def __init__(self, problem: PlacementProblem) -> None:
         self._problem = problem

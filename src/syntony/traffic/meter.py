@@ -31,7 +31,7 @@ class MeterWindow(NamedTuple):
 
 
 class Meter:
-    """Computes rates from the kernel's counters."""
+    """Computes the rates of one subflow from the kernel's counters, in windows of `WINDOW_NS`."""
 
     __slots__ = ("_before", "_began_ns", "recent", "rx_bps", "tx_bps", "windows")
 
@@ -47,12 +47,12 @@ class Meter:
 
     @property
     def bps(self) -> int:
-        """Both ways together."""
+        """Rate in the last window, both directions together."""
         return self.tx_bps + self.rx_bps
 
     @property
     def recent_bps(self) -> float:
-        """Acknowledged by the peer, over all recent windows."""
+        """Rate of bytes acknowledged by the peer, over all recent windows."""
         return _share(self.recent, sum(each.tx_bits for each in self.recent)) * S
 
     @property
@@ -73,17 +73,18 @@ class Meter:
 
     @property
     def retransmits(self) -> int:
-        """Segments sent again since the subflow began, as of then."""
+        """Segments sent again since the subflow began, at the end of the last window."""
         return self._before.retransmits if self._before is not None else 0
 
     @property
     def window_limited_ns(self) -> int:
-        """Data waited for the peer's window since the subflow began, as of then; -1: not known."""
+        """For how long data has waited for the peer's window since the subflow began, at the end of
+        the last window; -1: not known."""
         return self._before.window_limited_ns if self._before is not None else -1
 
     @property
     def dscp(self) -> int:
-        """Of what this end sends, as of then; -1: not known."""
+        """DSCP of what this end sends, at the end of the last window; -1: not known."""
         return self._before.dscp if self._before is not None else -1
 
     def take(self, sample: FlowSample) -> None:
@@ -104,5 +105,5 @@ class Meter:
 
 
 def _share(windows: Iterable[MeterWindow], amount: int) -> float:
-    """Of the windows' time."""
+    """`amount` per ns of the windows' time; 0 without a window."""
     return amount / max(1, sum(each.elapsed_ns for each in windows))

@@ -77,7 +77,7 @@ class PlainPaths:
     # --- events ---
 
     def sample(self, sample: FlowSample) -> list[Instruction]:
-        """Take one connection of the kernel's listing."""
+        """Take one connection of the kernel's listing; return what is to be done."""
         if not self._policy.plain or not sample.inode:
             return []
         conn = self.flows.get(sample.inode)
@@ -189,7 +189,7 @@ class PlainPaths:
         return [each for flow in self.managed() for each in self.settle(flow, now_ns)]
 
     def settle_pairs(self, pairs: Iterable[tuple[str, str]], now_ns: int) -> list[Instruction]:
-        """Settle the connections that send over one of these pairs."""
+        """Settle the connections that send over one of these pairs (NIC, remote address)."""
         touched = set(pairs)
         return [
             each
@@ -200,7 +200,8 @@ class PlainPaths:
         ]
 
     def settle(self, conn: PlainFlow, now_ns: int) -> list[Instruction]:
-        """What one managed connection needs; depends on the present state only."""
+        """Instructions that one managed connection needs: to leave a path with a fault, or to
+        return to its own. They depend on the present state only."""
         reason = self._fault(conn)
         if reason is None:
             return self._return(conn, now_ns) if conn.detoured else []
@@ -209,7 +210,7 @@ class PlainPaths:
         return self._leave(conn, reason, now_ns)
 
     def settle_stranded(self, now_ns: int) -> list[Instruction]:
-        """A path has come up: retry connections that had none."""
+        """Retry connections that had no path: to be called when a path has come up."""
         if not self._stranded:
             return []
         self._stranded = False

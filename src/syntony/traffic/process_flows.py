@@ -20,7 +20,7 @@ _OPEN, _FAILED = 1, 2
 
 
 class Mechanism(enum.IntEnum):
-    """How a flow is carried; what its number is."""
+    """How a flow is carried, which says what its number identifies."""
 
     RDMA = 1
     """A queue pair's number."""
@@ -67,7 +67,7 @@ class ProcessFlow(NamedTuple):
 
 
 def parse_flow(record: bytes, now_ns: int) -> ProcessFlow | Malformed:
-    """One record, which may be anything.
+    """Parse one record, whose bytes are not trusted.
 
     Args:
         record: `RECORD.size` bytes.
@@ -116,6 +116,6 @@ def address_bytes(address: str) -> bytes:
 
 @lru_cache(4096)
 def unpacked_address(packed: bytes) -> str:
-    """An address of 16 bytes; one that is IPv4's, as such."""
+    """The text of an address of 16 bytes; an IPv4-mapped one as IPv4."""
     address = ipaddress.IPv6Address(packed)
     return str(address.ipv4_mapped or address)

@@ -35,7 +35,7 @@ EndKey = tuple[str, str]
 
 
 class Stamp(NamedTuple):
-    """Of one message, at one end."""
+    """The stamp of one message at one end."""
 
     at_ns: int
     bytes: int
@@ -92,7 +92,7 @@ class _End:
 
 
 class QueuePairDelays:
-    """Of a fleet."""
+    """Computes one-way delays of all queue pairs of a fleet."""
 
     def __init__(self) -> None:
         self._sending: defaultdict[Direction, dict[EndKey, _End]] = defaultdict(dict)

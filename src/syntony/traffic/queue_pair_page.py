@@ -85,7 +85,10 @@ def ring_offset(slot: int) -> int:
 
 
 class QueuePairPageReader:
-    """Of one page. `before` and `after` are two readings of its first `SLOTS_BYTES`."""
+    """Reads the figures of queue pairs from one page.
+
+    `before` and `after` are two readings of its first `SLOTS_BYTES`.
+    """
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner

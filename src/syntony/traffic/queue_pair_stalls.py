@@ -55,7 +55,7 @@ class _Progress(NamedTuple):
 
 
 class QueuePairStalls:
-    """Of a fleet."""
+    """Finds queue pairs of a fleet on which data waits and nothing gets through."""
 
     def __init__(self) -> None:
         self._progress: dict[EndKey, _Progress] = {}

@@ -86,7 +86,7 @@ def _has_left(rail: ReportedFlow, move: _Move) -> bool:
 
 
 class RailMoves:
-    """Of one host.
+    """Moves what a host's processes send by queue pairs from one rail to another.
 
     Args:
         policy: whose flows may be moved.

@@ -15,7 +15,7 @@ from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 
 
 class TrialResult(enum.Enum):
-    """Of a trial."""
+    """The result of a trial."""
 
     WAIT = "wait"
     HELPED = "helped"

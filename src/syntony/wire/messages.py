@@ -264,7 +264,8 @@ def decode_agent(data: bytes) -> AgentMessage:
 
 
 def bundles(messages: Iterable[bytes]) -> Iterator[bytes]:
-    """Combine encoded messages of an agent into as few as possible."""
+    """Combine encoded messages of an agent into as few as possible, each of `BUNDLE_BYTES` at most;
+    a longer message goes alone."""
     waiting, size = list[bytes](), 0
     for message in messages:
         if waiting and size + len(message) > BUNDLE_BYTES:

@@ -185,7 +185,7 @@ class MovesQuery(Query["MoveList"], frozen=True, kw_only=True, tag="moves"):
 
 
 class PlacementCommand(Query["Traffic"], frozen=True, kw_only=True, tag="placement"):
-    """Off, observe or act from now on, over restarts."""
+    """Set the mode of placement or pacing from now on, over restarts."""
 
     what: str = "placement"
     """Or ``pacing``."""

@@ -47,7 +47,15 @@ class Episode(NamedTuple):
 
 
 class Grid:
-    """Objects by windows. Several rows of an object in a window are combined."""
+    """Rows of a table as a matrix of objects by windows; several rows in one cell are combined.
+
+    Args:
+        table: the rows.
+        objects: object of each row, from 0, (rows,); below 0: the row is left out.
+        count: number of objects.
+        at_ns: instant of each row, (rows,).
+        width_ns: width of a window; wider ones are used if the matrix would be too large.
+    """
 
     def __init__(
         self, table: BundleTable, objects: Ints, count: int, at_ns: Ints, width_ns: int
@@ -65,7 +73,11 @@ class Grid:
         self._cell = np.where(objects >= 0, objects, 0) * max(1, self.windows) + self.column
 
     def matrix(self, values: Floats, combine: Literal["mean", "sum", "max"] = "mean") -> Floats:
-        """(count, windows); NaN where nothing was recorded."""
+        """Combine values, one per row of the table, by object and window.
+
+        Returns:
+            Shape (count, windows); NaN where no finite value was recorded.
+        """
         size = self.count * max(1, self.windows)
         good = np.isfinite(values) & (self.objects >= 0)
         cells, kept = self._cell[good], values[good]
@@ -81,7 +93,7 @@ class Grid:
         return shaped
 
     def instant(self, window: int) -> int:
-        """Begin of a window."""
+        """Start of a window, ns."""
         return self.begin_ns + window * self.width_ns
 
 

@@ -92,7 +92,9 @@ def run_reactor(config: AgentConfig, stop: threading.Event) -> None:
 
 
 class Reactor:
-    """One per host. A separate thread controls paths, and nothing here blocks it.
+    """Runs the reactor: the probe engine, path control and the jobs' socket of one host.
+
+    One per host. A separate thread controls paths, and nothing here blocks it.
 
     Args:
         config: of the agent, which is this process and the telemetry process.

@@ -18,7 +18,7 @@ FILE = "reactor-kept"
 
 
 class SavedOrders(msgspec.Struct, frozen=True, kw_only=True):
-    """As the controller sent them; None: not received."""
+    """The orders that the controller sent last; None: not received."""
 
     plan: Plan | None = None
     keys: ProbeKeys | None = None

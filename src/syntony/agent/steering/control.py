@@ -1,8 +1,6 @@
-"""The thread that reacts: it handles all events of the kernel and the probes in order.
-
-It waits on files only (netlink groups, listeners, messages of other threads), so no event waits for
-a tick; it shares nothing with the reporting loop but a queue of rows and a snapshot.
-"""
+"""The thread that controls paths. It waits on files only (netlink groups, listeners, messages of
+other threads), so no event waits for a tick. With the reporting loop it shares only a queue and a
+snapshot."""
 
 from __future__ import annotations
 
@@ -100,7 +98,9 @@ class OwnSource(ReadableSource, Protocol):
 
 
 class PathControl:
-    """One per agent; methods for other threads come first, the rest runs on its own thread.
+    """Handles events of the kernel and the probes in order, and moves jobs' connections.
+
+    One per agent; methods for other threads come first, the rest runs on its own thread.
 
     Args:
         host: our name, for rows.

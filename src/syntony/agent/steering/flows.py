@@ -39,7 +39,7 @@ STALL_NS = 10 * MS
 
 
 class FlowWatch:
-    """A `Source` without a file: it is polled by its deadline.
+    """Samples TCP connections; a `Source` without a file, polled by its deadline.
 
     Args:
         addresses: returns the current ones of our NICs.
@@ -76,11 +76,11 @@ class FlowWatch:
 
     @property
     def deadline_ns(self) -> int:
-        """If no flow needs frequent samples, the time of the next listing."""
+        """CLOCK_MONOTONIC of the next sample, or listing if no flow needs frequent ones."""
         return self._next_ns if len(self._rows) else self._all_ns
 
     def refresh(self) -> None:
-        """There may be a flow that is not known yet."""
+        """List all flows at the next poll: there may be one that is not known yet."""
         self._all_ns = 0
 
     def progress(

@@ -15,7 +15,7 @@ from syntony.traffic.pairs import ConnectionProgress, Pair, Reply
 
 
 class Corroborated(NamedTuple):
-    """The result."""
+    """What `PathCorroboration.corroborate` found."""
 
     back: bool
     """Whether a pair that was presumed dead works again."""

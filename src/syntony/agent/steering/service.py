@@ -35,7 +35,9 @@ _log = logging.getLogger(__name__)
 
 
 class PathService:
-    """One per agent. A host whose paths cannot be managed is measured nevertheless.
+    """Gives path control its plans and orders, and returns its rows and reports.
+
+    One per agent. A host whose paths cannot be managed is measured nevertheless.
 
     Args:
         config: of the agent.

@@ -15,7 +15,9 @@ FILE = "traffic-switch.json"
 
 
 class StopSwitch:
-    """One per agent.
+    """The position of the stop switch that this host obeys, kept over restarts.
+
+    One per agent.
 
     Args:
         directory: where its position is kept.

@@ -55,7 +55,7 @@ class Disks(HostCheck):
         yield from self._each(host, self._controllers)
 
     def _each(self, host: Facts, look: Callable[[Facts], Iterator[Result]]) -> Iterator[Result]:
-        """One part that cannot be read leaves the others their verdicts."""
+        """Run one part of the check; if it cannot be read, the others keep their verdicts."""
         try:
             yield from look(host)
         except FactError as error:
@@ -130,7 +130,7 @@ class Mount(NamedTuple):
 
 
 def mounts_of(text: str) -> tuple[Mount, ...]:
-    """/proc/mounts, or fstab(5)."""
+    """Parse the text of /proc/mounts or fstab(5); comments and incomplete lines are left out."""
     rows = (line.split() for line in text.splitlines() if not line.lstrip().startswith("#"))
     return tuple(Mount(row[0], row[1], row[2], tuple(row[3].split(","))) for row in rows
                  if len(row) > 3 and row[1].startswith("/"))  # fmt: skip
@@ -144,7 +144,7 @@ def _read_only(host: Facts) -> list[Mount]:
 
 
 def _made_read_only(host: Facts, mounts: list[Mount]) -> list[Mount]:
-    """Those that nobody mounted so.
+    """Mounts that became read-only although they were not mounted so.
 
     The kernel turns only the superblock read-only after an error, while a mount that is meant to be
     read-only says so itself (/proc/self/mountinfo has both). Where the file says otherwise, or

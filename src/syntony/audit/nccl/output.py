@@ -66,7 +66,7 @@ class Output(msgspec.Struct, frozen=True):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """In the order of their first rank."""
+        """Hosts, in the order of their first rank."""
         return tuple(dict.fromkeys(host for host, _ in self.ranks))
 
     @property

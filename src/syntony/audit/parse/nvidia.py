@@ -42,7 +42,7 @@ class Gpu(NamedTuple):
 
 
 class Smi(NamedTuple):
-    """All of one `nvidia-smi -q -x`."""
+    """The parsed output of one `nvidia-smi -q -x`."""
 
     driver: str
     cuda: str

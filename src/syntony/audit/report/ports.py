@@ -34,7 +34,7 @@ class PortRow(NamedTuple):
     """The index that NCCL would choose; empty where there is none."""
 
     def cells(self) -> tuple[str, ...]:
-        """As `HEADINGS` names them."""
+        """The cells of a row, in the order of `HEADINGS`."""
         gid = f"{self.gid_index} {self.gid or ''}".strip() or "–"
         states = (self.initialized, self.active)
         return (self.host, self.nic, *(str(state or "–") for state in states), gid,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ExitStyle(enum.StrEnum):
-    """Who reads the exit code."""
+    """The program that reads the exit code."""
 
     NAGIOS = "nagios"
     """0 ok, 1 warning, 2 critical, 3 unknown."""

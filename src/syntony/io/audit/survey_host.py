@@ -97,7 +97,7 @@ def rdma_ports() -> dict[str, str]:
 
 
 def command_output(*words: str) -> str:
-    """What a command prints; nothing if there is none, or it fails."""
+    """Standard output of a command; empty if there is no such command, or it fails."""
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=COMMAND_S, check=False,
@@ -164,7 +164,7 @@ class Requester:
         self._left = len(flows)
 
     def run(self, tries: int) -> None:
-        """All of them, side by side."""
+        """Send all flows at once, each up to `tries` times."""
         for _ in range(tries):
             waiting = [n for n, result in enumerate(self.results) if not result["got"]]
             for count, number in enumerate(waiting):
@@ -211,9 +211,12 @@ class Requester:
 
 
 def ask(legs: list[list[Any]], secret: bytes, port: int, tries: int) -> list[list[Any]]:
-    """Each leg ``[source, destination, ports, size]`` in short: how many source ports were free
-    here, those that nothing came back to, routers in between, whether the large packet passed
-    (None: none sent), an error.
+    """Test legs ``[source, destination, ports, size]``.
+
+    Returns:
+        For each leg: the number of source ports that were free here, the ports without a reply,
+        the number of routers in between, whether the large packet passed (None: none was sent),
+        and an error.
     """
     flows: list[list[Any]] = []
     spans = []
@@ -236,7 +239,10 @@ def ask(legs: list[list[Any]], secret: bytes, port: int, tries: int) -> list[lis
 
 
 def sink(secret: bytes, port: int) -> int:
-    """A process that swallows what loads send. It ends with us: it reads the end of a pipe."""
+    """Start a process that discards what loads send, and return its number.
+
+    It ends with this process, whose end it reads from a pipe.
+    """
     reading, _writing = os.pipe()
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -263,7 +269,7 @@ def sink(secret: bytes, port: int) -> int:
 
 
 def _accepted(listening: socket.socket, secret: bytes) -> list[socket.socket]:
-    """The connection that waits, if it knows the secret."""
+    """The waiting connection as a list, if it sends the secret; else an empty list."""
     own = listening.accept()[0]
     own.settimeout(1.0)
     with contextlib.suppress(OSError):
@@ -283,8 +289,8 @@ def _swallow(own: socket.socket) -> bool:
 def load(
     flows: list[list[Any]], secret: bytes, port: int, count: int
 ) -> list[list[float]]:  # fmt: skip
-    """Of each flow its median round trip idle and while its path is filled, ns, and the rate of
-    what filled it, bit/s. All NICs of the host are filled at once.
+    """For each flow: its median round trip idle and while its path is filled, ns, and the rate of
+    the load that fills it, bit/s. All NICs of the host are loaded at once.
     """
     idle = _medians_ns(flows, secret, port, count)
     blasts = [[_blast(flow, secret, port) for _ in range(STREAMS)] for flow in flows]
@@ -297,7 +303,8 @@ def load(
 
 
 def _blast(flow: list[Any], secret: bytes, port: int) -> tuple[int, int]:
-    """A process that sends until it is ended, and the pipe on which it then says how much."""
+    """Start a process that sends until it is ended; returns its process number, and the pipe on
+    which it then writes how much it sent."""
     reading, writing = os.pipe()
     child = os.fork()
     if child:
@@ -318,7 +325,7 @@ def _blast(flow: list[Any], secret: bytes, port: int) -> tuple[int, int]:
 
 
 def _ended(child: int, reading: int) -> float:
-    """How much a load's process sent."""
+    """End a load's process, and return how many bytes it sent."""
     os.kill(child, signal.SIGTERM)
     with os.fdopen(reading) as reported:
         sent = float(reported.read() or 0)
@@ -327,7 +334,8 @@ def _ended(child: int, reading: int) -> float:
 
 
 def _medians_ns(flows: list[list[Any]], secret: bytes, port: int, count: int) -> list[float]:
-    """All flows in turn, spread over time: a queue comes and goes."""
+    """Median round trip of each flow, ns; the flows are probed in turn, since a queue comes and
+    goes."""
     trips: list[list[int]] = [[] for _ in flows]
     for _ in range(count):
         for number, flow in enumerate(flows):
@@ -337,7 +345,7 @@ def _medians_ns(flows: list[list[Any]], secret: bytes, port: int, count: int) ->
 
 
 def round_trips(flow: list[Any], secret: bytes, port: int, count: int) -> list[int]:
-    """In ns, one packet at a time; those that were lost are left out."""
+    """Round trips of one flow, ns, one packet at a time; lost packets are left out."""
     source, destination, source_port = flow[:3]
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
@@ -355,7 +363,7 @@ def round_trips(flow: list[Any], secret: bytes, port: int, count: int) -> list[i
 
 
 def _await_reply(own: socket.socket, number: int) -> None:
-    """The reply to this request; a late one to an earlier request is not it."""
+    """Wait for the reply to this request; late replies to earlier requests are ignored."""
     while True:
         data = own.recv(2048)
         if len(data) == REPLY.size and REPLY.unpack(data)[1] == number:
@@ -363,7 +371,7 @@ def _await_reply(own: socket.socket, number: int) -> None:
 
 
 def ping(flows: list[list[Any]], secret: bytes, port: int, count: int) -> list[int]:
-    """Smallest round trip in ns of each flow, one packet at a time; 0 where nothing came back."""
+    """Smallest round trip of each flow, ns, one packet at a time; 0 without a reply."""
     return [min(round_trips(flow, secret, port, count), default=0) for flow in flows]
 
 
@@ -433,7 +441,7 @@ def _hop(own: socket.socket, target: tuple[str, int], data: bytes) -> str:
 
 
 def _offender(own: socket.socket) -> str:
-    """Who said that the packet expired."""
+    """Address of the router that reported the packet as expired."""
     try:
         _, control, _, _ = own.recvmsg(512, 512, socket.MSG_ERRQUEUE)
     except OSError:
@@ -447,7 +455,7 @@ def _offender(own: socket.socket) -> str:
 
 
 def obey(order: dict[str, Any], secret: bytes, port: int, received: set[Any]) -> Any:
-    """The answer to an order that measures."""
+    """Carry out an order that measures, and return its answer."""
     work: dict[str, Callable[[Any], Any]] = {
         "ask": lambda legs: ask(legs, secret, port, order["tries"]),
         "heard": lambda requested: [tuple(each) in received for each in requested],

@@ -95,12 +95,13 @@ class Telemetry(NamedTuple):
 
 
 class Field:
-    """All flows of a traffic on a net; those under way have a path (or all, if they are sprayed).
+    """All flows of a simulated traffic on a fabric. A flow under way has one path, or all of its
+    paths if flows are sprayed.
 
     Args:
         net: the fabric.
-        traffic: checked against it.
-        share: how flows share links.
+        traffic: its flows; checked against the fabric.
+        share: rule by which flows share links, max-min by default.
         sprayed: packets of a flow take all its paths evenly.
     """
 
@@ -128,7 +129,7 @@ class Field:
         return self.net.path(self.traffic.src[flows], self.traffic.dst[flows], pick)
 
     def start(self, flows: Numbers, pick: Numbers) -> None:
-        """Flows begin on their paths."""
+        """Start flows on the paths `pick`, indices among the candidates of each flow."""
         self.active[flows] = True
         self.move(flows, pick)
 
@@ -137,7 +138,7 @@ class Field:
         self.rate[flows] = 0
 
     def move(self, flows: Numbers, pick: Numbers) -> None:
-        """Flows take other paths."""
+        """Move flows to the paths `pick`."""
         self.pick[flows] = pick
         ways = self.path(flows, pick)
         if self._links.shape[1] < ways.shape[1]:
@@ -148,7 +149,7 @@ class Field:
         self._links[flows, : ways.shape[1]] = ways
 
     def settle(self) -> None:
-        """Rates of all flows under way, as congestion control would find them."""
+        """Compute the rates of all flows under way (`rate`, Gb/s), as congestion control would."""
         running = self.running
         if not len(running):
             return

@@ -17,7 +17,8 @@ TIE = 1e-6
 
 
 class LoadAware(PlacingPolicy):
-    """Each flow for itself, to the path with the least excess by what links were asked for."""
+    """A flow on a link whose demand exceeds its capacity moves, with a probability that grows with
+    the excess, to the candidate path with the least excess. Each flow decides for itself."""
 
     name: ClassVar[str] = "load-aware"
     moves: ClassVar[bool] = True
