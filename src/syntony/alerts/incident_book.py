@@ -311,6 +311,7 @@ class Book:
             other
             for each in wider
             for other in others.to(incident, each.name, since_ns, jointly=True)
+            if not self._may_be_same(other, incident, topology)
         ]
         parts = [
             other
@@ -351,10 +352,12 @@ class Book:
         one, two = incident.subject, other.subject
         if self._is_named_by(incident, other, topology):
             return True
-        if self._rules[incident.rule].proven or self._is_bad_now(other):
+        if self._rules[incident.rule].proven:
             return False
         if self._rules[other.rule].proven:
-            return any(topology.names(via, one) for via in other.via)
+            return _is_reached_over(other, incident, topology)
+        if self._is_bad_now(other):
+            return False
         return topology.may_hold(one, two) or topology.may_hold(two, one)
 
     def _may_continue(self, incident: Incident, cause: Incident, topology: Containment) -> bool:
@@ -381,7 +384,13 @@ class Book:
         if incident.rule not in self._rules[other.rule].joins:
             return False
         instead = incident.paged and not other.paged and not self._is_bad_now(incident)
-        return instead or self._is_named_by(other, incident, topology)
+        first = is_reported(incident) and not is_reported(other)
+        silence = first and self._rules[incident.rule].proven
+        return (
+            instead
+            or self._is_named_by(other, incident, topology)
+            or (silence and _is_reached_over(incident, other, topology))
+        )
 
     def _is_continued(self, incident: Incident) -> bool:
         """Whether an incident of another name continues it."""
@@ -461,6 +470,11 @@ def _wait_ns(incident: Incident, rule: Rule, live: int) -> int:
     reopened, is the only live one of its rule, and affects no known job."""
     first = not incident.reopened and not incident.caused and live == 1
     return rule.idle_wait_ns if first and not incident.jobs else rule.wait_ns
+
+
+def _is_reached_over(silence: Incident, incident: Incident, topology: Containment) -> bool:
+    """Whether an incident names what the silent hosts of another one were reached over."""
+    return any(topology.names(via, incident.subject) for via in silence.via)
 
 
 def _is_as_severe(other: Incident, incident: Incident) -> bool:

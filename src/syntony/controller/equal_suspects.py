@@ -12,6 +12,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 import msgspec
 
 from syntony.controller.flow_table import host_of
+from syntony.controller.observe import subject_of
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import REPLIES_OF, ComponentKind, hosts_at, link_ends
 from syntony.model import S
@@ -33,18 +34,23 @@ def with_switches_of_dead_hosts(
     homes: Mapping[str, str],
     silent_ns: Mapping[str, int],
     known_ns: Mapping[str, int],
+    up: Collection[str] = frozenset(),
+    suspected_before: Container[str] = frozenset(),
 ) -> tuple[Finding, ...]:
     """The findings; of hosts that are dead at all NICs, and that are all hosts at as many switches
     or fewer, each of these switches is named instead, together with the hosts at it.
 
     Hosts that do not report are dead or cut off: their replies are missing. If they died one after
-    the other, they are named themselves.
+    the other, or one of these switches is up, they are named themselves, unless a switch is already
+    known as a suspect: then the hosts at it are named alone.
 
     Args:
         findings: of localisation.
         homes: NIC → the switch that it is at.
         silent_ns: host → for how long its agent has sent no report.
         known_ns: component → for how long an incident has named it as lossy.
+        up: as `switches_up`.
+        suspected_before: earlier reports of switches and their hosts.
     """
     named = [each for each in findings if each.fault == "blackhole" and each.kind in _HOSTS]
     if len(named) < WORTH_JOINING:
@@ -67,8 +73,14 @@ def with_switches_of_dead_hosts(
         names = {name for found in of_group for name in suspected(found)}
         if not _died_together(group, names, silent_ns, known_ns):
             continue
-        replaced |= {*of_group}
-        added += [_of_switch(switch, of_group, len(switches)) for switch in sorted(switches)]
+        both = [_of_switch(switch, of_group, len(switches)) for switch in sorted(switches)]
+        if switches & {*up}:
+            # Hosts that do not answer at a switch that is up do not answer at the others either.
+            known = (found for found in both if subject_of(found) in suspected_before)
+            both = [_hosts_alone(found) for found in known]
+        if both:
+            replaced |= {*of_group}
+            added += both
     return (*added, *(found for found in findings if found not in replaced))
 
 
@@ -103,6 +115,57 @@ def _died_together(
     if ages_ns and max(ages_ns) - min(ages_ns) > TOGETHER_NS:
         return False
     return all(known_ns.get(name, 0) <= TOGETHER_NS for name in names)
+
+
+def switches_up(
+    homes: Mapping[str, str],
+    silent_ns: Mapping[str, int],
+    answered_ns: Mapping[str, int],
+    now_ns: int,
+) -> frozenset[str]:
+    """Switches that answered a path learner after the last report of all hosts at them: these
+    hosts did not stop because of the switch.
+
+    Args:
+        homes: NIC → the switch that it is at.
+        silent_ns: host → for how long its agent has sent no report.
+        answered_ns: switch → when the newest trace that it answered began.
+        now_ns: fleet time.
+    """
+    silent: dict[str, int] = {}
+    for nic, switch in homes.items():
+        age_ns = silent_ns.get(host_of(nic), 0)
+        silent[switch] = min(age_ns, silent.get(switch, age_ns))
+    return frozenset(
+        switch
+        for switch, age_ns in silent.items()
+        if answered_ns.get(switch, 0) > now_ns - age_ns + TOGETHER_NS
+    )
+
+
+def without_switches_up(
+    findings: Iterable[Finding], up: Collection[str]
+) -> tuple[Finding, ...]:
+    """The findings; of a switch that is up, and that could not be distinguished from the hosts at
+    it, these are named alone.
+
+    Args:
+        findings: of localisation.
+        up: as `switches_up`.
+    """
+    return tuple(
+        _hosts_alone(found)
+        if found.component in up and found.alternatives[:1] == (hosts_at(found.component),)
+        else found
+        for found in findings
+    )
+
+
+def _hosts_alone(found: Finding) -> Finding:
+    """The finding of a switch or the hosts at it after the switch is excluded."""
+    return msgspec.structs.replace(
+        found.without_twin(), component=found.alternatives[0], kind=ComponentKind.HOST.value
+    )
 
 
 def _of_switch(switch: str, found: Sequence[Finding], switches: int) -> Finding:
@@ -159,7 +222,7 @@ def _or_its_peer(found: Finding, peer: str) -> Finding:
         found,
         confidence=odds[0],
         alternatives=(peer, *found.alternatives),
-        probabilities=(odds[0], *odds[1:]),
+        probabilities=(sum(odds), *odds[1:]),
         twins=found.twins + 1,
     )
 

@@ -103,11 +103,17 @@ class EvaluationInputs(NamedTuple):
     """Expected gateways."""
     pairs: Collection[tuple[str, str]] = ()
     """NICs that probe one another: from, to."""
+    answered_ns: Mapping[str, int] = {}
+    """Switch → fleet time at which the newest trace that it answered began."""
 
     @property
     def silent(self) -> frozenset[str]:
         """Hosts whose agents are silent."""
         return frozenset(host for host, age_ns in self.silent_ns.items() if age_ns > SILENT_NS)
+
+    def outlived(self, fleet_ns: int) -> frozenset[str]:
+        """Switches that are known to have been up after all hosts at them had stopped."""
+        return equal_suspects.switches_up(self.homes, self.silent_ns, self.answered_ns, fleet_ns)
 
 
 class LinkReadings(NamedTuple):
@@ -204,7 +210,7 @@ def _of_hosts(
             refused.reasons,
             inputs.in_band,
         ),
-        *silent_agents.of_fleet(silent_ns, inputs.in_band),
+        *silent_agents.of_fleet(silent_ns, inputs.in_band, inputs.homes),
         *silent_agents.of_sets(
             silent_ns,
             inputs.answering,
@@ -215,6 +221,7 @@ def _of_hosts(
                 each.subject: fleet_ns - each.since_ns
                 for each in live.about(observe_switches.SWITCH_METRICS)
             },
+            up=inputs.outlived(fleet_ns),
         ),
     ]
     between_switches = observe.LOSSES | observe.FABRIC_METRICS | observe_switches.SWITCH_METRICS
@@ -248,12 +255,14 @@ def _trusted(
 ) -> tuple[Finding, ...]:
     """The findings of localisation that agree with what is known of agents, ports and pairs."""
     known_ns = {each.subject: fleet_ns - each.since_ns for each in live.about(observe.LOSSES)}
+    outlived, suspected = inputs.outlived(fleet_ns), live.subjects(observe.SWITCH_OR_HOSTS)
     findings = equal_suspects.with_switches_of_dead_hosts(
-        inputs.findings, inputs.homes, inputs.silent_ns, known_ns
+        inputs.findings, inputs.homes, inputs.silent_ns, known_ns, outlived, suspected
     )
     findings = silent_agents.without_hosts_that_report(
-        findings, inputs.silent_ns, inputs.homes, live.subjects(observe.SWITCH_OR_HOSTS)
+        findings, inputs.silent_ns, inputs.homes, suspected
     )
+    findings = equal_suspects.without_switches_up(findings, outlived)
     findings = observe_switches.without_switches_lost_apart(
         findings, ports, inputs.homes, inputs.silent, fleet_ns
     )
