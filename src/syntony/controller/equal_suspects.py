@@ -34,6 +34,7 @@ def with_switches_of_dead_hosts(
     homes: Mapping[str, str],
     silent_ns: Mapping[str, int],
     known_ns: Mapping[str, int],
+    *,
     up: Collection[str] = frozenset(),
     suspected_before: Container[str] = frozenset(),
 ) -> tuple[Finding, ...]:
@@ -143,9 +144,7 @@ def switches_up(
     )
 
 
-def without_switches_up(
-    findings: Iterable[Finding], up: Collection[str]
-) -> tuple[Finding, ...]:
+def without_switches_up(findings: Iterable[Finding], up: Collection[str]) -> tuple[Finding, ...]:
     """The findings; of a switch that is up, and that could not be distinguished from the hosts at
     it, these are named alone.
 

@@ -257,8 +257,9 @@ def _trusted(
     known_ns = {each.subject: fleet_ns - each.since_ns for each in live.about(observe.LOSSES)}
     outlived, suspected = inputs.outlived(fleet_ns), live.subjects(observe.SWITCH_OR_HOSTS)
     findings = equal_suspects.with_switches_of_dead_hosts(
-        inputs.findings, inputs.homes, inputs.silent_ns, known_ns, outlived, suspected
-    )
+        inputs.findings, inputs.homes, inputs.silent_ns, known_ns,
+        up=outlived, suspected_before=suspected,
+    )  # fmt: skip
     findings = silent_agents.without_hosts_that_report(
         findings, inputs.silent_ns, inputs.homes, suspected
     )

@@ -363,7 +363,9 @@ def of_sets(
                 each
                 for each, of in at.items()
                 # A switch that was down before has not silenced them.
-                if len(of) > 1 and of <= {*hosts} and down_ns.get(each, 0) <= since_ns
+                if len(of) > 1
+                and of <= {*hosts}
+                and down_ns.get(each, 0) <= since_ns
                 and each not in up
             )
         )
