@@ -12,9 +12,15 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 import msgspec
 
 from syntony.controller.flow_table import host_of
-from syntony.controller.observe import subject_of
 from syntony.fabric.extra_probes import suspected
-from syntony.fabric.names import REPLIES_OF, ComponentKind, hosts_at, link_ends
+from syntony.fabric.names import (
+    HOSTS_AT,
+    REPLIES_OF,
+    ComponentKind,
+    hosts_at,
+    link_ends,
+    suspects,
+)
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -36,14 +42,12 @@ def with_switches_of_dead_hosts(
     known_ns: Mapping[str, int],
     *,
     up: Collection[str] = frozenset(),
-    suspected_before: Container[str] = frozenset(),
 ) -> tuple[Finding, ...]:
     """The findings; of hosts that are dead at all NICs, and that are all hosts at as many switches
     or fewer, each of these switches is named instead, together with the hosts at it.
 
     Hosts that do not report are dead or cut off: their replies are missing. If they died one after
-    the other, or one of these switches is up, they are named themselves, unless a switch is already
-    known as a suspect: then the hosts at it are named alone.
+    the other, they are named themselves; if one of these switches is up, the hosts at each.
 
     Args:
         findings: of localisation.
@@ -51,7 +55,6 @@ def with_switches_of_dead_hosts(
         silent_ns: host → for how long its agent has sent no report.
         known_ns: component → for how long an incident has named it as lossy.
         up: as `switches_up`.
-        suspected_before: earlier reports of switches and their hosts.
     """
     named = [each for each in findings if each.fault == "blackhole" and each.kind in _HOSTS]
     if len(named) < WORTH_JOINING:
@@ -77,11 +80,9 @@ def with_switches_of_dead_hosts(
         both = [_of_switch(switch, of_group, len(switches)) for switch in sorted(switches)]
         if switches & {*up}:
             # Hosts that do not answer at a switch that is up do not answer at the others either.
-            known = (found for found in both if subject_of(found) in suspected_before)
-            both = [_hosts_alone(found) for found in known]
-        if both:
-            replaced |= {*of_group}
-            added += both
+            both = [*map(_hosts_alone, both)]
+        replaced |= {*of_group}
+        added += both
     return (*added, *(found for found in findings if found not in replaced))
 
 
@@ -118,30 +119,22 @@ def _died_together(
     return all(known_ns.get(name, 0) <= TOGETHER_NS for name in names)
 
 
-def switches_up(
-    homes: Mapping[str, str],
-    silent_ns: Mapping[str, int],
-    answered_ns: Mapping[str, int],
-    now_ns: int,
-) -> frozenset[str]:
-    """Switches that answered a path learner after the last report of all hosts at them: these
-    hosts did not stop because of the switch.
+def switches_up(suspected_ns: Mapping[str, int], answered_ns: Mapping[str, int]) -> frozenset[str]:
+    """Switches that could not be distinguished from the hosts at them, and have answered a path
+    learner since: no packet came from these hosts while the switch was up.
 
     Args:
-        homes: NIC → the switch that it is at.
-        silent_ns: host → for how long its agent has sent no report.
+        suspected_ns: subject of a live incident of a switch or its hosts → since when, fleet time.
         answered_ns: switch → when the newest trace that it answered began.
-        now_ns: fleet time.
     """
-    silent: dict[str, int] = {}
-    for nic, switch in homes.items():
-        age_ns = silent_ns.get(host_of(nic), 0)
-        silent[switch] = min(age_ns, silent.get(switch, age_ns))
-    return frozenset(
-        switch
-        for switch, age_ns in silent.items()
-        if answered_ns.get(switch, 0) > now_ns - age_ns + TOGETHER_NS
-    )
+    found = set()
+    for subject, since_ns in suspected_ns.items():
+        names = suspects(subject)
+        for switch in (name.removeprefix(HOSTS_AT) for name in names if name.startswith(HOSTS_AT)):
+            # Hosts that are named alone already: the switch was up.
+            if switch not in names or answered_ns.get(switch, 0) > since_ns:
+                found.add(switch)
+    return frozenset(found)
 
 
 def without_switches_up(findings: Iterable[Finding], up: Collection[str]) -> tuple[Finding, ...]:

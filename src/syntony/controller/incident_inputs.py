@@ -111,10 +111,6 @@ class EvaluationInputs(NamedTuple):
         """Hosts whose agents are silent."""
         return frozenset(host for host, age_ns in self.silent_ns.items() if age_ns > SILENT_NS)
 
-    def outlived(self, fleet_ns: int) -> frozenset[str]:
-        """Switches that are known to have been up after all hosts at them had stopped."""
-        return equal_suspects.switches_up(self.homes, self.silent_ns, self.answered_ns, fleet_ns)
-
 
 class LinkReadings(NamedTuple):
     """What the store has of links."""
@@ -221,7 +217,7 @@ def _of_hosts(
                 each.subject: fleet_ns - each.since_ns
                 for each in live.about(observe_switches.SWITCH_METRICS)
             },
-            up=inputs.outlived(fleet_ns),
+            up=_switches_up(inputs, live),
         ),
     ]
     between_switches = observe.LOSSES | observe.FABRIC_METRICS | observe_switches.SWITCH_METRICS
@@ -255,15 +251,14 @@ def _trusted(
 ) -> tuple[Finding, ...]:
     """The findings of localisation that agree with what is known of agents, ports and pairs."""
     known_ns = {each.subject: fleet_ns - each.since_ns for each in live.about(observe.LOSSES)}
-    outlived, suspected = inputs.outlived(fleet_ns), live.subjects(observe.SWITCH_OR_HOSTS)
+    up = _switches_up(inputs, live)
     findings = equal_suspects.with_switches_of_dead_hosts(
-        inputs.findings, inputs.homes, inputs.silent_ns, known_ns,
-        up=outlived, suspected_before=suspected,
-    )  # fmt: skip
-    findings = silent_agents.without_hosts_that_report(
-        findings, inputs.silent_ns, inputs.homes, suspected
+        inputs.findings, inputs.homes, inputs.silent_ns, known_ns, up=up
     )
-    findings = equal_suspects.without_switches_up(findings, outlived)
+    findings = silent_agents.without_hosts_that_report(
+        findings, inputs.silent_ns, inputs.homes, live.subjects(observe.SWITCH_OR_HOSTS)
+    )
+    findings = equal_suspects.without_switches_up(findings, up)
     findings = observe_switches.without_switches_lost_apart(
         findings, ports, inputs.homes, inputs.silent, fleet_ns
     )
@@ -273,6 +268,11 @@ def _trusted(
     dead = equal_suspects.dead_nics(findings, inputs.homes, down, gone)
     dead |= observe.without_carrier(ports, inputs.silent, fleet_ns)
     return equal_suspects.with_lone_peers(findings, inputs.pairs, dead)
+
+
+def _switches_up(inputs: EvaluationInputs, live: LiveIncidents) -> frozenset[str]:
+    suspected_ns = {each.subject: each.since_ns for each in live.about(observe.SWITCH_OR_HOSTS)}
+    return equal_suspects.switches_up(suspected_ns, inputs.answered_ns)
 
 
 def _of_findings(

@@ -349,7 +349,7 @@ def of_sets(
         in_band: host → the NIC of the fabric that its agent's connection crosses.
         homes: NIC → the switch that it is at.
         down_ns: switch → for how long it has been known to be down.
-        up: switches that are known to have been up after all hosts at them had stopped.
+        up: switches that are known to have been up while nothing came from the hosts at them.
     """
     at: dict[str, set[str]] = {}
     for nic, switch in homes.items():
