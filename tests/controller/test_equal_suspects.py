@@ -336,8 +336,12 @@ def test_a_leaf_that_is_back_does_not_become_its_hosts(control: Control) -> None
     _stop(control, 20)
     _stop(control, 2, answered=["leaf0-0"])
     control.findings, control.answering = (), frozenset({"h0", "h1", "h2", "h3"})
-    _run(control, 14, silent=["h0", "h2"])
+    _run(control, 4, silent=["h0", "h2"])
+    # It dies again.
+    control.findings = (_or_its_hosts("leaf0-0"),)
+    _stop(control, 20)
     assert control.pages() == ["switch-or-hosts hosts at leaf0-0 or leaf0-0"]
+    assert "hosts at leaf0-0" not in control.live()
     assert ChangeKind.RENAMED not in {change.kind for change in control.changes}
 
 

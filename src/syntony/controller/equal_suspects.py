@@ -14,12 +14,10 @@ import msgspec
 from syntony.controller.flow_table import host_of
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import (
-    HOSTS_AT,
     REPLIES_OF,
     ComponentKind,
     hosts_at,
     link_ends,
-    suspects,
 )
 from syntony.model import S
 from syntony.model.findings import Finding
@@ -54,7 +52,7 @@ def with_switches_of_dead_hosts(
         homes: NIC → the switch that it is at.
         silent_ns: host → for how long its agent has sent no report.
         known_ns: component → for how long an incident has named it as lossy.
-        up: as `switches_up`.
+        up: as `DarkHosts.switches_up`.
     """
     named = [each for each in findings if each.fault == "blackhole" and each.kind in _HOSTS]
     if len(named) < WORTH_JOINING:
@@ -119,22 +117,37 @@ def _died_together(
     return all(known_ns.get(name, 0) <= TOGETHER_NS for name in names)
 
 
-def switches_up(suspected_ns: Mapping[str, int], answered_ns: Mapping[str, int]) -> frozenset[str]:
-    """Switches that could not be distinguished from the hosts at them, and have answered a path
-    learner since: no packet came from these hosts while the switch was up.
+class DarkHosts:
+    """Since when hosts have answered no probe. One per controller."""
 
-    Args:
-        suspected_ns: subject of a live incident of a switch or its hosts → since when, fleet time.
-        answered_ns: switch → when the newest trace that it answered began.
-    """
-    found = set()
-    for subject, since_ns in suspected_ns.items():
-        names = suspects(subject)
-        for switch in (name.removeprefix(HOSTS_AT) for name in names if name.startswith(HOSTS_AT)):
-            # Hosts that are named alone already: the switch was up.
-            if switch not in names or answered_ns.get(switch, 0) > since_ns:
-                found.add(switch)
-    return frozenset(found)
+    def __init__(self) -> None:
+        self._since_ns: dict[str, int] = {}
+
+    def switches_up(
+        self,
+        homes: Mapping[str, str],
+        answering: Collection[str],
+        answered_ns: Mapping[str, int],
+        now_ns: int,
+    ) -> frozenset[str]:
+        """Switches that answered a path learner while no host at them answered a probe: they are
+        not why. To be called at every evaluation.
+
+        Args:
+            homes: NIC → the switch that it is at.
+            answering: hosts whose NICs answer the probes of others; empty: nothing is probed.
+            answered_ns: switch → when the newest trace that it answered began.
+            now_ns: fleet time.
+        """
+        dark = {*map(host_of, homes)} - {*answering} if answering else set[str]()
+        self._since_ns = {host: self._since_ns.get(host, now_ns) for host in dark}
+        since_ns: dict[str, int] = {}
+        for nic, switch in homes.items():
+            known_ns = self._since_ns.get(host_of(nic), now_ns)
+            since_ns[switch] = max(known_ns, since_ns.get(switch, known_ns))
+        return frozenset(
+            switch for switch, known_ns in since_ns.items() if answered_ns.get(switch, 0) > known_ns
+        )
 
 
 def without_switches_up(findings: Iterable[Finding], up: Collection[str]) -> tuple[Finding, ...]:
@@ -143,7 +156,7 @@ def without_switches_up(findings: Iterable[Finding], up: Collection[str]) -> tup
 
     Args:
         findings: of localisation.
-        up: as `switches_up`.
+        up: as `DarkHosts.switches_up`.
     """
     return tuple(
         _hosts_alone(found)

@@ -105,6 +105,8 @@ class EvaluationInputs(NamedTuple):
     """NICs that probe one another: from, to."""
     answered_ns: Mapping[str, int] = {}
     """Switch → fleet time at which the newest trace that it answered began."""
+    up: Collection[str] = frozenset()
+    """Switches that are up although no host at them answers (`IncidentService`)."""
 
     @property
     def silent(self) -> frozenset[str]:
@@ -217,7 +219,7 @@ def _of_hosts(
                 each.subject: fleet_ns - each.since_ns
                 for each in live.about(observe_switches.SWITCH_METRICS)
             },
-            up=_switches_up(inputs, live),
+            up=inputs.up,
         ),
     ]
     between_switches = observe.LOSSES | observe.FABRIC_METRICS | observe_switches.SWITCH_METRICS
@@ -251,14 +253,13 @@ def _trusted(
 ) -> tuple[Finding, ...]:
     """The findings of localisation that agree with what is known of agents, ports and pairs."""
     known_ns = {each.subject: fleet_ns - each.since_ns for each in live.about(observe.LOSSES)}
-    up = _switches_up(inputs, live)
     findings = equal_suspects.with_switches_of_dead_hosts(
-        inputs.findings, inputs.homes, inputs.silent_ns, known_ns, up=up
+        inputs.findings, inputs.homes, inputs.silent_ns, known_ns, up=inputs.up
     )
     findings = silent_agents.without_hosts_that_report(
         findings, inputs.silent_ns, inputs.homes, live.subjects(observe.SWITCH_OR_HOSTS)
     )
-    findings = equal_suspects.without_switches_up(findings, up)
+    findings = equal_suspects.without_switches_up(findings, inputs.up)
     findings = observe_switches.without_switches_lost_apart(
         findings, ports, inputs.homes, inputs.silent, fleet_ns
     )
@@ -268,11 +269,6 @@ def _trusted(
     dead = equal_suspects.dead_nics(findings, inputs.homes, down, gone)
     dead |= observe.without_carrier(ports, inputs.silent, fleet_ns)
     return equal_suspects.with_lone_peers(findings, inputs.pairs, dead)
-
-
-def _switches_up(inputs: EvaluationInputs, live: LiveIncidents) -> frozenset[str]:
-    suspected_ns = {each.subject: each.since_ns for each in live.about(observe.SWITCH_OR_HOSTS)}
-    return equal_suspects.switches_up(suspected_ns, inputs.answered_ns)
 
 
 def _of_findings(
