@@ -285,6 +285,22 @@ def _leaf_and_congestion(fabric: Probed) -> list[Fault]:
     ]  # fmt: skip
 
 
+def _cable_and_nic(fabric: Probed) -> list[Fault]:
+    """A cable of the silent spine loses in both directions, and a NIC elsewhere loses its
+    carrier."""
+    rng, spine, homes = fabric.rng, min(fabric.silent), fabric.control.homes
+    crowded = sorted(leaf for leaf, hosts in Counter(homes.values()).items() if hosts > 1)
+    near = rng.choice(crowded)
+    leaf = rng.choice(sorted({*homes.values()} - {near}))
+    nic = rng.choice(sorted(nic for nic, at in homes.items() if at == near))
+    fabric.losses = dict.fromkeys((f"{leaf}->{spine}", f"{spine}->{leaf}"), 0.2)
+    fabric.down = {nic}
+    return [
+        Fault(cable_name(leaf, spine), LOSS),
+        Fault(nic, LOSS | {"port-down"}, frozenset({f"{near}->{nic}", f"{nic}->{near}"})),
+    ]
+
+
 def _hosts_stop(fabric: Probed) -> list[Fault]:
     """All hosts of a leaf stand still, within two seconds of one another."""
     rng, homes = fabric.rng, Counter(fabric.leaf.values())
@@ -303,6 +319,7 @@ PAIRS: dict[str, Callable[[Probed], list[Fault]]] = {
     "lossy link, paused hosts": _link_and_paused,
     "dead leaf, congested uplink": _leaf_and_congestion,
     "hosts of a leaf stop": _hosts_stop,
+    "silent spine: lossy cable, dead NIC": _cable_and_nic,
 }
 
 
@@ -329,6 +346,8 @@ def _loses(fabric: Probed, leaf: str, spine: str) -> Fault:
 def pair(control: Control, kind: str, seed: int, seconds: int = 90) -> Pair:
     """Two faults, watched for so long."""
     fabric = Probed(control, seed)
+    if kind.startswith("silent spine"):
+        fabric.silent = {fabric.spines[0]}
     fabric.run(KNOWN_S)
     began = len(control.changes)
     faults = PAIRS[kind](fabric)
@@ -401,7 +420,12 @@ def graded(
 def _is_about(fault: Fault, names: list[str]) -> bool:
     if {fault.part, *fault.also} & {*names}:
         return True
-    return any(GROUP in name and NameContainment.holds(name, fault.part) for name in names)
+    groups = [name for name in names if GROUP in name]
+    # Between two leaves and across a spine that does not answer, a cable is a part of the group.
+    leaf = min(link_ends(fault.part) or ("",))
+    return any(
+        NameContainment.holds(name, fault.part) or leaf in name.split(GROUP) for name in groups
+    )
 
 
 # --- tables ---

@@ -249,12 +249,18 @@ class Fleet:
         parts = {*stops, *(cable_name(a, b) for a, b in pairwise(stops))}
         return bool(parts & self.dead) or bool({host_of(way.src), host_of(way.dst)} & self.dead)
 
+    def _is_traced(self, way: Way) -> bool:
+        """Whether all switches of a way answer a path learner; its target need not be alive."""
+        stops = (way.src, *self._taken[way])
+        parts = {*stops, *(cable_name(a, b) for a, b in pairwise(stops)), host_of(way.src)}
+        return not parts & self.dead
+
     def _trace(self) -> None:
         due = [each for each in self._due if each[0] <= self.second]
         self._due = [each for each in self._due if each[0] > self.second]
         for _, way in due:
             self._due.append((self.second + self.rng.randint(ROUND_S // 2, ROUND_S), way))
-            if host_of(way.src) not in self.dead and not self._lost(way):
+            if self._is_traced(way):
                 self._waiting[host_of(way.src)].append(Report(way, self._taken[way], self.second))
 
     def _watch_carriers(self) -> None:
@@ -326,6 +332,7 @@ class Fleet:
         self.incoming = []
         self.map.settle(now_ns)
         self.control.fabric = self.map.status
+        self.control.answered_ns = {**self.map.answered_ns}
         self.control.homes = {**self.book.first_switches(), **self.map.homes}
         due = [each for each in self._seconds if each[0] <= self.second - LAG_S + 1]
         self._seconds = [each for each in self._seconds if each[0] > self.second - LAG_S + 1]

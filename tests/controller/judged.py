@@ -87,6 +87,7 @@ class Control:
         self.notes: dict[frozenset[str], SuspectNote] = {}
         self.gateways: list[Observation] = []
         self.pairs: frozenset[tuple[str, str]] = frozenset()
+        self.answered_ns: dict[str, int] = {}
         self.changes: list[IncidentChange] = []
         self.kept: ControlState | None = None
         self._blamed: set[tuple[str, str]] = set()
@@ -118,6 +119,7 @@ class Control:
             self.silent, self.timelines, self.findings, self.slas, expected_clocks=self.probed,
             fabric=self.fabric, homes=self.homes, answering=self.answering, in_band=self.in_band,
             refused=self.refused, notes=self.notes, gateways=self.gateways, pairs=self.pairs,
+            answered_ns=self.answered_ns,
         )  # fmt: skip
         self.changes += self.service.evaluate(self.now_ns, inputs)
 

@@ -59,7 +59,7 @@ class Probed(World):
         self.paused_until: dict[str, int] = {}
         """Host whose agent is stopped, to the second that it goes on in."""
         self.down: set[str] = set()
-        """Leaves without power: their hosts' NICs have no carrier."""
+        """Leaves without power, whose hosts' NICs have no carrier, and NICs without one."""
         self.flows = [
             Way(host.name, f"{peer}/rail0", 61_000 + number, TARGET)
             for host in self.hosts for peer in host.peers for number in range(PORTS)
@@ -114,8 +114,10 @@ class Probed(World):
 
     def answer(self, ask: HopQuery) -> str:
         device = super().answer(ask)
-        if not device or self.leaf[ask.flow.src] in self.down:
+        if not device or f"{ask.flow.src}/rail0" in self._dark():
             return ""
+        if device == self.leaf[ask.flow.dst] and f"{ask.flow.dst}/rail0" in self.down:
+            return ""  # it has no route to there any more
         crossed = self.crossed(
             Way(f"{ask.flow.src}/rail0", f"{ask.flow.dst}/rail0", ask.flow.sport, ask.flow.dport)
         )
@@ -150,7 +152,7 @@ class Probed(World):
             loss[:] = [[self._loss(each) for each in ways] for ways in crossed]
             wait_ns[:] = [[self._wait_ns(each) for each in ways] for ways in crossed]
         mute = {nic for nic in self.control.homes if self._is_paused(nic)}
-        dark = {f"{host}/rail0" for host, leaf in self.leaf.items() if leaf in self.down}
+        dark = self._dark()
         sends = np.array([flow.src not in mute | dark for flow in flows])
         answers = np.array([flow.dst not in mute | dark for flow in flows])
         sent = np.where(sends, self.rate, 0)
@@ -182,6 +184,10 @@ class Probed(World):
             host = nic.partition("/")[0]
             self.control.silent[host] = 0 if nic not in mute else self.control.silent[host] + S
 
+    def _dark(self) -> set[str]:
+        """NICs without a carrier."""
+        return {nic for nic, leaf in self.control.homes.items() if {nic, leaf} & self.down}
+
     def _doubt(self, lossy: list[int]) -> None:
         """Agents trace flows again that lose probes (`syntony.agent.paths`)."""
         for flow in (self.flows[place] for place in lossy):
@@ -193,8 +199,8 @@ class Probed(World):
         """Every second."""
         self._probe()
         self.control.store.links.seen = tuple(
-            port(nic, state="no-peer" if leaf in self.down else "active")
-            for nic, leaf in self.control.homes.items()
+            port(nic, state="no-peer" if nic in self._dark() else "active")
+            for nic in self.control.homes
         )
         if self.second < self._away_until:
             return

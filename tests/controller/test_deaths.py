@@ -66,6 +66,8 @@ class Script:
         self.fleet, self.rng = fleet, fleet.rng
         self.deaths: list[Death] = []
         self.told: list[str] = []
+        self._unheard: set[int] = set()
+        """Seconds in which no agent had a way to the controller."""
         self._ends: list[tuple[int, set[str], set[str]]] = []
         """When they are over, what lives then, and which hosts reach the controller again."""
 
@@ -92,6 +94,8 @@ class Script:
                 self.fleet.dead -= end[1]
                 self.fleet.cut -= end[2]
             self.fleet.run(1)
+            if not any(map(self.fleet.reports_of, self.fleet.hosts)):
+                self._unheard.add(self.fleet.second)
 
     # Each draws its part, and does nothing where another death would make it something else.
 
@@ -206,9 +210,13 @@ class Script:
             rule, subject = change.incident.rule, change.incident.subject
             fits = [n for n, death in enumerate(self.deaths) if death.fits(rule, subject, at_s)]
             fits = [n for n in fits if not counts[n]] or fits
+            fits = fits[:1]
+            if not fits and rule == "fleet-silent":
+                of_all = self._silencing(at_s)
+                fits = [n for n in of_all if not counts[n]] or of_all
             if not fits:
                 found.append(f"wrong at {at_s}: {rule} {subject}")
-            for n in fits[:1]:
+            for n in fits:
                 counts[n] += 1
                 if counts[n] > 1:
                     found.append(f"twice at {at_s}: {rule} {subject} for {self.deaths[n].kind}")
@@ -218,6 +226,16 @@ class Script:
         found += [f"still open: {rule} {subject}" for subject, rule in control.live().items()]
         found += self._pages_without_end() + self._words()
         return found
+
+    def _silencing(self, at_s: int) -> list[int]:
+        """The deaths that leave no agent a way to the controller, if there is none: nothing else
+        can be known, and theirs is one page."""
+        return [
+            n
+            for n, death in enumerate(self.deaths)
+            if at_s in self._unheard and death.kind in {"leaf", "middle"}
+            if self.fleet.uplinks and death.began_s <= at_s <= death.ends_s
+        ]
 
     def _overlaps(self, death: Death) -> bool:
         """Whether another death may hide it: hosts at a dead leaf, agents that all are silent."""

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 import pytest
 from tests.controller.judged import Control, finding, port
 
+from syntony.alerts.incidents import ChangeKind
+from syntony.controller.equal_suspects import with_lone_peers, with_switches_of_dead_hosts
+from syntony.fabric.extra_probes import suspected
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -256,3 +259,123 @@ def test_hosts_that_fall_silent_long_after_their_switches_died_are_a_page(contro
     assert sorted(control.pages()) == switches
     _run(control, 14, silent=["h1", "h3"])
     assert control.pages()[2:] == ["silent-together h1, h3"]
+
+
+# --- what narrows them down ---
+
+
+def _or_its_hosts(leaf: str) -> Finding:
+    return finding(
+        leaf, "leaf", fault="blackhole", loss=1.0, confidence=0.5, twins=1,
+        alternatives=(f"hosts at {leaf}",), probabilities=(0.5,),
+    )  # fmt: skip
+
+
+def _stop(control: Control, seconds: int, answered: Iterable[str] = ()) -> None:
+    """h0 and h2 have stopped; these switches answer path learners."""
+    control.answering = frozenset({"h1", "h3"})
+    for _ in range(seconds):
+        control.answered_ns |= dict.fromkeys(answered, control.now_ns)
+        _run(control, 1, silent=["h0", "h2"])
+
+
+@pytest.mark.parametrize("named", ["leaf", "hosts"])
+def test_a_switch_that_answers_while_its_hosts_do_not_is_named_no_longer(
+    control: Control, named: str
+) -> None:
+    """Of one leaf, and of two that only these hosts are at. The page stays, with other words."""
+    _fleet(control, 4)
+    leaves = ["leaf0-0"] if named == "leaf" else ["leaf0-0", "leaf1-0"]
+    control.findings = (
+        (_or_its_hosts("leaf0-0"),)
+        if named == "leaf"
+        else _dark(["replies of h0", "replies of h2"], "replies")
+    )
+    control.answered_ns = dict.fromkeys(leaves, control.now_ns)
+    _stop(control, 20)
+    pages = [f"switch-or-hosts hosts at {leaf} or {leaf}" for leaf in leaves]
+    assert sorted(control.pages()) == pages
+    for page in (each for each in control.live_incidents() if each["pages"]):
+        assert page["summary"].startswith(f"{page['subject']}: no packets arrive")
+    _stop(control, 20, answered=leaves[:1])
+    assert sorted(control.pages()) == pages
+    for page in (each for each in control.live_incidents() if each["pages"]):
+        leaf = page["subject"].partition(" or ")[2]
+        assert page["summary"] == f"hosts at {leaf}: no packets arrive from there"
+    control.findings, control.answering = (), frozenset({"h0", "h1", "h2", "h3"})
+    control.silent |= {"h0": 0, "h2": 0}
+    _run(control, 60)
+    assert sorted(control.pages()) == pages
+    assert control.live() == {}
+
+
+def test_what_a_switch_answered_before_its_hosts_were_dark_proves_nothing(
+    control: Control,
+) -> None:
+    """They had lost their management network long before."""
+    hosts = _fleet(control, 4)
+    for _ in range(20):
+        control.answered_ns |= {"leaf0-0": control.now_ns}
+        _run(control, 1, silent=["h0", "h2"])
+    assert control.answering == {*hosts}
+    control.findings = (_or_its_hosts("leaf0-0"),)
+    _stop(control, 20)
+    subject = "hosts at leaf0-0 or leaf0-0"
+    assert control.pages() == ["silent-together h0, h2", f"switch-or-hosts {subject}"]
+    assert "hosts at leaf0-0" not in control.live()
+    _stop(control, 20, answered=["leaf0-0"])
+    assert len(control.pages()) == 2
+    (page,) = (each for each in control.live_incidents() if each["subject"] == subject)
+    assert page["summary"] == "hosts at leaf0-0: no packets arrive from there"
+
+
+def test_a_leaf_that_is_back_does_not_become_its_hosts(control: Control) -> None:
+    """It answers before they have connected again."""
+    _fleet(control, 4)
+    control.findings = (_or_its_hosts("leaf0-0"),)
+    _stop(control, 20)
+    _stop(control, 2, answered=["leaf0-0"])
+    control.findings, control.answering = (), frozenset({"h0", "h1", "h2", "h3"})
+    _run(control, 4, silent=["h0", "h2"])
+    # It dies again.
+    control.findings = (_or_its_hosts("leaf0-0"),)
+    _stop(control, 20)
+    assert control.pages() == ["switch-or-hosts hosts at leaf0-0 or leaf0-0"]
+    assert "hosts at leaf0-0" not in control.live()
+    assert ChangeKind.RENAMED not in {change.kind for change in control.changes}
+
+
+def test_a_switch_of_which_hosts_report_that_its_ports_are_down_is_named_alone(
+    control: Control,
+) -> None:
+    """They are back over another leaf."""
+    _fleet(control, 4)
+    control.in_band = {"h0": "h0/rail0", "h2": "h2/rail0"}
+    control.findings = (_or_its_hosts("leaf0-0"),)
+    _stop(control, 20)
+    control.silent |= {"h0": 0, "h2": 0}
+    control.answering = frozenset({"h0", "h1", "h2", "h3"})
+    _down(control, {"leaf0-0"})
+    _run(control, 5)
+    assert control.pages() == ["switch-or-hosts hosts at leaf0-0 or leaf0-0"]
+    (page,) = (each for each in control.live_incidents() if each["pages"])
+    assert page["summary"].startswith("leaf0-0: nothing behind it answers")
+
+
+def test_the_probabilities_of_equal_suspects_add_up_to_those_of_the_finding() -> None:
+    homes = {f"h{n}/rail{rail}": f"leaf{rail}" for n in range(2) for rail in range(RAILS)}
+    found = with_switches_of_dead_hosts(_dark(["h0", "h1"]), homes, {}, {})
+    assert len(found) == RAILS
+    nic = finding(
+        "h0/rail0", "nic", confidence=0.6,
+        alternatives=("leaf0->h0/rail0",), probabilities=(0.3,), twins=1,
+    )  # fmt: skip
+    (lone,) = with_lone_peers(
+        [nic], [("h0/rail0", "h1/rail0"), ("h0/rail0", "h2/rail0")], ["h2/rail0"]
+    )
+    assert {*suspected(lone)} > {"h0/rail0", "h1/rail0"}
+    assert [each.confidence + sum(each.probabilities) for each in (*found, lone)] == pytest.approx(
+        [1.0, 1.0, 0.9]
+    )
+    odds = dict(zip(lone.alternatives, lone.probabilities, strict=True))
+    assert odds["h1/rail0"] == pytest.approx(0.45), "as likely as all at the other NIC"

@@ -78,6 +78,65 @@ def test_a_host_elsewhere_that_falls_silent_with_two_leaves_is_a_page(control: C
     assert any(each.startswith("silent-together") for each in control.pages())
 
 
+@pytest.mark.parametrize("first", ["leaf0", "leaf1"])
+@pytest.mark.parametrize("known", ["hosts", "ports"])
+def test_leaves_that_silence_all_agents_are_one_page_whichever_is_back_first(
+    control: Control, first: str, known: str
+) -> None:
+    """Nothing else can be known until a leaf is back: then its hosts find the other one dead. Of
+    the five hosts two are at leaf1."""
+    hosts = _fleet(control, 2)
+    removed = f"{hosts.pop()}/rail0"
+    del control.homes[removed], control.silent[removed.partition("/")[0]]
+    control.in_band = {nic.partition("/")[0]: nic for nic in control.homes}
+    control.answering = frozenset()
+    for second in range(2, 30, 2):
+        control.silent = dict.fromkeys(hosts, second * S)
+        control.tick()
+    assert control.pages() == ["fleet-silent all agents"]
+    (page,) = (each for each in control.live_incidents() if not each["cause"])
+    assert "they report over the fabric, by leaf0, leaf1" in page["evidence"]
+    left = "leaf1" if first == "leaf0" else "leaf0"
+    cut = [host for host in hosts if control.homes[f"{host}/rail0"] == left]
+    control.silent |= dict.fromkeys(set(hosts) - {*cut}, 0)
+    control.answering = frozenset(hosts) - {*cut}
+    control.findings = (_nothing_from(left),)
+    for second in range(30, 90, 2):
+        control.silent |= dict.fromkeys(cut, second * S)
+        control.tick()
+    assert len(control.pages()) == 1
+    assert [each["number"] for each in control.live_incidents() if not each["cause"]] == [1]
+    control.answering, control.findings = frozenset(hosts), ()
+    control.silent = dict.fromkeys(hosts, 0)
+    if known == "ports":
+        # They are back over another network.
+        control.store.links.seen = tuple(
+            port(nic, state="no-peer" if at == left else "active")
+            for nic, at in control.homes.items()
+        )
+        control.tick(20)
+        control.store.links.seen = tuple(map(port, control.homes))
+    control.tick(40)
+    assert len(control.pages()) == 1
+    assert control.live() == {}
+
+
+def test_a_leaf_that_dies_long_before_the_others_has_a_page_of_its_own(control: Control) -> None:
+    hosts = _fleet(control, 2)
+    control.in_band = {nic.partition("/")[0]: nic for nic in control.homes}
+    control.answering = frozenset(hosts[PER_LEAF:])
+    control.findings = (_nothing_from("leaf0"),)
+    for second in range(2, 30, 2):
+        control.silent |= dict.fromkeys(hosts[:PER_LEAF], second * S)
+        control.tick()
+    control.answering, control.findings = frozenset(), ()
+    for second in range(2, 30, 2):
+        control.silent |= dict.fromkeys(hosts[PER_LEAF:], second * S)
+        control.silent |= dict.fromkeys(hosts[:PER_LEAF], (second + 30) * S)
+        control.tick()
+    assert control.pages() == ["switch-or-hosts hosts at leaf0 or leaf0", "fleet-silent all agents"]
+
+
 @pytest.mark.parametrize("back_after_s", [16, 30])
 @pytest.mark.parametrize(("rails", "in_band"), [(1, False), (2, False), (1, True), (2, True)])
 def test_a_nic_that_dies_with_its_hosts_way_to_the_controller_is_one_page(

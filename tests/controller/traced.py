@@ -165,6 +165,9 @@ class World:
                 self.service.confirm(way, hops, each.at_ns)
         self.service.settle(self.now_ns)
         self.control.fabric = self.service.status
+        began_ns = self.control.now_ns - self._evaluated_ns
+        answered = self.service.answered_ns.items()
+        self.control.answered_ns = {switch: began_ns + at_ns for switch, at_ns in answered}
 
     def _since_ns(self) -> int:
         """Since the rules were evaluated last."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,21 @@ def joint_page(
         next((each for each in parts if names(each.subject, via)), None) for via in incident.via
     ]
     return named[0] if named and all(named) else None
+
+
+def was_reached_over(silence: Incident, incident: Incident, topology: Containment) -> bool:
+    """Whether an incident names what the silent hosts of another one were reached over."""
+    return any(topology.names(via, incident.subject) for via in silence.via)
+
+
+def is_explained_by(
+    incident: Incident | None, cause: Incident, live: Mapping[int, Incident]
+) -> bool:
+    """Whether it is explained by another one, directly or through others, or is the same. Of two
+    that contain each other, as a host and its only NIC, one must page."""
+    while incident is not None and incident is not cause:
+        incident = live.get(incident.cause)
+    return incident is cause
 
 
 def _affects(cause: Incident, name: str, holds: Callable[[str, str], bool]) -> bool:

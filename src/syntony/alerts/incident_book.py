@@ -9,17 +9,19 @@ loses an incident nor opens it again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from syntony.alerts.causes import (
     Related,
     explains,
+    is_explained_by,
     is_reported,
     joint_cause,
     joint_page,
     precedes,
+    was_reached_over,
 )
 from syntony.alerts.incident_names import choose, may_rename, rename, take_words
 from syntony.alerts.incident_texts import RANK, copy_effect, update
@@ -263,7 +265,7 @@ class Book:
         live = {incident.number: incident for incident in self._live.values()}
         for incident in self._live.values():
             cause = self._cause(incident, active, topology)
-            if cause is not None and not _is_explained_by(cause, incident, live):
+            if cause is not None and not is_explained_by(cause, incident, live):
                 incident.caused = max(incident.caused, incident.value)
                 number = cause.number
                 incident.continues = self._may_continue(incident, cause, topology)
@@ -311,6 +313,7 @@ class Book:
             other
             for each in wider
             for other in others.to(incident, each.name, since_ns, jointly=True)
+            if not self._may_be_same(other, incident, topology)
         ]
         parts = [
             other
@@ -351,10 +354,12 @@ class Book:
         one, two = incident.subject, other.subject
         if self._is_named_by(incident, other, topology):
             return True
-        if self._rules[incident.rule].proven or self._is_bad_now(other):
+        if self._rules[incident.rule].proven:
             return False
         if self._rules[other.rule].proven:
-            return any(topology.names(via, one) for via in other.via)
+            return was_reached_over(other, incident, topology)
+        if self._is_bad_now(other):
+            return False
         return topology.may_hold(one, two) or topology.may_hold(two, one)
 
     def _may_continue(self, incident: Incident, cause: Incident, topology: Containment) -> bool:
@@ -380,8 +385,10 @@ class Book:
         under another name, and so is not its cause."""
         if incident.rule not in self._rules[other.rule].joins:
             return False
-        instead = incident.paged and not other.paged and not self._is_bad_now(incident)
-        return instead or self._is_named_by(other, incident, topology)
+        if self._is_named_by(other, incident, topology):
+            return True
+        silence = self._rules[incident.rule].proven and was_reached_over(incident, other, topology)
+        return incident.paged > other.paged and (silence or not self._is_bad_now(incident))
 
     def _is_continued(self, incident: Incident) -> bool:
         """Whether an incident of another name continues it."""
@@ -473,16 +480,6 @@ def _postpone_page(incident: Incident, good_ns: int) -> None:
     intermittent fault pages once its bad times add up to the delay."""
     if not incident.pages:
         incident.held_ns += good_ns
-
-
-def _is_explained_by(
-    incident: Incident | None, cause: Incident, live: Mapping[int, Incident]
-) -> bool:
-    """Whether it is explained by another one, directly or through others, or is the same. Of two
-    that contain each other, as a host and its only NIC, one must page."""
-    while incident is not None and incident is not cause:
-        incident = live.get(incident.cause)
-    return incident is cause
 
 
 def explained(book: Book, number: int) -> list[Incident]:

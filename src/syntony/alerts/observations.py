@@ -48,7 +48,8 @@ class Containment(Protocol):
 
     def names(self, one: str, other: str) -> bool:
         """Whether `one` names everything that `other` names, alone or among suspects: a cable also
-        by one direction, a NIC also by its cable, or by its host if that has no other NIC."""
+        by one direction, a NIC also by its cable, or by its host if that has no other NIC, the
+        hosts at a switch also by that."""
 
     def parts(self, name: str) -> frozenset[str]:
         """What a name consists of: each suspect, the ends of links, the switches of NICs."""

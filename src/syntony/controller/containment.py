@@ -16,6 +16,7 @@ from syntony.fabric.names import (
     OR,
     cable_name,
     crosses,
+    hosts_at,
     link_ends,
     link_name,
     suspects,
@@ -117,7 +118,9 @@ class PathContainment:
         if wider == FLEET:
             return narrower != FLEET
         if HOSTS_AT in wider:
-            return any(self._is_at(narrower, each) for each in suspects(wider))
+            # Of a switch and the hosts at it, these alone are the narrower name.
+            among = OR in wider and HOSTS_AT in narrower and narrower in suspects(wider)
+            return among or any(self._is_at(narrower, each) for each in suspects(wider))
         one, both, other = narrower.partition(BOTH_WAYS)
         if both:
             return any(self.holds(wider, f"{a}->{b}") for a, b in ((one, other), (other, one)))
@@ -147,8 +150,10 @@ class PathContainment:
 
     def names(self, one: str, other: str) -> bool:
         """Whether `one` names everything that `other` names, alone or among suspects: a cable also
-        by one direction, a NIC also by its cable, or by its host if that has no other NIC."""
+        by one direction, a NIC also by its cable, or by its host if that has no other NIC, the
+        hosts at a switch also by that."""
         named = _components(one)
+        named |= {hosts_at(each) for each in named}
         for each in tuple(named):
             nics = self._around.get(each, (set(), set()))[0]
             named |= nics if len(nics) == 1 else set()

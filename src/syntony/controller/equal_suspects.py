@@ -13,7 +13,12 @@ import msgspec
 
 from syntony.controller.flow_table import host_of
 from syntony.fabric.extra_probes import suspected
-from syntony.fabric.names import REPLIES_OF, ComponentKind, hosts_at, link_ends
+from syntony.fabric.names import (
+    REPLIES_OF,
+    ComponentKind,
+    hosts_at,
+    link_ends,
+)
 from syntony.model import S
 from syntony.model.findings import Finding
 
@@ -33,18 +38,21 @@ def with_switches_of_dead_hosts(
     homes: Mapping[str, str],
     silent_ns: Mapping[str, int],
     known_ns: Mapping[str, int],
+    *,
+    up: Collection[str] = frozenset(),
 ) -> tuple[Finding, ...]:
     """The findings; of hosts that are dead at all NICs, and that are all hosts at as many switches
     or fewer, each of these switches is named instead, together with the hosts at it.
 
     Hosts that do not report are dead or cut off: their replies are missing. If they died one after
-    the other, they are named themselves.
+    the other, they are named themselves; if one of these switches is up, the hosts at each.
 
     Args:
         findings: of localisation.
         homes: NIC → the switch that it is at.
         silent_ns: host → for how long its agent has sent no report.
         known_ns: component → for how long an incident has named it as lossy.
+        up: as `DarkHosts.switches_up`.
     """
     named = [each for each in findings if each.fault == "blackhole" and each.kind in _HOSTS]
     if len(named) < WORTH_JOINING:
@@ -67,8 +75,12 @@ def with_switches_of_dead_hosts(
         names = {name for found in of_group for name in suspected(found)}
         if not _died_together(group, names, silent_ns, known_ns):
             continue
+        both = [_of_switch(switch, of_group, len(switches)) for switch in sorted(switches)]
+        if switches & {*up}:
+            # Hosts that do not answer at a switch that is up do not answer at the others either.
+            both = [*map(_hosts_alone, both)]
         replaced |= {*of_group}
-        added += [_of_switch(switch, of_group, len(switches)) for switch in sorted(switches)]
+        added += both
     return (*added, *(found for found in findings if found not in replaced))
 
 
@@ -103,6 +115,62 @@ def _died_together(
     if ages_ns and max(ages_ns) - min(ages_ns) > TOGETHER_NS:
         return False
     return all(known_ns.get(name, 0) <= TOGETHER_NS for name in names)
+
+
+class DarkHosts:
+    """Since when hosts have answered no probe. One per controller."""
+
+    def __init__(self) -> None:
+        self._since_ns: dict[str, int] = {}
+
+    def switches_up(
+        self,
+        homes: Mapping[str, str],
+        answering: Collection[str],
+        answered_ns: Mapping[str, int],
+        now_ns: int,
+    ) -> frozenset[str]:
+        """Switches that answered a path learner while no host at them answered a probe: they are
+        not why. To be called at every evaluation.
+
+        Args:
+            homes: NIC → the switch that it is at.
+            answering: hosts whose NICs answer the probes of others; empty: nothing is probed.
+            answered_ns: switch → when the newest trace that it answered began.
+            now_ns: fleet time.
+        """
+        dark = {*map(host_of, homes)} - {*answering} if answering else set[str]()
+        self._since_ns = {host: self._since_ns.get(host, now_ns) for host in dark}
+        since_ns: dict[str, int] = {}
+        for nic, switch in homes.items():
+            known_ns = self._since_ns.get(host_of(nic), now_ns)
+            since_ns[switch] = max(known_ns, since_ns.get(switch, known_ns))
+        return frozenset(
+            switch for switch, known_ns in since_ns.items() if answered_ns.get(switch, 0) > known_ns
+        )
+
+
+def without_switches_up(findings: Iterable[Finding], up: Collection[str]) -> tuple[Finding, ...]:
+    """The findings; of a switch that is up, and that could not be distinguished from the hosts at
+    it, these are named alone.
+
+    Args:
+        findings: of localisation.
+        up: as `DarkHosts.switches_up`.
+    """
+    return tuple(
+        _hosts_alone(found)
+        if found.component in up and found.alternatives[:1] == (hosts_at(found.component),)
+        else found
+        for found in findings
+    )
+
+
+def _hosts_alone(found: Finding) -> Finding:
+    """The finding of a switch or the hosts at it after the switch is excluded."""
+    return msgspec.structs.replace(
+        found.without_twin(), component=found.alternatives[0], kind=ComponentKind.HOST.value
+    )
 
 
 def _of_switch(switch: str, found: Sequence[Finding], switches: int) -> Finding:
@@ -159,7 +227,7 @@ def _or_its_peer(found: Finding, peer: str) -> Finding:
         found,
         confidence=odds[0],
         alternatives=(peer, *found.alternatives),
-        probabilities=(odds[0], *odds[1:]),
+        probabilities=(sum(odds), *odds[1:]),
         twins=found.twins + 1,
     )
 

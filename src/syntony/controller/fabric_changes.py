@@ -71,6 +71,9 @@ class FabricChangeService:
         """(change, what) → how often it was reported since this began."""
         self.homes: Mapping[str, str] = {}
         """NIC → the switch that it was reported at; replaced as a whole."""
+        self.answered_ns: Mapping[str, int] = {}
+        """Switch → fleet time at which the newest trace that it answered began; replaced as a
+        whole."""
         self.status: FabricStatus | None = self._status() if self._map.cables else None
         """None: unknown yet."""
 
@@ -91,6 +94,7 @@ class FabricChangeService:
         """Changes that have lasted long enough to be reported, as rows. The map is stored first: a
         crash in between loses rows of the history, but reports nothing twice."""
         changes = self._map.settle(now_ns)
+        self.answered_ns = dict(self._map.answered_ns)
         holds = (
             len(self._map.cables),
             tuple(self._map.lost),

@@ -130,6 +130,7 @@ class IncidentEvaluation:
                     notes=self._extra_probes.notes(time.monotonic_ns()),
                     gateways=self._absent_gateways(silent_ns),
                     pairs=self._fleet.probe_ports().keys(),
+                    answered_ns=self._locating.changes.answered_ns,
                 )
                 await asyncio.to_thread(self._alerts.evaluate, fleet_now_ns, inputs)
             except (StateError, StoreError) as error:

@@ -103,6 +103,10 @@ class EvaluationInputs(NamedTuple):
     """Expected gateways."""
     pairs: Collection[tuple[str, str]] = ()
     """NICs that probe one another: from, to."""
+    answered_ns: Mapping[str, int] = {}
+    """Switch → fleet time at which the newest trace that it answered began."""
+    up: Collection[str] = frozenset()
+    """Switches that are up although no host at them answers (`IncidentService`)."""
 
     @property
     def silent(self) -> frozenset[str]:
@@ -204,7 +208,7 @@ def _of_hosts(
             refused.reasons,
             inputs.in_band,
         ),
-        *silent_agents.of_fleet(silent_ns, inputs.in_band),
+        *silent_agents.of_fleet(silent_ns, inputs.in_band, inputs.homes),
         *silent_agents.of_sets(
             silent_ns,
             inputs.answering,
@@ -215,6 +219,7 @@ def _of_hosts(
                 each.subject: fleet_ns - each.since_ns
                 for each in live.about(observe_switches.SWITCH_METRICS)
             },
+            up=inputs.up,
         ),
     ]
     between_switches = observe.LOSSES | observe.FABRIC_METRICS | observe_switches.SWITCH_METRICS
@@ -249,11 +254,12 @@ def _trusted(
     """The findings of localisation that agree with what is known of agents, ports and pairs."""
     known_ns = {each.subject: fleet_ns - each.since_ns for each in live.about(observe.LOSSES)}
     findings = equal_suspects.with_switches_of_dead_hosts(
-        inputs.findings, inputs.homes, inputs.silent_ns, known_ns
+        inputs.findings, inputs.homes, inputs.silent_ns, known_ns, up=inputs.up
     )
     findings = silent_agents.without_hosts_that_report(
         findings, inputs.silent_ns, inputs.homes, live.subjects(observe.SWITCH_OR_HOSTS)
     )
+    findings = equal_suspects.without_switches_up(findings, inputs.up)
     findings = observe_switches.without_switches_lost_apart(
         findings, ports, inputs.homes, inputs.silent, fleet_ns
     )

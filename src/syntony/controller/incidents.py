@@ -24,6 +24,7 @@ from syntony.controller.batches import BatchPiece
 from syntony.controller.clock_watch import ClockWatch
 from syntony.controller.config import AlertSettings
 from syntony.controller.containment import PathContainment
+from syntony.controller.equal_suspects import DarkHosts
 from syntony.controller.incident_history import IncidentHistory
 from syntony.controller.incident_inputs import (
     EvaluationInputs,
@@ -96,6 +97,7 @@ class IncidentService:
         self.resolved: Counter[str] = Counter()
         self._history = IncidentHistory()
         self._clocks = ClockWatch()
+        self._dark = DarkHosts()
         self.evaluated_ns = 0
         """Fleet time of the newest evaluation; 0 before the first."""
 
@@ -115,6 +117,8 @@ class IncidentService:
             inputs.timelines, inputs.expected_clocks, inputs.silent, fleet_ns,
             live.explained_clocks(),
         )  # fmt: skip
+        up = self._dark.switches_up(inputs.homes, inputs.answering, inputs.answered_ns, fleet_ns)
+        inputs = inputs._replace(up=up)
         held = observations(fleet_ns, inputs, readings, clocks, live)
         places = PathContainment(inputs.slas.crossing, inputs.homes)
         changes = self._change(lambda book: book.evaluate(fleet_ns, held, places))

@@ -42,6 +42,7 @@ FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
 QUEUE_METRICS = frozenset({"queueing_ns"})
 APART = "no path tells these apart"
 BURSTS = "packets wait so long in bursts, which are known by what they lose"
+OUTLIVED = "the switch has answered path tracing since: it is up"
 STOPPED = "the NICs at it stopped sending within two seconds of one another; no host at it reports"
 MAX_NAMED = 5
 """Maximum pairs and flows named in evidence."""
@@ -266,7 +267,7 @@ def _of_finding(
         finding_texts.effect_text(found),
         finding_texts.suspects_text(found),
         *finding_texts.component_text(found, names),
-        *((note.text,) if ambiguous else ()),
+        *((note.text,) if ambiguous else (OUTLIVED,) if hosts_too else ()),
         *_of_parts(found, findings),
     )
     if found.fault == "delay":

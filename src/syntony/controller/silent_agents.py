@@ -296,16 +296,23 @@ def of_gateway_sets(
 
 
 def of_fleet(
-    silent_ns: Mapping[str, int], in_band: Mapping[str, str] = _NO_NICS
+    silent_ns: Mapping[str, int],
+    in_band: Mapping[str, str] = _NO_NICS,
+    homes: Mapping[str, str] = _NO_NICS,
 ) -> list[Observation]:
     """Number of silent agents of all: if most are silent at once, the cause is something that they
-    share. Arguments as `of_hosts`."""
+    share, such as the switches at which they report over the fabric. Arguments as `of_hosts` and
+    `of_sets`."""
     if len(silent_ns) < WORTH_BLAMING:
         return [Observation("silent_agents_ratio", FLEET, None)]
     silent = sorted(host for host, age_ns in silent_ns.items() if age_ns / S > EARLY_S)
     names = ", ".join(silent[:MAX_LISTED]) + (" …" if len(silent) > MAX_LISTED else "")
     evidence = (f"{len(silent)} of {len(silent_ns)} agents: {names}",) if silent else ()
     ratio = len(silent) / len(silent_ns)
+    via = _via(silent, in_band)
+    switches = tuple(sorted({homes[nic] for nic in via if nic in homes}))
+    if switches:
+        evidence += (f"they report over the fabric, by {some(switches, NAMED)}",)
     return [
         Observation(
             "silent_agents_ratio",
@@ -313,7 +320,7 @@ def of_fleet(
             ratio,
             evidence,
             members=tuple(silent),
-            via=_via(silent, in_band),
+            via=(*via, *switches),
             span_ns=BACK_NS,
         )
     ]
@@ -327,6 +334,7 @@ def of_sets(
     *,
     homes: Mapping[str, str] = _NO_NICS,
     down_ns: Mapping[str, int] = _NEVER,
+    up: Container[str] = frozenset(),
 ) -> list[Observation]:
     """Number still silent of those that fell silent together.
 
@@ -341,6 +349,7 @@ def of_sets(
         in_band: host → the NIC of the fabric that its agent's connection crosses.
         homes: NIC → the switch that it is at.
         down_ns: switch → for how long it has been known to be down.
+        up: switches that are known to have been up while nothing came from the hosts at them.
     """
     at: dict[str, set[str]] = {}
     for nic, switch in homes.items():
@@ -354,7 +363,10 @@ def of_sets(
                 each
                 for each, of in at.items()
                 # A switch that was down before has not silenced them.
-                if len(of) > 1 and of <= {*hosts} and down_ns.get(each, 0) <= since_ns
+                if len(of) > 1
+                and of <= {*hosts}
+                and down_ns.get(each, 0) <= since_ns
+                and each not in up
             )
         )
         if not (theirs and found.value) or {*answering, *in_band} & {*hosts}:

@@ -106,6 +106,11 @@ class FabricMap:
         """Cables reported as present."""
         return frozenset(self._reported)
 
+    @property
+    def answered_ns(self) -> Mapping[str, int]:
+        """Device → fleet time at which the newest trace that it answered began."""
+        return self._departures.answered_ns
+
     def state(self) -> MapState:
         """State for the next process."""
         return MapState(

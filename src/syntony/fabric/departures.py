@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from syntony.fabric.book import Way
 from syntony.fabric.names import cable_name, link_ends
@@ -54,6 +54,11 @@ class Departures:
     def __contains__(self, switch: str) -> bool:
         """Whether any path has left a switch, and none has crossed it since."""
         return switch in self._left
+
+    @property
+    def answered_ns(self) -> Mapping[str, int]:
+        """Device → fleet time at which the newest trace that it answered began."""
+        return self._seen_ns
 
     def turned(
         self, way: Way, old: Sequence[str | None], new: Sequence[str | None], learnt_ns: int

@@ -49,6 +49,9 @@ MIN_FLOWS = 500
 MIN_QUEUE_NS = 50_000.0
 """Shorter queues are normal for switches: at 400 Gb/s this is 2.5 MB waiting."""
 _OF_HOSTS = frozenset({ComponentKind.REPLIES, ComponentKind.HOST, ComponentKind.CLOCK})
+_BESIDE_MAP = _OF_HOSTS - {ComponentKind.HOST}
+"""They do not depend on which paths are known. A host does, as its NICs do: counts of a flow whose
+path has changed are discarded, so that those are left whose packets still do not arrive."""
 _LINKS = frozenset({ComponentKind.LINK, ComponentKind.CABLE, ComponentKind.GROUP})
 _AMISS = [history.LOST, history.LOST_BACK, history.UNRESOLVED]
 _SENT = slice(history.SENT, history.SENT_BACK + 1, history.SENT_BACK - history.SENT)
@@ -212,7 +215,7 @@ class FaultLocator:
         for found in findings:
             key = found.component, found.kind
             number = candidates.number_of(found)
-            if number is None or found.kind in _OF_HOSTS:
+            if number is None or found.kind in _BESIDE_MAP:
                 kept.append(found)
                 continue
             losing = self._losing.get(key, staleness.LossSpell(now, now, now, now)).extended(now)
@@ -229,7 +232,7 @@ class FaultLocator:
 
     def _stopped(self, candidates: Candidates, number: int, found: Finding) -> Stopped:
         """Whether a switch may seem dead because hosts at it stalled."""
-        if found.fault != "blackhole" or found.kind in _LINKS:
+        if found.fault != "blackhole" or found.kind in _LINKS | {ComponentKind.HOST}:
             return Stopped.NO
         ends, crossing = self._layout().ends, self._crossing(candidates.across(number))
         counts = self._history.newest(len(self._flows))
