@@ -455,7 +455,7 @@ class PathControl:
         if self._liveness is None:
             return
         health = self._failover.health
-        chosen = choose(self._flow_plan, self._requested, health.configured)
+        chosen = choose(self._flow_plan, self._requested, health.configured, self._policy.watch_pps)
         self._liveness.watch(chosen)
         health.watch_only(frozenset(flow.flow_id for flow in chosen), time.monotonic_ns())
 

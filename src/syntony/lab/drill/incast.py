@@ -31,9 +31,16 @@ SPEC = FabricSpec(rails=2, leaves=2, spines=2, rate_bps=40_000_000, latency_ns=5
 ELEMENTS = 262_144
 """1 MiB from every sender each step: 0.4 s of the receiver's two links with four of them."""
 VERBS_SENDERS = 2
-VERBS_SPEC = msgspec.structs.replace(contention.VERBS_SPEC, leaves=2)
-VERBS_ELEMENTS = 16_384
-"""64 KiB from every sender each step: a quarter of a second of the receiver's two links."""
+VERBS_SPEC = FabricSpec(
+    leaves=1, spines=1, rate_bps=2_000_000, burst_bytes=8_192, latency_ns=100 * MS
+)
+"""One leaf for each rail. The rate is low, so that the links and not the processors are the
+bottleneck; the queue holds less than what two senders have under way (`MESSAGE`)."""
+VERBS_ELEMENTS = 65_536
+"""256 KiB from every sender each step: a second of the receiver's two links."""
+MESSAGE = 4_096
+"""Bytes: 17 ms of a link. A message goes at the link's rate, whatever the pace; so it must be short
+beside the queue. A real link carries the plug-in's largest chunk in a hundredth of that."""
 RAILS = ("rail0", "rail1")
 LOSSY = ("cubic", "reno")
 """The usual default, and the one that a kernel allows in a lab without root if it forbids cubic."""
@@ -128,13 +135,15 @@ def job_spec(lab: Lab, options: IncastOptions) -> JobSpec:
     if len(hosts) < wanted:
         raise UsageError(f"lab {lab.name!r} has {len(hosts)} hosts; needed: {wanted}")
     ranks = hosts[:wanted]
+    nic = verbs.SOCKETS if options.verbs else NIC
     return JobSpec(
         kind="gather",
         elements=options.elements,
         hosts=ranks,
-        addresses=tuple(addresses[f"{host}/{NIC}"] for host in ranks),
-        nic=NIC,
+        addresses=tuple(addresses[f"{host}/{nic}"] for host in ranks),
+        nic=nic,
         net=PLUGIN if options.verbs else "",
+        message=MESSAGE if options.verbs else 0,
         nice=verbs.NICER if options.verbs else 0,
     )
 

@@ -138,11 +138,11 @@ def _listen(end_requested: threading.Event) -> None:
     os._exit(4)
 
 
-def _over_nccl(mesh: RankMesh, name: str, data: content.Content) -> NcclMesh:
+def _over_nccl(mesh: RankMesh, name: str, data: content.Content, message: int) -> NcclMesh:
     from syntony.lab.jobs.nccl_mesh import NcclMesh, Transport
 
     longest = (data.elements + data.ranks) * np.dtype(np.uint32).itemsize
-    return NcclMesh(mesh, Transport(name), data.ranks, longest)
+    return NcclMesh(mesh, Transport(name), data.ranks, longest, message)
 
 
 def main() -> int:
@@ -154,6 +154,7 @@ def main() -> int:
     parser.add_argument("addresses", nargs="+", metavar="ADDRESS", help="of all ranks, in order")
     parser.add_argument("--mptcp", action="store_true", help="ask for multi-path sockets itself")
     parser.add_argument("--net", default="", metavar="NAME", help="an NCCL transport carries it")
+    parser.add_argument("--message", type=int, default=0, help="bytes of the longest one there")
     parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
     parser.add_argument("--pause-ns", type=int, default=0, help="before each step")
     parser.add_argument("--nice", type=int, default=0, help="this much nicer from step 0 on")
@@ -164,7 +165,9 @@ def main() -> int:
     data = content.Content(len(requested.addresses), requested.elements)
     try:
         sockets = connect_all(requested.rank, requested.addresses, requested.port, protocol)
-        mesh = _over_nccl(sockets, requested.net, data) if requested.net else sockets
+        mesh: Peers = sockets
+        if requested.net:
+            mesh = _over_nccl(sockets, requested.net, data, requested.message)
     except (OSError, SyntonyError) as error:
         _emit(_failed(requested.rank, -1, error))
         return 3
