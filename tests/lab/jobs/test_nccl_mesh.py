@@ -26,7 +26,7 @@ ALL_REDUCE = f"""
 GATHER = f"""
     out, vote = data.contribution(number, step), np.array([step], dtype=np.uint32)
     into = [np.empty_like(out) for _ in range({RANKS})]
-    collectives.gather(mesh.exchange, out, into, vote, number)
+    collectives.gather(mesh.exchange, out, into, vote, number, senders={RANKS} - 1)
     checked = range(1, {RANKS}) if number == 0 else ()
     wrong = sum(content.count_wrong(into[src], data.contribution(src, step)) for src in checked)
     return wrong + (vote[0] != step)

@@ -42,6 +42,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of its listeners, if it is built in: jobs that share a host need one each."""
     pause_ns: int = 0
     """Of every rank before each step, as if it computed."""
+    alone: bool = False
+    """In a gather rank 1 sends alone until `LabJob.let_all_send`."""
     nice: int = 0
     """Added to the nice value of each rank before its first step, if it is built in."""
     net: str = ""
@@ -87,6 +89,8 @@ def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
         words.append("--mptcp")
     if spec.net:
         words += ["--net", spec.net, "--message", str(spec.message)]
+    if spec.alone:
+        words.append("--alone")
     if spec.nice:
         words += ["--nice", str(spec.nice)]
     return (*words, *_more(spec, rank))
