@@ -155,17 +155,13 @@ def test_agents_know_gateways_only_and_all_that_store_share_a_store(
     assert {authority.roles[name] for name in gateways} == {Role.GATEWAY}
 
 
-@pytest.mark.parametrize(
-    ("rate_bps", "image", "pps"),
-    [(200_000_000, "", 1_600), (2_000_000, "", 171), (200_000_000, "image", 100), (1_000, "", 1)],
-)
-def test_probes_of_jobs_paths_leave_links_and_processors_to_jobs(
-    tmp_path: Path, authority: _Authority, rate_bps: int, image: str, pps: int
-) -> None:
-    file = lab_file(FabricSpec(hosts=2, rate_bps=rate_bps), image=image)
+def test_agents_get_what_a_lab_wants_of_them(tmp_path: Path, authority: _Authority) -> None:
+    options = {"sample_segments": False, "traffic": {"watch": False}}
+    file = lab_file(FabricSpec(hosts=2), agent_options=options)
     provision(tmp_path, file, make_plan(file.spec))
     config = load_config(tmp_path / "agent-h0.toml", AgentConfig)
-    assert config.traffic.watch_pps == pps
+    assert (config.sample_segments, config.traffic.watch) == (False, False)
+    assert config.traffic.pace == ("*",), "the rest is as ever"
     assert authority
 
 

@@ -14,6 +14,7 @@ from syntony.agent.steering.liveness import (
     MORE_PORTS,
     PORTS_PER_PAIR,
     SLOWEST_NS,
+    WATCH_PPS,
     choose,
 )
 from syntony.agent.steering.rows import columns, is_news, path_row
@@ -26,7 +27,7 @@ from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Cause, Create, Destroy, Reason, WatchPaths
 from syntony.traffic.late_peers import BACK_NS
 from syntony.traffic.pairs import LocalNic, Reply, WatchedFlow
-from syntony.traffic.policy import WATCH_PPS, Policy
+from syntony.traffic.policy import Policy
 from syntony.wire.probes import ProbeFlow
 from syntony.wire.tables import PATH_EVENTS
 
@@ -279,19 +280,6 @@ def test_a_pair_in_doubt_is_asked_on_more_ports_at_once_and_a_torn_one_in_its_tu
     partial = requested(pairs[0], partial=suspect)
     in_turn = PORTS_PER_PAIR + MORE_PORTS
     assert partial == [usual_ns * 44 // 40] * in_turn + [SLOWEST_NS] * 2, "within the budget"
-
-
-@pytest.mark.parametrize("pps", [WATCH_PPS, 100, 7, 1])
-def test_all_watching_is_slower_in_proportion_where_less_is_allowed(pps: int) -> None:
-    flows = [probe_flow("nic0", number) for number in range(500)]
-    remotes = frozenset(("nic0", f"10.0.{number}.1") for number in range(10))
-    watch = WatchPaths(paths=remotes, suspect=frozenset([("nic0", "10.0.1.1")]))
-    usual, fewer = choose(flows, watch, str), choose(flows, watch, str, pps)
-    assert [each.flow_id for each in fewer] == [each.flow_id for each in usual]
-    for before, after in zip(usual, fewer, strict=True):
-        assert after.interval_ns == before.interval_ns * WATCH_PPS // pps
-    in_turn = [each.interval_ns for each in choose(flows, WatchPaths(paths=remotes), str, pps)]
-    assert sum(S / interval_ns for interval_ns in in_turn) <= pps
 
 
 def test_rows_have_exactly_the_tables_columns() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -27,7 +27,7 @@ from syntony.lab.verbs.proxy import guest_entry
 from syntony.metrics.settings import MetricsConfig
 from syntony.model import US, S
 from syntony.traffic.moves import MovePolicy
-from syntony.traffic.policy import WATCH_PPS, FailoverMode, Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.roles import Identity, Role
 
 if TYPE_CHECKING:
@@ -43,13 +43,6 @@ PORTS_APART = 10
 TLS = "tls"
 """Folder of the lab's CA and of everybody's certificates."""
 FRAME_BITS = 1514 * 8
-PROBE_BITS = 146 * 8
-"""A probe as a frame: 104 bytes, UDP, IPv4, Ethernet."""
-PROBED_SHARE = 10
-"""Probes of the paths that jobs use, and the replies to as many, take one part in so many of a
-host's links."""
-EMULATED = 100
-"""On an emulated processor a probe takes about so many times as long: 1.3 ms here."""
 BUSY_NS = 500 * US
 ANCHOR_BOUND_NS = 1 * US
 """Error bound that a lab's UTC sources report, as a good GPS receiver would."""
@@ -243,13 +236,6 @@ def _queue_ns(file: LabFile) -> int:
     return max(BUSY_NS, 3 * FRAME_BITS * S // file.spec.rate_bps)
 
 
-def _watch_pps(file: LabFile) -> int:
-    """Limit of probes of the paths that jobs use: links of a lab may be slower, and processors,
-    than a real host's."""
-    links = file.spec.rails * file.spec.rate_bps // (PROBED_SHARE * 2 * PROBE_BITS)
-    return max(1, min(links, WATCH_PPS // EMULATED if file.image else WATCH_PPS))
-
-
 def _agent(
     directory: Path, file: LabFile, plan: LabPlan, authority: Authority, host: str
 ) -> list[DaemonSpec]:
@@ -276,24 +262,24 @@ def _agent(
             clockbound_dir=str(clock_directory(directory, host) / "clockbound"),
         ),
         reactor_dir=MACHINE_RUN if file.image else "",
-        traffic=Policy(
-            mode=FailoverMode.ACT,
-            place=("*",),
-            pace=("*",),
-            decay_ns=DECAY_NS,
-            watch_pps=_watch_pps(file),
-        ),
+        traffic=Policy(mode=FailoverMode.ACT, place=("*",), pace=("*",), decay_ns=DECAY_NS),
         read_gpus=False,  # they are the machine's, not a host's of the lab
         synthetic_clock=file.clocks[host],
     )
     entry = _entry(file, plan, host)
-    config = msgspec.convert({**msgspec.to_builtins(config), **file.agent_options}, AgentConfig)
+    config = msgspec.convert(_merged(msgspec.to_builtins(config), file.agent_options), AgentConfig)
     telemetry = _role(directory, telemetry_name(host), config, "agent")
     reactor = ("agent", "reactor", *telemetry[1:])
     return [
         _daemon(directory, reactor_name(host), host, entry, reactor),
         _daemon(directory, telemetry_name(host), host, entry, telemetry),
     ]
+
+
+def _merged(config: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """With other values of some keys, also within tables."""
+    tables = {key: {**config[key], **value} for key, value in more.items() if type(value) is dict}
+    return {**config, **more, **tables}
 
 
 def issue_agent(directory: Path, plan: LabPlan, authority: Authority, host: str) -> TlsPaths:

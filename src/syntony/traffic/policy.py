@@ -5,16 +5,10 @@ from __future__ import annotations
 import enum
 import fnmatch
 from collections.abc import Iterable
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from syntony.model import MS, S
-
-WATCH_PPS = 1_600
-"""Most probes a second for all watched paths of a host: at about 15 µs of CPU each, 2.5 % of a core
-here and as much at the peers."""
 
 
 class FailoverMode(enum.StrEnum):
@@ -58,10 +52,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kernel's is 200 ms); needs Linux 6.15 and CAP_SYS_PTRACE. 0: not changed. A little longer than
     detecting a dead path and setting up a detour take (60 to 75 ms), so that the first
     retransmission takes the detour; peers delay acknowledgements by at most half of it."""
-    watch_pps: Annotated[int, Meta(ge=1, le=WATCH_PPS)] = WATCH_PPS
-    """Most probes a second that this host sends on the paths that jobs use: each path is probed
-    every 2 to 50 ms, or in proportion less often if fewer are allowed, and its failure is detected
-    later. With the peers' probes, 1,600 take 3.7 Mb/s of a host's links each way."""
+    watch: bool = True
+    """Whether the paths that jobs use are probed at a high rate (up to 1,600 probes a second and
+    host), so that a path that loses everything is left within 0.1 s. Without, what the carrier, the
+    kernel and a job's own errors show is all that is known: for processors or links too slow for
+    these probes, such as emulated ones."""
     settle_ns: int = 6 * MS
     """Delay between the failure of a path and the action on it, in which failures of its siblings
     become known: probes of one NIC are spread over one interval (5 ms)."""

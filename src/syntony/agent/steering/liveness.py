@@ -14,9 +14,11 @@ from syntony.model.paths import LivenessEvent
 from syntony.traffic.instructions import WatchPaths
 from syntony.traffic.pair_timeouts import LOOKS_NS
 from syntony.traffic.pairs import Pair
-from syntony.traffic.policy import WATCH_PPS
 from syntony.wire.probes import ProbeFlow
 
+WATCH_PPS = 1_600
+"""Total rate of probes for all watched paths of a host: at about 15 µs of CPU each, 2.5 % of a core
+here and as much at the peers."""
 PORTS_PER_PAIR = 4
 """Source ports watched of each pair: one path of the fabric does not represent the pair. With two
 equal-cost paths all four share one with probability 1/8."""
@@ -27,8 +29,6 @@ SPARE_PORTS = 8
 drops everything, there or back, 4 + 4 ports are all lost for one pair in ten, 16 for one in a
 hundred."""
 FASTEST_NS, SLOWEST_NS = 2 * MS, 50 * MS
-"""Intervals of probes of a watched path, at `WATCH_PPS`; longer in proportion where less is
-allowed."""
 PORTS = PORTS_PER_PAIR + MORE_PORTS + SPARE_PORTS
 AT_ONCE_NS = 10 * MS
 """Interval of probes of such a port while it is unknown whether the pair is partially reachable:
@@ -48,10 +48,7 @@ class Prober(Protocol):
 
 
 def choose(
-    flows: Sequence[ProbeFlow],
-    requested: WatchPaths,
-    configured: Callable[[str], str],
-    watch_pps: int = WATCH_PPS,
+    flows: Sequence[ProbeFlow], requested: WatchPaths, configured: Callable[[str], str]
 ) -> list[ProbeFlow]:
     """Choose what to watch, as often as the budget allows.
 
@@ -59,7 +56,6 @@ def choose(
         flows: the plan, and spare ports.
         requested: which pairs of NICs, and which of them on more ports.
         configured: a NIC's name in plans.
-        watch_pps: as in `Policy`.
     """
 
     def planned(pairs: frozenset[Pair]) -> frozenset[Pair]:
@@ -82,11 +78,10 @@ def choose(
             (urgent if more else spare).append(flow)
     interval_ns = min(max(FASTEST_NS, len(usual) * S // WATCH_PPS), SLOWEST_NS)
     at_once_ns = min(interval_ns, AT_ONCE_NS)
-    chosen = ((usual, interval_ns), (urgent, at_once_ns), (spare, SLOWEST_NS))
     return [
-        msgspec.structs.replace(flow, interval_ns=every_ns * WATCH_PPS // watch_pps)
-        for those, every_ns in chosen
-        for flow in those
+        *(msgspec.structs.replace(flow, interval_ns=interval_ns) for flow in usual),
+        *(msgspec.structs.replace(flow, interval_ns=at_once_ns) for flow in urgent),
+        *(msgspec.structs.replace(flow, interval_ns=SLOWEST_NS) for flow in spare),
     ]
 
 

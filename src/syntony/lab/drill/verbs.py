@@ -39,8 +39,10 @@ SOCKETS = MGMT
 a rail agents would manage these connections and watch their paths."""
 PROBE_INTERVAL_NS = 1 * S
 """Of these agents."""
-LEAST = {"sample_segments": False, "verbs": {"mode": "off"}}
-"""What these agents leave out: samples of TCP and probes over verbs, which no drill uses."""
+LEAST = {"sample_segments": False, "verbs": {"mode": "off"}, "traffic": {"watch": False}}
+"""What these agents leave out, because none of it is needed to move and pace queue pairs: samples
+of TCP, probes over verbs, and probes of jobs' paths at a high rate. The last would fill a link of
+2 Mb/s, and took more than half of an emulated processor."""
 READY_S = 600.0
 """Until agents have clocks there."""
 FIRST, NICER = ("nice", "-n", "-10"), 15
