@@ -33,14 +33,14 @@ ELEMENTS = 262_144
 """1 MiB from every sender each step: 0.4 s of the receiver's two links with four of them."""
 VERBS_SENDERS = 2
 VERBS_SPEC = FabricSpec(
-    leaves=1, spines=1, rate_bps=1_000_000, burst_bytes=8_192, latency_ns=200 * MS
+    leaves=1, spines=1, rate_bps=500_000, burst_bytes=8_192, latency_ns=400 * MS
 )
 """One leaf for each rail. The rate is low, so that the links and not the processors are the
 bottleneck; the queue holds less than what two senders have under way (`MESSAGE`)."""
-VERBS_ELEMENTS = 32_768
-"""128 KiB from every sender each step: a second of the receiver's two links."""
+VERBS_ELEMENTS = 16_384
+"""64 KiB from every sender each step: a second of the receiver's two links."""
 MESSAGE = 4_096
-"""Bytes: 34 ms of a link. A message goes at the link's rate, whatever the pace; so it must be short
+"""Bytes: 70 ms of a link. A message goes at the link's rate, whatever the pace; so it must be short
 beside the queue. A real link carries the plug-in's largest chunk in a hundredth of that."""
 RAILS = ("rail0", "rail1")
 LOSSY = ("cubic", "reno")

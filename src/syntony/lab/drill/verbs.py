@@ -39,7 +39,11 @@ SOCKETS = MGMT
 a rail agents would manage these connections and watch their paths."""
 PROBE_INTERVAL_NS = 1 * S
 """Of these agents."""
-LEAST = {"sample_segments": False, "verbs": {"mode": "off"}, "traffic": {"watch": False}}
+LEAST = {
+    "sample_segments": False,
+    "verbs": {"mode": "off"},
+    "traffic": {"watch": False, "plain": False},
+}
 """What these agents leave out, because none of it is needed to move and pace queue pairs: samples
 of TCP, probes over verbs, and probes of jobs' paths at a high rate. The last would fill a link of
 2 Mb/s, and took more than half of an emulated processor."""

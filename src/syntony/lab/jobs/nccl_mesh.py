@@ -50,7 +50,7 @@ _SLOTS = 22
 _HANDLE, _ID = 128, 128
 _TAG = 7
 _HOST_MEMORY = 1
-_REST_S, _LONGEST_REST_S, _LONGER = 50e-6, 10e-3, 1.25
+_REST_S, _LONGEST_REST_S, _LONGER = 50e-6, 20e-3, 1.25
 """Pause between polls: a quarter longer each time while nothing completes, so that a long wait is
 noticed at most a fifth later, and half as long when something has. In an emulated machine a busy
 loop would take the processor from the processes that do the work."""
