@@ -45,8 +45,8 @@ LEAST = {
     "traffic": {"watch": False, "plain": False},
 }
 """What these agents leave out, because none of it is needed to move and pace queue pairs: samples
-of TCP, probes over verbs, and probes of jobs' paths at a high rate. The last would fill a link of
-2 Mb/s, and took more than half of an emulated processor."""
+of TCP and care for plain connections, probes over verbs, and probes of jobs' paths at a high rate.
+The last would fill a link of 2 Mb/s, and took a quarter of an emulated processor."""
 READY_S = 600.0
 """Until agents have clocks there."""
 FIRST, NICER = ("nice", "-n", "-10"), 15
