@@ -293,7 +293,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
 @click.option(
     "--step-mib",
     type=click.IntRange(1, 64),
-    help="MiB that each sender sends in a step.  [1; over verbs 1/4]",
+    help="MiB that each sender sends in a step.  [1; over verbs 1/8]",
 )
 @click.option(
     "--congestion",

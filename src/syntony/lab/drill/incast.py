@@ -37,8 +37,8 @@ VERBS_SPEC = FabricSpec(
 )
 """One leaf for each rail. The rate is low, so that the links and not the processors are the
 bottleneck; the queue holds less than what two senders have under way (`MESSAGE`)."""
-VERBS_ELEMENTS = 16_384
-"""64 KiB from every sender each step: a second of the receiver's two links."""
+VERBS_ELEMENTS = 32_768
+"""128 KiB from every sender each step: two seconds of the receiver's two links."""
 MESSAGE = 4_096
 """Bytes: 70 ms of a link. A message goes at the link's rate, whatever the pace; so it must be short
 beside the queue. A real link carries the plug-in's largest chunk in a hundredth of that."""
