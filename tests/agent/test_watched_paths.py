@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
+from tests.agent.halves import config
 
-from syntony.agent.steering import control
+from syntony.agent.steering import control, service
 from syntony.agent.steering.control import PathControl
 from syntony.errors import MissingError
+from syntony.io.carrier import POLL_NS
 from syntony.model import S
 from syntony.traffic.instructions import WatchPaths
 from syntony.traffic.pairs import LocalNic, WatchedFlow
-from syntony.traffic.policy import Policy
+from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.probes import ProbeFlow
 
 if TYPE_CHECKING:
@@ -75,3 +79,22 @@ def test_paths_of_jobs_are_watched_unless_the_policy_says_no(
     finally:
         paths.close()
         prober.close()
+
+
+@pytest.mark.parametrize(("watch", "poll_ns"), [(True, POLL_NS), (False, service.REST_POLL_NS)])
+def test_carriers_are_read_seldom_where_no_path_is_watched(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, watch: bool, poll_ns: int
+) -> None:
+    made: list[int] = []
+
+    def refuse(*_: object, **__: object) -> None:
+        raise MissingError("not here")
+
+    monkeypatch.setattr(service, "CarrierWatch", lambda *, poll_ns: made.append(poll_ns))
+    monkeypatch.setattr(service, "PathControl", refuse)
+    its = msgspec.structs.replace(
+        config(tmp_path), traffic=Policy(mode=FailoverMode.ACT, watch=watch)
+    )
+    with pytest.raises(MissingError):
+        service.PathService(its).start()
+    assert made == [poll_ns]
