@@ -9,6 +9,8 @@ from syntony.controller.config import PacingConfig, PlacementMode
 from syntony.controller.flow_delays import DelaySecond, PathDelays, ProbeSecond
 from syntony.controller.flow_table import FlowTable
 from syntony.controller.pacing import EXPIRY_NS, PacingService
+from syntony.fabric.graph import Cable, Device, make_topology
+from syntony.fabric.names import ComponentKind
 from syntony.model import MS, S
 from syntony.traffic.classes import Classes, JobClass
 from syntony.traffic.meter import HEADERS
@@ -148,6 +150,19 @@ def _ended(view: FlowView) -> FlowView:
     import msgspec
 
     return msgspec.structs.replace(view, windows=0)
+
+
+@pytest.mark.parametrize(
+    ("nic_bps", "least"),
+    [(500_000, 50_000), (10**7, 10**6), (10**8, 10**6), (4 * 10**11, 4 * 10**9)],
+)
+def test_what_counts_as_a_large_flow_depends_on_the_nic(nic_bps: int, least: float) -> None:
+    nic = Device(name="h0/rail0", kind=ComponentKind.NIC, addresses=("10.0.0.1",))
+    leaf = Device(name="leaf0", kind=ComponentKind.LEAF, addresses=("leaf0",))
+    topology = make_topology([nic, leaf], [Cable(a="h0/rail0", b="leaf0", gbps=nic_bps / 1e9)])
+    table = FlowTable(topology, Classes(()))
+    assert table.least_bps("h0/rail0") == pytest.approx(least)
+    assert table.least_bps("h1/rail0") == 10**6, "a NIC of unknown rate"
 
 
 def second(src: str, *links: str, p50_ns: int, at_ns: int = 10 * S) -> ProbeSecond:

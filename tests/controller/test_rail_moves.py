@@ -104,6 +104,30 @@ def test_packets_that_wait_are_known_of_all_links_or_not_at_all() -> None:
     assert delays.of(world.service.rows, now_ns)[RAIL, PATH].queue_ns == 5_000
 
 
+def test_any_path_between_its_nics_may_be_that_of_queue_pairs() -> None:
+    """Their ports are not known; the longest delay counts, and only of the direction they send."""
+    world = World([WIDE, NARROW])
+    world.step()
+    row = next(row for row in world.service.rows if row.flow_id == RAIL)
+    delays, now_ns = PathDelays(), world.now_ns
+    assert delays.worst(row) is None
+    for spine, src, dst, p50_ns in (
+        ("spine0", row.src, row.dst, 300),
+        ("spine1", row.src, row.dst, 900),
+        ("spine0", row.dst, row.src, 5_000),
+        ("spine1", "h3/rail0", row.dst, 7_000),
+    ):
+        links = (f"{src}->leaf0", f"leaf0->{spine}", f"{spine}->leaf1", f"leaf1->{dst}")
+        delays.add([ProbeSecond(src, dst, links, DelaySecond(now_ns, p50_ns, p50_ns), 100)])
+    found = delays.worst(row)
+    assert found is not None
+    assert found.p50_ns == 900
+    for _ in range(2):
+        now_ns += 700 * S  # nothing is known of those paths any more
+        delays.of(world.service.rows, now_ns)
+    assert delays.worst(row) is None
+
+
 def test_without_contention_nothing_moves() -> None:
     world = World([WIDE, NARROW._replace(dst="h3")])
     world.run(20)

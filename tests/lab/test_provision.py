@@ -155,6 +155,16 @@ def test_agents_know_gateways_only_and_all_that_store_share_a_store(
     assert {authority.roles[name] for name in gateways} == {Role.GATEWAY}
 
 
+@pytest.mark.usefixtures("authority")
+def test_agents_get_what_a_lab_wants_of_them(tmp_path: Path) -> None:
+    options = {"sample_segments": False, "traffic": {"watch": False}}
+    file = lab_file(FabricSpec(hosts=2), agent_options=options)
+    provision(tmp_path, file, make_plan(file.spec))
+    config = load_config(tmp_path / "agent-h0.toml", AgentConfig)
+    assert (config.sample_segments, config.traffic.watch) == (False, False)
+    assert config.traffic.pace == ("*",), "the rest is as ever"
+
+
 def test_a_store_that_is_given_is_that_of_all(tmp_path: Path, authority: _Authority) -> None:
     spec = FabricSpec(hosts=2)
     plan = make_plan(spec)

@@ -340,7 +340,7 @@ class Agent:
 
     def _newest_delays(self, fleet_ns: int) -> tuple[ProbeDelay, ...]:
         """Delays of probes to peers that jobs use, over the last second as far as it is known."""
-        peers = self._tracer.peers(flow.remote for _, flow in self._jobs.in_use())
+        peers = self._tracer.peers(self._jobs.remotes())
         if not peers:
             return ()
         self._drain()

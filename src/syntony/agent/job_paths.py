@@ -84,6 +84,11 @@ class JobPaths:
         """NIC and flow of all managed flows whose path matters."""
         return [(each.nic, each.flow) for each in self._flows if each.traced]
 
+    def remotes(self) -> set[str]:
+        """Addresses of the peers to which probes' delays matter: also those of queue pairs, whose
+        paths are not traced."""
+        return {each.flow.remote for each in self._flows if each.traced or each.process}
+
     def report(
         self, hops: Hops, fleet_ns: int, delays: tuple[ProbeDelay, ...], *, stopped: bool
     ) -> FlowsReport:

@@ -293,7 +293,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
 @click.option(
     "--step-mib",
     type=click.IntRange(1, 64),
-    help="MiB that each sender sends in a step.  [1; over verbs 1/4]",
+    help="MiB that each sender sends in a step.  [1; over verbs 1/8]",
 )
 @click.option(
     "--congestion",
@@ -317,13 +317,13 @@ def incast(  # noqa: PLR0917 - click calls it by name
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Run an incast: plain TCP, then paced senders, switched on during the run.
+    """Run an incast: one sender, then all, then all paced, switched on during the run.
 
     A built-in job gathers 1 MiB (--step-mib) from every sender in each step, over both rails of the
     receiver (--plain: over one); every result is checked. The controller sees the queue at the
     receiver's leaf and gives every flow a rate, which agents enforce. The table shows throughput,
-    one-way delay, steps and retransmits. Over verbs the senders are virtual machines, and the NCCL
-    plug-in paces queue pairs.
+    one-way delay, steps, stalls, packets dropped at the receiver's leaves, and retransmits. Over
+    verbs the senders are virtual machines, and the NCCL plug-in paces queue pairs.
 
     Example: syntony lab drill incast --out /tmp/drill
     """
@@ -375,10 +375,11 @@ def _show_incast(report: IncastReport) -> None:
         f"[bold]{report.senders} senders to one receiver[/]; {report.fabric}; {transport(report)}"
     )
     table = plain_table(
-        "", ">Mb/s", ">of line", ">delay p50", ">p99", ">step p50", ">p99", ">retransmits/s",
-        ">fair", no_wrap=True,
+        "", ">Mb/s", ">of line", ">delay p50", ">p99", ">step p50", ">p99", ">stalled", ">drops/s",
+        ">sent again/s", ">fair", no_wrap=True,
     )  # fmt: skip
-    for phase in (report.before, report.after):
+    table.padding = (0, 1, 0, 0)
+    for phase in (report.alone, report.before, report.after):
         table.add_row(
             phase.name,
             f"{phase.mbps:.1f}",
@@ -387,6 +388,8 @@ def _show_incast(report: IncastReport) -> None:
             milliseconds(phase.owd_p99_ms),
             f"{phase.step_p50_ms:.0f} ms",
             f"{phase.step_p99_ms:.0f} ms",
+            _seconds(phase.stalled_s),
+            f"{phase.drops_per_s:.1f}",
             f"{phase.retransmits_per_s:.1f}",
             f"{phase.fairness:.3f}",
         )

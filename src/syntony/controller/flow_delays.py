@@ -54,6 +54,8 @@ class PathDelays:
         self._now: dict[Key, DelaySecond] = {}
         self._base: dict[Key, tuple[int, int]] = {}
         """(least delay, when)."""
+        self._between: defaultdict[tuple[str, str], set[Links]] = defaultdict(set)
+        """Paths between two NICs, of `_now`."""
         self._there: set[tuple[str, str]] = set()
         """(flow, link it crosses)."""
         self._changed: dict[str, int] = {}
@@ -76,6 +78,7 @@ class PathDelays:
                 continue
             p50 = sorted(each.delay.p50_ns for each in some)[len(some) // 2]
             self._now[key] = DelaySecond(at_ns, p50, max(each.delay.p99_ns for each in some))
+            self._between[key[:2]].add(key[2])
             least_ns = min(each.least_ns for each in some)
             base, when_ns = self._base.get(key, (least_ns, at_ns))
             if least_ns <= base or at_ns - when_ns > BASE_NS:
@@ -86,12 +89,13 @@ class PathDelays:
         return self._now.get((src, dst, links))
 
     def worst(self, row: FlowEntry) -> DelaySecond | None:
-        """The larger delay of the directions in which a flow sends."""
-        found = [
-            delay
-            for src, dst, links in _ways(row, row.flow.path_id if row.flow else "")
-            if (delay := self.now(src, dst, links)) is not None
-        ]
+        """The larger delay of the directions in which a flow sends. Of queue pairs only the ends of
+        their path are known: the largest of all paths between these."""
+        ways = _ways(row, row.flow.path_id if row.flow else "")
+        if row.view.process:
+            pair = (row.src, row.dst)
+            ways = [(*pair, links) for links in self._between.get(pair, ())]
+        found = [delay for way in ways if (delay := self.now(*way)) is not None]
         return max(found, key=lambda delay: delay.p50_ns, default=None)
 
     def queues(self, now_ns: int) -> dict[str, LinkQueue]:
@@ -138,6 +142,9 @@ class PathDelays:
         oldest_ns = now_ns - FORGET_NS
         self._now = {key: each for key, each in self._now.items() if each.at_ns >= oldest_ns}
         self._base = {key: each for key, each in self._base.items() if key in self._now}
+        self._between.clear()
+        for src, dst, links in self._now:
+            self._between[src, dst].add(links)
         self._changed = {link: at for link, at in self._changed.items() if at >= oldest_ns}
 
     def _worst(self, ways: Collection[Key]) -> PathDelay | None:

@@ -26,6 +26,8 @@ BOTH_PATHS = " | "
 ELEPHANT_BPS = 1_000_000
 ELEPHANT_SHARE = 0.01
 """Share of its NIC's rate below which a flow's direction is ignored by placement."""
+SLOW_SHARE = 0.1
+"""With this share of its NIC's rate a flow counts, however slow the NIC (of an emulated host)."""
 
 FORGET_NS = 1_800 * S
 """The path of a source port is dropped this long after it was last reported: a connection's port is
@@ -288,7 +290,9 @@ class FlowTable:
 
     def least_bps(self, nic: str) -> float:
         """Minimum rate, relative to the NIC's, for traffic control."""
-        return max(ELEPHANT_BPS, ELEPHANT_SHARE * self._nic_bps.get(nic, 0.0))
+        nic_bps = self._nic_bps.get(nic, 0.0)
+        least = min(ELEPHANT_BPS, SLOW_SHARE * nic_bps) if nic_bps else ELEPHANT_BPS
+        return max(least, ELEPHANT_SHARE * nic_bps)
 
     def _busy(self, flow_id: str, view: FlowView, src: str) -> frozenset[str]:
         """The relevant directions; a direction that was ever an elephant stays one, because a job

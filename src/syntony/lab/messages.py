@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from syntony.lab.plan import FabricSpec
@@ -30,6 +32,8 @@ class LabFile(msgspec.Struct, frozen=True, kw_only=True):
     clocks: dict[str, SyntheticClockSpec]
     options: dict[str, str | int | float] = {}
     """Of the daemons: ``mesh_peers``, ``probe_interval_ns``, ``store``."""
+    agent_options: dict[str, Any] = {}
+    """Keys of the agents' configuration, beside those that a lab sets."""
     placement: str = "observe"
     """Of the controller: ``off``, ``observe``, ``act``."""
     classes: tuple[JobClass, ...] = ()

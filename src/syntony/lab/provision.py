@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -267,12 +267,19 @@ def _agent(
         synthetic_clock=file.clocks[host],
     )
     entry = _entry(file, plan, host)
+    config = msgspec.convert(_merged(msgspec.to_builtins(config), file.agent_options), AgentConfig)
     telemetry = _role(directory, telemetry_name(host), config, "agent")
     reactor = ("agent", "reactor", *telemetry[1:])
     return [
         _daemon(directory, reactor_name(host), host, entry, reactor),
         _daemon(directory, telemetry_name(host), host, entry, telemetry),
     ]
+
+
+def _merged(config: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """With other values of some keys, also within tables."""
+    tables = {key: {**config[key], **value} for key, value in more.items() if type(value) is dict}
+    return {**config, **more, **tables}
 
 
 def issue_agent(directory: Path, plan: LabPlan, authority: Authority, host: str) -> TlsPaths:

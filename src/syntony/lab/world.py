@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -124,6 +124,7 @@ def new_lab(
     agents: bool = True,
     clocks: ClockOptions | None = None,
     options: dict[str, str | int | float] | None = None,
+    agent_options: dict[str, Any] | None = None,
     placement: str = "observe",
     classes: tuple[JobClass, ...] = (),
     image: str = "",
@@ -145,6 +146,7 @@ def new_lab(
         agents=agents,
         clocks=draw_clocks(hosts, spec.seed, started_ns, clocks or ClockOptions()),
         options=options or {},
+        agent_options=agent_options or {},
         placement=placement,
         classes=classes,
         image=image,

@@ -52,6 +52,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     kernel's is 200 ms); needs Linux 6.15 and CAP_SYS_PTRACE. 0: not changed. A little longer than
     detecting a dead path and setting up a detour take (60 to 75 ms), so that the first
     retransmission takes the detour; peers delay acknowledgements by at most half of it."""
+    watch: bool = True
+    """Whether the paths that jobs use are probed at a high rate (up to 1,600 probes a second and
+    host), and NICs' carriers read every 10 ms, so that a path that loses everything is left within
+    0.1 s. Without, what the kernel and a job's own errors show is all that is known: for processors
+    or links too slow for that, such as emulated ones."""
     settle_ns: int = 6 * MS
     """Delay between the failure of a path and the action on it, in which failures of its siblings
     become known: probes of one NIC are spread over one interval (5 ms)."""

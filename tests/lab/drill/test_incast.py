@@ -11,22 +11,25 @@ from syntony import cli
 from syntony.lab.drill import incast_report
 from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
 from syntony.lab.drill.contention_figures import ROCE_PAYLOAD
-from syntony.lab.drill.incast import SPEC, IncastTrial, Retransmits, retransmitted
+from syntony.lab.drill.incast import SPEC, IncastTrial, LossCounts, dropped, retransmitted
 from syntony.lab.jobs.records import RankDone, Record, StepRecord
 from syntony.model import MS, S
 from syntony.wire.traffic import PlacedFlow, Traffic
 
-ACTED_NS, END_NS, LEAD_TIME_NS = 10 * S, 30 * S, 1_000 * S
+ALONE_NS, STALL_AT_NS, ACTED_NS, END_NS, LEAD_TIME_NS = 4 * S, 4 * S, 10 * S, 30 * S, 1_000 * S
 ELEMENTS = 250_000
 """1 MB from each of two senders: 16 Mbit a step."""
 
 
 def job() -> JobRun:
-    """A step every 400 ms, from `ACTED_NS` on every 250 ms."""
+    """A step every 200 ms of one sender, then of two every 400 ms, from `ACTED_NS` on every 250 ms;
+    one of them takes 2 s more."""
     records: list[Record] = []
-    at_ns, step = 0, 0
+    at_ns, step = -ALONE_NS, 0
     while at_ns < END_NS + S:
-        start_ns, at_ns = at_ns, at_ns + (400 if at_ns < ACTED_NS else 250) * MS
+        length_ms = 200 if at_ns < 0 else 400 if at_ns < ACTED_NS else 250
+        length_ms += 2_000 * (at_ns == STALL_AT_NS)
+        start_ns, at_ns = at_ns, at_ns + length_ms * MS
         records += [
             StepRecord(rank=r, step=step, start_ns=start_ns, end_ns=at_ns, wrong=0)
             for r in range(3)
@@ -64,13 +67,15 @@ def sample(at_ns: int) -> ControllerSample:
 @pytest.fixture
 def ran() -> IncastTrial:
     trial = ContentionTrial(
-        spec=SPEC, alone_ns=(0, 0), began_ns=0, acted_ns=ACTED_NS, ended_ns=END_NS,
+        spec=SPEC, alone_ns=(-ALONE_NS, 0), began_ns=0, acted_ns=ACTED_NS, ended_ns=END_NS,
         fleet_ahead_ns=LEAD_TIME_NS, jobs=(job(),), moves=(),
         samples=tuple(sample(at_ns) for at_ns in range(0, END_NS, 500 * MS)),
     )  # fmt: skip
-    counts = ((0, 100), (10, 600), (16, 620), (30, 634))
-    sent = tuple(Retransmits(at_ns=at * S, segments=n) for at, n in counts)
-    return IncastTrial(trial=trial, receiver="h0", congestion="reno", retransmits=sent, rails=2)
+    counts = (
+        (-4, 92, 0), (0, 100, 4), (0, 100, 4), (10, 600, 304), (16, 620, 304), (30, 634, 311),
+    )  # fmt: skip
+    losses = tuple(LossCounts(at_ns=at * S, sent_again=n, dropped=m) for at, n, m in counts)
+    return IncastTrial(trial=trial, receiver="h0", congestion="reno", losses=losses, rails=2)
 
 
 def test_figures_over_rdma(ran: IncastTrial) -> None:
@@ -87,13 +92,21 @@ def test_figures_over_rdma(ran: IncastTrial) -> None:
 
 def test_figures(ran: IncastTrial) -> None:
     reported = incast_report.make_report(ran)
-    assert reported.before.mbps == pytest.approx(40, rel=0.05)
+    assert reported.alone.mbps == pytest.approx(40, rel=0.05), "8 Mbit in 200 ms"
+    assert reported.alone.of_line == pytest.approx(reported.alone.mbps / reported.line_mbps)
+    assert reported.before.mbps == pytest.approx(32, rel=0.05), "40 but for 2 of 10 s"
     assert reported.after.mbps == pytest.approx(64, rel=0.05)
-    assert reported.kept == pytest.approx(1.6, rel=0.06)
+    assert reported.kept == pytest.approx(2, rel=0.06)
     assert (reported.before.owd_p99_ms, reported.after.owd_p99_ms) == (50, 2)
+    assert reported.alone.retransmits_per_s == pytest.approx(2)
     assert reported.before.retransmits_per_s == pytest.approx(50)
     assert reported.after.retransmits_per_s == pytest.approx(1)
+    drops = [each.drops_per_s for each in (reported.alone, reported.before, reported.after)]
+    assert drops == pytest.approx([1, 30, 0.5])
     assert reported.before.step_p50_ms == pytest.approx(400)
+    assert reported.before.longest_step_ms == pytest.approx(2_400)
+    stalled = [each.stalled_s for each in (reported.alone, reported.before, reported.after)]
+    assert stalled == pytest.approx([0, 2, 0])
     assert reported.before.fairness == pytest.approx(0.8, abs=0.01), (
         "30 and 10; idle flows left out"
     )
@@ -114,6 +127,16 @@ def test_retransmitted_segments_of_a_host() -> None:
     assert retransmitted("") == 0
 
 
+def test_dropped_packets_of_a_port() -> None:
+    listed = [
+        {"kind": "tbf", "handle": "1:", "root": True, "drops": 7},
+        {"kind": "bfifo", "handle": "2:", "parent": "1:1", "drops": 7},
+        {"kind": "clsact", "parent": "ffff:fff1", "drops": 3},
+    ]
+    assert dropped(json.dumps(listed)) == 7
+    assert dropped("[]") == 0
+
+
 def test_wrong_options_are_refused_before_anything_starts() -> None:
     for words in (["--before", "0s"], ["--after", "2h"], ["--senders", "1"], ["--senders", "13"]):
         assert cli.run(["lab", "drill", "incast", *words]) == 2
@@ -128,7 +151,9 @@ def test_the_drill(able: None, options: list[str], capsys: pytest.CaptureFixture
     reported = json.loads(capsys.readouterr().out)
     assert reported["finished"]
     assert reported["wrong"] == reported["lost"] == 0
+    assert reported["alone"]["mbps"] > 0
     assert reported["before"]["mbps"] > 0
+    assert reported["before"]["drops_per_s"] > reported["after"]["drops_per_s"]
     # 0.8 to 0.94 (docs/reference/figures.md); on a busy machine steps are irregular.
     assert reported["kept"] >= 0.6
     assert reported["after"]["owd_p50_ms"] < reported["before"]["owd_p50_ms"]

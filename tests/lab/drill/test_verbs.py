@@ -15,9 +15,10 @@ from click.testing import CliRunner
 from syntony.cli.drill import command
 from syntony.errors import RemoteError, UsageError
 from syntony.lab.drill import contention, fleet, incast, verbs
-from syntony.lab.jobs import programs
+from syntony.lab.jobs import nccl_mesh, programs
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.records import RankDone, RankReady, Record, StepRecord, on_arrival_clock
+from syntony.model import S
 from syntony.wire.traffic import Traffic
 
 
@@ -121,7 +122,8 @@ class Place:
         return SimpleNamespace(hosts=self._hosts)
 
     def addresses(self, _family: int) -> dict[str, str]:
-        return {f"{host}/rail0": f"10.0.0.{k}" for k, host in enumerate(self._hosts)}
+        nics = (("rail0", "10.0.0"), ("mgmt0", "172.30.0"))
+        return {f"{h}/{n}": f"{net}.{k}" for k, h in enumerate(self._hosts) for n, net in nics}
 
 
 def test_jobs_that_contend_share_two_machines_and_no_listener() -> None:
@@ -172,6 +174,29 @@ def test_everybody_sends_to_the_first_machine() -> None:
     spec = incast.job_spec(lab, incast.VERBS_OPTIONS)
     assert (spec.kind, spec.hosts, spec.net) == ("gather", ("h0", "h1", "h2"), "syntony")
     assert not incast.job_spec(lab, incast.IncastOptions(senders=2)).net
+
+
+def test_sockets_of_ranks_are_on_no_rail() -> None:
+    """Agents would manage them there, and probe their paths at a high rate."""
+    lab: Any = Place(3, "image")
+    for spec in (*contention.verbs_specs(lab, contention.VERBS_OPTIONS),
+                 incast.job_spec(lab, incast.VERBS_OPTIONS)):  # fmt: skip
+        assert spec.nic == "mgmt0"
+        assert spec.addresses == tuple(f"172.30.0.{k}" for k in range(len(spec.hosts)))
+    over_tcp = incast.job_spec(lab, incast.IncastOptions(senders=2))
+    assert (over_tcp.nic, over_tcp.addresses[1]) == ("rail0", "10.0.0.1")
+
+
+def test_messages_are_short_beside_the_queue() -> None:
+    lab: Any = Place(3, "image")
+    spec = incast.job_spec(lab, incast.VERBS_OPTIONS)
+    words = programs.argv(spec, 1)
+    message = int(words[words.index("--message") + 1])
+    fabric = incast.VERBS_SPEC
+    queue = fabric.rate_bps * fabric.latency_ns // (8 * S)
+    assert 4 * message < queue, "paced, one of each sender waits at most"
+    under_way = incast.VERBS_SENDERS * nccl_mesh.IN_FLIGHT * message // fabric.rails
+    assert queue < under_way, "unpaced, the queue overflows"
 
 
 def test_a_lab_without_machines_is_refused() -> None:

@@ -17,7 +17,7 @@ from syntony.lab.jobs.builtin import Rank
 from syntony.lab.jobs.mesh import RankMesh
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _PATIENCE_S = 30.0
 
@@ -73,6 +73,43 @@ def test_every_result_is_right_and_all_end_together(
 
     everywhere(ranks, work)
     assert sorted(done) == [(rank, steps) for rank in range(ranks)]
+
+
+@given(
+    ranks=st.integers(2, 5), steps=st.integers(1, 6), joined=st.integers(0, 6),
+)  # fmt: skip
+def test_one_rank_sends_alone_until_all_may(ranks: int, steps: int, joined: int) -> None:
+    data = content.Content(ranks, 50)
+    sent: dict[tuple[int, int], int] = {}
+    ends: list[int] = []
+
+    def work(mesh: RankMesh) -> None:
+        end_requested, all_requested = threading.Event(), threading.Event()
+        rank = Rank(mesh, data, end_requested, all_requested)
+        exchange = mesh.exchange
+
+        def counted(out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None:
+            sent[mesh.rank, number] = sent.get((mesh.rank, number), 0) + sum(map(len, out.values()))
+            exchange(out, into)
+
+        mesh.exchange = counted  # type: ignore[method-assign]
+        last, number = False, 0
+        while not last:
+            if number == joined:
+                all_requested.set()  # only rank 0's counts
+            if number == steps - 1:
+                end_requested.set()
+            wrong, last = rank.gather(number, spoil=False)
+            assert wrong == 0
+            number += 1
+        ends.append(number)
+
+    everywhere(ranks, work)
+    assert ends == [steps] * ranks
+    for rank in range(1, ranks):
+        for number in range(steps):
+            sends = rank == 1 or number > joined
+            assert sent.get((rank, number), 0) == (4 * data.elements if sends else 0)
 
 
 class LateWish(threading.Event):

@@ -455,7 +455,8 @@ class PathControl:
         if self._liveness is None:
             return
         health = self._failover.health
-        chosen = choose(self._flow_plan, self._requested, health.configured)
+        watched = self._flow_plan if self._policy.watch else ()
+        chosen = choose(watched, self._requested, health.configured)
         self._liveness.watch(chosen)
         health.watch_only(frozenset(flow.flow_id for flow in chosen), time.monotonic_ns())
 

@@ -17,9 +17,10 @@ from syntony.agent.steering.path_log import PathCounters
 from syntony.agent.steering.rows import PathRow
 from syntony.agent.steering.switch import StopSwitch
 from syntony.errors import MissingError
-from syntony.io.carrier import CarrierWatch
+from syntony.io.carrier import POLL_NS, CarrierWatch
 from syntony.io.interfaces import addresses
 from syntony.mesh.plan import with_spares
+from syntony.model import MS
 from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.instructions import Avoid, Notice
 from syntony.traffic.moving import REMEMBERED, Outcome
@@ -32,6 +33,10 @@ from syntony.wire.probes import Plan
 from syntony.wire.traffic import Moves
 
 _log = logging.getLogger(__name__)
+
+REST_POLL_NS = 500 * MS
+"""Between two reads of a NIC's carrier counter where jobs' paths are not watched: shorter outages
+are known as far as the kernel reports them."""
 
 
 class PathService:
@@ -72,7 +77,7 @@ class PathService:
                 config.traffic,
                 [nic for each in config.nics if (nic := self._local_nic(each.name)) is not None],
                 stopped=self.stopped,
-                sources=[CarrierWatch()],
+                sources=[CarrierWatch(poll_ns=POLL_NS if config.traffic.watch else REST_POLL_NS)],
                 processes=self._processes,
             )
         except MissingError as error:

@@ -7,7 +7,7 @@ anywhere, in whichever rank, is one long step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -113,7 +113,7 @@ def figures(trial: NicFlapTrial) -> RunFigures:
         steps=whole,
         step_p50_s=_seconds(p50_ns),
         longest_step_s=_seconds(longest_ns),
-        stalled_s=_stalled_ns(steps, p50_ns) / S,
+        stalled_s=stalled_ns(steps, p50_ns) / S,
         throughput_before=_steps_per_s(trial, edges, trial.began_ns, fault_ns),
         throughput_during=_steps_per_s(trial, edges, fault_ns, healed_ns),
         throughput_after=_steps_per_s(trial, edges, healed_ns, trial.wished_end_ns),
@@ -139,7 +139,13 @@ def _steps_per_s(trial: NicFlapTrial, edges: NDArray[np.int64], from_ns: int, to
     return throughput(closed, from_ns, to_ns)
 
 
-def _stalled_ns(steps: NDArray[np.int64], p50_ns: float | None) -> float:
+def stalled_ns(steps: NDArray[Any], p50_ns: float | None) -> float:
+    """Total length of stalls, without a median step each.
+
+    Args:
+        steps: lengths of all steps.
+        p50_ns: their median, without a fault; None: there was none.
+    """
     if p50_ns is None:
         return float(steps.sum())
     long = steps[(steps > STALL_FACTOR * p50_ns) & (steps > p50_ns + STALL_NS)]

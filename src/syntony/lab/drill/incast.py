@@ -1,7 +1,8 @@
-"""Incast drill: all hosts send to one, first with TCP alone, then with senders paced by Syntony."""
+"""Incast drill: one host sends to another, then all to that one, then all paced by Syntony."""
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from syntony.lab.drill.modes import MANAGED
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
-from syntony.lab.plan import FabricSpec
+from syntony.lab.plan import FabricSpec, LinkKind, make_plan
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
@@ -31,20 +32,31 @@ SPEC = FabricSpec(rails=2, leaves=2, spines=2, rate_bps=40_000_000, latency_ns=5
 ELEMENTS = 262_144
 """1 MiB from every sender each step: 0.4 s of the receiver's two links with four of them."""
 VERBS_SENDERS = 2
-VERBS_SPEC = msgspec.structs.replace(contention.VERBS_SPEC, leaves=2)
-VERBS_ELEMENTS = 16_384
-"""64 KiB from every sender each step: a quarter of a second of the receiver's two links."""
+VERBS_SPEC = FabricSpec(
+    leaves=1, spines=1, rate_bps=500_000, burst_bytes=8_192, latency_ns=400 * MS
+)
+"""One leaf for each rail. The rate is low, so that the links and not the processors are the
+bottleneck; the queue holds less than what two senders have under way (`MESSAGE`)."""
+VERBS_ELEMENTS = 32_768
+"""128 KiB from every sender each step: two seconds of the receiver's two links."""
+MESSAGE = 4_096
+"""Bytes: 70 ms of a link. A message goes at the link's rate, whatever the pace; so it must be short
+beside the queue. A real link carries the plug-in's largest chunk in a hundredth of that."""
 RAILS = ("rail0", "rail1")
 LOSSY = ("cubic", "reno")
 """The usual default, and the one that a kernel allows in a lab without root if it forbids cubic."""
 _WARM_STEPS = 4
-_DUPLICATE_REQUESTS = "/sys/class/infiniband/rxe_*/ports/1/hw_counters/duplicate_request"
+_COUNTERS = "/sys/class/infiniband/rxe_*/ports/1/hw_counters"
+_SENT_AGAIN = ("out_of_seq_request", "duplicate_request")
+"""Of Soft-RoCE at the receiver, each a reason for the sender to send again: a packet was missing,
+or an acknowledgement."""
 _SYSCTL = "net.ipv4.tcp_congestion_control"
 
 
 class IncastTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to measure TCP alone, and paced."""
+    """How long to measure one sender, all of them, and all of them paced."""
 
+    alone_ns: int = 4 * S
     before_ns: int = 10 * S
     after_ns: int = 16 * S
 
@@ -68,18 +80,21 @@ VERBS_OPTIONS = IncastOptions(
     senders=VERBS_SENDERS,
     elements=VERBS_ELEMENTS,
     spec=VERBS_SPEC,
-    times=IncastTimes(before_ns=20 * S, after_ns=60 * S),
+    times=IncastTimes(alone_ns=10 * S, before_ns=20 * S, after_ns=60 * S),
     verbs=True,
 )
 """Over verbs, where everything takes longer."""
 
 
-class Retransmits(msgspec.Struct, frozen=True, kw_only=True):
-    """Segments sent again by all senders until an instant (CLOCK_MONOTONIC); over RDMA packets that
-    arrived once more."""
+class LossCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters at an instant (CLOCK_MONOTONIC)."""
 
     at_ns: int
-    segments: int
+    sent_again: int
+    """Segments that all senders have sent again; over RDMA how often the receiver made them do so.
+    """
+    dropped: int
+    """Packets dropped by the queues to the receiver, at its leaves."""
 
 
 class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +103,8 @@ class IncastTrial(msgspec.Struct, frozen=True, kw_only=True):
     trial: ContentionTrial
     receiver: str
     congestion: str
-    retransmits: tuple[Retransmits, ...]
+    losses: tuple[LossCounts, ...]
+    """At the start and end of the time with one sender, of that with all, and of that paced."""
     rails: int
     """That its connections use."""
 
@@ -128,14 +144,17 @@ def job_spec(lab: Lab, options: IncastOptions) -> JobSpec:
     if len(hosts) < wanted:
         raise UsageError(f"lab {lab.name!r} has {len(hosts)} hosts; needed: {wanted}")
     ranks = hosts[:wanted]
+    nic = verbs.SOCKETS if options.verbs else NIC
     return JobSpec(
         kind="gather",
         elements=options.elements,
         hosts=ranks,
-        addresses=tuple(addresses[f"{host}/{NIC}"] for host in ranks),
-        nic=NIC,
+        addresses=tuple(addresses[f"{host}/{nic}"] for host in ranks),
+        nic=nic,
         net=PLUGIN if options.verbs else "",
+        message=MESSAGE if options.verbs else 0,
         nice=verbs.NICER if options.verbs else 0,
+        alone=True,
     )
 
 
@@ -168,27 +187,33 @@ def _run(
         job.wait_steps(
             _WARM_STEPS, verbs.START_BESIDE_AGENTS_S if options.verbs else START_TIMEOUT_S
         )
-        contention.wait_delays(lab, (JOB,), options.senders)
         kind = f"plain TCP, {congestion}" if options.plain else f"TCP over all rails, {congestion}"
-        say(f"{options.senders} senders, one receiver, {'RDMA' if options.verbs else kind}")
+        say(f"one sender, one receiver, {'RDMA' if options.verbs else kind}")
+        counted = [_count(lab, spec)]
+        alone_ns = time.monotonic_ns()
+        contention.sample(lab, samples, alone_ns + options.times.alone_ns)
+        counted.append(_count(lab, spec))
+        job.let_all_send()
+        contention.wait_delays(lab, (JOB,), options.senders)
+        say(f"{options.senders} senders")
+        counted.append(_count(lab, spec))
         began_ns = time.monotonic_ns()
-        sent = [_retransmits(lab, spec)]
         contention.sample(lab, samples, began_ns + options.times.before_ns)
         acted_ns = time.monotonic_ns()
         contention.set_mode(lab, "act", "pacing")
-        sent.append(_retransmits(lab, spec))
+        counted.append(_count(lab, spec))
         say("Syntony paces")
         settled_ns = settled(acted_ns, acted_ns + options.times.after_ns)
         contention.sample(lab, samples, settled_ns)
-        sent.append(_retransmits(lab, spec))
+        counted.append(_count(lab, spec))
         contention.sample(lab, samples, acted_ns + options.times.after_ns)
         ended_ns = time.monotonic_ns()
-        sent.append(_retransmits(lab, spec))
+        counted.append(_count(lab, spec))
         contention.end_jobs([job])
         run = contention.job_run(JOB, job, f"{options.senders} senders to one receiver")
     trial = ContentionTrial(
         spec=lab.file().spec,
-        alone_ns=(began_ns, began_ns),
+        alone_ns=(alone_ns, alone_ns + options.times.alone_ns),
         began_ns=began_ns,
         acted_ns=acted_ns,
         ended_ns=ended_ns,
@@ -202,7 +227,7 @@ def _run(
         trial=trial,
         receiver=spec.hosts[0],
         congestion=congestion,
-        retransmits=tuple(sent),
+        losses=tuple(counted),
         rails=1 if options.plain else trial.spec.rails,
     )
 
@@ -212,13 +237,25 @@ def settled(acted_ns: int, ended_ns: int) -> int:
     return min(acted_ns + 6 * S, (acted_ns + ended_ns) // 2)
 
 
-def _retransmits(lab: Lab, spec: JobSpec) -> Retransmits:
-    at_ns = time.monotonic_ns()
+def _count(lab: Lab, spec: JobSpec) -> LossCounts:
+    at_ns, (receiver, *senders) = time.monotonic_ns(), spec.hosts
+    links = make_plan(lab.file().spec).links_of(receiver)
+    ports = [link.b for link in links if link.kind is LinkKind.RAIL]
+    queues = [
+        lab.run(port.node, "tc", "-s", "-j", "qdisc", "show", "dev", port.name) for port in ports
+    ]
     if spec.net:
-        said = lab.run(spec.hosts[0], "sh", "-c", f"cat {_DUPLICATE_REQUESTS}")
-        return Retransmits(at_ns=at_ns, segments=sum(map(int, said.split())))
-    total = sum(retransmitted(lab.run(host, "cat", "/proc/net/snmp")) for host in spec.hosts[1:])
-    return Retransmits(at_ns=at_ns, segments=total)
+        files = " ".join(f"{_COUNTERS}/{name}" for name in _SENT_AGAIN)
+        again = sum(map(int, lab.run(receiver, "sh", "-c", f"cat {files}").split()))
+    else:
+        again = sum(retransmitted(lab.run(host, "cat", "/proc/net/snmp")) for host in senders)
+    return LossCounts(at_ns=at_ns, sent_again=again, dropped=sum(map(dropped, queues)))
+
+
+def dropped(queues: str) -> int:
+    """Packets dropped by the queues that tc(8) lists, in JSON. A queue's count includes those of
+    the queues in it."""
+    return sum(each.get("drops", 0) for each in json.loads(queues) if each.get("root"))
 
 
 def retransmitted(snmp: str) -> int:

@@ -16,7 +16,7 @@ from syntony.lab.drill.contention_figures import (
     rate_mbps,
 )
 from syntony.lab.drill.contention_report import DELAY
-from syntony.lab.drill.figures import completions_ns
+from syntony.lab.drill.figures import completions_ns, stalled_ns
 from syntony.lab.drill.incast import settled
 from syntony.lab.drill.report import DrillReport
 from syntony.lab.jobs.records import RankFailed, StepRecord
@@ -43,10 +43,16 @@ class IncastPhase(msgspec.Struct, frozen=True, kw_only=True):
     """… and the 99th percentile of their 99th percentiles."""
     step_p50_ms: float
     step_p99_ms: float
+    longest_step_ms: float
+    stalled_s: float
+    """Total length of stalls, without a median step each (as in `nic-flap`)."""
     retransmits_per_s: float
-    """Segments, of all senders; over RDMA packets that arrived once more."""
+    """Segments, of all senders; over RDMA how often the receiver made a sender send again."""
+    drops_per_s: float
+    """Packets, by the queues to the receiver."""
     fairness: float
-    """Jain's fairness index of the flows' rates on the links to the receiver (1: all equal)."""
+    """Jain's fairness index of the flows' rates on the links to the receiver (1: all equal); with
+    one sender of its own flows."""
 
 
 class IncastReport(DrillReport, frozen=True, kw_only=True):
@@ -58,8 +64,12 @@ class IncastReport(DrillReport, frozen=True, kw_only=True):
     congestion: str
     """TCP's; empty over RDMA."""
     line_mbps: float
+    alone: IncastPhase
+    """One sender."""
     before: IncastPhase
+    """All senders, unpaced."""
     after: IncastPhase
+    """All senders, paced by Syntony."""
     kept: float
     """Throughput after over before."""
     paced_flows: int
@@ -77,10 +87,12 @@ def make_report(ran: IncastTrial) -> IncastReport:
     spec, job = trial.spec, trial.jobs[0]
     line = ran.rails * spec.rate_bps * (ROCE_PAYLOAD if trial.verbs else PAYLOAD) / 1e6
     settled_ns = settled(trial.acted_ns, trial.ended_ns)
-    before = _phase(
-        ran, "RDMA" if trial.verbs else "TCP", (trial.began_ns, trial.acted_ns), (0, 1), line
-    )
-    after = _phase(ran, "Syntony", (settled_ns, trial.ended_ns), (2, 3), line)
+    transport = "RDMA" if trial.verbs else "TCP"
+    alone = _phase(ran, f"{transport}, one sender", trial.alone_ns, (0, 1), line)
+    alone_mbps = alone.mbps / (job.ranks - 1)  # of one sender: all would have sent that many more
+    alone = msgspec.structs.replace(alone, mbps=alone_mbps, of_line=alone_mbps / line)
+    before = _phase(ran, transport, (trial.began_ns, trial.acted_ns), (2, 3), line)
+    after = _phase(ran, "Syntony", (settled_ns, trial.ended_ns), (4, 5), line)
     held = [
         (sample.at_ns, sum(f.tx_pace_bps > 0 or f.rx_pace_bps > 0 for f in sample.traffic.flows))
         for sample in trial.samples
@@ -94,6 +106,7 @@ def make_report(ran: IncastTrial) -> IncastReport:
         f"queues of {spec.latency_ns / MS:.0f} ms",
         congestion=ran.congestion,
         line_mbps=line,
+        alone=alone,
         before=before,
         after=after,
         kept=after.mbps / before.mbps if before.mbps else 0.0,
@@ -115,7 +128,8 @@ def _phase(
     p50, p99 = [each[1] for each in delays], [each[2] for each in delays]
     ends = [e for e in completions_ns(job.records, job.ranks) if from_ns <= e <= to_ns]
     steps = np.diff(np.array(ends, dtype=np.float64)) / MS if len(ends) > 2 else np.zeros(1)
-    first, last = (ran.retransmits[number] for number in counts)
+    first, last = (ran.losses[number] for number in counts)
+    counted_s = max(1, last.at_ns - first.at_ns) / S
     mbps = rate_mbps(job, from_ns, to_ns)
     return IncastPhase(
         name=name,
@@ -125,7 +139,10 @@ def _phase(
         owd_p99_ms=float(np.quantile(p99, 0.99)) / MS if p99 else None,
         step_p50_ms=float(np.median(steps)),
         step_p99_ms=float(np.quantile(steps, 0.99)),
-        retransmits_per_s=(last.segments - first.segments) * S / max(1, last.at_ns - first.at_ns),
+        longest_step_ms=float(steps.max()),
+        stalled_s=stalled_ns(steps * MS, float(np.median(steps)) * MS) / S,
+        retransmits_per_s=(last.sent_again - first.sent_again) / counted_s,
+        drops_per_s=(last.dropped - first.dropped) / counted_s,
         fairness=_fairness(ran, span),
     )
 

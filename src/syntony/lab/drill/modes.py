@@ -65,6 +65,8 @@ VERBS = (
     "env",
     "NCCL_SOCKET_IFNAME=mgmt0",
     "NCCL_DEBUG=WARN",
+    # The ranks' sockets only find each other: no agent is to manage them.
+    "SYNTONY_TCP=off",
     # Soft-RoCE takes 7 for ever.
     "NCCL_IB_RETRY_CNT=6",
     "NCCL_IB_RESILIENCY_PORT_FAILOVER=1",

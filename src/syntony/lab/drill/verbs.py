@@ -14,7 +14,7 @@ from syntony.errors import MissingError, UsageError
 from syntony.lab.client import Lab
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.drill.modes import MANAGED, VERBS
-from syntony.lab.plan import FabricSpec
+from syntony.lab.plan import MGMT, FabricSpec
 from syntony.lab.verbs.guest import rdma_name
 from syntony.lab.world import World, new_lab, search_path
 from syntony.model import S
@@ -34,8 +34,19 @@ START_S = 300.0
 START_BESIDE_AGENTS_S = 900.0
 """Agents take most of an emulated processor: on 2 cores at load 20, Python took 46 s to start
 there, `syntony run` more than 200 s."""
+SOCKETS = MGMT
+"""NIC of the ranks' sockets, over which they find each other, as NCCL's (`NCCL_SOCKET_IFNAME`): on
+a rail agents would manage these connections and watch their paths."""
 PROBE_INTERVAL_NS = 1 * S
 """Of these agents."""
+LEAST = {
+    "sample_segments": False,
+    "verbs": {"mode": "off"},
+    "traffic": {"watch": False, "plain": False},
+}
+"""What these agents leave out, because none of it is needed to move and pace queue pairs: samples
+of TCP and care for plain connections, probes over verbs, and probes of jobs' paths at a high rate.
+The last would fill a link of 2 Mb/s, and took a quarter of an emulated processor."""
 READY_S = 600.0
 """Until agents have clocks there."""
 FIRST, NICER = ("nice", "-n", "-10"), 15
@@ -76,6 +87,7 @@ def verbs_lab(
         agents=agents,
         classes=classes,
         options={"probe_interval_ns": PROBE_INTERVAL_NS},
+        agent_options=LEAST,
     )
     with World(file, detach=False) as world:
         world.wait_ready()

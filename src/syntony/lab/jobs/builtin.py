@@ -3,7 +3,8 @@
     python -m syntony.lab.jobs.builtin all-reduce RANK PORT ELEMENTS ADDRESS…
 
 Ends when a line (or the end) arrives on standard input: every rank then ends after the same step,
-because rank 0's vote to end travels with the data.
+because rank 0's vote to end travels with the data. With ``--alone`` rank 1 alone sends in a gather
+until the line ``all`` arrives.
 """
 
 from __future__ import annotations
@@ -35,12 +36,22 @@ _GRACE_S = 5.0
 
 
 class Rank:
-    """The steps of one rank. `end_requested` is read at the start of each; rank 0 ends the job."""
+    """The steps of one rank. `end_requested` is read at the start of each; rank 0 ends the job.
+    In a gather rank 1 sends alone until `all_requested` is set, if it is given."""
 
-    def __init__(self, mesh: Peers, data: content.Content, end_requested: threading.Event) -> None:
+    def __init__(
+        self,
+        mesh: Peers,
+        data: content.Content,
+        end_requested: threading.Event,
+        all_requested: threading.Event | None = None,
+    ) -> None:
         self._mesh = mesh
         self._data = data
         self._wish = end_requested
+        self._all = all_requested
+        self._senders = data.ranks - 1 if all_requested is None else 1
+        """In the next gather."""
 
     def all_reduce(self, step: int, spoil: bool) -> tuple[int, bool]:
         """Wrong elements, and whether this was the last step. `spoil` plants a wrong number."""
@@ -68,17 +79,21 @@ class Rank:
 
     def gather(self, step: int, spoil: bool) -> tuple[int, bool]:
         """As `all_reduce`; rank 0 alone has something to check."""
-        rank, ranks, vote = self._mesh.rank, self._data.ranks, self._vote()
+        rank, ranks, senders = self._mesh.rank, self._data.ranks, self._senders
+        joined = self._all is None or self._all.is_set()
+        next_senders = 0 if self._vote()[0] else ranks - 1 if joined else 1
+        vote = np.array([next_senders], dtype=np.uint32)
         out = self._data.contribution(rank, step)
         if spoil:
             out[len(out) // 2] ^= 1
         into = [np.empty_like(out) for _ in range(ranks)]
-        collectives.gather(self._mesh.exchange, out, into, vote, rank)
-        checked = range(1, ranks) if rank == 0 else ()
+        collectives.gather(self._mesh.exchange, out, into, vote, rank, senders=senders)
+        checked = range(1, senders + 1) if rank == 0 else ()
         bad = sum(
             content.count_wrong(into[src], self._data.contribution(src, step)) for src in checked
         )
-        return bad, bool(vote[0])
+        self._senders = int(vote[0])
+        return bad, not self._senders
 
     def _vote(self) -> NDArray[np.uint32]:
         ends = self._mesh.rank == 0 and self._wish.is_set()
@@ -128,21 +143,24 @@ def _emit(record: records.Record) -> None:
     sys.stdout.flush()
 
 
-def _listen(end_requested: threading.Event) -> None:
-    """A line requests the end; so does the end of input."""
+def _listen(end_requested: threading.Event, all_requested: threading.Event) -> None:
+    """A line requests the end; so does the end of input. The line ``all`` lets all ranks send."""
     while line := os.read(0, 64):
-        if line.strip():
+        said = line.split()
+        if b"all" in said:
+            all_requested.set()
+        if set(said) - {b"all"}:
             end_requested.set()
     end_requested.set()
     time.sleep(_GRACE_S)
     os._exit(4)
 
 
-def _over_nccl(mesh: RankMesh, name: str, data: content.Content) -> NcclMesh:
+def _over_nccl(mesh: RankMesh, name: str, data: content.Content, message: int) -> NcclMesh:
     from syntony.lab.jobs.nccl_mesh import NcclMesh, Transport
 
     longest = (data.elements + data.ranks) * np.dtype(np.uint32).itemsize
-    return NcclMesh(mesh, Transport(name), data.ranks, longest)
+    return NcclMesh(mesh, Transport(name), data.ranks, longest, message)
 
 
 def main() -> int:
@@ -154,24 +172,28 @@ def main() -> int:
     parser.add_argument("addresses", nargs="+", metavar="ADDRESS", help="of all ranks, in order")
     parser.add_argument("--mptcp", action="store_true", help="ask for multi-path sockets itself")
     parser.add_argument("--net", default="", metavar="NAME", help="an NCCL transport carries it")
+    parser.add_argument("--message", type=int, default=0, help="bytes of the longest one there")
+    parser.add_argument("--alone", action="store_true", help="rank 1 sends alone at first")
     parser.add_argument("--spoil", type=int, metavar="STEP", help="plant a wrong number: a test")
     parser.add_argument("--pause-ns", type=int, default=0, help="before each step")
     parser.add_argument("--nice", type=int, default=0, help="this much nicer from step 0 on")
     requested = parser.parse_args()
     protocol = socket.IPPROTO_MPTCP if requested.mptcp else 0
-    end_requested = threading.Event()
-    threading.Thread(target=_listen, args=(end_requested,), daemon=True).start()
+    end_requested, all_requested = threading.Event(), threading.Event()
+    threading.Thread(target=_listen, args=(end_requested, all_requested), daemon=True).start()
     data = content.Content(len(requested.addresses), requested.elements)
     try:
         sockets = connect_all(requested.rank, requested.addresses, requested.port, protocol)
-        mesh = _over_nccl(sockets, requested.net, data) if requested.net else sockets
+        mesh: Peers = sockets
+        if requested.net:
+            mesh = _over_nccl(sockets, requested.net, data, requested.message)
     except (OSError, SyntonyError) as error:
         _emit(_failed(requested.rank, -1, error))
         return 3
     os.nice(requested.nice)
     with mesh:
         _emit(records.RankReady(rank=requested.rank, at_ns=time.monotonic_ns()))
-        turns = Rank(mesh, data, end_requested)
+        turns = Rank(mesh, data, end_requested, all_requested if requested.alone else None)
         return run(turns, requested.collective, requested.rank, requested.spoil, requested.pause_ns)
 
 

@@ -57,23 +57,26 @@ def gather(
     into: Sequence[NDArray[np.uint32]],
     vote: NDArray[np.uint32],
     rank: int,
+    *,
+    senders: int,
 ) -> None:
-    """Incast: every rank's `out` goes to rank 0 at the same time, which then sends its `vote` back.
+    """Incast: the `out` of ranks 1 to `senders` goes to rank 0 at the same time, which then sends
+    its `vote` to all.
 
     Args:
         exchange: as above.
         out: of this rank; rank 0 sends none.
-        into: at rank 0, from each rank; its own is left alone.
+        into: at rank 0, from each sender.
         vote: of rank 0; filled at all others.
         rank: of this process.
+        senders: the same at all ranks.
     """
-    others = range(1, len(into))
     if rank:
-        exchange({0: _bytes(out)}, {})
+        exchange({0: _bytes(out)} if rank <= senders else {}, {})
         exchange({}, {0: _bytes(vote)})
         return
-    exchange({}, {peer: _bytes(into[peer]) for peer in others})
-    exchange({peer: _bytes(vote) for peer in others}, {})
+    exchange({}, {peer: _bytes(into[peer]) for peer in range(1, senders + 1)})
+    exchange({peer: _bytes(vote) for peer in range(1, len(into))}, {})
 
 
 def _bytes(array: NDArray[np.uint32]) -> memoryview:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections import deque
 from contextlib import suppress
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_size_t, c_ssize_t, c_uint64
 from ctypes import c_void_p as pointer
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +21,7 @@ from syntony.errors import MissingError
 from syntony.lab.jobs.mesh import CONNECT_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from syntony.lab.jobs.mesh import RankMesh
 
@@ -48,10 +50,12 @@ _SLOTS = 22
 _HANDLE, _ID = 128, 128
 _TAG = 7
 _HOST_MEMORY = 1
-_REST_S, _LONGEST_REST_S, _LONGER = 50e-6, 10e-3, 1.25
+_REST_S, _LONGEST_REST_S, _LONGER = 50e-6, 20e-3, 1.25
 """Pause between polls: a quarter longer each time while nothing completes, so that a long wait is
-noticed at most a fifth later. In an emulated machine a busy loop would take the processor from the
-processes that do the work."""
+noticed at most a fifth later, and half as long when something has. In an emulated machine a busy
+loop would take the processor from the processes that do the work."""
+IN_FLIGHT = 8
+"""Messages to or from one peer at a time, as NCCL has (`NCCL_STEPS`)."""
 _WARN = 2
 _MORE = 6
 _LOG = CFUNCTYPE(None, c_int, ctypes.c_ulong, c_char_p, c_int, c_char_p, *[c_ssize_t] * _MORE)
@@ -144,7 +148,46 @@ class _Peer:
         self.data = ctypes.create_string_buffer(size)
         self.memory = pointer()
         transport.call("register", comm, self.data, size, _HOST_MEMORY, byref(self.memory))
-        self.request = pointer()
+
+
+class Transfer:
+    """All that one exchange sends to, or receives from, one peer.
+
+    Args:
+        post: begins with the message at this place and of this size; returns its request, which is
+            null if it is to be called again.
+        is_complete: of a request.
+        size: of all messages together.
+        message: size of the longest.
+    """
+
+    def __init__(
+        self,
+        post: Callable[[int, int], pointer],
+        is_complete: Callable[[pointer], bool],
+        size: int,
+        message: int,
+    ) -> None:
+        self._post, self._is_complete = post, is_complete
+        self._left = deque((at, min(message, size - at)) for at in range(0, size, message))
+        self._requests: deque[pointer] = deque()
+
+    def advance(self) -> bool:
+        """Post what may be posted and test the oldest message; returns whether one completed."""
+        while self._left and len(self._requests) < IN_FLIGHT:
+            request = self._post(*self._left[0])
+            if not request.value:
+                break
+            self._left.popleft()
+            self._requests.append(request)
+        before = len(self._requests)
+        while self._requests and self._is_complete(self._requests[0]):
+            self._requests.popleft()
+        return len(self._requests) < before
+
+    @property
+    def is_done(self) -> bool:
+        return not self._left and not self._requests
 
 
 class NcclMesh:
@@ -154,15 +197,18 @@ class NcclMesh:
         mesh: over which ranks find each other, as over NCCL's bootstrap network.
         transport: loaded.
         ranks: how many there are.
-        size: bytes of the longest message.
+        size: bytes of the longest exchange with one peer.
+        message: bytes of the longest message; 0: each exchange is one.
 
     Raises:
         TransportError: a connection failed.
         TimeoutError: a peer was not there within `CONNECT_TIMEOUT_S`.
     """
 
-    def __init__(self, mesh: RankMesh, transport: Transport, ranks: int, size: int) -> None:
-        self.rank = mesh.rank
+    def __init__(
+        self, mesh: RankMesh, transport: Transport, ranks: int, size: int, message: int = 0
+    ) -> None:
+        self.rank, self._message = mesh.rank, message or size
         self._mesh, self._transport = mesh, transport
         peers = [each for each in range(ranks) if each != mesh.rank]
         handles = {peer: ctypes.create_string_buffer(_HANDLE) for peer in peers}
@@ -216,48 +262,41 @@ class NcclMesh:
         Raises:
             TransportError: a call failed.
         """
-        unsent = {peer: view.cast("B") for peer, view in out.items() if len(view)}
-        missing = {peer: view.cast("B") for peer, view in into.items() if len(view)}
-        for peer, view in unsent.items():
-            ctypes.memmove(self._out[peer].data, bytes(view), len(view))
+        for peer, view in out.items():
+            ctypes.memmove(self._out[peer].data, bytes(view), view.nbytes)
+        active = [self._transfer(self._send, self._out[peer], view) for peer, view in out.items()]
+        active += [
+            self._transfer(self._receive, self._into[peer], view) for peer, view in into.items()
+        ]
         rest_s = _REST_S
-        while unsent or missing:
-            done = [peer for peer, view in missing.items() if self._received(peer, len(view))]
-            for peer in done:
-                view = missing.pop(peer)
-                view[:] = memoryview(self._into[peer].data).cast("B")[: len(view)]
-            sent = [peer for peer, view in unsent.items() if self._sent(peer, len(view))]
-            for peer in sent:
-                del unsent[peer]
-            if done or sent:
-                rest_s = _REST_S
+        while active := [each for each in active if not each.is_done]:
+            if any([each.advance() for each in active]):  # noqa: C419 - every one advances
+                rest_s = max(_REST_S, rest_s / 2)
             else:
                 time.sleep(rest_s)
                 rest_s = min(_LONGER * rest_s, _LONGEST_REST_S)
+        for peer, view in into.items():
+            view.cast("B")[:] = memoryview(self._into[peer].data).cast("B")[: view.nbytes]
 
-    def _received(self, peer: int, size: int) -> bool:
-        way = self._into[peer]
-        if not way.request.value:
-            data = pointer(ctypes.addressof(way.data))
-            self._transport.call(
-                "receive", way.comm, 1, byref(data), byref(c_size_t(size)), byref(c_int(_TAG)),
-                byref(way.memory), byref(pointer()), byref(way.request),
-            )  # fmt: skip
-        return self._is_complete(way)
+    def _transfer(
+        self, post: Callable[[_Peer, int, int], pointer], way: _Peer, view: memoryview
+    ) -> Transfer:
+        return Transfer(partial(post, way), self._is_complete, view.nbytes, self._message)
 
-    def _sent(self, peer: int, size: int) -> bool:
-        way = self._out[peer]
-        if not way.request.value:
-            self._transport.call(
-                "send", way.comm, way.data, size, _TAG, way.memory, None, byref(way.request)
-            )
-        return self._is_complete(way)
+    def _receive(self, way: _Peer, at: int, size: int) -> pointer:
+        data, request = pointer(ctypes.addressof(way.data) + at), pointer()
+        self._transport.call(
+            "receive", way.comm, 1, byref(data), byref(c_size_t(size)), byref(c_int(_TAG)),
+            byref(way.memory), byref(pointer()), byref(request),
+        )  # fmt: skip
+        return request
 
-    def _is_complete(self, way: _Peer) -> bool:
-        if not way.request.value:
-            return False  # to be called again
+    def _send(self, way: _Peer, at: int, size: int) -> pointer:
+        data, request = pointer(ctypes.addressof(way.data) + at), pointer()
+        self._transport.call("send", way.comm, data, size, _TAG, way.memory, None, byref(request))
+        return request
+
+    def _is_complete(self, request: pointer) -> bool:
         done, sizes = c_int(), (c_int * 8)()
-        self._transport.call("test", way.request, byref(done), sizes)
-        if done.value:
-            way.request = pointer()
+        self._transport.call("test", request, byref(done), sizes)
         return bool(done.value)

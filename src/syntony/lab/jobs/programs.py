@@ -42,10 +42,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Of its listeners, if it is built in: jobs that share a host need one each."""
     pause_ns: int = 0
     """Of every rank before each step, as if it computed."""
+    alone: bool = False
+    """In a gather rank 1 sends alone until `LabJob.let_all_send`."""
     nice: int = 0
     """Added to the nice value of each rank before its first step, if it is built in."""
     net: str = ""
     """The built-in job sends by this NCCL transport (`nccl_mesh.Transport`) instead of sockets."""
+    message: int = 0
+    """Bytes of its longest message there; 0: all that goes to one peer at a time is one."""
     spoil: int | None = None
     """Rank 1 plants a wrong number in this step."""
 
@@ -84,7 +88,9 @@ def argv(spec: JobSpec, rank: int) -> tuple[str, ...]:
     if spec.mptcp:
         words.append("--mptcp")
     if spec.net:
-        words += ["--net", spec.net]
+        words += ["--net", spec.net, "--message", str(spec.message)]
+    if spec.alone:
+        words.append("--alone")
     if spec.nice:
         words += ["--nice", str(spec.nice)]
     return (*words, *_more(spec, rank))

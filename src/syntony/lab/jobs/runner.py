@@ -66,10 +66,10 @@ class _Rank:
         """Wait until all its output is read, or time is up."""
         self._reader.join(timeout_s)
 
-    def request_end(self) -> None:
+    def tell(self, line: str) -> None:
         try:
             stream = pipe(self.process.stdin)
-            stream.write(b"end\n")
+            stream.write(f"{line}\n".encode())
             stream.flush()
         except BrokenPipeError:  # it has ended already
             return
@@ -148,7 +148,12 @@ class LabJob:
     def request_end(self) -> None:
         """Ask the job to end after the next step."""
         for rank in self._ranks:
-            rank.request_end()
+            rank.tell("end")
+
+    def let_all_send(self) -> None:
+        """End the time in which rank 1 sends alone (`JobSpec.alone`)."""
+        for rank in self._ranks:
+            rank.tell("all")
 
     def wait_end(self, timeout_s: float) -> bool:
         """Wait for every rank to end by itself and read its last output; return whether all did in
