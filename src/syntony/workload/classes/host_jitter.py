@@ -14,6 +14,7 @@ from syntony.workload.grid import Episode, episode, episodes, median
 from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
+    from syntony.workload.bundle import Floats
     from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
 
@@ -22,6 +23,8 @@ TIMES = 3.0
 MOST = 0.8
 """Minimum share of a host's flows that show it: a single queue pair is not evidence about the
 host."""
+OFTEN = 0.5
+"""Maximum ratio of the share of windows in which flows of other hosts show it meanwhile."""
 MIN_WAIT = 0.05
 """Minimum share of a window for which its threads wait for a core."""
 ACTION = (
@@ -72,9 +75,19 @@ def _poll_gaps(flows: Flows) -> dict[str, tuple[int, int, float, float, float]]:
         )  # fmt: skip
     # Between hosts that are all short of CPU, gaps of pollers differ.
     found = {host: each for host, each in found.items() if each[3] > TIMES * each[4]}
+    touching = [flows.touching(host) for host in found]
+    others = np.where(np.isfinite(gap), bad, np.nan)[~np.any(touching, axis=0)] if found else gap
+    found = {host: each for host, each in found.items()
+             if not _share(others[:, flows.during(each[0], each[1])]) > OFTEN * each[2]}  # fmt: skip
     if len(found) > min(MOST_ALONE, max(1, len(hosts) // 3)):
         return {}  # all are equally short of CPU: no host stands out
     return found
+
+
+def _share(shown: Floats) -> float:
+    """Mean of what is known; NaN if nothing is."""
+    known = shown[np.isfinite(shown)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
 def _all_starved(facts: BundleFacts) -> bool:
