@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter, defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -58,7 +59,7 @@ class Schedule:
         self.rng = rng = random.Random(f"schedule {kind} {seed}")
         self.hosts = rng.choice((8, 12, 16))
         self.leaf_of, self.spines = rng.choice((2, 3, 4)), rng.choice((2, 3))
-        self.compute_ns = rng.uniform(100, 300) * MS
+        self.compute_ns = rng.uniform(250, 700) * MS
         self.base_ns = rng.uniform(600, 1500)
         """Delay of a link without a queue."""
         self.scatter = rng.uniform(0.005, 0.03)
@@ -69,7 +70,7 @@ class Schedule:
         """Queue of a link for which twice as much comes as it carries."""
         self.window_ns = rng.choice((500 * MS, S))
         self.begin = 1_790_000_000 * S + rng.randrange(10**15)
-        self.until = self.begin + rng.randrange(40, 80) * self.window_ns
+        self.until = self.begin + rng.randrange(40, 60) * self.window_ns
         self.onset = self.begin + round((self.until - self.begin) * rng.uniform(0.35, 0.55))
         self.change = self.begin + round((self.until - self.begin) * rng.uniform(0.3, 0.6))
         self.stray = self.base_ns * rng.uniform(15, 40)
@@ -80,13 +81,18 @@ class Schedule:
             list)  # fmt: skip
         self.load: Counter[tuple[str, int]] = Counter()
         self.step, self.data = 0, 0.0
+        self.paths: dict[Pair, tuple[str, ...]] = {}
 
     # Places
 
     def path(self, pair: Pair) -> tuple[str, ...]:
-        src, dst = pair
+        if pair not in self.paths:
+            self.paths[pair] = self._path(*pair)
+        return self.paths[pair]
+
+    def _path(self, src: int, dst: int) -> tuple[str, ...]:
         near, far = src // self.leaf_of, dst // self.leaf_of
-        spine = random.Random(f"{pair} {self.begin}").randrange(self.spines)
+        spine = random.Random(f"{src} {dst} {self.begin}").randrange(self.spines)
         inside = [f"leaf{near}"] if near == far else [f"leaf{near}", f"spine{spine}", f"leaf{far}"]
         return tuple(f"{a}->{b}" for a, b in
                      itertools.pairwise([f"h{src}/eth0", *inside, f"h{dst}/eth0"]))  # fmt: skip
@@ -342,10 +348,16 @@ def _placed(kind: str, seed: int, name: str) -> Fault:
     return Fault(name, link.split("->")[1] if name == F.INCAST else link, min(across[link]))
 
 
-def job_and_fault(kind: str, fault: str, seed: int, *, links: bool) -> tuple[Bundle, Fault]:
-    """A recording, and what is wrong in it; `NoPlace` if the job cannot have the fault."""
+@lru_cache(maxsize=1)
+def _job(kind: str, fault: str, seed: int) -> Schedule:
     job = Schedule(kind, seed, _placed(kind, seed, fault) if fault else None)
     job.runs()
+    return job
+
+
+def job_and_fault(kind: str, fault: str, seed: int, *, links: bool) -> tuple[Bundle, Fault]:
+    """A recording, and what is wrong in it; `NoPlace` if the job cannot have the fault."""
+    job = _job(kind, fault, seed)
     manifest = {
         "format": FORMAT, "version": VERSION, "job": "night", "timeline": "fleet",
         "begin_ns": job.begin, "end_ns": round(max(job.free)),

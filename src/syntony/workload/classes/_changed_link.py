@@ -82,6 +82,7 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     ]  # fmt: skip
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
+    full = None if use is None else use >= FULL
     first = flows.during(each.begin_ns, each.last_ns).start
     slower = contention.slower(flows, dict.fromkeys(each.flows, first))
     fault, action = (
@@ -90,8 +91,10 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     )  # fmt: skip
     return [RuleFinding(
         fault=fault, subjects=inside + nics, onset_ns=each.begin_ns, last_ns=each.last_ns,
-        confidence=confidence(each.share, None if use is None else use >= FULL,
-                              len(inside + nics) == 1 or None, each.ratio >= SLOW_RATIO or slower),
+        confidence=confidence(
+            each.share, full, len(inside + nics) == 1 or None, each.ratio >= SLOW_RATIO or slower,
+            full or not contention.more_send(flows, each.flows, each.begin_ns, each.last_ns),
+        ),
         evidence=tuple(evidence), alternatives=contention.alternatives(facts, each.flows),
         action=action, flows=each.flows,
         hosts=frozenset(flows.src[flow].split("/")[0] for flow in each.flows),
