@@ -1,9 +1,9 @@
 """Jobs whose own load makes their delays: other schedules, with and without one fault.
 
-A third look beside `irregular`, whose delays do not depend on what is sent. Here each operation puts
-its bytes on links, lasts as long as the fullest of them needs, and all that cross a link wait for
-its queue. So a job that changes what it sends also changes where packets wait, and nothing of that
-is a fault. Shares nothing with the generators of `bench.diagnosis` but the schema.
+Delays of `irregular` jobs do not depend on what is sent. Here each operation puts its bytes on
+links, lasts as long as the fullest of them needs, and all that cross a link wait for its queue. So
+a job that changes what it sends also changes where packets wait, and nothing of that is a fault.
+Shares nothing with the generators of `bench.diagnosis` but the schema.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ KINDS = (
 )  # fmt: skip
 FAULTS = (F.STRAGGLER, F.CONTENTION, F.INCAST, F.SLOW_FLOW, F.BAD_LINK, F.DATA_STALL,
           F.HOST_JITTER)  # fmt: skip
+STAGES = 4
+"""Of the pipeline."""
+MIN_ALIKE = 3
+"""Ranks of a stage, of which one can be told to be late."""
 Pair = tuple[int, int]
 """Sending and receiving host."""
 
@@ -222,7 +226,7 @@ class Schedule:
     def _bubbles(self, ranks: Sequence[int], _comm: str) -> None:
         """One forward, one backward: a stage waits until its neighbour has sent."""
         began = self.loads(ranks)
-        stages, micro = 4, 4
+        stages, micro = STAGES, 4
         width = len(ranks) // stages
         cost = [1.15, 1.0, 1.0, 1.3]
         for forward in (True, False):
@@ -331,6 +335,8 @@ def _placed(kind: str, seed: int, name: str) -> Fault:
     pair = rng.choice(used)
     subjects = {F.STRAGGLER: f"rank {pair[0]}", F.HOST_JITTER: f"h{pair[0]}",
                 F.DATA_STALL: "night", F.SLOW_FLOW: f"qp{pair[0]}.{pair[1]}"}  # fmt: skip
+    if name == F.STRAGGLER and kind == "bubbles" and healthy.hosts < MIN_ALIKE * STAGES:
+        raise NoPlace
     if name in subjects:
         return Fault(name, subjects[F(name)], pair)
     across: defaultdict[str, set[Pair]] = defaultdict(set)

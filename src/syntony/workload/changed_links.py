@@ -173,9 +173,7 @@ def _most(rises: Floats, least: float) -> bool:
     return len(known) >= 2 and float((known >= least).mean()) >= MIN_PURITY
 
 
-def _also(
-    rises: Floats, wider: frozenset[int], narrower: frozenset[int], least: float
-) -> bool:
+def _also(rises: Floats, wider: frozenset[int], narrower: frozenset[int], least: float) -> bool:
     """Whether most of the flows that cross only the wider of two links wait longer by so much,
     where known: else the queue is at a link that they do not cross."""
     own = np.array([flow not in narrower for flow in sorted(wider)], dtype=bool)

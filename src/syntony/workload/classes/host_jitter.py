@@ -14,7 +14,6 @@ from syntony.workload.grid import Episode, episode, episodes, median
 from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats
     from syntony.workload.facts import BundleFacts
     from syntony.workload.flows import Flows
 
@@ -75,19 +74,14 @@ def _poll_gaps(flows: Flows) -> dict[str, tuple[int, int, float, float, float]]:
         )  # fmt: skip
     # Between hosts that are all short of CPU, gaps of pollers differ.
     found = {host: each for host, each in found.items() if each[3] > TIMES * each[4]}
-    touching = [flows.touching(host) for host in found]
-    others = np.where(np.isfinite(gap), bad, np.nan)[~np.any(touching, axis=0)] if found else gap
-    found = {host: each for host, each in found.items()
-             if not _share(others[:, flows.during(each[0], each[1])]) > OFTEN * each[2]}  # fmt: skip
+    rest = ~np.any([flows.touching(host) for host in found], axis=0) if found else np.zeros(0, bool)
+    for host, each in [*found.items()]:
+        part = flows.during(each[0], each[1])
+        if bad[rest, part].sum() > OFTEN * each[2] * np.isfinite(gap[rest, part]).sum():
+            del found[host]  # they are away nearly as often elsewhere
     if len(found) > min(MOST_ALONE, max(1, len(hosts) // 3)):
         return {}  # all are equally short of CPU: no host stands out
     return found
-
-
-def _share(shown: Floats) -> float:
-    """Mean of what is known; NaN if nothing is."""
-    known = shown[np.isfinite(shown)]
-    return float(known.mean()) if len(known) else float("nan")
 
 
 def _all_starved(facts: BundleFacts) -> bool:
