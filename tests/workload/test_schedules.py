@@ -45,7 +45,7 @@ def test_what_a_schedule_does_itself_is_no_fault(kind: str, seed: int) -> None:
         ("upload", F.SLOW_FLOW),
         ("shrink", F.DATA_STALL),
         ("grow", F.HOST_JITTER),
-        ("growing-batch", F.BAD_LINK),
+        ("growing-batch", F.STRAGGLER),
     ],
 )
 def test_a_fault_in_another_schedule_is_named_and_nothing_else(kind: str, fault: str) -> None:
