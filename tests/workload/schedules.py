@@ -84,7 +84,9 @@ class Schedule:
         self.sent: defaultdict[tuple[Pair, int], list[tuple[float, float, float]]] = defaultdict(
             list)  # fmt: skip
         self.load: Counter[tuple[str, int]] = Counter()
-        self.step, self.data = 0, 0.0
+        self.step = 0
+        self.data = 0.0
+        """ns for which ranks wait for data in this step."""
         self.paths: dict[Pair, tuple[str, ...]] = {}
 
     # Places

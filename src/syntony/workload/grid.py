@@ -139,6 +139,20 @@ def _until_end(bad: Flags, valid: Flags) -> Episode | None:
     return Episode(int(place[first]), int(place[last]), float(bad[place[first : last + 1]].mean()))
 
 
+def _densest(bad: Flags, valid: Flags) -> Episode | None:
+    """The windows with data that maximise the bad ones above half, at any time; None with fewer
+    than K. Another episode, before or after, does not hide it."""
+    place = np.flatnonzero(valid)
+    level = np.concatenate(([0], np.cumsum(np.where(bad[place], 1, -1))))
+    lowest = np.minimum.accumulate(level)[:-1]
+    last = int(np.argmax(level[1:] - lowest)) if len(place) else 0
+    first = int(np.argmin(level[: last + 1]))
+    shown = bad[place[first : last + 1]]
+    if shown.sum() < K:
+        return None
+    return Episode(int(place[first]), int(place[last]), float(shown.mean()))
+
+
 def significant_episodes(
     bad: Flags,
     valid: Flags,
@@ -159,15 +173,17 @@ def significant_episodes(
     windows in all matrices that are searched, if this is one of several. `outliers` are what counts
     for chance if `bad` is of means over neighbouring windows, in which one outlier shows twice.
     With `lasting`, if fewer than half of the windows from the first to the last are bad, those
-    until the end are evaluated instead.
+    until the end are evaluated instead, or the part with the most.
     """
     found = episodes(bad, valid)
-    whole = set(found)
+    chosen = dict.fromkeys(found, 0)
     many = np.flatnonzero((bad & valid).sum(axis=1) >= K).tolist() if lasting else []
-    for row in set(many) - whole:
-        stretch = _until_end(bad[row], valid[row])
-        if stretch is not None:
-            found[row] = stretch
+    for row in set(many) - found.keys():
+        ending, dense = (part(bad[row], valid[row]) for part in (_until_end, _densest))
+        if ending is not None and (dense is None or ending.first == dense.first):
+            found[row], chosen[row] = ending, 1
+        elif dense is not None:
+            found[row], chosen[row] = dense, 2
     found = {row: each for row, each in sorted(found.items()) if not at_start(each, valid[row])}
     counts = np.maximum(valid.sum(axis=1), 1)
     single = bad if outliers is None else outliers
@@ -176,10 +192,10 @@ def significant_episodes(
     cells = max(float(counts.sum()), 1.0)
     chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
     needed = math.log(max(cells, tried) / CHANCE)
-    # For one until the end, the begin was chosen among all windows.
+    # For one until the end, the begin was chosen among all windows, for others the end as well.
     surprise = {
         row: _surprise(single[row], valid[row], stretch, chance)
-        - (0.0 if row in whole else math.log(counts[row]))
+        - chosen[row] * math.log(counts[row])
         for row, stretch in found.items()
     }
     if size is not None and min(surprise.values(), default=needed) < needed:
