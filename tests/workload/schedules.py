@@ -83,7 +83,7 @@ class Schedule:
         self.seq: Counter[str] = Counter()
         self.sent: defaultdict[tuple[Pair, int], list[tuple[float, float, float]]] = defaultdict(
             list)  # fmt: skip
-        self.load: Counter[tuple[str, int]] = Counter()
+        self.load: defaultdict[tuple[str, int], float] = defaultdict(float)
         self.step = 0
         self.data = 0.0
         """ns for which ranks wait for data in this step."""
@@ -123,7 +123,7 @@ class Schedule:
     def sends(self, comm: str, op: str, ranks: Sequence[int], parts: dict[Pair, float]) -> None:
         """An operation: all ranks come, then all parts are sent at once."""
         start = max(self.free[rank] for rank in ranks)
-        on: Counter[str] = Counter()
+        on: defaultdict[str, float] = defaultdict(float)
         for pair, part in parts.items():
             for link in self.path(pair):
                 on[link] += part * self.part
