@@ -123,7 +123,7 @@ def test_the_longest_of_few_waits_bounds_a_queue(longest: float, beyond: bool) -
 def test_flows_that_began_late_and_wait_since_then_did_not_come_to_wait(
     silent: bool, late: bool
 ) -> None:
-    made = busy()
+    made = mesh()
     delays = made["flows"]["owd_p50_ns"].reshape(WINDOWS, len(MESH))
     delays[:AFTER, UP[1:]] = np.nan if silent else 4 * US
     delays[AFTER:, UP] += 100 * US
