@@ -272,6 +272,18 @@ def test_an_accident_does_not_hide_a_fault_that_lasts_until_the_end(accident: ra
     assert (stretch.first, stretch.last) == (300, 399)
 
 
+@pytest.mark.parametrize(("first", "second"), [((40, 80), (300, 330)), ((40, 60), (200, 260))])
+def test_of_two_times_that_a_rank_is_late_the_longer_is_named(
+    first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    bad = np.zeros((3, 400), dtype=bool)
+    for begin, end in (first, second):
+        bad[1, begin:end] = True
+    stretch = significant_episodes(bad, np.ones_like(bad), lasting=True)[1]
+    longer = max(first, second, key=lambda each: each[1] - each[0])
+    assert (stretch.first, stretch.last + 1) == longer
+
+
 def test_chance_at_the_end_is_no_fault_that_lasts() -> None:
     bad = np.zeros((3, 400), dtype=bool)
     bad[1, [10, 11, 12, 397, 398, 399]] = True

@@ -61,6 +61,7 @@ def test_a_full_link_harms_if_its_queue_is_as_long_as_the_path(more: float, name
         (F.STRAGGLER, "elsewhere", True),
         (F.STRAGGLER, "h0", True),  # one of three senders across the link
         (F.STRAGGLER, "h0 h1 h2", True),  # whose flows across other links do not wait
+        (F.SLOW_FLOW, "elsewhere", True),
         (F.PCIE, "elsewhere", False),  # a slot delays packets
     ],
 )
@@ -71,6 +72,62 @@ def test_a_changed_link_is_named_beside_a_rank_that_only_comes_late(
     cause = msgspec.structs.replace(finding(fault, "rank 9"), hosts=frozenset(host.split()))
     found = _changed_link.find(facts, [cause]) if _changed_link.beside([cause]) else []
     assert [each.subjects for each in found] == ([("up",)] if named else [])
+
+
+def test_delays_of_a_flow_that_waits_for_itself_show_nothing_of_its_links() -> None:
+    made = mesh()
+    flows = made["flows"]
+    flows["hops"] = [(path[0], "up", path[1]) if place % len(MESH) in UP else path
+                     for place, path in enumerate(flows["hops"])]  # fmt: skip
+    adds(made, UP, 30 * US)
+    facts = BundleFacts(bundle(made))
+    slow = [finding(F.SLOW_FLOW, f"qp{flow}", flows=(flow,)) for flow in UP]
+    assert [each.subjects for each in _changed_link.find(facts, slow[:2])] == [("up",)]
+    assert _changed_link.find(facts, slow[1:]) == []
+
+
+@pytest.mark.parametrize(
+    ("delay", "flow", "own", "named"),
+    [
+        (9e4, 1, False, False),
+        (2.1e5, 1, False, True),  # twice as long as all at the link
+        (9e4, 7, False, True),  # across others
+        (9e4, 1, True, True),
+    ],
+)
+def test_a_changed_link_replaces_a_slow_flow_that_waits_there_as_others(
+    delay: float, flow: int, own: bool, named: bool
+) -> None:
+    link = finding(F.CONTENTION, "up", delay=1e5, flows=(1, 2, 3))
+    slow = finding(F.SLOW_FLOW, "qp", delay=delay, flows=(flow,))
+    slow = msgspec.structs.replace(slow, direct=own)
+    assert _changed_link.replaces(link, slow) is not named
+    assert not _changed_link.replaces(link, finding(F.STRAGGLER, "rank 1", flows=(1,)))
+
+
+@pytest.mark.parametrize(("longest", "beyond"), [(80.0, False), (20.0, True)])
+def test_the_longest_of_few_waits_bounds_a_queue(longest: float, beyond: bool) -> None:
+    """Of six flows between two NICs one waits for 100 µs since it began; the others sent in seven
+    windows each, and waited so long in one of them."""
+    made = star([("a/n", "b/n")] * 6 + [("c/n", "d/n")] * 6)
+    delay = made["flows"]["owd_p50_ns"] = np.full(WINDOWS * 12, 4.0 * US)
+    at = delay.reshape(WINDOWS, 12)
+    at[AFTER:, 0] = 100 * US
+    at[:, 1:6] = np.nan
+    at[4::6, 1:6] = 4 * US
+    at[28, 1:6] = longest * US
+    assert [*BundleFacts(bundle(made)).beyond_queues] == [0] * beyond
+
+
+@pytest.mark.parametrize(("silent", "late"), [(True, False), (False, True)])
+def test_flows_that_began_late_and_wait_since_then_did_not_come_to_wait(
+    silent: bool, late: bool
+) -> None:
+    made = mesh()
+    delays = made["flows"]["owd_p50_ns"].reshape(WINDOWS, len(MESH))
+    delays[:AFTER, UP[1:]] = np.nan if silent else 4 * US
+    delays[AFTER:, UP] += 100 * US
+    assert BundleFacts(bundle(made)).always_late(UP) is not late
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

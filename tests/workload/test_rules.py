@@ -118,6 +118,22 @@ def test_pollers_that_are_away_here_and_there_are_a_fleet_short_of_cpu(
     assert {each.subjects[0] for each in found} <= jittery
 
 
+@pytest.mark.parametrize(("elsewhere", "named"), [(0.4, False), (0.1, True)])
+def test_a_host_whose_pollers_are_away_little_more_often_than_others_does_not_stand_out(
+    elsewhere: float, named: bool
+) -> None:
+    """Its pollers are away for long in six of ten windows, others in so many."""
+    made = mesh()
+    rng = np.random.default_rng(3)
+    flows = made["flows"]
+    own = np.array(["h4" in {src.split("/")[0], dst.split("/")[0]}
+                    for src, dst in zip(flows["src"], flows["dst"], strict=True)])  # fmt: skip
+    away = np.where(own, flows["at_ns"] // (100 * MS) % 10 < 6, rng.random(len(own)) < elsewhere)
+    flows["poll_gap_ns"] = np.where(away, 3e6, 1e5)
+    found = host_jitter.find(BundleFacts(bundle(made)))
+    assert [each.subjects for each in found] == [("h4",)] * named
+
+
 def receivers(blocked: float, held: int, consume: float | None, peers: int = 2) -> Columns:
     """Flows to rank 3 that wait for its credit, `held` of four, from window 15 on; communicators
     of so many ranks."""

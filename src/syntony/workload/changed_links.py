@@ -27,12 +27,11 @@ if TYPE_CHECKING:
 
 MOST_WINDOWS = 80
 """Maximum number of windows that are searched; more are combined."""
-SCORE = 5.0
-"""Minimum distance of two means in units of its standard error: about one of a million segments of
-normal scatter exceeds it, and a recording has some thousand segments for each of some hundred
-links, which overlap."""
-SCORE_OF_FEW = 4.0
-"""… of few links that are suspected for another reason: some thousand segments in all."""
+CHANCE = 1e-4
+"""How often the distance of two means, in units of its standard error, may exceed the limit by
+chance, in one segment of each link. A recording has some thousand segments for each link, which
+overlap, but few of them are twice as high as the rest. The limit is 4.3 for ten links, 5.0 for 350.
+"""
 STANDS_OUT = 0.8
 """Maximum ratio of the score of a link that none of the same flows cross, and whose flows wait half
 as long: by chance the highest score of all links is about 4, so one of more shows how much less the
@@ -65,19 +64,32 @@ class ChangedLink(NamedTuple):
 
 
 def changed_link(
-    flows: Flows, kinds: Iterable[Crossings], few: Collection[str] = ()
+    flows: Flows,
+    kinds: Iterable[Crossings],
+    few: Collection[str] = (),
+    without: Collection[int] = (),
 ) -> ChangedLink | None:
     """The link that stands out of all by how much longer what crosses it waits; None: none does.
-    `few` are links that are suspected for another reason.
+    `few` are links that are suspected for another reason, `without` flows that wait for themselves,
+    whose delays do not count. The first of `kinds` are the flows.
 
     It is not the link out of a NIC: the job's own flows wait there for each other.
     """
-    found = [_changed(flows, each, few) for each in kinds]
+    found = [_changed(flows, each, few, probes=place > 0, without=without)
+             for place, each in enumerate(kinds)]  # fmt: skip
     return max((each for each in found if each is not None), key=lambda each: each.score,
                default=None)  # fmt: skip
 
 
-def _changed(flows: Flows, rows: Crossings, few: Collection[str]) -> ChangedLink | None:
+def least_score(links: int) -> float:
+    """The distance that stands out of so many links: the more are searched, the higher the highest
+    of them is by chance."""
+    return NormalDist().inv_cdf(1 - CHANCE / links)
+
+
+def _changed(
+    flows: Flows, rows: Crossings, few: Collection[str], *, probes: bool, without: Collection[int]
+) -> ChangedLink | None:
     """As `changed_link`, by one kind of what crosses links."""
     firsts = {hops[0] for hops in flows.hops if hops}
     across: dict[frozenset[int], list[str]] = defaultdict(list)
@@ -88,25 +100,30 @@ def _changed(flows: Flows, rows: Crossings, few: Collection[str]) -> ChangedLink
     if not across:
         return None
     groups = list(across)
-    level, width = _coarse(relative(rows))
+    delays = relative(rows)
+    if not probes:
+        delays[sorted(without)] = np.nan
+    level, width = _coarse(delays)
     change = against_others(level, groups)
     score, first, end = segments(change, normal_scores(change))
-    least_score = [SCORE if set(few).isdisjoint(across[group]) else SCORE_OF_FEW
-                   for group in groups]  # fmt: skip
-    rises = {row: risen(level, change[row], sorted(groups[row]), slice(first[row], end[row]))
-             for row, value in enumerate(score) if value >= least_score[row]}  # fmt: skip
+    least = [least_score(len(groups if set(few).isdisjoint(across[group]) else few))
+             for group in groups]  # fmt: skip
+    rises = {row: rises_of(level, change[row], sorted(groups[row]), slice(first[row], end[row]))
+             for row, value in enumerate(score) if value >= least[row]}  # fmt: skip
     pure = [row for row, each in rises.items() if _most(each, np.log(LIKE))
             and not firsts.issuperset(across[groups[row]])]  # fmt: skip
     if not pure:
         return None
-    best = max(pure, key=lambda row: rises[row].mean())
+    best = max(pure, key=lambda row: np.nanmean(rises[row]))
     # Some of its flows cross other links together; the link at fault has all that wait as long.
-    least = rises[best].mean() + np.log(ALIKE)
-    wider = [row for row in pure if groups[row] > groups[best] and _most(rises[row], least)]
+    # What a queue adds counts: flows that wait as long as before add nothing to half of it.
+    as_long = np.log(1 + ALIKE * (np.exp(np.nanmean(rises[best])) - 1))
+    wider = [row for row in pure if groups[row] > groups[best] and _most(rises[row], as_long)
+             and _also(rises[row], groups[row], groups[best], as_long)]  # fmt: skip
     best = max([best, *wider], key=lambda row: len(groups[row]))
     apart = [row for row, group in enumerate(groups) if not group & groups[best]
              and score[row] > STANDS_OUT * score[best]]  # fmt: skip
-    if any(_rise(change[row], first[row], end[row]) >= least for row in apart):
+    if any(_rise(change[row], first[row], end[row]) >= as_long for row in apart):
         return None
     part = slice(int(first[best]) * width, min(int(end[best]) * width, flows.grid.windows))
     members = sorted(groups[best])
@@ -122,9 +139,9 @@ def _changed(flows: Flows, rows: Crossings, few: Collection[str]) -> ChangedLink
         links, frozenset(flow for link in links for flow in flows.across[link]),
         flows.grid.instant(part.start), flows.grid.instant(part.stop), float(score[best]),
         float((during[np.isfinite(during)] > middle).mean()),
-        float(np.exp(rises[best].mean())), delay_ns, usual_ns,
-        0 if rows.delay is flows.delay else len(members), len(rows) - len(members),
-        _most(risen(level, known_mean(level[members], 0), members,
+        float(np.exp(np.nanmean(rises[best]))), delay_ns, usual_ns,
+        len(members) if probes else 0, len(rows) - len(members),
+        _most(rises_of(level, known_mean(level[members], 0), members,
                     slice(first[best], end[best])), np.log(LIKE)),
     )  # fmt: skip
 
@@ -135,17 +152,33 @@ def _rise(change: Floats, first: int, end: int) -> float:
 
 
 def risen(level: Floats, change: Floats, members: list[int], part: slice) -> Floats:
-    """How much longer each of a link's flows waits in a part, as a logarithm, where known."""
-    others = known_mean(level[members], 0) - change
-    against = level[members] - others
-    rise = known_mean(against[:, part], 1) - known_mean(np.delete(against, part, axis=1), 1)
-    known: Floats = rise[np.isfinite(rise)]
+    """As `rises_of`, of those flows of which it is known."""
+    rises = rises_of(level, change, members, part)
+    known: Floats = rises[np.isfinite(rises)]
     return known
 
 
-def _most(risen: Floats, least: float) -> bool:
+def rises_of(level: Floats, change: Floats, members: list[int], part: slice) -> Floats:
+    """How much longer each of a link's flows waits in a part, as a logarithm; NaN if unknown."""
+    others = known_mean(level[members], 0) - change
+    against = level[members] - others
+    rise: Floats = known_mean(against[:, part], 1) - known_mean(
+        np.delete(against, part, axis=1), 1)  # fmt: skip
+    return rise
+
+
+def _most(rises: Floats, least: float) -> bool:
     """Whether most flows wait longer by so much: all packets wait in the queue of a link."""
-    return len(risen) >= 2 and float((risen >= least).mean()) >= MIN_PURITY
+    known = rises[np.isfinite(rises)]
+    return len(known) >= 2 and float((known >= least).mean()) >= MIN_PURITY
+
+
+def _also(rises: Floats, wider: frozenset[int], narrower: frozenset[int], least: float) -> bool:
+    """Whether most of the flows that cross only the wider of two links wait longer by so much,
+    where known: else the queue is at a link that they do not cross."""
+    own = np.array([flow not in narrower for flow in sorted(wider)], dtype=bool)
+    known = rises[own & np.isfinite(rises)]
+    return not len(known) or float((known >= least).mean()) >= MIN_PURITY
 
 
 def relative(rows: Crossings) -> Floats:

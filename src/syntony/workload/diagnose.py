@@ -55,7 +55,12 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     known = [each for each in causes
              if each.fault is not FaultClass.CLOCK_FAULT and not _is_note(each)]  # fmt: skip
     if _changed_link.beside(known):
-        causes = _distinct([*causes, *_changed_link.find(facts, known)])
+        changed = _changed_link.find(facts, known)
+        causes = _distinct([
+            *(each for each in causes
+              if not any(_changed_link.replaces(link, each) for link in changed)),
+            *changed,
+        ])  # fmt: skip
     facts.gaps += usual
     facts.gaps += [_doubtful(each) for each in causes if each.confidence < MIN_CONFIDENCE]
     causes = [each for each in causes if not _is_note(each)]

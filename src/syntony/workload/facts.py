@@ -277,10 +277,13 @@ class BundleFacts:
         return self.links.level(self.links.utilisation, link, begin_ns, last_ns)
 
     def always_late(self, flows: Iterable[int]) -> bool:
-        """Whether these flows have waited about as long since the recording began."""
+        """Whether these flows have waited about as long since the recording began, or since half of
+        them began to send, if that was later."""
         assert self.flows is not None  # noqa: S101 - late flows
         excess = self.flows.excess[sorted(flows)]
-        early = median(excess[:, : max(N, round(EARLY * excess.shape[1]))])
+        begun = np.maximum.accumulate(np.isfinite(excess), axis=1)
+        first = int(np.argmax(begun.mean(axis=0) >= 0.5))
+        early = median(excess[:, first : first + max(N, round(EARLY * excess.shape[1]))])
         return bool(early >= ALWAYS * np.nanquantile(excess, 0.75))
 
     def ranks_of(self, flows: Iterable[int]) -> frozenset[int]:

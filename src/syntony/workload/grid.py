@@ -156,6 +156,20 @@ def _until_end(bad: Flags, valid: Flags) -> Episode | None:
     return Episode(int(place[first]), int(place[last]), float(bad[place[first : last + 1]].mean()))
 
 
+def _densest(bad: Flags, valid: Flags) -> Episode | None:
+    """The windows with data that maximise the bad ones above half, at any time; None with fewer
+    than K. Another episode, before or after, does not hide it."""
+    place = np.flatnonzero(valid)
+    level = np.concatenate(([0], np.cumsum(np.where(bad[place], 1, -1))))
+    lowest = np.minimum.accumulate(level)[:-1]
+    last = int(np.argmax(level[1:] - lowest)) if len(place) else 0
+    first = int(np.argmin(level[: last + 1]))
+    shown = bad[place[first : last + 1]]
+    if shown.sum() < K:
+        return None
+    return Episode(int(place[first]), int(place[last]), float(shown.mean()))
+
+
 def significant_episodes(
     bad: Flags,
     valid: Flags,
@@ -176,37 +190,37 @@ def significant_episodes(
     windows in all matrices that are searched, if this is one of several. `outliers` are what counts
     for chance if `bad` is of means over neighbouring windows, in which one outlier shows twice.
     With `lasting`, if fewer than half of the windows from the first to the last are bad, those
-    until the end are evaluated instead.
+    until the end are evaluated instead, then the part with the most.
     """
-    found = episodes(bad, valid)
-    whole = set(found)
-    many = np.flatnonzero((bad & valid).sum(axis=1) >= K).tolist() if lasting else []
-    for row in set(many) - whole:
-        stretch = _until_end(bad[row], valid[row])
-        if stretch is not None:
-            found[row] = stretch
-    found = {row: each for row, each in sorted(found.items()) if not at_start(each, valid[row])}
+    whole = episodes(bad, valid)
+    parts: dict[int, list[Episode | None]] = {row: [each] for row, each in whole.items()}
+    if lasting:
+        many = np.flatnonzero((bad & valid).sum(axis=1) >= K).tolist()
+        parts |= {row: [None, _until_end(bad[row], valid[row]), _densest(bad[row], valid[row])]
+                  for row in set(many) - whole.keys()}  # fmt: skip
     counts = np.maximum(valid.sum(axis=1), 1)
     single = bad if outliers is None else outliers
     shares = (single & valid).sum(axis=1) / counts
-    usual = shares[shares < LONG]
+    usual, rare = shares[shares < LONG], shares < LONG
     cells = max(float(counts.sum()), 1.0)
     chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
     needed = math.log(max(cells, tried) / CHANCE)
-    # For one until the end, the begin was chosen among all windows.
-    surprise = {
-        row: _surprise(single[row], valid[row], stretch, chance)
-        - (0.0 if row in whole else math.log(counts[row]))
-        for row, stretch in found.items()
-    }
-    if size is not None and min(surprise.values(), default=needed) < needed:
-        rare = shares < LONG
-        sizes = np.sort(size[rare][(bad & valid)[rare]])
-        for row, stretch in found.items():
-            if surprise[row] <= needed:
+    sizes = None if size is None else np.sort(size[rare][(bad & valid)[rare]])
+    found = {}
+    for row, some in sorted(parts.items()):
+        # Of one until the end the begin was chosen among all windows, of the other the end as well.
+        for chosen, stretch in enumerate(some):
+            if stretch is None or at_start(stretch, valid[row]):
+                continue
+            surprise = _surprise(single[row], valid[row], stretch, chance)
+            surprise -= chosen * math.log(counts[row])
+            if surprise <= needed and size is not None and sizes is not None:
                 own = _Row(bad[row], valid[row], size[row], bool(rare[row]))
-                surprise[row] = _surprise_of_size(own, stretch, sizes, cells)
-    return {row: stretch for row, stretch in found.items() if surprise[row] > needed}
+                surprise = _surprise_of_size(own, stretch, sizes, cells)
+            if surprise > needed:
+                found[row] = stretch
+                break
+    return found
 
 
 class _Row(NamedTuple):

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import Floats
     from syntony.workload.flows import Flows
 
+LONGEST = 0.05
+"""Share of its windows in which a flow waits about as long as it ever does: the third longest of
+seven delays is an ordinary one."""
 STAYS = 0.9
 """Minimum share of the windows since the flow began to wait in which it waits longer: a queue of
 bursts drains between them."""
@@ -47,7 +50,8 @@ class _Queues:
 
     def __init__(self, flows: Flows) -> None:
         self.flows = flows
-        self.waits_ns = _long_waits_ns(flows.delay)
+        self.waits_ns = _long_waits_ns(flows.delay, 1.0)
+        self.longest_waits_ns = _long_waits_ns(flows.delay, LONGEST)
         self._longest: dict[tuple[str, ...], list[tuple[float, int]]] = {}
 
     def longest_ns(self, flow: int) -> float:
@@ -71,18 +75,19 @@ class _Queues:
         """Of the flows that cross all of these links, the two that wait longest, with how long."""
         if links not in self._longest:
             mates = set.intersection(*(self.flows.across[each] for each in links))
-            known = [(float(self.waits_ns[each]), each) for each in mates
-                     if np.isfinite(self.waits_ns[each])]  # fmt: skip
+            known = [(float(self.longest_waits_ns[each]), each) for each in mates
+                     if np.isfinite(self.longest_waits_ns[each])]  # fmt: skip
             self._longest[links] = heapq.nlargest(2, known)
         return self._longest[links]
 
 
-def _long_waits_ns(delay: Floats) -> Floats:
-    """Delay that each flow reaches in K windows, in ns, (flows,), also where it always waits; NaN
-    if it has fewer."""
-    if delay.shape[1] < K:
-        return np.full(len(delay), np.nan)
+def _long_waits_ns(delay: Floats, share: float) -> Floats:
+    """Delay that each flow reaches in K windows, or in this share of its windows if that is fewer,
+    in ns, (flows,), also where it always waits; NaN if it has fewer than K."""
     known = np.isfinite(delay)
-    longest = -np.partition(-np.where(known, delay, -np.inf), K - 1, axis=1)[:, K - 1]
-    waits: Floats = np.where(known.sum(axis=1) >= K, np.maximum(longest, 0.0), np.nan)
+    counts = known.sum(axis=1)
+    place = np.minimum(K - 1, (share * counts).astype(int))
+    ordered = -np.sort(-np.where(known, delay, -np.inf), axis=1)
+    longest = ordered[np.arange(len(delay)), np.minimum(place, delay.shape[1] - 1)]
+    waits: Floats = np.where(counts >= K, np.maximum(longest, 0.0), np.nan)
     return waits

@@ -34,6 +34,8 @@ MIN_RANKS, MIN_OPERATIONS = 3, 4
 """Minimum number of ranks and operations with which one can stand out."""
 LONGER = 1.3
 """Minimum ratio of the time that operations take while a proxy waits to that at other times."""
+OTHER_WORK = 0.1
+"""Maximum ratio of its lag before operations of other communicators, if the rank has other work."""
 MAX_OPERATIONS = 20_000
 MAX_CELLS = 10_000_000
 """Limits of one communicator: operations, and operations times ranks. Older ones are left out."""
@@ -75,6 +77,14 @@ class SlowRank(NamedTuple):
     operations: int
     peers: frozenset[int]
     """The other ranks with which it is compared."""
+    other_work: bool = False
+    """Whether it is in time before operations of other communicators, for which it computes as
+    long: then it is not slow itself."""
+
+    @property
+    def cost_ns(self) -> float:
+        """For how long the others waited for it."""
+        return self.late * self.excess_ns
 
     @property
     def brief(self) -> bool:
@@ -183,7 +193,8 @@ class Ranks:
     @cached_property
     def late(self) -> dict[int, SlowRank]:
         """Ranks that take longer by themselves than their peers, from the end of one operation to
-        the begin of the next, by more than noise and by a relevant share of a step."""
+        the begin of the next, by more than noise and by a relevant share of a step; where it costs
+        most."""
         found: dict[int, SlowRank] = {}
         groups = self._groups()
         tried = float(sum(np.isfinite(each.own).sum() for each in groups))
@@ -194,8 +205,8 @@ class Ranks:
         for each in groups:
             usual_ns = float(median(np.array(spreads[each.kind])))
             for slow in self._slow_of(each, usual_ns, tried):
-                if slow.rank not in found or slow.excess_ns > found[slow.rank].excess_ns:
-                    found[slow.rank] = slow
+                if slow.rank not in found or slow.cost_ns > found[slow.rank].cost_ns:
+                    found[slow.rank] = slow._replace(other_work=_has_other_work(slow, each, groups))
         return found
 
     def _groups(self) -> list[_Group]:
@@ -341,6 +352,27 @@ class Ranks:
     def comms_of(self, ranks: frozenset[int]) -> list[Comm]:
         """Communicators of any of these ranks."""
         return [comm for comm in self.comms if ranks & set(comm.ranks.tolist())]
+
+
+def _has_other_work(slow: SlowRank, group: _Group, groups: list[_Group]) -> bool:
+    """Whether a rank is late only before operations of one communicator, by more than its peers
+    take, but not of others, before which they compute for as long: it writes a report or a
+    checkpoint. What slows a rank slows it in proportion to its work."""
+    if slow.excess_ns <= slow.usual_ns:
+        return False
+    longer = []
+    for each in groups:
+        (place,) = np.nonzero(each.ranks == slow.rank)
+        if each is group or not len(place):
+            continue
+        usual, enqueue = median(each.own, axis=0), each.enqueue[place[0]]
+        inside = (enqueue >= slow.begin_ns) & (enqueue <= slow.last_ns)
+        longer.append((each.own[place[0]] - usual)[inside & (usual >= slow.usual_ns)])
+    known = np.concatenate([np.zeros(0), *longer])
+    known = known[np.isfinite(known)]
+    if len(known) < MIN_OPERATIONS:
+        return False
+    return bool(np.quantile(known, 1 - slow.share / 2) < OTHER_WORK * slow.excess_ns)
 
 
 def _freed(table: BundleTable) -> Ints:

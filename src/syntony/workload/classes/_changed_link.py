@@ -10,7 +10,7 @@ import numpy as np
 from syntony.model import format_ns
 from syntony.workload.changed_links import ChangedLink, changed_link, known_mean, relative
 from syntony.workload.classes import contention, incast
-from syntony.workload.flows import LIKE, SLOW_RATIO, host_of
+from syntony.workload.flows import LATE_RATIO, LIKE, SLOW_RATIO, host_of
 from syntony.workload.full_links import FULL
 from syntony.workload.verdict import (
     MOST_ALONE,
@@ -26,13 +26,22 @@ if TYPE_CHECKING:
     from syntony.workload.facts import BundleFacts
 
 
-LATE_SENDERS = frozenset({FaultClass.STRAGGLER, FaultClass.GPU_THROTTLE})
-"""Causes that delay when a rank begins to send, not packets that were sent."""
+OF_ONE = frozenset({FaultClass.STRAGGLER, FaultClass.GPU_THROTTLE, FaultClass.SLOW_FLOW})
+"""Causes that delay when a rank begins to send, or packets of one flow, not those of others."""
 
 
 def beside(causes: Iterable[RuleFinding]) -> bool:
-    """Whether a link may be at fault as well: these causes delay no packets."""
-    return all(each.fault in LATE_SENDERS for each in causes)
+    """Whether a link may be at fault as well: these causes delay no packets of others."""
+    return all(each.fault in OF_ONE for each in causes)
+
+
+def replaces(changed: RuleFinding, cause: RuleFinding) -> bool:
+    """Whether a slow flow waits with all others across a changed link, and not twice as long: it
+    was found alone because it scatters less than they do."""
+    return (
+        cause.fault is FaultClass.SLOW_FLOW and not cause.direct and cause.flows <= changed.flows
+        and cause.excess_ns < LATE_RATIO * changed.excess_ns
+    )  # fmt: skip
 
 
 def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleFinding]:
@@ -41,7 +50,8 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
 
     Late senders change who waits for whom: beside one, flows must wait longer than before, not only
     compared with others, and most of them at other hosts, unless the sender's flows over other
-    links do not wait longer.
+    links do not wait longer. Slow flows count as such for the rank that waits for them, and their
+    own delays show nothing of a link.
     """
     flows = facts.flows
     if flows is None:
@@ -49,7 +59,8 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     late = [inside for common in facts.late_hops
             if (inside := contention.suspects(facts, common)[0])]  # fmt: skip
     few = {link for links in late for link in links} if len(late) <= MOST_ALONE else set()
-    each = changed_link(flows, facts.crossings, few)
+    slow = {flow for cause in causes if cause.fault is FaultClass.SLOW_FLOW for flow in cause.flows}
+    each = changed_link(flows, facts.crossings, few, slow)
     if each is None:
         return []
     if causes and not (each.longer and _apart(facts, each, causes)):
@@ -75,6 +86,7 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     ]  # fmt: skip
     if use is not None:
         evidence.append(Evidence("utilisation", f"used to {use:.0%}", use, FULL))
+    full = None if use is None else use >= FULL
     slower = contention.slower(flows, dict.fromkeys(each.flows, part.start))
     fault, action = (
         (FaultClass.CONTENTION, contention.ACTION) if inside
@@ -82,8 +94,10 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
     )  # fmt: skip
     return [RuleFinding(
         fault=fault, subjects=inside + nics, onset_ns=each.begin_ns, last_ns=each.last_ns,
-        confidence=confidence(each.share, None if use is None else use >= FULL,
-                              len(inside + nics) == 1 or None, each.ratio >= SLOW_RATIO or slower),
+        confidence=confidence(
+            each.share, full, len(inside + nics) == 1 or None, each.ratio >= SLOW_RATIO or slower,
+            full or not contention.more_send(flows, each.flows, each.begin_ns, each.last_ns),
+        ),
         evidence=tuple(evidence), alternatives=contention.alternatives(facts, each.flows),
         action=action, flows=each.flows,
         hosts=frozenset(flows.src[flow].split("/")[0] for flow in each.flows),
@@ -91,7 +105,7 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
 
 
 def _apart(facts: BundleFacts, changed: ChangedLink, causes: Iterable[RuleFinding]) -> bool:
-    """Whether a link's flows wait longer for another reason than these late senders."""
+    """Whether a link's flows wait longer for another reason than these causes."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - a changed link
     hosts = {host for cause in causes for host in cause.hosts}

@@ -8,9 +8,9 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LIKE, MUCH_ALWAYS, SLOW_RATIO
+from syntony.workload.flows import LATE_RATIO, LIKE, MUCH_ALWAYS, SLOW_RATIO
 from syntony.workload.full_links import FULL
-from syntony.workload.grid import median
+from syntony.workload.grid import K, median
 from syntony.workload.verdict import (
     ALIKE,
     Alternative,
@@ -21,7 +21,7 @@ from syntony.workload.verdict import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from syntony.workload.common_hop import Common
     from syntony.workload.facts import BundleFacts
@@ -112,8 +112,9 @@ def _own_bursts(facts: BundleFacts, common: Common, link: str) -> bool:
 
 def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
     """As `Facts.joint`, but from the begin of the recording if the flows have waited since then;
-    and whether they have, and no longer than a job's flows do because of their placement, or than
-    as many flows that do not cross the link."""
+    and whether they wait for each other: they have waited since then, and no longer than a job's
+    flows do because of their placement, or than as many flows that do not cross the link; or when
+    more of them send."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
@@ -125,8 +126,23 @@ def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
     alike = sum(wait >= least for each, wait in excess.items() if each not in common.flows)
     return (
         min(begin_ns, facts.begin_ns) if always else begin_ns, last_ns, share,
-        always and (delay < MUCH_ALWAYS * usual or alike >= len(own)),
+        (always and (delay < MUCH_ALWAYS * usual or alike >= len(own)))
+        or more_send(flows, common.flows, begin_ns, last_ns),
     )  # fmt: skip
+
+
+def more_send(flows: Flows, across: Collection[int], begin_ns: int, last_ns: int) -> bool:
+    """Whether twice as many flows send across a link in the windows in which most of these wait as
+    in others: what another job adds does not depend on how many of this one's send."""
+    rows = sorted(across)
+    many = np.isfinite(flows.delay[rows]).sum(axis=0)
+    inside = np.zeros(len(many), dtype=bool)
+    inside[flows.during(begin_ns, last_ns)] = True
+    wait = inside & (2 * flows.waiting[rows].sum(axis=0) >= many)
+    with_some, without = many[wait & (many > 0)], many[~wait & (many > 0)]
+    if min(len(with_some), len(without)) < K:
+        return False
+    return bool(with_some.mean() >= LATE_RATIO * without.mean())
 
 
 def slower(flows: Flows, since_windows: Mapping[int, int]) -> bool | None:

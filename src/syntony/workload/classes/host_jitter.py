@@ -31,6 +31,8 @@ TIMES = 3.0
 MOST = 0.8
 """Minimum share of a host's flows that show it: a single queue pair is not evidence about the
 host."""
+OFTEN = 0.5
+"""Maximum ratio of the share of windows in which flows of other hosts show it meanwhile."""
 MIN_WAIT = 0.05
 """Minimum share of a window for which its threads wait for a core."""
 ACTION = (
@@ -81,6 +83,11 @@ def _poll_gaps(flows: Flows) -> dict[str, tuple[int, int, float, float, float]]:
         )  # fmt: skip
     # Between hosts that are all short of CPU, gaps of pollers differ.
     found = {host: each for host, each in found.items() if each[3] > TIMES * each[4]}
+    rest = ~np.any([flows.touching(host) for host in found], axis=0) if found else np.zeros(0, bool)
+    for host, each in [*found.items()]:
+        part = flows.during(each[0], each[1])
+        if bad[rest, part].sum() > OFTEN * each[2] * np.isfinite(gap[rest, part]).sum():
+            del found[host]  # they are away nearly as often elsewhere
     if len(found) > min(MOST_ALONE, max(1, len(hosts) // 3)):
         return {}  # all are equally short of CPU: no host stands out
     return found

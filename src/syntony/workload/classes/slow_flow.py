@@ -16,6 +16,7 @@ from syntony.workload.flows import (
     MUCH_ALWAYS,
     SLOW_RATE,
     SLOW_RATIO,
+    low_delay,
     more_than_chance,
 )
 from syntony.workload.grid import MAD_SIGMA, Episode, episode, median, significant_episodes
@@ -97,6 +98,8 @@ def _waits_in_company(flows: Flows, flow: int, shared: Collection[int] = ()) -> 
         return False
     stretch = flows.late[flow]
     part = slice(stretch.first, stretch.last + 1)
+    if np.isfinite(flows.delay[flow, : stretch.first]).sum() < MIN_BEFORE:
+        return _always_in_company(flows, flow, part, shared)
     least = ALIKE * flows.mean_over(flows.excess, flow, stretch)
     waits = 2 * flows.waiting[:, part].sum(axis=1) >= np.isfinite(flows.delay[:, part]).sum(axis=1)
     with np.errstate(invalid="ignore"):
@@ -134,6 +137,19 @@ def _others_fell_silent(flows: Flows, flow: int) -> bool:
         ):
             return True
     return False
+
+
+def _always_in_company(flows: Flows, flow: int, part: slice, shared: Collection[int]) -> bool:
+    """As `_waits_in_company`, of a flow that has always waited: others may have as well, so that
+    they do not exceed what is usual for them. Delays are compared with the shortest for a link."""
+    links = np.array([max(1, len(hops)) for hops in flows.hops])
+    shortest = np.nanmin(low_delay(flows.delay) / links)
+    waits = median(flows.delay[:, part], axis=1) - shortest * links
+    own = set(flows.hops[flow])
+    return any(
+        each != flow and each not in shared and not own.isdisjoint(flows.hops[each])
+        and waits[each] >= ALIKE * waits[flow] for each in range(len(flows))
+    )  # fmt: skip
 
 
 def _slow_in_company(flows: Flows, flow: int, slow: dict[int, Episode]) -> list[int]:

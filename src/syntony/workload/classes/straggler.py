@@ -35,7 +35,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     if ranks is None:
         return []
     found = [_finding(facts, ranks, slow) for slow in ranks.late.values()
-             if not explained_by_work(facts, slow) and not _waits_for_data(facts, slow)
+             if not slow.other_work and not explained_by_work(facts, slow)
+             and not _waits_for_data(facts, slow)
              and not _computes_as_others(facts, slow)
              and not host_jitter.is_short(facts, ranks.host.get(slow.rank, ""), slow.begin_ns,
                                           slow.last_ns)

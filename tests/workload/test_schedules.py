@@ -1,0 +1,55 @@
+"""Jobs of other schedules, whose own load makes their delays, name nothing but their fault
+(docs/decisions/0525 and 0526)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.workload.schedules import KINDS, F, job_and_fault
+
+from syntony.workload import diagnose
+
+SEED = random.randrange(1 << 32)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("links", [True, False])
+def test_nothing_is_named_in_a_job_of_another_schedule(kind: str, links: bool) -> None:
+    print(f"seed {SEED}")
+    bundle, _ = job_and_fault(kind, "", SEED, links=links)
+    assert diagnose(bundle).verdicts == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        ("alternating", 4),  # flows share a link only in every second phase
+        ("upload", 5),  # a flow over fewer links waits as those before the same host
+        ("upload", 7),
+        ("evaluation", 5),  # the first rank writes a report before each barrier
+    ],
+)
+def test_what_a_schedule_does_itself_is_no_fault(kind: str, seed: int) -> None:
+    """Each of them had a name."""
+    bundle, _ = job_and_fault(kind, "", seed, links=False)
+    assert diagnose(bundle).verdicts == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("evaluation", F.STRAGGLER),
+        ("alternating", F.CONTENTION),
+        ("bubbles", F.CONTENTION),
+        ("upload", F.SLOW_FLOW),
+        ("shrink", F.DATA_STALL),
+        ("grow", F.HOST_JITTER),
+        ("growing-batch", F.STRAGGLER),
+    ],
+)
+def test_a_fault_in_another_schedule_is_named_and_nothing_else(kind: str, fault: str) -> None:
+    bundle, truth = job_and_fault(kind, fault, 1, links=False)
+    (found,) = diagnose(bundle).verdicts
+    assert found.fault == fault
+    assert truth.subject in found.subjects
