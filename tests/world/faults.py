@@ -288,8 +288,8 @@ async def flip_a_bit(world: World) -> None:
         if data:
             # What waits is at the end; a file may begin with much that is acknowledged.
             head = world.chance.random() < 0.2
-            within = range(SEGMENT_BYTES) if head else range(len(data) - 10_000, len(data))
-            place = min(max(0, world.chance.choice(within)), len(data) - 1)
+            first, end = (0, SEGMENT_BYTES) if head else (max(0, len(data) - 10_000), len(data))
+            place = world.chance.randrange(first, min(end, len(data)))
             data[place] ^= 1 << world.chance.randrange(8)
             file.write_bytes(data)
             world.ledger.flipped(name)
