@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from tests.world.hostile import NAME as HOSTILE
 from tests.world.hostile import is_served, mallory
 from tests.world.ledger import LOSES, Order
 from tests.world.unit import RESTART_S
-from tests.world.world import SETTLE_S
+from tests.world.world import KEY_PERIOD_S, SETTLE_S
 
 from syntony.model import MS, S
 from syntony.wire.coding import encode
 from syntony.wire.control import ControllerQuery, ControllerStatus
 from syntony.wire.enrol import RevokeCommand, Revoked
 from syntony.wire.failover import FailoverStatus, SwitchCommand
-from syntony.wire.probes import KeysQuery, RotateKeys
+from syntony.wire.probes import KeysQuery, KeysStatus, RotateKeys
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.spoolfile import SEGMENT_BYTES
 from syntony.wire.traffic import PlacementCommand
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from tests.world.world import Process, World
 
 ORDER_GAP_S = 9.0
+ROTATION_S = 30
+"""A new leader waits so long for agents before it goes on with a rotation."""
+PAGED_S, CLEARED_S = 20, 30
+"""A silence is an incident after 10 s, and over after another 10 s with reports, by rules that are
+evaluated every two seconds."""
 
 
 async def suffer(world: World) -> None:
@@ -57,6 +63,7 @@ async def suffer(world: World) -> None:
     heal(world)
     await asyncio.sleep(SETTLE_S)
     await check_well(world)
+    await check_page(world)
 
 
 async def _begin_badly(world: World) -> None:
@@ -116,20 +123,47 @@ async def check_well(world: World) -> None:
             )
     if leader is None:
         return
-    missed = [subject for rule, subject in world.pager.open if rule == "gateway-absent"]
-    ledger.hold(not missed, f"these are back, and nobody was told: {missed}")
+    missed = _of_others(world.pager.open)
+    ledger.hold(not missed, f"these are well, and nobody was told: {missed}")
+    ledger.together()
+    ledger.logged_once()
     await _check_gateways(world, leader)
     if ledger.revoked:
         for unit in world.units:
             served = await is_served(world, unit)
             ledger.hold(not served, f"{unit.name} serves an agent whose certificate is revoked")
-    if world.settings.hostile:
+    if world.settings.hostile and not ledger.revoked:
         return
     status = await ask(world, leader, KeysQuery())
     ledger.hold(
-        status is not None and not isinstance(status, Failure) and not status.left_behind,
+        isinstance(status, KeysStatus)
+        and not status.left_behind
+        and status.age_ns < (KEY_PERIOD_S + ROTATION_S) * S,
         f"probe keys: {status}",
     )
+
+
+async def check_page(world: World) -> None:
+    """A host that dies while all is well is the only one that is paged, until it is back."""
+    ledger, pager = world.ledger, world.pager
+    name = world.chance.choice(list(world.hosts))
+    place = ("host-silent", name)
+    pager.paged.clear()
+    world.kill(world.agents[name].node)
+    await asyncio.sleep(PAGED_S)
+    paged = _of_others(pager.paged)
+    ledger.hold(paged == [place], f"{name} is dead, and these were paged: {paged}")
+    world.start_agent(name)
+    await asyncio.sleep(CLEARED_S)
+    paged = _of_others(pager.paged)
+    ledger.hold(paged == [place], f"{name} was dead, and these were paged: {paged}")
+    ledger.hold(place not in pager.open, f"{name} is back, and nobody was told")
+
+
+def _of_others(places: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """(rule, subject) of incidents that have nothing to do with the hostile host, which comes and
+    goes."""
+    return sorted(each for each in places if HOSTILE not in each[1])
 
 
 async def _check_gateways(world: World, leader: Process) -> None:
@@ -167,12 +201,23 @@ async def operate(world: World) -> None:
         if draw < 0.06 and world.settings.hostile and not world.ledger.revoked:
             await _revoke(world, process)
         elif draw < 0.3:
-            await ask(world, process, RotateKeys(by="op", why="world"))
+            await _order(world, process, RotateKeys(by="op"))
         elif draw < 0.45:
             mode = world.chance.choice(("observe", "off"))
-            await ask(world, process, PlacementCommand(mode=mode, by="op"))
+            await _order(world, process, PlacementCommand(mode=mode, by="op"))
         else:
             await _throw(world, process)
+
+
+async def _order(
+    world: World, process: Unit, command: RotateKeys | PlacementCommand | SwitchCommand
+) -> Any:
+    """Give an order, with a reason of its own, which the audit log repeats."""
+    why = world.ledger.gives_order()
+    answer = await ask(world, process, msgspec.structs.replace(command, why=why))
+    if not isinstance(answer, Failure | None):
+        world.ledger.logged(why)
+    return answer
 
 
 async def _revoke(world: World, process: Unit) -> None:
@@ -186,10 +231,8 @@ async def _throw(world: World, process: Unit) -> None:
     ledger = world.ledger
     order = Order(len(ledger.orders) + 1, world.chance.random() < 0.6)
     ledger.orders.append(order)
-    answer = await ask(
-        world, process,
-        SwitchCommand(stopped=order.stopped, by=f"order-{order.number}", why="world"),
-    )  # fmt: skip
+    command = SwitchCommand(stopped=order.stopped, by=f"order-{order.number}")
+    answer = await _order(world, process, command)
     world.log.say("operator", f"{order}: {type(answer).__name__}")
     if isinstance(answer, FailoverStatus):
         ledger.acknowledged_order = order

@@ -227,7 +227,7 @@ SHOWN_BY = {
     "stops-at-damage": ("flip_a_bit",),
     "gateway-wakes-up-unaware": ("pause_gateway", "store_slow"),
     "timeline-told-before-it-is-kept": ("kill_controller",),
-    "names-of-streams-not-mended": ("flip_a_bit",),
+    "names-of-streams-not-mended": ("flip_a_bit", "network_slow", "store_slow"),
     "starts-end-later-stops": ("partition",),
     "stops-replace-later-stops": ("partition",),
     "absence-by-the-hosts-clock": ("controllers_clock_jump", "kill_controller", "partition"),
