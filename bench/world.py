@@ -17,6 +17,7 @@ from tests.world.run import Ran, command, run
 from tests.world.world import Settings
 
 from syntony.controller.main import collect_seldom
+from syntony.controller.pandas_import import leave_out_pandas
 
 REPORT_EACH = 5
 """Seeds between two lines."""
@@ -51,6 +52,7 @@ def main() -> int:
         only=tuple(filter(None, options.faults.split(","))),
     )  # fmt: skip
     collect_seldom()
+    leave_out_pandas()
     seeds = range(options.first, options.first + options.seeds)
     if options.planted:
         names = list(PLANTED) if options.planted == "all" else options.planted.split(",")

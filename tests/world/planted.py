@@ -23,17 +23,17 @@ from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
 from syntony.agent.steering.switch import StopSwitch
 from syntony.alerts import render
-from syntony.alerts.incidents import BookState
+from syntony.alerts.incidents import BookState, ChangeKind
 from syntony.clock import gauge
 from syntony.clock.gauge import kept_time
 from syntony.clock.network import NetworkSolver
-from syntony.controller import agent_hub, dispatch, ingest
+from syntony.controller import agent_hub, dispatch, ingest, notify, silent_agents
 from syntony.controller.ingest import RowStream
 from syntony.controller.timeline import TimelineKeeper
 from syntony.mesh import key_rotation
 from syntony.mesh.key_rotation import RETURN_NS, KeyRing, KeyRotation
 from syntony.model import Timeline
-from syntony.state import ControlState, postgresql
+from syntony.state import ControlState, control, postgresql
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.postgresql import PostgresDatabase
@@ -220,6 +220,11 @@ PLANTED: dict[str, Plant] = {
     "absence-by-the-hosts-clock": _patch(KeyRotation, "next", _waits_by_the_hosts_clock),
     "stepped-clocks-do-not-wait": _patch(NetworkSolver, "_waits", lambda *_: False),
     "part-chosen-by-its-size": _patch(gauge, "_heirs", _largest_part),
+    "ends-of-incidents-not-sent": _patch(
+        notify, "_NOTIFIED", notify._NOTIFIED - {ChangeKind.CLEAR}
+    ),
+    "silent-hosts-not-noticed": _patch(silent_agents, "of_hosts", lambda *_: []),
+    "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))
 _STEPS = ("clock_jump", "kill_controller", "partition")
