@@ -64,7 +64,8 @@ def _look_for(name: str, seeds: range, settings: Settings) -> int:
     """Find a planted fault. 1: not found."""
     if name in NEED_GATEWAYS:
         settings = settings._replace(gateways=settings.gateways or 2)
-    settings = settings._replace(only=settings.only or SHOWN_BY.get(name, ()))
+    if not settings.only:
+        settings = settings._replace(**SHOWN_BY.get(name, {}))
     for seed in seeds:
         ran = run(seed, settings, name)
         if ran.broken:

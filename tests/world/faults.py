@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tests.world.unit import Unit
     from tests.world.world import Process, World
 
-ORDER_GAP_S = 9.0
 ROTATION_S = 30
 """A new leader waits so long for agents before it goes on with a rotation."""
 PAGED_S, CLEARED_S = 20, 30
@@ -194,7 +193,7 @@ async def ask(world: World, process: Unit, query: Query[A]) -> A | Failure | Non
 async def operate(world: World) -> None:
     """Stops and starts failover, rotates keys, changes placement's mode; repeats nothing."""
     while True:
-        await asyncio.sleep(world.chance.expovariate(1 / ORDER_GAP_S))
+        await asyncio.sleep(world.chance.expovariate(1 / world.settings.order_gap_s))
         process: Unit | None = world.leader if world.chance.random() < 0.8 else None
         process = process or world.chance.choice(world.units)
         draw = world.chance.random()
@@ -479,8 +478,10 @@ async def clock_jump(world: World) -> None:
 
 
 async def controllers_clock_jump(world: World) -> None:
+    """A correction, or a clock that lost its battery."""
     process = world.chance.choice(world.units)
-    process.clock.jump(round(world.chance.gauss(0, 1000 * S)))
+    far_s = world.chance.choice((100, 10_000))
+    process.clock.jump(round(world.chance.gauss(0, far_s * S)))
 
 
 Fault = Callable[["World"], Awaitable[None]]

@@ -228,15 +228,21 @@ PLANTED: dict[str, Plant] = {
 }  # fmt: skip
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))
 _STEPS = ("clock_jump", "kill_controller", "partition")
-SHOWN_BY = {
-    "stops-at-damage": ("flip_a_bit",),
-    "gateway-wakes-up-unaware": ("pause_gateway", "store_slow"),
-    "timeline-told-before-it-is-kept": ("kill_controller",),
-    "names-of-streams-not-mended": ("flip_a_bit", "network_slow", "store_slow"),
-    "starts-end-later-stops": ("partition",),
-    "stops-replace-later-stops": ("partition",),
-    "absence-by-the-hosts-clock": ("controllers_clock_jump", "kill_controller", "partition"),
-    "stepped-clocks-do-not-wait": _STEPS,
-    "part-chosen-by-its-size": _STEPS,
+SHOWN_BY: dict[str, dict[str, Any]] = {
+    "stops-at-damage": {"only": ("flip_a_bit",)},
+    "gateway-wakes-up-unaware": {"only": ("pause_gateway", "store_slow")},
+    "timeline-told-before-it-is-kept": {"only": ("kill_controller",)},
+    "names-of-streams-not-mended": {"only": ("flip_a_bit", "network_slow", "store_slow")},
+    "starts-end-later-stops": {"only": ("partition",), "order_gap_s": 2.0},
+    "stops-replace-later-stops": {"only": ("partition",), "order_gap_s": 2.0},
+    "absence-by-the-hosts-clock": {
+        "only": ("controllers_clock_jump", "partition"),
+        "hostile": False,
+        "faults_s": 300.0,
+        "mean_gap_s": 12.0,
+    },
+    "stepped-clocks-do-not-wait": {"only": _STEPS},
+    "part-chosen-by-its-size": {"only": _STEPS},
 }
-"""Which faults show a planted one, where others would only be in the way; else all happen."""
+"""Settings of the world that shows a planted one: others would hide it, or are rarely so. Not used
+if faults are named."""

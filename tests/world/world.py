@@ -68,6 +68,8 @@ class Settings(NamedTuple):
     faults_s: float = 150.0
     mean_gap_s: float = 6.0
     """Between two faults."""
+    order_gap_s: float = 9.0
+    """Between two orders of the operator."""
     only: tuple[str, ...] = ()
     """Names of the faults that may happen; empty: all."""
     hostile: bool = True
