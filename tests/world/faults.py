@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from tests.world.hostile import NAME as HOSTILE
@@ -208,9 +208,7 @@ async def operate(world: World) -> None:
             await _throw(world, process)
 
 
-async def _order(
-    world: World, process: Unit, command: RotateKeys | PlacementCommand | SwitchCommand
-) -> Any:
+async def _order(world: World, process: Unit, command: Query[A]) -> A | Failure | None:
     """Give an order, with a reason of its own, which the audit log repeats."""
     why = world.ledger.gives_order()
     answer = await ask(world, process, msgspec.structs.replace(command, why=why))

@@ -227,7 +227,6 @@ PLANTED: dict[str, Plant] = {
     "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))
-_STEPS = ("clock_jump", "kill_controller", "partition")
 SHOWN_BY: dict[str, dict[str, Any]] = {
     "stops-at-damage": {"only": ("flip_a_bit",)},
     "gateway-wakes-up-unaware": {"only": ("pause_gateway", "store_slow")},
@@ -241,8 +240,8 @@ SHOWN_BY: dict[str, dict[str, Any]] = {
         "faults_s": 300.0,
         "mean_gap_s": 12.0,
     },
-    "stepped-clocks-do-not-wait": {"only": _STEPS},
-    "part-chosen-by-its-size": {"only": _STEPS},
+    "stepped-clocks-do-not-wait": {"only": ("clock_jump", "kill_controller", "partition")},
+    "part-chosen-by-its-size": {"only": ("clock_jump", "partition"), "mean_gap_s": 3.0},
 }
 """Settings of the world that shows a planted one: others would hide it, or are rarely so. Not used
 if faults are named."""
