@@ -20,12 +20,13 @@ from tests.link import HOUR_NS, ControllerProcess, hello, open_spool, probe_rows
 from syntony.agent.config import AgentConfig, TlsFiles
 from syntony.agent.fence import Fence
 from syntony.agent.stream import Stream
-from syntony.agent.uplink import Uplink
+from syntony.agent.uplink import REPEAT_NS, AuditReports, Uplink
 from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
 from syntony.errors import RemoteError, WireError
 from syntony.io.transport import grpc
 from syntony.model import Edge, S
+from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import ClockQuery, Clocks, Edges, Timelines
 from syntony.wire.coding import encode
 from syntony.wire.messages import (
@@ -147,6 +148,23 @@ def test_what_is_handed_in_together_leaves_as_one_message(tmp_path: Path) -> Non
     uplink.close()
     sender.join(10)
     spool.close()
+
+
+def test_a_report_of_an_audit_that_a_connection_may_have_lost_is_sent_again() -> None:
+    def report(order: str) -> AuditReport:
+        return AuditReport(order=order, report=b"{}")
+
+    reports = AuditReports()
+    for order, at_ns in (("old", 0), ("new", REPEAT_NS)):
+        reports.add(report(order))
+        assert reports.take(at_ns) == [report(order)]
+    reports.add(report("waiting"))
+    reports.disconnected(REPEAT_NS + 1)
+    now_ns = REPEAT_NS + 2
+    assert [*reports.take(now_ns), *reports.take(now_ns)] == [report("new"), report("waiting")]
+    assert not reports
+    reports.disconnected(3 * REPEAT_NS)
+    assert not reports
 
 
 def test_decisions_say_how_far_the_stream_is_stored(tmp_path: Path) -> None:

@@ -209,6 +209,16 @@ def test_reports_survive_the_controller(tmp_path: Path) -> None:
         assert [each.what for each in state.changes(0, 9)] == [f"audit {started.order}"]
 
 
+def test_a_report_whose_commit_was_not_answered_is_stored_once(
+    desk: AuditRuns, state: ControlState
+) -> None:
+    started, _ = desk.start(AuditCommand(by=""), CLI, {"h0"}, NOW_NS)
+    AuditRuns(state).take("h0", AuditReport(order=started.order, report=b"{}"))
+    desk.take("h0", AuditReport(order=started.order, report=b"{}"))
+    (found,), waiting = desk.all_reports(started.order)
+    assert (found.report, waiting) == (b"{}", ())
+
+
 def test_the_oldest_run_goes_with_its_reports(desk: AuditRuns, state: ControlState) -> None:
     orders = []
     for number in range(MAX_RUNS + 2):

@@ -252,6 +252,14 @@ def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
         assert len(state.changes(0, 10)) == 1
 
 
+def test_an_order_that_is_recorded_again_is_logged_once(reopen: Open) -> None:
+    """The answer to the first commit may have been lost."""
+    with reopen() as state:
+        for at_ns in (1, 1, 2):
+            state.set_switch(switch(at_ns, stopped=True), ANN, "")
+        assert [each.at_ns for each in state.changes(0, 9)] == [1, 2]
+
+
 def test_threads_take_turns(reopen: Open) -> None:
     with reopen() as state:
         names = [f"c{number}" for number in range(24)]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
+import msgspec
 from tests.world.hostile import NAME as HOSTILE
 from tests.world.hostile import is_served, mallory
 from tests.world.ledger import LOSES, Order
 from tests.world.unit import RESTART_S
-from tests.world.world import SETTLE_S
+from tests.world.world import KEY_PERIOD_S, SETTLE_S
 
 from syntony.model import MS, S
 from syntony.wire.coding import encode
 from syntony.wire.control import ControllerQuery, ControllerStatus
 from syntony.wire.enrol import RevokeCommand, Revoked
 from syntony.wire.failover import FailoverStatus, SwitchCommand
-from syntony.wire.probes import KeysQuery, RotateKeys
+from syntony.wire.probes import KeysQuery, KeysStatus, RotateKeys
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.spoolfile import SEGMENT_BYTES
 from syntony.wire.traffic import PlacementCommand
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
     from tests.world.unit import Unit
     from tests.world.world import Process, World
 
-ORDER_GAP_S = 9.0
+ROTATION_S = 30
+"""A new leader waits so long for agents before it goes on with a rotation."""
+PAGED_S, CLEARED_S = 20, 30
+"""A silence is an incident after 10 s, and over after another 10 s with reports, by rules that are
+evaluated every two seconds."""
 
 
 async def suffer(world: World) -> None:
@@ -57,6 +62,7 @@ async def suffer(world: World) -> None:
     heal(world)
     await asyncio.sleep(SETTLE_S)
     await check_well(world)
+    await check_page(world)
 
 
 async def _begin_badly(world: World) -> None:
@@ -116,20 +122,47 @@ async def check_well(world: World) -> None:
             )
     if leader is None:
         return
-    missed = [subject for rule, subject in world.pager.open if rule == "gateway-absent"]
-    ledger.hold(not missed, f"these are back, and nobody was told: {missed}")
+    missed = _of_others(world.pager.open)
+    ledger.hold(not missed, f"these are well, and nobody was told: {missed}")
+    ledger.together()
+    ledger.logged_once()
     await _check_gateways(world, leader)
     if ledger.revoked:
         for unit in world.units:
             served = await is_served(world, unit)
             ledger.hold(not served, f"{unit.name} serves an agent whose certificate is revoked")
-    if world.settings.hostile:
+    if world.settings.hostile and not ledger.revoked:
         return
     status = await ask(world, leader, KeysQuery())
     ledger.hold(
-        status is not None and not isinstance(status, Failure) and not status.left_behind,
+        isinstance(status, KeysStatus)
+        and not status.left_behind
+        and status.age_ns < (KEY_PERIOD_S + ROTATION_S) * S,
         f"probe keys: {status}",
     )
+
+
+async def check_page(world: World) -> None:
+    """A host that dies while all is well is the only one that is paged, until it is back."""
+    ledger, pager = world.ledger, world.pager
+    name = world.chance.choice(list(world.hosts))
+    place = ("host-silent", name)
+    pager.paged.clear()
+    world.kill(world.agents[name].node)
+    await asyncio.sleep(PAGED_S)
+    paged = _of_others(pager.paged)
+    ledger.hold(paged == [place], f"{name} is dead, and these were paged: {paged}")
+    world.start_agent(name)
+    await asyncio.sleep(CLEARED_S)
+    paged = _of_others(pager.paged)
+    ledger.hold(paged == [place], f"{name} was dead, and these were paged: {paged}")
+    ledger.hold(place not in pager.open, f"{name} is back, and nobody was told")
+
+
+def _of_others(places: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """(rule, subject) of incidents that have nothing to do with the hostile host, which comes and
+    goes."""
+    return sorted(each for each in places if HOSTILE not in each[1])
 
 
 async def _check_gateways(world: World, leader: Process) -> None:
@@ -160,19 +193,28 @@ async def ask(world: World, process: Unit, query: Query[A]) -> A | Failure | Non
 async def operate(world: World) -> None:
     """Stops and starts failover, rotates keys, changes placement's mode; repeats nothing."""
     while True:
-        await asyncio.sleep(world.chance.expovariate(1 / ORDER_GAP_S))
+        await asyncio.sleep(world.chance.expovariate(1 / world.settings.order_gap_s))
         process: Unit | None = world.leader if world.chance.random() < 0.8 else None
         process = process or world.chance.choice(world.units)
         draw = world.chance.random()
         if draw < 0.06 and world.settings.hostile and not world.ledger.revoked:
             await _revoke(world, process)
         elif draw < 0.3:
-            await ask(world, process, RotateKeys(by="op", why="world"))
+            await _order(world, process, RotateKeys(by="op"))
         elif draw < 0.45:
             mode = world.chance.choice(("observe", "off"))
-            await ask(world, process, PlacementCommand(mode=mode, by="op"))
+            await _order(world, process, PlacementCommand(mode=mode, by="op"))
         else:
             await _throw(world, process)
+
+
+async def _order(world: World, process: Unit, command: Query[A]) -> A | Failure | None:
+    """Give an order, with a reason of its own, which the audit log repeats."""
+    why = world.ledger.gives_order()
+    answer = await ask(world, process, msgspec.structs.replace(command, why=why))
+    if not isinstance(answer, Failure | None):
+        world.ledger.logged(why)
+    return answer
 
 
 async def _revoke(world: World, process: Unit) -> None:
@@ -186,10 +228,8 @@ async def _throw(world: World, process: Unit) -> None:
     ledger = world.ledger
     order = Order(len(ledger.orders) + 1, world.chance.random() < 0.6)
     ledger.orders.append(order)
-    answer = await ask(
-        world, process,
-        SwitchCommand(stopped=order.stopped, by=f"order-{order.number}", why="world"),
-    )  # fmt: skip
+    command = SwitchCommand(stopped=order.stopped, by=f"order-{order.number}")
+    answer = await _order(world, process, command)
     world.log.say("operator", f"{order}: {type(answer).__name__}")
     if isinstance(answer, FailoverStatus):
         ledger.acknowledged_order = order
@@ -288,8 +328,8 @@ async def flip_a_bit(world: World) -> None:
         if data:
             # What waits is at the end; a file may begin with much that is acknowledged.
             head = world.chance.random() < 0.2
-            within = range(SEGMENT_BYTES) if head else range(len(data) - 10_000, len(data))
-            place = min(max(0, world.chance.choice(within)), len(data) - 1)
+            first, end = (0, SEGMENT_BYTES) if head else (max(0, len(data) - 10_000), len(data))
+            place = world.chance.randrange(first, min(end, len(data)))
             data[place] ^= 1 << world.chance.randrange(8)
             file.write_bytes(data)
             world.ledger.flipped(name)
@@ -436,8 +476,10 @@ async def clock_jump(world: World) -> None:
 
 
 async def controllers_clock_jump(world: World) -> None:
+    """A correction, or a clock that lost its battery."""
     process = world.chance.choice(world.units)
-    process.clock.jump(round(world.chance.gauss(0, 1000 * S)))
+    far_s = world.chance.choice((100, 10_000))
+    process.clock.jump(round(world.chance.gauss(0, far_s * S)))
 
 
 Fault = Callable[["World"], Awaitable[None]]

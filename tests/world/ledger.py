@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable
 from copy import copy
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syntony.controller.notify import NotifyResult
@@ -73,6 +75,10 @@ class Ledger:
         self._committers: dict[int, object] = {}
         self.orders: list[Order] = []
         self.acknowledged_order: Order | None = None
+        self._given = 0
+        """Orders that the audit log must have, once each if they were acknowledged."""
+        self._next = 0
+        """Whose fleet time the next new one is compared with."""
         self.revoked = False
         """The hostile host's certificate, and that was acknowledged."""
         self.checks = 0
@@ -234,6 +240,29 @@ class Ledger:
         _, mark, number = by.partition("order-")
         return self.orders[int(number) - 1] if mark and number.isdigit() else None
 
+    # --- the audit log ---
+
+    def gives_order(self) -> str:
+        """A reason by which this order is found in the audit log."""
+        self._given += 1
+        return f"world {self._given}"
+
+    def logged(self, why: str) -> None:
+        """An order was acknowledged."""
+        times = self._log().count(why)
+        self.hold(times == 1, f"the order {why!r} was acknowledged, and is logged {times} times")
+
+    def logged_once(self) -> None:
+        """No order is in the log twice, acknowledged or not."""
+        twice = [why for why, times in Counter(self._log()).items() if times > 1]
+        self.hold(not twice, f"these orders are logged twice: {twice}")
+
+    def _log(self) -> list[str]:
+        rows = self._world.server.database.execute(
+            "SELECT comment FROM change WHERE comment LIKE 'world %'"
+        )
+        return [comment for (comment,) in rows]
+
     # --- fleet time ---
 
     def timed(self, agent: Agent, message: Timelines) -> None:
@@ -250,16 +279,35 @@ class Ledger:
             return
         if old is not None and _sound(old, clock.epoch):
             self._agree(_Reading(name, new, local_ns), _Reading(name, old, local_ns))
-        for other in self._world.agents.values():
+        agents = list(self._world.agents.values())
+        self._next += 1
+        for place in range(self._next, self._next + len(agents)):
+            other = agents[place % len(agents)]
             theirs = other.line
             if other is agent or theirs is None or theirs.component != new.component:
                 continue
             if other.node.alive and _sound(theirs, other.host.clock.epoch):
-                there_ns = other.host.clock.read_ns(self._world.loop.true_ns)
-                self._agree(
-                    _Reading(name, new, local_ns), _Reading(other.host.name, theirs, there_ns)
-                )
+                self._agree(_Reading(name, new, local_ns), self._read(other, theirs))
                 break
+
+    def together(self) -> None:
+        """All clocks of the fleet agree, each within its bound, and are one part."""
+        readings = [
+            self._read(agent, agent.line)
+            for agent in self._world.agents.values()
+            if agent.line is not None and _sound(agent.line, agent.host.clock.epoch)
+        ]
+        parts = {reading.line.component for reading in readings}
+        self.hold(
+            len(readings) == len(self._world.agents) and len(parts) == 1,
+            lambda: f"{len(readings)} clocks know fleet time, of parts {sorted(parts)}",
+        )
+        for one, other in combinations(readings, 2):
+            self._agree(one, other)
+
+    def _read(self, agent: Agent, line: Timeline) -> _Reading:
+        clock = agent.host.clock
+        return _Reading(agent.host.name, line, clock.read_ns(self._world.loop.true_ns))
 
     def _agree(self, one: _Reading, other: _Reading) -> None:
         (a, line_a, at_a), (b, line_b, at_b) = one, other
@@ -275,7 +323,8 @@ class Ledger:
 
 
 def _sound(line: Timeline, epoch: int) -> bool:
-    return line.state is ClockState.SYNCHRONIZED and line.epoch == epoch
+    known = line.state in {ClockState.SYNCHRONIZED, ClockState.HOLDOVER}
+    return known and line.epoch == epoch
 
 
 def _held(spool: Spool) -> set[int]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -22,16 +23,21 @@ from syntony.agent.fence import Fence
 from syntony.agent.spool import Spool
 from syntony.agent.steering.switch import StopSwitch
 from syntony.alerts import render
-from syntony.alerts.incidents import BookState
-from syntony.controller import agent_hub, dispatch, ingest
+from syntony.alerts.incidents import BookState, ChangeKind
+from syntony.clock import gauge
+from syntony.clock.gauge import kept_time
+from syntony.clock.network import NetworkSolver
+from syntony.controller import agent_hub, dispatch, ingest, notify, silent_agents
 from syntony.controller.ingest import RowStream
 from syntony.controller.timeline import TimelineKeeper
 from syntony.mesh import key_rotation
-from syntony.mesh.key_rotation import KeyRing, KeyRotation
-from syntony.state import ControlState, postgresql
+from syntony.mesh.key_rotation import RETURN_NS, KeyRing, KeyRotation
+from syntony.model import Timeline
+from syntony.state import ControlState, control, postgresql
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
 from syntony.state.postgresql import PostgresDatabase
+from syntony.wire import spoolfile
 from syntony.wire.failover import Switch
 from syntony.wire.spoolfile import (
     DRAWN_BYTES,
@@ -127,6 +133,40 @@ def _same_epoch(_: World) -> Iterator[None]:
         yield
 
 
+def _by_epoch_alone(self: Switch, other: Switch) -> bool:
+    """A successor's order ends a later stop that its predecessor could not record (0501)."""
+    if self.epoch and other.epoch and self.epoch != other.epoch:
+        return self.epoch > other.epoch
+    return self.at_ns > other.at_ns
+
+
+def _outranked_by_stops(self: Switch, other: Switch) -> bool:
+    """Such a stop is replaced by an earlier stop, which an earlier start can end (0501)."""
+    return _by_epoch_alone(self, other) if self.stopped else _OUTRANKS(self, other)
+
+
+def _waits_by_the_hosts_clock(self: KeyRotation, now_ns: int) -> KeyRing | None:
+    """A new leader counts from when its predecessor's host thought that the phase began (0517)."""
+    if now_ns - self._began_ns < RETURN_NS:
+        return None
+    began_ns, self._began_ns = self._began_ns, 0
+    try:
+        return _NEXT(self, now_ns)
+    finally:
+        self._began_ns = began_ns
+
+
+def _largest_part(
+    fresh: Mapping[str, Timeline], previous: Mapping[str, Timeline], disrupted: Collection[str]
+) -> list[str]:
+    """The part whose time goes on is chosen before asking which of its clocks stepped (0518)."""
+    honest = kept_time(fresh, previous)
+    parts = Counter(previous[node].component for node in honest)
+    heir = min(parts, key=lambda part: (-parts[part], part), default=None)
+    heirs = [node for node in honest if previous[node].component == heir]
+    return [node for node in heirs if node not in disrupted] or heirs
+
+
 def _unchecked(query: Any, who: Any) -> Any:
     return dispatch.QUESTIONS[type(query)]
 
@@ -136,6 +176,7 @@ def _takes_any(self: StopSwitch, switch: Switch) -> bool:
     return True
 
 
+_OUTRANKS, _NEXT = Switch.outranks, KeyRotation.next
 PLANTED: dict[str, Plant] = {
     "switch-from-telemetry": _switch_from_telemetry,
     "switch-not-kept": _patch(ControlState, "set_switch", lambda *_: None),
@@ -173,11 +214,34 @@ PLANTED: dict[str, Plant] = {
     "clock-evidence-not-checked": _patch(agent_hub, "check_edges", lambda _, said, __: (said, 0)),
     "any-certificate-is-an-operator": _patch(dispatch, "authorise", _unchecked),
     "gateway-wakes-up-unaware": _patch(ingest, "STALE_NS", 1 << 60),
+    "names-of-streams-not-mended": _patch(spoolfile, "_MENDED_BITS", 0),
+    "starts-end-later-stops": _patch(Switch, "outranks", _by_epoch_alone),
+    "stops-replace-later-stops": _patch(Switch, "outranks", _outranked_by_stops),
+    "absence-by-the-hosts-clock": _patch(KeyRotation, "next", _waits_by_the_hosts_clock),
+    "stepped-clocks-do-not-wait": _patch(NetworkSolver, "_waits", lambda *_: False),
+    "part-chosen-by-its-size": _patch(gauge, "_heirs", _largest_part),
+    "ends-of-incidents-not-sent": _patch(
+        notify, "_NOTIFIED", notify._NOTIFIED - {ChangeKind.CLEAR}
+    ),
+    "silent-hosts-not-noticed": _patch(silent_agents, "of_hosts", lambda *_: []),
+    "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))
-SHOWN_BY = {
-    "stops-at-damage": ("flip_a_bit",),
-    "gateway-wakes-up-unaware": ("pause_gateway", "store_slow"),
-    "timeline-told-before-it-is-kept": ("kill_controller",),
+SHOWN_BY: dict[str, dict[str, Any]] = {
+    "stops-at-damage": {"only": ("flip_a_bit",)},
+    "gateway-wakes-up-unaware": {"only": ("pause_gateway", "store_slow")},
+    "timeline-told-before-it-is-kept": {"only": ("kill_controller",)},
+    "names-of-streams-not-mended": {"only": ("flip_a_bit", "network_slow", "store_slow")},
+    "starts-end-later-stops": {"only": ("partition",), "order_gap_s": 2.0},
+    "stops-replace-later-stops": {"only": ("partition",), "order_gap_s": 2.0},
+    "absence-by-the-hosts-clock": {
+        "only": ("controllers_clock_jump", "partition"),
+        "hostile": False,
+        "faults_s": 300.0,
+        "mean_gap_s": 12.0,
+    },
+    "stepped-clocks-do-not-wait": {"only": ("clock_jump", "kill_controller", "partition")},
+    "part-chosen-by-its-size": {"only": ("clock_jump", "partition"), "mean_gap_s": 3.0},
 }
-"""Which faults show a planted one, where others would only be in the way; else all happen."""
+"""Settings of the world that shows a planted one: others would hide it, or are rarely so. Not used
+if faults are named."""

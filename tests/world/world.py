@@ -51,6 +51,8 @@ from syntony.wire.x509 import read_certificate
 SETTLE_S = 150
 """Without faults, after which everything must be well again: an agent that comes back may be waited
 for, keys are rotated in phases of up to 30 s, incidents are held before they are cleared."""
+KEY_PERIOD_S = 70
+"""Between two rotations of the probe keys."""
 WINDOW = 8
 """Batches that are sent before any is acknowledged, and looked up after a hello: an agent sends one
 a second here and about eight in production, where the window is 64."""
@@ -66,6 +68,8 @@ class Settings(NamedTuple):
     faults_s: float = 150.0
     mean_gap_s: float = 6.0
     """Between two faults."""
+    order_gap_s: float = 9.0
+    """Between two orders of the operator."""
     only: tuple[str, ...] = ()
     """Names of the faults that may happen; empty: all."""
     hostile: bool = True
@@ -193,7 +197,7 @@ class World:
         return ControllerConfig(
             listen=address, tls_ca="", tls_cert="", tls_key="",
             state="postgresql://syntony@db/syntony",
-            probe_key_period="70s",
+            probe_key_period=f"{KEY_PERIOD_S}s",
             alerts=AlertSettings(
                 receivers=(Receiver(name="pager", kind="webhook", url="http://pager/"),)
             ),

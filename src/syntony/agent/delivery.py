@@ -26,10 +26,10 @@ class Delivery:
         self._last_seq_sent = 0
         """The newest number that was sent."""
         self._ended = False
+        """Nothing of an earlier stream is left to be sent."""
         self._unread = -1
         """The newest batch at a time when one could not be read for lack of descriptors: tried
         again when there is another."""
-        """Nothing of an earlier stream is left to be sent."""
 
     @property
     def backlog(self) -> bool:

@@ -12,6 +12,7 @@ import datetime as dt
 import logging
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,11 +54,42 @@ _log = logging.getLogger(__name__)
 _CLOSE_TIMEOUT_S = 5.0
 ASK_TIMEOUT_S = 10.0
 AUDITS_WAITING = 4
+REPEAT_NS = 30 * S
+"""A report of an audit that was sent so long before its connection ended may be lost."""
 
 Report = (
     Edges | PathsReport | AuditReport | FlowsReport | QueuePairsReport | SegmentsReport
     | PartsReport | KeysHeld
 )  # fmt: skip
+
+
+class AuditReports:
+    """Reports of audits until they are sent, and sent again. The newest few are kept."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
+        self._sent: deque[tuple[int, AuditReport]] = deque(maxlen=AUDITS_WAITING)
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, report: AuditReport) -> None:
+        """A report is ready to be sent."""
+        self._waiting.append(report)
+
+    def take(self, now_ns: int) -> list[AuditReport]:
+        """One report to send now, if one waits; `now_ns` is monotonic."""
+        if not self._waiting:
+            return []
+        report = self._waiting.popleft()
+        self._sent.append((now_ns, report))
+        return [report]
+
+    def disconnected(self, now_ns: int) -> None:
+        """The connection has ended: what was sent shortly before is sent again."""
+        lost = [report for sent_ns, report in self._sent if now_ns - sent_ns <= REPEAT_NS]
+        self._sent.clear()
+        self._waiting = deque([*lost, *self._waiting], maxlen=AUDITS_WAITING)
 
 
 class Uplink:
@@ -86,7 +118,7 @@ class Uplink:
         self._options = channel_options(several=self._dialling.several)
         self._changed = threading.Condition()
         self._reports: dict[type[Report], Report] = {}
-        self._audits: deque[AuditReport] = deque(maxlen=AUDITS_WAITING)
+        self._audits = AuditReports()
         self._gathering = self._gathered = False
         self._link: _ControllerStream | None = None
         self._closing = False
@@ -144,7 +176,7 @@ class Uplink:
         audits, the newest few."""
         with self._changed:
             if isinstance(report, AuditReport):
-                self._audits.append(report)
+                self._audits.add(report)
             else:
                 self._reports[type(report)] = report
             self._wake()
@@ -245,6 +277,7 @@ class Uplink:
             if not link.stream.renewed:
                 self._dialling.next_controller()
             self._link = None
+            self._audits.disconnected(time.monotonic_ns())
             link.stream.over = True
             self._changed.notify_all()
 
@@ -295,7 +328,7 @@ class Uplink:
     def _take_reports(self) -> list[Report]:
         with self._changed:
             waiting, self._reports = list(self._reports.values()), {}
-            return [*waiting, self._audits.popleft()] if self._audits else waiting
+            return [*waiting, *self._audits.take(time.monotonic_ns())]
 
     def _has_work(self, stream: Stream) -> bool:
         if self._gathering:

@@ -157,18 +157,23 @@ class AuditRuns:
                 )
 
     def take(self, host: str, report: AuditReport) -> None:
-        """Take an agent's report; an unexpected one is dropped. Raises `StateError`."""
+        """Take an agent's report; one that is not expected, or is stored already, is dropped.
+
+        Raises:
+            StateError: it is not stored, as far as known.
+        """
         refused = report.refused[: 2 * _MAX_TEXT]
         if len(report.report) > MAX_REPORT_BYTES:
             refused = f"a report of {len(report.report)} bytes is too long"
         with self._lock:
             run = self._runs.get(report.order)
             if run is None or host not in run.waiting:
-                _log.warning("audit report dropped host=%s order=%.40r", host, report.order)
+                _log.info("audit report dropped host=%s order=%.40r", host, report.order)
                 return
             with self._state.transaction() as connection:
                 connection.execute(
-                    "INSERT INTO audit_report (run, host, report, refused) VALUES (?, ?, ?, ?)",
+                    "INSERT INTO audit_report (run, host, report, refused) VALUES (?, ?, ?, ?) "
+                    "ON CONFLICT (run, host) DO NOTHING",
                     (report.order, host, b"" if refused else report.report, refused),
                 )
             run.waiting.discard(host)

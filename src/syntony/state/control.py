@@ -76,8 +76,11 @@ class ControlState:
         return Switch(stopped=bool(row[0]), at_ns=row[1], by=row[2], epoch=row[3])
 
     def set_switch(self, switch: Switch, issuer: Issuer, comment: str) -> None:
-        """Record a new setting of the stop switch. Raises `StateError`: it is not recorded."""
+        """Record a new setting of the stop switch. Raises `StateError`: it is not recorded, as far
+        as known; repeated, it is recorded once."""
         before = self.switch()
+        if before == switch:
+            return  # the commit before was carried out, and its answer was lost
         was = "" if before is None else _position(before)
         with self.transaction() as connection:
             row = {"id": 1, "stopped": int(switch.stopped), "at_ns": switch.at_ns}
