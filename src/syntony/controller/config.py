@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from syntony.controller.notify import Receiver
 from syntony.errors import UsageError
@@ -27,6 +30,9 @@ from syntony.traffic.pacing import PacePolicy
 MIN_DETAIL_NS = 6 * 3600 * S
 """Latency is compared with the past hour, and an hour is aggregated by minute after its end."""
 MAX_DETAIL_NS = 7 * 86_400 * S
+MIN_LIFETIME_NS = 10 * S
+MAX_LIFETIME_NS = 366 * 86_400 * S
+_ANY_ADDRESS = {"0.0.0.0", "[::]"}  # noqa: S104 - compared only
 
 
 class TlsFiles(NamedTuple):
@@ -100,7 +106,7 @@ class EnrolmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     authority: str = ""
     """Directory of the CA: ``ca.crt`` and ``ca.key``. Empty: this controller issues nothing, and
     certificates are renewed by other means."""
-    lifetime_ns: Positive = 86_400_000_000_000
+    lifetime_ns: Annotated[int, Meta(ge=MIN_LIFETIME_NS, le=MAX_LIFETIME_NS)] = 86_400_000_000_000
     """Validity of certificates; they are renewed after two thirds of it."""
 
 
@@ -219,6 +225,14 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         kept_ns = _duration_ns("detail_retention", self.detail_retention)
         if self.probe_key_period and not _duration_ns("probe_key_period", self.probe_key_period):
             raise ValueError("probe_key_period: give more than 0, or an empty text for never")
+        _check_ports(
+            {
+                "listen": self.listen,
+                "enrolment.listen": self.enrolment.listen,
+                "api.listen": self.api.listen,
+                "metrics.listen": self.metrics.listen,
+            }
+        )
         if not MIN_DETAIL_NS <= kept_ns <= MAX_DETAIL_NS:
             raise ValueError(f"detail_retention: {self.detail_retention}: from 6h to 7d")
 
@@ -231,6 +245,20 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def tls(self) -> TlsFiles:
         """The three files of the controller's identity."""
         return TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)
+
+
+def _check_ports(listeners: Mapping[str, str]) -> None:
+    """Raises `ValueError`: two of them would listen at one port of one address."""
+    places = {
+        name: at.rpartition(":")[::2]
+        for name, at in listeners.items()
+        if at and not at.startswith("fd:") and not at.endswith(":0")
+    }
+    for one, other in combinations(places, 2):
+        (host, port), (other_host, other_port) = places[one], places[other]
+        hosts = {host, other_host}
+        if port == other_port and (len(hosts) == 1 or hosts & _ANY_ADDRESS):
+            raise ValueError(f"{one} and {other} are both port {port}; give each its own")
 
 
 def _duration_ns(key: str, text: str) -> int:
