@@ -57,11 +57,23 @@ def test_exit_codes(words: list[str], code: int) -> None:
     assert done.stderr.count("\n") == (code in {126, 127})
 
 
+def test_a_script_without_its_interpreter_is_not_a_missing_command(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/no/such/shell\n")
+    script.chmod(0o755)
+    done = run("--", str(script))
+    assert done.returncode == 126
+    assert done.stderr == (
+        f"syntony: error: {script}: the interpreter in its first line does not exist\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         ([], "run needs a command"),
         (["--job", "a b", "--", "true"], "cannot name a job"),
+        (["--job", "", "--", "true"], "'' cannot name a job"),
         (["--exclude", "ssh", "--", "true"], "cannot exclude 'ssh'"),
         (["--jbo", "x", "--", "true"], "No such option"),
         (["--json", "--", "true"], "--json needs --dry-run"),
