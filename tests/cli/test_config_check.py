@@ -119,6 +119,21 @@ tls_key = "c.key"
         ('enrolment = { listen = "x" }', "enrolment.listen: give ADDRESS:PORT"),
         ("enrolment = { lifetime_ns = 1 }", "`int` >= 10000000000 - at `$.enrolment.lifetime_ns`"),
         ("placement = { max_moves = -1 }", "`int` >= 0 - at `$.placement.max_moves`"),
+        ("traffic = { decay_ns = 0 }", "`int` >= 1 - at `$.traffic.decay_ns`"),
+        ("traffic = { join_ns = -1 }", "`int` >= 1 - at `$.traffic.join_ns`"),
+        ("traffic = { port = 0 }", "`int` >= 1 - at `$.traffic.port`"),
+        (f"traffic = {{ silence_rtts = {1 << 64} }}", "- at `$.traffic.silence_rtts`"),
+        ("traffic = { port_high = 60000 }", "port_low 61000 is above port_high 60000"),
+        (
+            "placement = { policy = { short = 90 } }",
+            "`float` <= 1.0 - at `$.placement.policy.short",
+        ),
+        ("placement = { policy = { decay_ns = 0 } }", "`int` >= 1 - at `$.placement.policy.decay"),
+        ("pacing = { policy = { target = nan } }", "`float` >= 0.0 - at `$.pacing.policy.target"),
+        ("pacing = { policy = { headroom = 0.5 } }", "`float` >= 1.0 - at `$.pacing.policy.headr"),
+        ('placement = { classes = [{ jobs = ["*"], priority = "x" }] }', "priority 'x': use "),
+        ("verbs_classes = [{ dscp = 64 }]", "`int` <= 63 - at `$.verbs_classes[0].dscp`"),
+        ('anchors = [{ node = "h0/" }]', "anchors[0].node: give a host, or HOST/NIC"),
         ('anchors = [{ node = "h0", bound_ns = -1 }]', "`int` >= 0 - at `$.anchors[0].bound_ns`"),
     ],
 )
@@ -127,7 +142,7 @@ def test_a_value_out_of_its_bounds_is_named(
 ) -> None:
     key = line.partition(" ")[0]
     of_agent = key in {*AGENT.split(), "spool_bytes", "probe_port", "family", "utc", "audit",
-                       "discipline", "mode"}  # fmt: skip
+                       "discipline", "mode", "traffic"}  # fmt: skip
     others = [
         each
         for each in (AGENT if of_agent else CONTROLLER).splitlines()

@@ -95,6 +95,7 @@ def _check_values(config: AgentConfig | ControllerConfig) -> None:
     from syntony.metrics.settings import check_address
     from syntony.state.postgresql import check_url
     from syntony.store import check_url as check_store
+    from syntony.traffic.classes import Classes
 
     if config.metrics.listen:
         check_address(config.metrics.listen, tls=config.metrics.tls)
@@ -103,5 +104,6 @@ def _check_values(config: AgentConfig | ControllerConfig) -> None:
     check_gateway(config)
     prefixes(config.nic_prefixes)
     check_store(config.store)
+    Classes(config.placement.classes)
     if config.state:
         check_url(config.state)

@@ -17,6 +17,7 @@ from syntony.metrics.settings import MetricsConfig
 from syntony.model import S, SyntheticClockSpec, parse_duration_ns
 from syntony.model.config_values import (
     ApiListener,
+    ClockName,
     Endpoint,
     EndpointOrNone,
     Natural,
@@ -56,7 +57,7 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class AnchorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[[anchors]]``: a clock that is UTC (docs/how-to/deploy.md)."""
 
-    node: str
+    node: ClockName
     """A host, or ``host/nic`` for a NIC's own clock."""
     bound_ns: Natural = 1_000_000
     """Largest error of its clock against UTC, in addition to the error that its agent reports."""
