@@ -119,6 +119,8 @@ tls_key = "c.key"
         ('enrolment = { listen = "x" }', "enrolment.listen: give ADDRESS:PORT"),
         ("enrolment = { lifetime_ns = 1 }", "`int` >= 10000000000 - at `$.enrolment.lifetime_ns`"),
         ("placement = { max_moves = -1 }", "`int` >= 0 - at `$.placement.max_moves`"),
+        ('spool_dir = ""', "`str` of length >= 1 - at `$.spool_dir`"),
+        ('tls_cert = ""', "`str` of length >= 1 - at `$.tls_cert`"),
         ("traffic = { decay_ns = 0 }", "`int` >= 1 - at `$.traffic.decay_ns`"),
         ("traffic = { join_ns = -1 }", "`int` >= 1 - at `$.traffic.join_ns`"),
         ("traffic = { port = 0 }", "`int` >= 1 - at `$.traffic.port`"),

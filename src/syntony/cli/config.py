@@ -47,13 +47,14 @@ def check(path: str) -> None:
             return
     from syntony.cli.config_files import check_files
 
-    config = load_config(path, _kind(path, keys))
+    kind = _kind(path, keys)
+    config = load_config(path, kind)
     try:
         _check_values(config)
     except SyntonyError as error:
         raise ConfigError(f"{path}: {error}") from error
     notes = check_files(path, config)
-    click.echo(f"{path}: a valid {'controller' if hasattr(config, 'store') else 'agent'} file")
+    click.echo(f"{path}: a valid {kind.__name__.removesuffix('Config').lower()} file")
     for note in notes:
         click.echo(f"note: {note}", err=True)
 
@@ -63,14 +64,14 @@ def _kind(path: str, keys: set[str]) -> type[AgentConfig | ControllerConfig]:
     from syntony.agent.config import AgentConfig
     from syntony.controller.config import ControllerConfig
 
-    def known(kind: type[AgentConfig | ControllerConfig]) -> set[str]:
-        return set(kind.__struct_fields__)
-
-    kind = max((AgentConfig, ControllerConfig), key=lambda kind: len(keys & known(kind)))
-    if keys & known(kind):
-        return kind
-    names = known(AgentConfig) | known(ControllerConfig)
-    names |= {name for of_kind, *_ in _operators_files() for name in of_kind}
+    agents, controllers = (
+        set(AgentConfig.__struct_fields__),
+        set(ControllerConfig.__struct_fields__),
+    )
+    if keys & (agents | controllers):
+        of_agent = len(keys & agents) >= len(keys & controllers)
+        return AgentConfig if of_agent else ControllerConfig
+    names = agents.union(controllers, *(of_kind for of_kind, *_ in _operators_files()))
     near = next(filter(None, (did_you_mean(key, names) for key in sorted(keys))), "")
     raise ConfigError(
         f"{path}: no known key of a configuration, rules, objectives or a topology{near}"

@@ -74,8 +74,8 @@ def _of_agent(config: AgentConfig) -> Iterator[NamedFiles]:
 def _of_controller(config: ControllerConfig) -> Iterator[NamedFiles]:
     authority = config.enrolment.authority
     join = f"syntony enrol {'join' if config.gateway or not authority else 'authority'}"
-    made_by = ((config.tls_cert, config.tls_key), join)
-    yield NamedFiles("tls_cert", partial(_controllers_identity, config), made_by)
+    own = ((config.tls_cert, config.tls_key), join)
+    yield NamedFiles("tls_cert", partial(_controllers_identity, config), own)
     if authority:
         home = Path(authority)
         files = tuple(str(home / name) for name in ("ca.crt", "ca.key"))

@@ -21,6 +21,7 @@ from syntony.model.config_values import (
     Endpoint,
     EndpointOrNone,
     Natural,
+    NonEmpty,
     Positive,
     ProbeIntervalNs,
 )
@@ -158,11 +159,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     listen: Endpoint
     """``ADDRESS:PORT`` for agents and remote command lines; mutual TLS always."""
-    tls_ca: str
+    tls_ca: NonEmpty
     """PEM file of the CA that signs the certificates of the fleet."""
-    tls_cert: str
+    tls_cert: NonEmpty
     """PEM file of this controller's certificate."""
-    tls_key: str
+    tls_key: NonEmpty
     """PEM file of its private key."""
     local_socket: str = ""
     """Path of a Unix socket for command lines on this machine; empty for none."""

@@ -21,6 +21,7 @@ _ADDRESS = r"(\[[^\s\[\]]+\]|[^\s:\[\]/@]+)"
 
 Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Positive = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+NonEmpty = Annotated[str, Meta(min_length=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Multiple = Annotated[float, Meta(ge=1, le=1_000)]
 Port = Annotated[int, Meta(ge=1, le=65_535)]
