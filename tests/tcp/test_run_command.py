@@ -23,11 +23,11 @@ from syntony.io.run_directory import agent_socket
 LIBRARY = str(tcp_library())
 
 
-def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*SYNTONY, "run", *words],
         capture_output=True, text=True, check=False, timeout=600, env=os.environ | environ,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL, cwd=cwd,
     )  # fmt: skip
 
 
@@ -66,6 +66,8 @@ def test_a_script_without_its_interpreter_is_not_a_missing_command(tmp_path: Pat
     assert done.stderr == (
         f"syntony: error: {script}: the interpreter in its first line does not exist\n"
     )
+    # Of the same name without a directory, only PATH counts.
+    assert "no such command" in run("--", "job.sh", cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize(

@@ -179,8 +179,8 @@ def _become(words: Sequence[str], environ: dict[str, str]) -> int:
 
 def _cannot_run(word: str, error: OSError) -> int:
     """Print why, and return the exit code that shells use for it."""
-    if isinstance(error, FileNotFoundError) and os.access(word, os.X_OK):
-        # execve(2) says the same of both; without a slash, the word is looked for in PATH.
+    # execve(2) says the same of both. Without a slash, the word is a name in PATH, not a file here.
+    if isinstance(error, FileNotFoundError) and "/" in word and os.access(word, os.X_OK):
         print_line(f"error: {word}: the interpreter in its first line does not exist")
         return NOT_EXECUTABLE
     if isinstance(error, FileNotFoundError | NotADirectoryError):
