@@ -42,9 +42,11 @@ def test_a_good_file(tmp_path: Path) -> None:
     ("change", "says"),
     [
         (("controller =", "controler ="), r"unknown key 'controler'; did you mean 'controller'\?"),
+        (('host = "h0"', ""), "key 'host' is missing"),
+        (('host = "h0"', 'hots = "h0"'), r"unknown key 'hots'; did you mean 'host'\?"),
         (("rail = 0", "rial = 0"), r"unknown key 'rial'.*nics.*; did you mean 'rail'\?"),
         (('host = "h0"', "host = 7"), "Expected `str`, got `int`"),
-        (('key = "h0.key"', ""), "missing required field `key`"),
+        (('key = "h0.key"', ""), r"key 'tls\.key' is missing"),
         (("[tls]", "[tls"), "not TOML"),
     ],
 )

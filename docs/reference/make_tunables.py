@@ -195,7 +195,7 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
         return "required"
     if isinstance(value, tuple) and value:
         return f"`{list(map(str, value))}`".replace("'", '"')
-    if isinstance(value, int) and "port" in field.name:
+    if type(value) is int and "port" in field.name:
         return str(value)
     return shown(value, unit_of(field.name))
 

@@ -16,7 +16,12 @@ from syntony.input_files import MAX_CONFIG_BYTES, read_text
 from syntony.model.names import did_you_mean
 
 _T = TypeVar("_T", bound=msgspec.Struct)
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]+)`(?P<where>.*)")
+_UNKNOWN = re.compile(
+    r"Object contains unknown field `(?P<field>[^`]+)`(?P<where>(?: - at `\$\.(?P<path>.+)`)?)"
+)
+_ABSENT = re.compile(
+    r"Object missing required field `(?P<field>[^`]+)`(?: - at `\$\.(?P<path>.+)`)?"
+)
 _WORD = re.compile(r"(Invalid enum value|Expected `str` matching).* - at `\$\.(?P<path>.+)`")
 
 
@@ -79,7 +84,13 @@ def _explain(message: str, kind: type[msgspec.Struct]) -> str:
         fields = _all_fields(top)
         if field in fields:
             return f"key {field!r} does not belong{where or ' above the first [section]'}"
-        return f"unknown key {field!r}{match['where']}{did_you_mean(field, fields)}"
+        near = did_you_mean(field, _own_fields(top, match["path"] or "")) or did_you_mean(
+            field, fields
+        )
+        return f"unknown key {field!r}{match['where']}{near}"
+    if (match := _ABSENT.match(message)) is not None:
+        key = ".".join(filter(None, (match["path"], match["field"])))
+        return f"key {key!r} is missing"
     if (match := _WORD.match(message)) is not None and (allowed := _allowed(top, match["path"])):
         return f"{match['path']}: give {allowed}"
     return message
@@ -87,7 +98,27 @@ def _explain(message: str, kind: type[msgspec.Struct]) -> str:
 
 def _allowed(info: msgspec.inspect.Type, path: str) -> str:
     """What the text at a path may be; empty: not known."""
-    for key in path.replace("[...]", "").split("."):
+    for each in _types_at(info, path):
+        if isinstance(each, msgspec.inspect.Metadata):
+            return str((each.extra_json_schema or {}).get("description", ""))
+        if isinstance(each, msgspec.inspect.EnumType):
+            return " or ".join(str(member.value) for member in each.cls)
+    return ""
+
+
+def _own_fields(info: msgspec.inspect.Type, path: str) -> set[str]:
+    """Keys of the section at a path; of the file itself if the path is empty."""
+    return {
+        field.encode_name
+        for each in _types_at(info, path)
+        if isinstance(each, msgspec.inspect.StructType)
+        for field in each.fields
+    }
+
+
+def _types_at(info: msgspec.inspect.Type, path: str) -> list[msgspec.inspect.Type]:
+    """The types that the value at a path may have; none: the path is not known."""
+    for key in filter(None, path.replace("[...]", "").split(".")):
         name = key.partition("[")[0]
         fields = [
             field
@@ -97,14 +128,9 @@ def _allowed(info: msgspec.inspect.Type, path: str) -> str:
             if field.encode_name == name
         ]
         if not fields:
-            return ""
+            return []
         info = fields[0].type
-    for each in _alternatives(info):
-        if isinstance(each, msgspec.inspect.Metadata):
-            return str((each.extra_json_schema or {}).get("description", ""))
-        if isinstance(each, msgspec.inspect.EnumType):
-            return " or ".join(str(member.value) for member in each.cls)
-    return ""
+    return list(_alternatives(info))
 
 
 def _alternatives(info: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:

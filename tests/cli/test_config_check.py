@@ -41,6 +41,12 @@ def test_what_is_shipped_is_valid(capsys: pytest.CaptureFixture[str], name: str,
         ("controller.toml", ('# detail_retention = "7d"', 'detail_retention = "30d"'), "6h to 7d"),
         ("controller.toml", ('# detail_retention = "7d"', 'detail_retention = "5h"'), "6h to 7d"),
         ("controller.toml", ('# detail_retention = "7d"', 'detail_retention = "7"'), "detail_ret"),
+        ("agent.toml", ("\nhost =", "\nhots ="), "unknown key 'hots'; did you mean 'host'?"),
+        ("agent.toml", ("\nhost =", "\n# host ="), "key 'host' is missing"),
+        ("controller.toml", ("\nlisten =", "\n# listen ="), "key 'listen' is missing"),
+        ("controller.toml", ("127.0.0.1:8445", "127.0.0.1:8443"), "listen and api.listen are both"),
+        ("controller.toml", ("0.0.0.0:8444", "0.0.0.0:8443"), "listen and enrolment.listen are bo"),
+        ("controller.toml", ("127.0.0.1:9863", "127.0.0.1:8445"), "api.listen and metrics.listen"),
         ("sla.toml", ("p99", "p999"), "did you mean 'p99'"),
         ("sla.toml", ('"50us"', '"50"'), "'50' is not a duration"),
     ],
@@ -111,8 +117,25 @@ tls_key = "c.key"
         ('nic_prefixes = ["10.0.0.1/8"]', "nic_prefixes: 10.0.0.1/8 has host bits set"),
         ('api = { listen = "8445" }', "api.listen: give ADDRESS:PORT"),
         ('enrolment = { listen = "x" }', "enrolment.listen: give ADDRESS:PORT"),
-        ("enrolment = { lifetime_ns = 0 }", "`int` >= 1 - at `$.enrolment.lifetime_ns`"),
+        ("enrolment = { lifetime_ns = 1 }", "`int` >= 10000000000 - at `$.enrolment.lifetime_ns`"),
         ("placement = { max_moves = -1 }", "`int` >= 0 - at `$.placement.max_moves`"),
+        ('spool_dir = ""', "`str` of length >= 1 - at `$.spool_dir`"),
+        ('tls_cert = ""', "`str` of length >= 1 - at `$.tls_cert`"),
+        ("traffic = { decay_ns = 0 }", "`int` >= 1 - at `$.traffic.decay_ns`"),
+        ("traffic = { join_ns = -1 }", "`int` >= 1 - at `$.traffic.join_ns`"),
+        ("traffic = { port = 0 }", "`int` >= 1 - at `$.traffic.port`"),
+        (f"traffic = {{ silence_rtts = {1 << 64} }}", "- at `$.traffic.silence_rtts`"),
+        ("traffic = { port_high = 60000 }", "port_low 61000 is above port_high 60000"),
+        (
+            "placement = { policy = { short = 90 } }",
+            "`float` <= 1.0 - at `$.placement.policy.short",
+        ),
+        ("placement = { policy = { decay_ns = 0 } }", "`int` >= 1 - at `$.placement.policy.decay"),
+        ("pacing = { policy = { target = nan } }", "`float` >= 0.0 - at `$.pacing.policy.target"),
+        ("pacing = { policy = { headroom = 0.5 } }", "`float` >= 1.0 - at `$.pacing.policy.headr"),
+        ('placement = { classes = [{ jobs = ["*"], priority = "x" }] }', "priority 'x': use "),
+        ("verbs_classes = [{ dscp = 64 }]", "`int` <= 63 - at `$.verbs_classes[0].dscp`"),
+        ('anchors = [{ node = "h0/" }]', "anchors[0].node: give a host, or HOST/NIC"),
         ('anchors = [{ node = "h0", bound_ns = -1 }]', "`int` >= 0 - at `$.anchors[0].bound_ns`"),
     ],
 )
@@ -121,7 +144,7 @@ def test_a_value_out_of_its_bounds_is_named(
 ) -> None:
     key = line.partition(" ")[0]
     of_agent = key in {*AGENT.split(), "spool_bytes", "probe_port", "family", "utc", "audit",
-                       "discipline", "mode"}  # fmt: skip
+                       "discipline", "mode", "traffic"}  # fmt: skip
     others = [
         each
         for each in (AGENT if of_agent else CONTROLLER).splitlines()
@@ -132,7 +155,7 @@ def test_a_value_out_of_its_bounds_is_named(
     code = run(["config", "check", str(path)])
     said = capsys.readouterr().err
     assert (code, said.count("\n")) == (2, 1), said
-    assert said.startswith(f"syntony: error: {path}: ") or key in {"store", "state", "nic_prefixes"}
+    assert said.startswith(f"syntony: error: {path}: ")
     assert says in said
 
 
@@ -239,6 +262,84 @@ def test_a_file_that_is_wrong_is_named(
     assert says in said
 
 
+@pytest.mark.parametrize(
+    ("file", "change", "says"),
+    [
+        (
+            "agent",
+            ("ca/tls/ca.crt", "other/ca.crt"),
+            "tls: ca/tls/h0.crt is not signed by a CA in o",
+        ),
+        (
+            "agent",
+            ("ca/tls/h0", "ca/tls/c"),
+            "tls: ca/tls/c.crt is of role controller; an agent nee",
+        ),
+        (
+            "controller",
+            ("ca/tls/ca.crt", "other/ca.crt"),
+            "tls_cert: ca/tls/c.crt is not signed by",
+        ),
+        (
+            "controller",
+            ("ca/tls/c.", "ca/tls/h0."),
+            "ca/tls/h0.crt is of role agent; a controller n",
+        ),
+        ("controller", ('"ca" }', '"other" }'), "other/ca.crt is not in tls_ca = 'ca/tls/ca.crt'"),
+        (
+            "controller",
+            ('"ca" }', '"rules.toml" }'),
+            "rules.toml/ca.crt: Not a directory; make one",
+        ),
+    ],
+)
+def test_certificates_that_nobody_would_accept(
+    place: Path, file: str, change: tuple[str, str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_authority(place / "other")
+    path = place / f"{file}.toml"
+    path.write_text(path.read_text().replace(*change))
+    assert run(["config", "check", path.name]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"syntony: error: {file}.toml: ")
+    assert says in said
+
+
+def test_both_cas_while_one_replaces_the_other(place: Path) -> None:
+    made = create_authority(place / "other")
+    with (place / "ca/tls/ca.crt").open("ab") as trusted:
+        trusted.write(made.pem)
+    path = place / "controller.toml"
+    path.write_text(path.read_text().replace('"ca" }', '"other" }'))
+    assert run(["config", "check", path.name]) == 0
+
+
+def test_a_ca_that_is_not_pem_before_the_certificate_is_there(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("c.crt", "c.key"):
+        (place / "ca/tls" / name).unlink()
+    (place / "ca/tls/ca.crt").write_text("x")
+    assert run(["config", "check", "controller.toml"]) == 2
+    assert "enrolment.authority: ca/tls/ca.crt: no certificate in PEM" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no known key of a configuration, rules, objectives or a topology\n"),
+        ("[[rules]]", "or a topology; did you mean 'rule'?\n"),
+    ],
+)
+def test_a_file_of_no_kind(
+    tmp_path: Path, text: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file.toml"
+    file.write_text(text)
+    assert run(["config", "check", str(file)]) == 2
+    assert capsys.readouterr().err.endswith(says)
+
+
 def test_a_certificate_of_another_host(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = place / "agent.toml"
     file.write_text(file.read_text().replace('"h0"', '"h1"', 1))
@@ -286,6 +387,10 @@ def test_what_only_root_can_read(
     assert run(["config", "check", "agent.toml"]) == 0
     said = capsys.readouterr().err
     assert said.startswith("note: tls: not checked: ca/tls/h0.key: cannot be read: Permission den")
+    # Nor may we know whether they are there.
+    monkeypatch.setattr("syntony.cli.config_files.os.lstat", denied)
+    assert run(["config", "check", "agent.toml"]) == 0
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(

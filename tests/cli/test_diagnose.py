@@ -53,7 +53,9 @@ def test_nothing_wrong_and_nothing_known(
 
 def test_a_broken_bundle_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["diagnose", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    reported = capsys.readouterr().err
+    assert reported.count("\n") == 1
+    assert "a bundle is a directory that `syntony record` wrote" in reported
 
 
 def test_names_cannot_steer_the_terminal(

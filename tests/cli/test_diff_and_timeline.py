@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import threading
@@ -75,6 +76,24 @@ def test_runs_that_cannot_be_compared(
     assert reported.out.startswith("The runs cannot be compared: ")
     assert run(["diff", runs[0], str(tmp_path)]) == 2
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith("syntony: error: ")
+    (tmp_path / "file").write_text("")
+    for name, says in (("file", "not a directory"), ("none", "no such directory")):
+        assert run(["diff", runs[0], str(tmp_path / name)]) == 2
+        assert capsys.readouterr().err.endswith(f"{name}: {says}\n")
+
+
+def test_neither_a_directory_nor_a_fleet(
+    tmp_path: Path,
+    runs: tuple[str, str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TMPDIR", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.delenv("SYNTONY_CONTROLLER", raising=False)
+    assert run(["diff", runs[0], "tuesday"]) == 2
+    says = "tuesday: no such directory, and no fleet to ask for a job: no controller is named"
+    assert says in capsys.readouterr().err
 
 
 def test_what_one_bundle_lacks_is_said(
@@ -99,6 +118,15 @@ def test_a_trace_is_written(
     (verdict,) = [each for each in events if each["ph"] == "i"]
     assert verdict["name"] == f"slow-flow: {case().truth.subject}"
     assert {each["cat"] for each in events if "cat" in each} >= {"collective", "step", "flow"}
+
+
+def test_a_trace_with_the_name_of_a_compressed_file_is_one(
+    tmp_path: Path, runs: tuple[str, str]
+) -> None:
+    plain, packed = tmp_path / "trace.json", tmp_path / "trace.json.gz"
+    for out in (plain, packed):
+        assert run(["timeline", runs[0], "--out", str(out)]) == 0
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
 
 
 def test_a_trace_that_cannot_be_written(

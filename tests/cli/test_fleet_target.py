@@ -43,6 +43,11 @@ def test_a_lab_and_a_controller_are_not_named_together() -> None:
         fleet_target("lab", "unix:/run/x.sock", NO_TLS)
 
 
+def test_an_empty_controller_is_not_the_only_lab() -> None:
+    with pytest.raises(UsageError, match="--controller is empty"):
+        fleet_target(None, "", NO_TLS)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -50,6 +55,7 @@ def test_a_lab_and_a_controller_are_not_named_together() -> None:
         (("incidents", "list", "--controller", URL), f"there is no token for {URL}"),
         (("--controller", "x:1", "incidents", "list", "--controller", URL), f"no token for {URL}"),
         (("--controller", URL, "incidents", "list", "--lab", "a"), "not both"),
+        (("--controller", "", "incidents", "list"), "--controller is empty"),
         (("--controller", "x:1", "incidents", "list"), "for the API write https://HOST:PORT"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -186,3 +187,17 @@ def test_an_output_that_is_full_or_closed(command: str) -> None:
     ended = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (141, "")
+
+
+def test_a_silence_of_nothing_is_not_one_of_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """As from `silence "$HOST"` in a shell without HOST."""
+    assert run(["incidents", "silence", "", "--for", "1h", *DEAD]) == 2
+    assert "of what?" in capsys.readouterr().err
+
+
+def test_nobody_answers_at_the_enrolment_port(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+    words = ["enrol", "join", "h0", "--at", at, "--fingerprint", "0" * 64, "--token", "t"]
+    assert run(words) == RemoteError.exit_code
+    assert f"no controller answers at {at}: Connection refused" in capsys.readouterr().err

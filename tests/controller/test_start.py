@@ -65,6 +65,16 @@ def test_a_certificate_without_a_role(tmp_path: Path) -> None:
         listen(settings)
 
 
+def test_a_certificate_of_another_role(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    made = create_authority(tmp_path / "ca").issue(
+        "h0", Role.AGENT, addresses=["127.0.0.1"], lifetime_ns=60 * S, directory=tmp_path
+    )
+    settings = msgspec.structs.replace(settings, tls_cert=str(made.cert), tls_key=str(made.key))
+    with pytest.raises(ConfigError, match=r"h0\.crt is of role agent; a controller needs one of"):
+        listen(settings)
+
+
 def test_a_missing_key(tmp_path: Path) -> None:
     settings = config(tmp_path)
     Path(settings.tls_key).unlink()
@@ -85,6 +95,19 @@ def test_a_socket_that_cannot_be(tmp_path: Path) -> None:
     path = str(tmp_path / "file" / "x.sock")
     with pytest.raises(MissingError, match="cannot listen on the socket"):
         listen(msgspec.structs.replace(config(tmp_path), local_socket=path))
+
+
+def test_the_socket_of_another_controller(tmp_path: Path) -> None:
+    """It stays the other's while that runs; a socket that was left behind is replaced."""
+    path = tmp_path / "x.sock"
+    settings = msgspec.structs.replace(config(tmp_path), local_socket=str(path))
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+        with pytest.raises(MissingError, match=r"x\.sock: another process listens there"):
+            listen(settings)
+        assert path.is_socket()
+    assert listen(settings) > 0
 
 
 def _written(directory: Path, **changes: str) -> str:

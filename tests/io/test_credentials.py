@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import stat
 import threading
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
-from syntony.controller.pki import TlsPaths, create_authority, read_request
+from syntony.controller.pki import Authority, TlsPaths, create_authority, read_request
 from syntony.errors import MissingError
 from syntony.io import credentials
 from syntony.io.credentials import (
     certificate_file,
     fits,
+    is_issued_by,
     load_credentials,
     new_request,
     store_credentials,
@@ -118,3 +123,28 @@ def test_a_missing_file_is_one_line(member: Member) -> None:
     member.files.cert.unlink()
     with pytest.raises(MissingError, match=r"h1\.crt: cannot be read: No such file"):
         load_credentials(member.files)
+
+
+def test_a_certificate_of_a_ca_below_the_trusted_one(tmp_path: Path) -> None:
+    """It is accepted only together with that CA's own certificate."""
+    root = create_authority(tmp_path / "root")
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = dt.datetime.now(dt.UTC)
+    between = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "between")]))
+        .issuer_name(root.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .sign(root.key, hashes.SHA256())
+    )
+    member = Authority(between, key).sign(
+        key.public_key(), Identity(Role.AGENT, "h1"), addresses=(), lifetime_ns=600 * S
+    )
+    chain = member + between.public_bytes(serialization.Encoding.PEM)
+    assert is_issued_by(chain, root.pem)
+    assert not is_issued_by(member, root.pem)
+    assert not is_issued_by(chain, create_authority(tmp_path / "other").pem)
+    assert is_issued_by(root.pem, root.pem)

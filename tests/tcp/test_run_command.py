@@ -23,11 +23,11 @@ from syntony.io.run_directory import agent_socket
 LIBRARY = str(tcp_library())
 
 
-def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*SYNTONY, "run", *words],
         capture_output=True, text=True, check=False, timeout=600, env=os.environ | environ,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL, cwd=cwd,
     )  # fmt: skip
 
 
@@ -57,11 +57,25 @@ def test_exit_codes(words: list[str], code: int) -> None:
     assert done.stderr.count("\n") == (code in {126, 127})
 
 
+def test_a_script_without_its_interpreter_is_not_a_missing_command(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/no/such/shell\n")
+    script.chmod(0o755)
+    done = run("--", str(script))
+    assert done.returncode == 126
+    assert done.stderr == (
+        f"syntony: error: {script}: the interpreter in its first line does not exist\n"
+    )
+    # Of the same name without a directory, only PATH counts.
+    assert "no such command" in run("--", "job.sh", cwd=tmp_path).stderr
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         ([], "run needs a command"),
         (["--job", "a b", "--", "true"], "cannot name a job"),
+        (["--job", "", "--", "true"], "'' cannot name a job"),
         (["--exclude", "ssh", "--", "true"], "cannot exclude 'ssh'"),
         (["--jbo", "x", "--", "true"], "No such option"),
         (["--json", "--", "true"], "--json needs --dry-run"),

@@ -16,6 +16,7 @@ from syntony.model.config_values import (
     MemberName,
     Natural,
     NetdevName,
+    NonEmpty,
     Port,
     Positive,
     one_of,
@@ -27,11 +28,11 @@ from syntony.traffic.policy import Policy
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[tls]``: PEM files for mutual TLS; `syntony enrol join` writes them."""
 
-    ca: str
+    ca: NonEmpty
     """CA that has signed the certificates of agents and controllers."""
-    cert: str
+    cert: NonEmpty
     """This agent's certificate; its common name is `host`."""
-    key: str
+    key: NonEmpty
     """Its private key."""
 
 
@@ -49,7 +50,7 @@ class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class ClockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[clock]``: how the host's processes get fleet time (docs/reference/clock-page.md)."""
 
-    dir: str = "/run/syntony"
+    dir: NonEmpty = "/run/syntony"
     """Directory of the page ``clock`` and of ``clock.json``."""
     clockbound_dir: str = ""
     """Where to write ``shm0`` and ``shm`` for ClockBound's clients, whose default is
@@ -118,7 +119,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     that answers is used (docs/how-to/high-availability.md)."""
     tls: TlsFiles
     nics: tuple[NicConfig, ...]
-    spool_dir: str
+    spool_dir: NonEmpty
     """Directory of the rows that the controller has not stored yet."""
     spool_bytes: Positive = 64 << 20
     """Limit of the disk spool; beyond it the oldest rows are dropped (and counted)."""

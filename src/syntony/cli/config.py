@@ -9,6 +9,8 @@ import click
 
 from syntony.cli.lazy import HelpGroup
 from syntony.config import load_config, read_toml
+from syntony.errors import ConfigError, SyntonyError
+from syntony.model.names import did_you_mean
 
 if TYPE_CHECKING:
     from syntony.agent.config import AgentConfig
@@ -44,26 +46,36 @@ def check(path: str) -> None:
             click.echo(f"{path}: a valid file of {what}")
             return
     from syntony.cli.config_files import check_files
-    from syntony.metrics.settings import check_address
 
-    # Only a controller has `listen`; only an agent has `host`.
-    config: AgentConfig | ControllerConfig
-    if "listen" in keys or "host" not in keys:
-        from syntony.controller.config import ControllerConfig
-
-        config = load_config(path, ControllerConfig)
-        _check_controller(config)
-        kind = "controller"
-    else:
-        from syntony.agent.config import AgentConfig
-
-        config, kind = load_config(path, AgentConfig), "agent"
-    if config.metrics.listen:
-        check_address(config.metrics.listen, tls=config.metrics.tls)
+    kind = _kind(path, keys)
+    config = load_config(path, kind)
+    try:
+        _check_values(config)
+    except SyntonyError as error:
+        raise ConfigError(f"{path}: {error}") from error
     notes = check_files(path, config)
-    click.echo(f"{path}: a valid {kind} file")
+    click.echo(f"{path}: a valid {kind.__name__.removesuffix('Config').lower()} file")
     for note in notes:
         click.echo(f"note: {note}", err=True)
+
+
+def _kind(path: str, keys: set[str]) -> type[AgentConfig | ControllerConfig]:
+    """The daemon whose configuration has most of these keys. Raises `ConfigError`: none has any."""
+    from syntony.agent.config import AgentConfig
+    from syntony.controller.config import ControllerConfig
+
+    agents, controllers = (
+        set(AgentConfig.__struct_fields__),
+        set(ControllerConfig.__struct_fields__),
+    )
+    if keys & (agents | controllers):
+        of_agent = len(keys & agents) >= len(keys & controllers)
+        return AgentConfig if of_agent else ControllerConfig
+    names = agents.union(controllers, *(of_kind for of_kind, *_ in _operators_files()))
+    near = next(filter(None, (did_you_mean(key, names) for key in sorted(keys))), "")
+    raise ConfigError(
+        f"{path}: no known key of a configuration, rules, objectives or a topology{near}"
+    )
 
 
 def _operators_files() -> Iterator[tuple[set[str], Callable[[str], object], str]]:
@@ -76,15 +88,23 @@ def _operators_files() -> Iterator[tuple[set[str], Callable[[str], object], str]
     yield {"device", "cable"}, load_topology, "devices and cables"
 
 
-def _check_controller(config: ControllerConfig) -> None:
-    """Check what a controller checks when it starts, without connecting."""
+def _check_values(config: AgentConfig | ControllerConfig) -> None:
+    """Check what a daemon checks when it starts, without connecting."""
+    from syntony.controller.config import ControllerConfig
     from syntony.controller.gateway_server import check_gateway
     from syntony.controller.hello_check import prefixes
+    from syntony.metrics.settings import check_address
     from syntony.state.postgresql import check_url
     from syntony.store import check_url as check_store
+    from syntony.traffic.classes import Classes
 
+    if config.metrics.listen:
+        check_address(config.metrics.listen, tls=config.metrics.tls)
+    if not isinstance(config, ControllerConfig):
+        return
     check_gateway(config)
     prefixes(config.nic_prefixes)
     check_store(config.store)
+    Classes(config.placement.classes)
     if config.state:
         check_url(config.state)

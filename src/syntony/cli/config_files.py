@@ -8,15 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from cryptography import x509
-
 from syntony.agent.config import AgentConfig
 from syntony.controller.config import ControllerConfig, OidcConfig
+from syntony.controller.listen import check_role
 from syntony.controller.notify import check_receiver
 from syntony.controller.pki import load_authority
 from syntony.errors import ConfigError, SyntonyError
-from syntony.io.credentials import TlsFiles, load_credentials
+from syntony.input_files import MAX_SECRET_BYTES, read_bytes
+from syntony.io.credentials import TlsFiles, is_issued_by, load_credentials
 from syntony.io.operator_files import load_objectives, load_rules, load_topology
+from syntony.wire.roles import Role
 from syntony.wire.x509 import Certificate, read_certificate
 
 
@@ -43,7 +44,7 @@ def check_files(path: str, config: AgentConfig | ControllerConfig) -> list[str]:
     notes = []
     for each in _of_agent(config) if isinstance(config, AgentConfig) else _of_controller(config):
         files, command = each.made_by
-        if files and not any(map(os.path.lexists, files)):
+        if files and all(map(_is_absent, files)):
             notes.append(f"{each.key}: {files[0]} is not there yet; {command} writes it")
             continue
         try:
@@ -55,6 +56,15 @@ def check_files(path: str, config: AgentConfig | ControllerConfig) -> list[str]:
     return notes
 
 
+def _is_absent(path: str) -> bool:
+    """Whether nothing is there; False also if that cannot be found out."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
+
+
 def _of_agent(config: AgentConfig) -> Iterator[NamedFiles]:
     files = config.tls
     made_by = ((files.cert, files.key), f"syntony enrol join {config.host}")
@@ -64,13 +74,13 @@ def _of_agent(config: AgentConfig) -> Iterator[NamedFiles]:
 def _of_controller(config: ControllerConfig) -> Iterator[NamedFiles]:
     authority = config.enrolment.authority
     join = f"syntony enrol {'join' if config.gateway or not authority else 'authority'}"
-    made_by = ((config.tls_cert, config.tls_key), join)
-    yield NamedFiles("tls_cert", partial(_identity, config.tls), made_by)
+    own = ((config.tls_cert, config.tls_key), join)
+    yield NamedFiles("tls_cert", partial(_controllers_identity, config), own)
     if authority:
         home = Path(authority)
         files = tuple(str(home / name) for name in ("ca.crt", "ca.key"))
-        command = f"syntony enrol authority {authority}"
-        yield NamedFiles("enrolment.authority", partial(load_authority, home), (files, command))
+        made_by = (files, f"syntony enrol authority {authority}")
+        yield NamedFiles("enrolment.authority", partial(_trusted, home, config.tls_ca), made_by)
     if config.alerts.rules:
         yield NamedFiles("alerts.rules", partial(load_rules, config.alerts.rules))
     for receiver in config.alerts.receivers:
@@ -86,19 +96,45 @@ def _of_controller(config: ControllerConfig) -> Iterator[NamedFiles]:
 def _identity(files: TlsFiles) -> Certificate:
     """A daemon's certificate, key and CA, which fit together."""
     found = load_credentials(files)
+    certificate = read_certificate(found.certificate)
+    if not _issued(found.certificate, files.ca, found.ca):
+        raise ConfigError(
+            f"{files.cert} is not signed by a CA in {files.ca}: no other member would accept it"
+        )
+    return certificate
+
+
+def _controllers_identity(config: ControllerConfig) -> None:
+    check_role(_identity(config.tls).identity.role, config)
+
+
+def _trusted(authority: Path, trusted: str) -> None:
+    """An authority whose certificates this controller will accept."""
+    made = load_authority(authority)
     try:
-        x509.load_pem_x509_certificates(found.ca)
+        ca = read_bytes(trusted, MAX_SECRET_BYTES)
+    except OSError:
+        return  # the check of tls_cert says so, once there is a certificate
+    if not _issued(made.pem, trusted, ca):
+        raise ConfigError(
+            f"{authority / 'ca.crt'} is not in tls_ca = {trusted!r}: the controller would refuse "
+            "the certificates that it issues"
+        )
+
+
+def _issued(certificate: bytes, path: str | Path, ca: bytes) -> bool:
+    try:
+        return is_issued_by(certificate, ca)
     except ValueError as error:
-        raise ConfigError(f"{files.ca}: no certificate in PEM: {error}") from error
-    return read_certificate(found.certificate)
+        raise ConfigError(f"{path}: no certificate in PEM: {error}") from error
 
 
 def _agents_identity(files: TlsFiles, host: str) -> None:
-    certificate = _identity(files)
-    if certificate.identity.name != host:
-        raise ConfigError(
-            f"{files.cert} is of {certificate.identity.name!r}, not of host = {host!r}"
-        )
+    role, name = _identity(files).identity
+    if role is not Role.AGENT:
+        raise ConfigError(f"{files.cert} is of role {role}; an agent needs one of role agent")
+    if name != host:
+        raise ConfigError(f"{files.cert} is of {name!r}, not of host = {host!r}")
 
 
 def _provider(config: OidcConfig) -> None:

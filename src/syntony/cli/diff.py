@@ -79,5 +79,11 @@ def _run(name: str, target: Callable[[], FleetTarget], window_ns: int) -> Bundle
     if Path(name).is_dir():
         return open_bundle(Path(name))
     if "/" in name:
-        raise UsageError(f"{name}: no such directory")
-    return last_of(target(), name, window_ns).bundle()
+        raise UsageError(f"{name}: {'not a' if Path(name).exists() else 'no such'} directory")
+    try:
+        fleet = target()
+    except UsageError as error:
+        raise UsageError(
+            f"{name}: no such directory, and no fleet to ask for a job: {error}"
+        ) from error
+    return last_of(fleet, name, window_ns).bundle()

@@ -12,7 +12,7 @@ import msgspec
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, lab_hosts
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.output import civil_time, console, messages, print_json
-from syntony.errors import MissingError, UsageError
+from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.io.user_name import user_name
 from syntony.model import S, format_ns, parse_duration_ns
@@ -336,8 +336,14 @@ def _fetch_ca(controller: str, fingerprint: str) -> bytes:
         # The port's own certificate is not verified for this one request: the answer is
         # checked against the fingerprint.
         shown = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=10)
+    except ssl.SSLError as error:
+        raise RemoteError(
+            f"no enrolment port of a controller at {controller}: it does not speak TLS, or asks "
+            "for a certificate; give the port of [enrolment] listen, usually 8444"
+        ) from error
     except (OSError, ValueError) as error:
-        raise MissingError(f"no controller answers at {controller}: {error}") from error
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise RemoteError(f"no controller answers at {controller}: {reason}") from error
     ca = client.join(controller, AuthorityQuery(), shown.encode()).ca
     try:
         found = x509.load_pem_x509_certificate(ca).fingerprint(hashes.SHA256()).hex()

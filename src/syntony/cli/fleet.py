@@ -138,7 +138,10 @@ def fleet_target(
     Without either, the controller comes from the environment (`CONTROLLER_VARIABLE`), then from the
     context in use (`syntony context use`), then it is the only lab.
     """
-    controller = controller or _named_first()
+    if controller is None:
+        controller = _named_first()
+    if controller == "":
+        raise UsageError("--controller is empty; give HOST:PORT, unix:PATH or https://HOST:PORT")
     if lab is not None:
         if controller is not None:
             raise UsageError("give --lab or --controller, not both")

@@ -159,6 +159,8 @@ def silence(
     """
     if not (as_list or end or lasts):
         raise UsageError("how long? for example: syntony incidents silence h3 --for 2h")
+    if lasts and not (subject or rule):
+        raise UsageError("of what? name a subject or --rule; '*' is everything")
     if as_list:
         reply = ask(target, IncidentsQuery())
     else:

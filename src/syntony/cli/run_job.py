@@ -142,7 +142,7 @@ def _check_use(words: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
 
 def _added(words: Sequence[str], job: str | None, exclude: str | None) -> dict[str, str]:
     """The variables to set, in the order in which they are reported."""
-    name = job_name(job) if job else job_from_environment(os.environ)
+    name = job_name(job) if job is not None else job_from_environment(os.environ)
     if name is None:
         name = fresh_job(Path(words[0]).name if words else "job", secrets.token_hex(3))
     added = {"LD_PRELOAD": preloading(tcp_library(), os.environ), JOB_VARIABLE: name}
@@ -179,6 +179,10 @@ def _become(words: Sequence[str], environ: dict[str, str]) -> int:
 
 def _cannot_run(word: str, error: OSError) -> int:
     """Print why, and return the exit code that shells use for it."""
+    # execve(2) says the same of both. Without a slash, the word is a name in PATH, not a file here.
+    if isinstance(error, FileNotFoundError) and "/" in word and os.access(word, os.X_OK):
+        print_line(f"error: {word}: the interpreter in its first line does not exist")
+        return NOT_EXECUTABLE
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         print_line(f"error: {word}: no such command")
         return NOT_FOUND

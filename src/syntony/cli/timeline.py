@@ -8,6 +8,7 @@ import click
 
 from syntony.cli.diagnose import open_bundle, print_gaps
 from syntony.cli.output import messages
+from syntony.errors import UsageError
 from syntony.view import lazy_rich
 
 
@@ -20,7 +21,8 @@ def command(bundle: Path, out: Path) -> None:
 
     Collectives and steps become slices by host and rank, delays of flows counters, verdicts
     instants. BUNDLE is a directory as `syntony diagnose` reads it. The 200 flows with the highest
-    delays have a counter. What the bundle lacks is printed on stderr. An existing file is replaced.
+    delays have a counter. What the bundle lacks is printed on stderr. An existing file is replaced;
+    a name that ends in .gz is compressed.
 
     Exit status: 0 written; 2 no bundle, a broken one, or the file cannot be written.
 
@@ -31,7 +33,7 @@ def command(bundle: Path, out: Path) -> None:
     from syntony.io.files import write_atomically
     from syntony.workload import diagnose
     from syntony.workload.bundle import OWN_CLOCKS
-    from syntony.workload.timeline import encoded, trace
+    from syntony.workload.timeline import compressed, encoded, trace
 
     loaded = open_bundle(bundle)
     result = diagnose(loaded)
@@ -39,14 +41,17 @@ def command(bundle: Path, out: Path) -> None:
     if loaded.manifest.timeline == OWN_CLOCKS:
         messages.print("[yellow]note:[/] each host is on its own clock: hosts cannot be compared")
     made = trace(loaded, result.verdicts)
+    pieces = encoded(made)
+    if out.suffix == ".gz":
+        pieces = compressed(pieces)
     try:
         if out.exists() and not out.is_file():  # a pipe, /dev/stdout
             with out.open("wb") as file:
-                file.writelines(encoded(made))
+                file.writelines(pieces)
         else:
-            write_atomically(out.resolve(), encoded(made), mode=0o666)
+            write_atomically(out.resolve(), pieces, mode=0o666)
     except OSError as error:
-        raise click.ClickException(f"{out} cannot be written ({error.strerror})") from error
+        raise UsageError(f"{out} cannot be written ({error.strerror})") from error
     left_out = made.about["flows_left_out"]
     if left_out:
         messages.print(f"[yellow]note:[/] {left_out:,} flows of lower delay have no counter")

@@ -7,6 +7,7 @@ import datetime as dt
 
 from syntony.errors import RefusalError, RemoteError, UnansweredError
 from syntony.io.credentials import TlsFiles, load_credentials
+from syntony.io.dialling import explain_tls
 from syntony.io.transport import grpc
 from syntony.model import S
 from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
@@ -116,14 +117,21 @@ def _channel(target: str, tls: TlsFiles | None) -> grpc.Channel:
 
 
 def _explain(target: str, error: grpc.RpcError) -> str:
-    details = " ".join(str(error.details() or "").split())[:200]
+    details = " ".join(str(error.details() or "").split())
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return f"the controller at {target} did not answer in time; try again, and check its load"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         if target.startswith("unix:"):
             return f"no controller answers at {target}; is it running?"
+        if reason := explain_tls(details):
+            return f"no connection to {target}: {reason}"
         return (
-            f"no controller answers at {target} ({details}); on its host, run: "
+            f"no controller answers at {target} ({details[:200]}); on its host, run: "
             "syntony doctor --for controller"
         )
-    return f"the controller at {target}: {error.code().name}: {details}"
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return (
+            f"{target} does not answer such requests; give the port of `listen` in "
+            "controller.toml, usually 8443, and to `enrol join` that of [enrolment]"
+        )
+    return f"the controller at {target}: {error.code().name}: {details[:200]}"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from syntony.controller.notify import Receiver
 from syntony.errors import UsageError
@@ -14,9 +17,11 @@ from syntony.metrics.settings import MetricsConfig
 from syntony.model import S, SyntheticClockSpec, parse_duration_ns
 from syntony.model.config_values import (
     ApiListener,
+    ClockName,
     Endpoint,
     EndpointOrNone,
     Natural,
+    NonEmpty,
     Positive,
     ProbeIntervalNs,
 )
@@ -27,6 +32,9 @@ from syntony.traffic.pacing import PacePolicy
 MIN_DETAIL_NS = 6 * 3600 * S
 """Latency is compared with the past hour, and an hour is aggregated by minute after its end."""
 MAX_DETAIL_NS = 7 * 86_400 * S
+MIN_LIFETIME_NS = 10 * S
+MAX_LIFETIME_NS = 366 * 86_400 * S
+_ANY_ADDRESS = {"0.0.0.0", "[::]"}  # noqa: S104 - compared only
 
 
 class TlsFiles(NamedTuple):
@@ -50,7 +58,7 @@ class AlertSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class AnchorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[[anchors]]``: a clock that is UTC (docs/how-to/deploy.md)."""
 
-    node: str
+    node: ClockName
     """A host, or ``host/nic`` for a NIC's own clock."""
     bound_ns: Natural = 1_000_000
     """Largest error of its clock against UTC, in addition to the error that its agent reports."""
@@ -100,7 +108,7 @@ class EnrolmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     authority: str = ""
     """Directory of the CA: ``ca.crt`` and ``ca.key``. Empty: this controller issues nothing, and
     certificates are renewed by other means."""
-    lifetime_ns: Positive = 86_400_000_000_000
+    lifetime_ns: Annotated[int, Meta(ge=MIN_LIFETIME_NS, le=MAX_LIFETIME_NS)] = 86_400_000_000_000
     """Validity of certificates; they are renewed after two thirds of it."""
 
 
@@ -151,11 +159,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     listen: Endpoint
     """``ADDRESS:PORT`` for agents and remote command lines; mutual TLS always."""
-    tls_ca: str
+    tls_ca: NonEmpty
     """PEM file of the CA that signs the certificates of the fleet."""
-    tls_cert: str
+    tls_cert: NonEmpty
     """PEM file of this controller's certificate."""
-    tls_key: str
+    tls_key: NonEmpty
     """PEM file of its private key."""
     local_socket: str = ""
     """Path of a Unix socket for command lines on this machine; empty for none."""
@@ -219,6 +227,14 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         kept_ns = _duration_ns("detail_retention", self.detail_retention)
         if self.probe_key_period and not _duration_ns("probe_key_period", self.probe_key_period):
             raise ValueError("probe_key_period: give more than 0, or an empty text for never")
+        _check_ports(
+            {
+                "listen": self.listen,
+                "enrolment.listen": self.enrolment.listen,
+                "api.listen": self.api.listen,
+                "metrics.listen": self.metrics.listen,
+            }
+        )
         if not MIN_DETAIL_NS <= kept_ns <= MAX_DETAIL_NS:
             raise ValueError(f"detail_retention: {self.detail_retention}: from 6h to 7d")
 
@@ -231,6 +247,20 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     def tls(self) -> TlsFiles:
         """The three files of the controller's identity."""
         return TlsFiles(self.tls_ca, self.tls_cert, self.tls_key)
+
+
+def _check_ports(listeners: Mapping[str, str]) -> None:
+    """Raises `ValueError`: two of them would listen at one port of one address."""
+    places = {
+        name: at.rpartition(":")[::2]
+        for name, at in listeners.items()
+        if at and not at.startswith("fd:") and not at.endswith(":0")
+    }
+    for one, other in combinations(places, 2):
+        (host, port), (other_host, other_port) = places[one], places[other]
+        hosts = {host, other_host}
+        if port == other_port and (len(hosts) == 1 or hosts & _ANY_ADDRESS):
+            raise ValueError(f"{one} and {other} are both port {port}; give each its own")
 
 
 def _duration_ns(key: str, text: str) -> int:

@@ -51,8 +51,7 @@ def authorise(query: Query[Any], who: Caller) -> Question:
         wanted = " or ".join(sorted(known.roles))
         article = "an" if role[0] in "aeiou" else "a"
         raise DeniedError(
-            f"{type(query).__name__} needs a certificate of role {wanted}; "
-            f"{name!r} is {article} {role}"
+            f"this needs a certificate of role {wanted}; {name!r} is {article} {role}"
         )
     return known
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import structs
 
 from syntony.controller.access import LOCAL, Caller
-from syntony.controller.config import EnrolmentConfig
+from syntony.controller.config import MAX_LIFETIME_NS, MIN_LIFETIME_NS, EnrolmentConfig
 from syntony.controller.pki import Authority, check_address, load_authority, read_request
 from syntony.errors import StateError, UsageError
 from syntony.model import S
@@ -41,8 +41,6 @@ from syntony.wire.x509 import Certificate, read_certificate
 TOKEN_BYTES = 32
 MAX_TOKEN_NS = 7 * 86_400 * S
 """Maximum validity of a join token, which is used in an ongoing installation."""
-MIN_LIFETIME_NS = 10 * S
-MAX_LIFETIME_NS = 366 * 86_400 * S
 _NOTE_INTERVAL_NS = 60 * S
 """A last use is recorded at this interval, not with every request."""
 

@@ -35,7 +35,6 @@ from syntony.wire.coding import encode
 from syntony.wire.enrol import Issued, RenewQuery, Revocations
 from syntony.wire.gateways import RELAY, RELAY_QUERY, RelayedRequest
 from syntony.wire.query import Failure, decode_answer
-from syntony.wire.roles import Role
 from syntony.wire.x509 import check_validity
 
 _log = logging.getLogger(__name__)
@@ -108,11 +107,6 @@ class GatewayServer:
         """
         service = FleetService(self._gateway, prefixes(self._config.nic_prefixes))
         certificate = ServerCertificate(self._config)
-        if certificate.role is not Role.GATEWAY:
-            raise ConfigError(
-                f"certificate {self._config.tls_cert} is of role {certificate.role}; a gateway "
-                "needs one of role gateway (syntony enrol token gateway NAME --address …)"
-            )
         server, self.port = open_server(self._config, service.handlers(), certificate)
         scraping = open_metrics(self._config, _Exporter(self._gateway, certificate))
         if scraping is not None:

@@ -13,8 +13,10 @@ from syntony.controller.config import ControllerConfig
 from syntony.errors import ConfigError, MissingError, WireError
 from syntony.io.credentials import Credentials, load_credentials
 from syntony.io.descriptors import Share
+from syntony.io.job_socket import is_bound
 from syntony.io.transport import grpc
 from syntony.wire.coding import MAX_MESSAGE_BYTES
+from syntony.wire.roles import Role
 from syntony.wire.x509 import check_validity, read_certificate, read_validity
 
 _log = logging.getLogger(__name__)
@@ -82,13 +84,23 @@ def add_port(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCrede
     return port
 
 
+def check_role(role: Role, config: ControllerConfig) -> None:
+    """Check that the certificate was made for this kind of daemon. Raises `ConfigError`."""
+    needed = Role.GATEWAY if config.gateway else Role.CONTROLLER
+    if role is not needed:
+        raise ConfigError(
+            f"certificate {config.tls_cert} is of role {role}; a {needed} needs one of role "
+            f"{needed} (syntony enrol token {needed} NAME --address …)"
+        )
+
+
 class ServerCertificate:
     """The controller's own certificate and key, read again when the files change: replacing them
     renews the certificate for all later connections. One for each port.
 
     Raises:
         MissingError: a file that cannot be read.
-        ConfigError: an invalid certificate.
+        ConfigError: an invalid certificate, or one of another role.
     """
 
     def __init__(self, config: ControllerConfig) -> None:
@@ -100,6 +112,7 @@ class ServerCertificate:
             self.role, self.name = read_certificate(credentials.certificate).identity
         except WireError as error:
             raise ConfigError(str(error)) from error
+        check_role(self.role, config)
         self._failed = ""
         self.validity = read_validity(credentials.certificate)
         """Of the certificate in force."""
@@ -156,6 +169,11 @@ def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfigurat
 
 
 def _add_local(server: grpc.aio.Server, path: str) -> None:
+    if Path(path).is_socket() and is_bound(Path(path)):
+        raise MissingError(
+            f"{path}: another process listens there, perhaps another controller; stop it, or set "
+            "another local_socket"
+        )
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         server.add_insecure_port(f"unix:{path}")

@@ -196,8 +196,9 @@ def _load(cert_path: Path, key_path: Path) -> Authority:
             read_bytes(key_path, MAX_SECRET_BYTES), password=None
         )
     except (OSError, ValueError) as error:
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
         raise ConfigError(
-            f"{cert_path.parent}: not a usable authority: {error}; make one: "
+            f"{cert_path.parent}: not a usable authority: {reason}; make one: "
             f"syntony enrol authority {cert_path.parent} --address NAME"
         ) from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):

@@ -48,7 +48,9 @@ def read_bundle(folder: Path) -> Bundle:
         data = read_bytes(folder / MANIFEST, MAX_MANIFEST_BYTES)
     except OSError as error:
         raise InputError(
-            "not-a-bundle", f"{folder}: {MANIFEST} cannot be read ({error.strerror})"
+            "not-a-bundle",
+            f"{folder}: {MANIFEST} cannot be read ({error.strerror}); a bundle is a directory that "
+            "`syntony record` wrote, or one with a manifest as in docs/reference/bundle.md",
         ) from error
     manifest = parse_manifest(data)
     tables: dict[str, pa.Table] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -126,6 +126,29 @@ def fits(certificate: bytes, key: bytes) -> bool:
         return x509.load_pem_x509_certificate(certificate).public_key() == loaded.public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         return False
+
+
+def is_issued_by(certificate: bytes, ca: bytes) -> bool:
+    """Whether the first of these certificates is signed by one of these CAs, directly or through
+    the others. Raises `ValueError`: no certificates in PEM."""
+    cas = x509.load_pem_x509_certificates(ca)
+    found, *others = x509.load_pem_x509_certificates(certificate)
+    while found not in cas:
+        issuer = next((each for each in (*cas, *others) if _signed(found, each)), None)
+        if issuer is None:
+            return False
+        if issuer in others:
+            others.remove(issuer)
+        found = issuer
+    return True
+
+
+def _signed(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
 
 
 def _put_in_place(following: Path, certificate: Path) -> None:

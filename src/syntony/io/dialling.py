@@ -83,17 +83,34 @@ def channel_options(*, several: bool) -> tuple[tuple[str, int], ...]:
     return _OPTIONS + (_HASTY if several else _PATIENT)
 
 
+_NO_TLS = "WRONG_VERSION"
+"""OpenSSL's WRONG_VERSION_NUMBER: the first bytes received are not TLS."""
+_WRONG_NAME = "Hostname Verification Check failed"
 _TLS_TROUBLE = ("Tls handshake failed", "SSL_ERROR", "verification check failed")
 
 
-def explain(error: grpc.RpcError) -> str:
-    """gRPC's account of a failed stream as one line."""
-    details = " ".join(str(error.details() or "").split())
+def explain_tls(details: str) -> str:
+    """What gRPC says of a failed TLS handshake in plain words; empty: it says something else."""
+    if _NO_TLS in details:
+        return "TLS: the port does not speak TLS; give the one of `listen` in controller.toml"
+    if _WRONG_NAME in details:
+        return (
+            "TLS: the controller's certificate was not made for this address; use an address that "
+            "it has (syntony enrol authority --address)"
+        )
     if any(mark in details for mark in _TLS_TROUBLE):
         return (
             "TLS: a certificate is not accepted; check that both are of the same CA, not expired, "
             f"and the controller's made for this address ({details[-160:]})"
         )
+    return ""
+
+
+def explain(error: grpc.RpcError) -> str:
+    """gRPC's account of a failed stream as one line."""
+    details = " ".join(str(error.details() or "").split())
+    if reason := explain_tls(details):
+        return reason
     if "Socket closed" in details:
         # With TLS 1.3 a server refuses a client's certificate only after the client is done.
         return (

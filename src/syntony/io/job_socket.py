@@ -90,7 +90,7 @@ def _remove_unused(path: Path) -> None:
     """Remove the socket of a process that has ended, or a symbolic link."""
     mode = path.lstat().st_mode
     if stat.S_ISSOCK(mode):
-        if _is_bound(path):
+        if is_bound(path):
             raise MissingError(
                 f"{path}: another process listens there, perhaps another agent; stop it, or set "
                 "another clock.dir or reactor_dir for this one"
@@ -100,7 +100,7 @@ def _remove_unused(path: Path) -> None:
     path.unlink()
 
 
-def _is_bound(path: Path) -> bool:
+def is_bound(path: Path) -> bool:
     """Whether a process has the socket open.
 
     The process does not notice: a datagram socket cannot connect to a socket of another type, which

@@ -13,10 +13,11 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from syntony.model import NicRef
 from syntony.wire.probes import ProbeFlow
@@ -49,9 +50,9 @@ class MeshNic(NamedTuple):
 class VerbsClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``[[verbs_classes]]``: a traffic class that is probed over verbs, as a job uses it."""
 
-    dscp: int = 0
+    dscp: Annotated[int, Meta(ge=0, le=63)] = 0
     """The traffic class without the two bits of ECN: ``NCCL_IB_TC`` / 4."""
-    sl: int = 0
+    sl: Annotated[int, Meta(ge=0, le=15)] = 0
     """The service level, as in ``NCCL_IB_SL``."""
 
 

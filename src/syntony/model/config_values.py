@@ -21,6 +21,9 @@ _ADDRESS = r"(\[[^\s\[\]]+\]|[^\s:\[\]/@]+)"
 
 Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Positive = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+NonEmpty = Annotated[str, Meta(min_length=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Multiple = Annotated[float, Meta(ge=1, le=1_000)]
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 ProbeIntervalNs = Annotated[int, Meta(ge=100_000, le=60_000_000_000)]
 MemberName = Annotated[
@@ -28,6 +31,13 @@ MemberName = Annotated[
     Meta(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,62}\Z",
         description="up to 63 letters, digits, dots, dashes, underscores and colons",
+    ),
+]
+ClockName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,62}(/[^\s/]{1,63})?\Z",
+        description="a host, or HOST/NIC, for example h0/eth2",
     ),
 ]
 NetdevName = Annotated[

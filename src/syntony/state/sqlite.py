@@ -55,7 +55,8 @@ class SqliteDatabase(Database):
             )
         except (sqlite3.Error, OSError) as error:
             self._let_go()
-            raise ConfigError(f"control state {self._place}: {error}; check state_dir") from error
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"control state {self._place}: {reason}; check state_dir") from error
         try:
             self._check_and_migrate()
             with self._begin() as connection:
