@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.fabric import loss_pairs
+from syntony.fabric.loss_bursts import are_independent
 from syntony.fabric.loss_gains import SOME_FLOWS_PRICE
-from syntony.fabric.loss_search import CLOSE_NATS, Search
+from syntony.fabric.loss_search import BLACKHOLE_LOSS, CLOSE_NATS, Search
 from syntony.fabric.tally import Floats, Index
 
 OVERSTATED = 1.5
@@ -108,7 +109,12 @@ class SuspectSearch(Search):
         return int(np.count_nonzero(off & (self._rates > self._background)))
 
     def _drop_strays(self) -> None:
-        """Drop findings that explain no more than what befalls single paths of this window."""
+        """Drop findings that explain no more than what befalls single paths of this window, or
+        than a burst on one path beside other findings."""
+        for candidate in reversed(list(self._found)):
+            if len(self._found) > 1 and self._may_be_burst(candidate):
+                self._drop(candidate)
+                self._refit()
         for candidate in list(self._found):
             outlier = self._outlier
             self._outlier = self._outlier_beside(candidate)
@@ -117,6 +123,13 @@ class SuspectSearch(Search):
             if gain[0] + (candidate in self._paired) * self.price[candidate] <= 0:
                 self._drop(candidate)
                 self._refit()
+
+    def _may_be_burst(self, candidate: int) -> bool:
+        """Whether a single path shows a finding, neither it nor other findings that packets are
+        not lost in bursts: a dead path does."""
+        rows, _ = self._held[candidate]
+        is_dead = -np.expm1(-self._found[candidate]) > BLACKHOLE_LOSS
+        return len(rows) == 1 and not is_dead and not are_independent(self.counts())
 
     def _flows(self, candidate: int) -> float:
         """Of the paths across a finding, the share that is affected."""
