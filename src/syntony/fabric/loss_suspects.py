@@ -87,6 +87,8 @@ class SuspectSearch(Search):
         self._doubt_misfits()
         self._drop_strays()
         self._settle()
+        if self._is_uneven():
+            return None
         self._compare_refitted()
         for pair in self._switch_pairs():
             for candidate, odds in loss_pairs.instead(self._rivals_of(pair)).items():
