@@ -84,6 +84,7 @@ def _searched(
             tally, price, max_found, structure, assumed=assumed, dispersion=dispersion
         )
         fewer = of_bursts.run()
-        if fewer and len(fewer) < len(findings):
+        # What only the dropped findings' own paths show may be several faults as well.
+        if fewer and len(fewer) < len(findings) and dispersion_index(of_bursts.counts()) > 1:
             return of_bursts, fewer
     return search, findings or []
