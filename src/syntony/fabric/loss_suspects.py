@@ -127,11 +127,12 @@ class SuspectSearch(Search):
                 self._refit()
 
     def _may_be_burst(self, candidate: int) -> bool:
-        """Whether a single path shows a finding, neither it nor other findings that packets are
-        not lost in bursts: a dead path does."""
-        rows, _ = self._held[candidate]
+        """Whether a single path shows a finding that no path certainly crosses, and neither it nor
+        other findings show that packets are not lost in bursts: a dead path does."""
+        (rows, _), (sure, _) = self._held[candidate], self._entries.of(candidate)
         is_dead = -np.expm1(-self._found[candidate]) > BLACKHOLE_LOSS
-        return len(rows) == 1 and not is_dead and not are_independent(self.counts())
+        one = len(rows) == 1 and not len(sure)
+        return one and not is_dead and not are_independent(self.counts())
 
     def _flows(self, candidate: int) -> float:
         """Of the paths across a finding, the share that is affected."""
