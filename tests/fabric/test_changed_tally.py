@@ -7,7 +7,8 @@ import random
 import numpy as np
 from tests.fabric.test_same import drawn, plain_tally
 
-from syntony.fabric.crossed import Carried, ChangedTally
+from syntony.fabric.crossed import Carried, ChangedTally, PathCrossings
+from syntony.fabric.tally import PartlyLearnt
 
 
 def test_changes_of_sums_are_as_good_as_all_paths() -> None:
@@ -35,3 +36,11 @@ def test_changes_of_sums_are_as_good_as_all_paths() -> None:
         for name in ("crossings", "times", "sent", "lost", "paths", "total_sent"):
             one, other = getattr(fast, name), getattr(plain, name)
             assert np.array_equal(one, other), f"{seed=} {name}"
+
+
+def test_what_a_path_crosses_and_would_count_as_perhaps_crossed_is_known() -> None:
+    crossings = np.array([[0, 1], [2, -1], [1, -1]], dtype=np.int32)
+    partly = PartlyLearnt.of(np.array([0, 0, -1]), [[0, 2, 3]])
+    crossed = PathCrossings(crossings, np.ones((3, 2), dtype=np.int8), 4, partly)
+    path, candidate = crossed.listed_too
+    assert [*zip(path.tolist(), candidate.tolist(), strict=True)] == [(0, 0), (1, 2)]

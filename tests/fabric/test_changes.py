@@ -370,7 +370,11 @@ def test_what_nobody_asks_for_is_unseen_not_gone() -> None:
     for way in fabric.ways:
         if "h0/rail0" in way[:2]:
             fabric.map.take(way, (), fabric.now_ns)
-    assert fabric.wait(SOON_NS) == [("unseen", "h0/rail0--leaf0"), ("removed", "h0/rail0")]
+    found = fabric.map.settle(fabric.now_ns + SOON_NS)
+    assert [(each.change, each.name, each.detail) for each in found] == [
+        ("unseen", "h0/rail0--leaf0", ""),
+        ("removed", "h0/rail0", "its last cable is gone"),
+    ]
     assert not fabric.map.lost
 
 

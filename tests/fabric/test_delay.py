@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from syntony.fabric.candidates import Candidates, Listing
-from syntony.fabric.delay import _lower_spread
+from syntony.fabric.delay_search import _lower_spread
 from syntony.fabric.locate import WindowCounts, locate
 from syntony.fabric.numbering import make_candidates
 from syntony.model.findings import Finding

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from syntony.fabric.crossed import PathCrossings
-from syntony.fabric.delay import DelayFinding, find_delays
+from syntony.fabric.delay import find_delays
+from syntony.fabric.delay_search import DelayFinding
 
 CANDIDATES = 12
 PENALTY = np.full(CANDIDATES, math.log(CANDIDATES))

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from syntony.fabric.candidates import Listing
+from syntony.fabric.delay_search import DelayFinding
 from syntony.fabric.directions import AffectedPaths, CableDirections, odds_of_both
+from syntony.fabric.locate import _widened
+from syntony.fabric.numbering import make_candidates
 from syntony.fabric.tally import Floats, Index
 
 UP, DOWN, BOTH, OTHER, ELSEWHERE = range(5)
@@ -76,3 +80,18 @@ def test_where_paths_suffer_everywhere_a_few_of_the_other_direction_are_no_news(
     seen = amiss(up=9, down=2, well_up=1, well_down=8)
     crossings = np.vstack((seen.crossings, np.full((250, 3), ELSEWHERE, dtype=np.int32)))
     assert odds_of_both(seen._replace(crossings=crossings), UP, CABLE, {UP}) < 0
+
+
+def test_a_cable_is_named_in_the_place_of_its_direction_if_that_is_likelier() -> None:
+    ways = [["leaf0", f"spine{k}", f"leaf{n}"] for k in range(2) for n in (1, 2)]
+    paths = [["h0/rail0", *way, f"h{way[-1][-1]}/rail0"] for way in ways]
+    candidates = make_candidates(Listing.of([*paths, *(path[::-1] for path in paths)]))
+    up = candidates.names.index("leaf0->spine0")
+    cable = candidates.cable_of(up)
+    assert cable is not None
+    crossings = np.array([[up, cable.whole]] * 5 + [[cable.other, cable.whole]] * 5, dtype=np.int32)
+    seen = AffectedPaths(crossings, 1_000, lambda each: np.full(len(each), 5.0), plain=True)
+    found = DelayFinding(up, 1e5, 50.0, 0.9, 5, (), ())
+    widened = _widened(candidates, found, [found], seen)
+    assert widened.candidate == cable.whole
+    assert widened.confidence + sum(widened.probabilities) == pytest.approx(0.9, abs=0.01)

@@ -156,3 +156,29 @@ def test_medians_of_groups_are_those_of_each_group_by_itself(draw: int) -> None:
             middle = known[(len(known) - 1) // 2 : len(known) // 2 + 1]
             expected = sum(middle) / len(middle) if middle else math.nan
             assert found[group, column] == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(("explained", "of_another"), [(0, True), (20, False)])
+def test_paths_that_another_fault_explains_are_unharmed_ones(
+    explained: int, of_another: bool
+) -> None:
+    """Five paths across candidates 0 and 1 lose a tenth, and thirty across 0 alone nothing: the
+    fault is at 1, unless paths across 1 lose no more than another fault explains."""
+    paths = 5 + explained
+    lost, arrived = np.full(paths, 40.0), np.full(paths, 360.0)
+    rates = np.array([1e-5] * 5 + [-math.log(0.9)] * explained)
+    rows = np.arange(paths)
+    once = np.ones(paths, dtype=np.int8)
+    clean = Clean(*np.array([[30.0, 0.0], [12_000.0, 0.0], [0.0, 0.0], [0.0, 0.0]]))
+    across = CandidatePaths(
+        Entries(rows, rows * 0, once, 2),
+        Entries(rows[:0], rows[:0], once[:0], 2),
+        Clean(*(each[:1] for each in clean)),
+        PartlyLearnt.nothing(paths),
+        np.array([[0, 1]] * paths, dtype=np.int32),
+        lambda each: Clean(*(part[each] for part in clean)),
+        {},
+    )
+    beside = PathLosses(lost, arrived, rates, np.full(paths, -1e9))
+    gains = Gains(np.array([0], dtype=np.intp), across, beside, OUTLIER)
+    assert gains._is_of_another(0) is of_another

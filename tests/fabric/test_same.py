@@ -20,7 +20,7 @@ from tests.cases import mostly_slow
 from tests.fabric import foreign
 from tests.fabric.flow_rows import FlowCounts, add
 
-from syntony.fabric import delay, locate
+from syntony.fabric import delay, delay_search, locate
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.broken_trips import SLACK, SLACK_S
 from syntony.fabric.candidates import Candidates, Listing
@@ -43,7 +43,7 @@ def plain_tally(crossed: PathCrossings, sent: np.ndarray, lost: np.ndarray) -> L
     )  # fmt: skip
 
 
-class PlainDelays(delay._Search):
+class PlainDelays(delay.DelaySuspects):
     """Every candidate is looked for in every path, and every one is scored."""
 
     def _of(self, candidate: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -64,10 +64,10 @@ class PlainDelays(delay._Search):
                 continue
             rows, times, _ = self._of(candidate)
             high = self._rest[rows] * np.sign(times) / self._sigma(self._rest)[rows]
-            late = high > delay.LATE_SIGMAS
+            late = high > delay_search.LATE_SIGMAS
             if (times < 0).any():
-                late |= high < -delay.LATE_SIGMAS
-            if late.sum() >= delay.MIN_PATHS:
+                late |= high < -delay_search.LATE_SIGMAS
+            if late.sum() >= delay_search.MIN_PATHS:
                 found.append(candidate)
         return np.array(found, dtype=np.intp)
 
@@ -78,8 +78,8 @@ class PlainDelays(delay._Search):
 def plain_delays(
     crossed: PathCrossings, change_ns: np.ndarray, sigma_ns: np.ndarray, penalty: np.ndarray, *,
     threshold: float = delay.STRICTNESS,
-) -> list[delay.DelayFinding]:  # fmt: skip
-    if np.isfinite(change_ns).sum() < delay.MIN_PATHS:
+) -> list[delay_search.DelayFinding]:  # fmt: skip
+    if np.isfinite(change_ns).sum() < delay_search.MIN_PATHS:
         return []
     return delay._simplest(partial(PlainDelays, crossed, change_ns, sigma_ns, penalty + threshold))
 
@@ -255,7 +255,7 @@ class PlainWatch:
             errors = [rows[way].clk_err_ns for rows, _ in now if way in rows]
             sigma[place] = max(errors, default=0.0)
         nothing = np.zeros(4 * len(self.flows), dtype=np.int64)
-        sigma_ns = np.tile(np.maximum(sigma, MIN_CHANGE_NS / delay.LATE_SIGMAS), 4)
+        sigma_ns = np.tile(np.maximum(sigma, MIN_CHANGE_NS / delay_search.LATE_SIGMAS), 4)
         return WindowCounts("10s", nothing, nothing, change.reshape(-1), sigma_ns)
 
     def _delay(self, row: FlowCounts, direction: int) -> float:

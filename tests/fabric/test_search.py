@@ -10,9 +10,10 @@ import pytest
 from bench.tallies import LossTally, merge, tally_losses
 
 from syntony.fabric.loss import LossSearch
-from syntony.fabric.loss_pairs import two_of
-from syntony.fabric.loss_suspects import OVERSTATED, may_exceed
-from syntony.fabric.tally import CandidateParts, Floats, Index, PartlyLearnt
+from syntony.fabric.loss_fit import Fit
+from syntony.fabric.loss_pairs import Pair, RivalPairs, instead, two_of
+from syntony.fabric.loss_suspects import OVERSTATED, SuspectSearch, may_exceed
+from syntony.fabric.tally import CandidateParts, Floats, Index, NoStructure, PartlyLearnt
 
 CANDIDATES = 23
 PENALTY = np.full(CANDIDATES, math.log(CANDIDATES))
@@ -277,3 +278,69 @@ def test_a_second_search_needs_others_that_gain_half_as_much(
     others: list[float], may: bool
 ) -> None:
     assert may_exceed(np.array(others), 100.0) is may
+
+
+@pytest.mark.parametrize(
+    ("rival", "of_one", "of_two"), [((2, 3), {3}, set()), ((0, 1), set(), {0}), ((0, 3), {0}, {3})]
+)
+def test_of_an_alternative_pair_each_part_takes_the_place_it_fits(
+    rival: tuple[int, int], of_one: set[int], of_two: set[int]
+) -> None:
+    """A part that both pairs have replaces itself."""
+    rates = 0.1, 0.1
+    pairs = RivalPairs(
+        Pair((1, 2), rates, 50.0), (Pair(rival, rates, 49.0),), {n: n for n in range(4)}
+    )
+    found = instead(pairs)
+    assert ({*found[1]}, {*found[2]}) == (of_one, of_two)
+    odds = [share for each in found.values() for share in each.values()]
+    assert odds == pytest.approx([math.exp(-1)] * len(odds))
+
+
+def test_rates_are_refitted_until_they_are_stable_and_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fitted, refit = 0, Fit._set_background
+
+    def counted(self: Fit) -> None:
+        nonlocal fitted
+        fitted += 1
+        refit(self)
+
+    monkeypatch.setattr(Fit, "_set_background", counted)
+    paths = [[0]] * 20 + background(100)
+    LossSearch(tally(paths, [1_000] * 120, [50] * 20 + [0] * 100), PENALTY)
+    assert fitted < 12
+
+
+@pytest.mark.parametrize(("nats", "named"), [(1.0, True), (4.0, False)])
+def test_what_another_result_has_instead_is_an_alternative_if_close(
+    nats: float, named: bool
+) -> None:
+    paths = [[0]] * 20 + background(100)
+    counts = tally(paths, [1_000] * 120, [50] * 20 + [0] * 100)
+    search = SuspectSearch(counts, PENALTY + 4, 32, NoStructure())
+    assert search.run()
+    search._instead[0] = {2: math.exp(-nats)}
+    assert search._finding(0).alternatives == ((2,) if named else ())
+
+
+def test_rivals_are_compared_with_the_rates_of_all_others_refitted() -> None:
+    """Candidate 2 in the place of 0 has more paths of 1, which then loses less."""
+    paths = [[0, 2]] * 10 + [[1, 2]] * 10 + [[1]] * 10 + background(400)
+    counts = tally(paths, [400] * 430, [20] * 10 + [32] * 10 + [28] * 10 + [0] * 400)
+
+    def worth(*allowed: int) -> float:
+        price = np.full(CANDIDATES, np.inf)
+        price[[*allowed]] = PENALTY[0]
+        search = SuspectSearch(counts, price, 32, NoStructure())
+        search.run()
+        assert search._found.keys() == {*allowed}
+        return search._worth()
+
+    search = SuspectSearch(counts, PENALTY, 32, NoStructure())
+    search.run()
+    assert search._found.keys() == {0, 1}
+    search._refit_instead((0,), [2])
+    # Worth of two findings: the second in the order of search is cheaper.
+    assert search._refitted[0][2] == pytest.approx(worth(2, 1) - worth(0, 1), abs=0.05)

@@ -21,7 +21,8 @@ from syntony.fabric import broken_trips, endings, history, overflow, staleness, 
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
-from syntony.fabric.delay import LATE_SIGMAS, is_any_late
+from syntony.fabric.delay import is_any_late
+from syntony.fabric.delay_search import LATE_SIGMAS
 from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import (
     DelayChange,

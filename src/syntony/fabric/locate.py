@@ -16,7 +16,7 @@ import numpy as np
 from syntony.fabric import delay, loss_search
 from syntony.fabric.candidates import Candidates
 from syntony.fabric.crossed import PathTally
-from syntony.fabric.delay import DelayFinding
+from syntony.fabric.delay_search import DelayFinding
 from syntony.fabric.directions import AffectedPaths, odds_of_both
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.loss_search import BLACKHOLE_LOSS

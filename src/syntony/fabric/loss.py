@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from syntony.fabric.loss_bursts import dispersion_index
 from syntony.fabric.loss_fit import MAX_RATE, OUTLIER_MARGIN
 from syntony.fabric.loss_search import MAX_FOUND, STRICTNESS
 from syntony.fabric.loss_suspects import LossFinding, SuspectSearch
@@ -66,7 +67,9 @@ class LossSearch:
 def _searched(
     tally: Tally, price: Floats, max_found: int, structure: Structure
 ) -> tuple[SuspectSearch, list[LossFinding]]:
-    """Search again with the measured unevenness, while that is clearly more than was assumed."""
+    """Search again with the measured unevenness, while that is clearly more than was assumed. If
+    packets are lost in bursts, these may be all that further findings explain: then the result
+    is that of a search which allows for them."""
     assumed = 0.0
     for at_most in (*(CLEARLY,) * _ROUNDS, np.inf):
         search = SuspectSearch(
@@ -76,4 +79,12 @@ def _searched(
         if findings is not None:
             break
         assumed = search.seen_uneven
+    if findings and len(findings) > 1 and (dispersion := dispersion_index(search.counts())) > 1:
+        of_bursts = SuspectSearch(
+            tally, price, max_found, structure, assumed=assumed, dispersion=dispersion
+        )
+        fewer = of_bursts.run()
+        # What only the dropped findings' own paths show may be several faults as well.
+        if fewer and len(fewer) < len(findings) and dispersion_index(of_bursts.counts()) > 1:
+            return of_bursts, fewer
     return search, findings or []

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric import loss_gains
+from syntony.fabric.loss_bursts import Across
 from syntony.fabric.loss_gains import CandidatePaths, Gains, entropy, likelihood
-from syntony.fabric.tally import SHARES, Entries, Floats, Index, Structure, Tally
+from syntony.fabric.tally import SHARES, Clean, Entries, Floats, Index, Structure, Tally
 from syntony.fabric.unevenness import unevenness, weights
 
 MIN_LOSS = 2e-4
@@ -29,6 +30,8 @@ _SETTLED = 0.1
 sweep. While it changes by more than this, a further candidate would be found for the rest."""
 _MIN_BACKGROUND, _MAX_BACKGROUND = 1e-7, 1e-2
 _MAX_MOVED = 0.3
+_MOST = float(np.log(2))
+"""At this rate a path loses half of its packets."""
 
 
 class Fit:
@@ -39,18 +42,25 @@ class Fit:
         price: nats that each candidate must gain.
         structure: relations between candidates.
         assumed: unevenness of losses across one component.
+        dispersion: index of dispersion of all losses (`loss_bursts`).
     """
 
     def __init__(
-        self, tally: Tally, price: Floats, structure: Structure, *, assumed: float = 0.0
+        self,
+        tally: Tally,
+        price: Floats,
+        structure: Structure,
+        *,
+        assumed: float = 0.0,
+        dispersion: float = 1.0,
     ) -> None:
         self.price = price
         self._some_flows = loss_gains.SOME_FLOWS_PRICE
         self._structure = structure
         finite = price[np.isfinite(price)]
         self._outlier = float(finite.max(initial=0.0)) + OUTLIER_MARGIN
-        self._counted = tally
-        weight = weights(tally.sent, tally.lost, assumed)
+        self._counted, self._dispersion = tally, dispersion
+        weight = weights(tally.sent, tally.lost, assumed, dispersion)
         self._lost, self._sent = tally.lost * weight, tally.sent * weight
         self._arrived = self._sent - self._lost
         self._best = entropy(self._lost, self._sent)
@@ -63,9 +73,9 @@ class Fit:
         surely = np.bincount(candidate, tally.lost[rows], minlength=tally.candidates)
         maybe = np.bincount(may_candidate, tally.lost[may_row], minlength=tally.candidates)
         self._seen = np.flatnonzero(surely + maybe >= MIN_LOST)
-        self._clean_of, self._partly = tally.clean_of, tally.partly
+        self._partly = tally.partly
         self._of_another: dict[tuple[int, bytes], bool] = {}
-        self._total_sent = tally.total_sent
+        self._total_sent = tally.total_sent / dispersion
         self._paths = tally.paths
         self._moved = min(1.0 / tally.paths, _MAX_MOVED)
         self._found: dict[int, float] = {}
@@ -87,6 +97,36 @@ class Fit:
             maybe[held] = np.maximum(maybe[held], rate * often)
         rates = np.where(surely > 0, surely, maybe)
         return unevenness(self._counted.sent, self._counted.lost, rates)
+
+    def counts(self) -> list[Across]:
+        """The paths that certainly cross each finding, those without loss included."""
+        return [self._across(*found) for found in self._found.items()]
+
+    def _across(self, candidate: int, rate: float) -> Across:
+        """The paths that certainly cross a finding; those that lose most packets are left out,
+        since bursts would overlap."""
+        rows, _ = self._entries.of(candidate)
+        sent, lost, rates = self._counted.sent[rows], self._counted.lost[rows], self._rates[rows]
+        clean, flows = self._counted.clean_of(np.array([candidate], dtype=np.intp)), 1.0
+        paths, probes = float(clean.paths[0]), float(clean.probes[0])
+        if not np.isin(rows, self._held[candidate][0]).all():
+            rate, flows = float(lost.sum() / (sent.sum() + probes)), len(rows) / (len(rows) + paths)
+            rates = np.full(len(rows), rate)
+        few = np.append(rates, rate) < _MOST
+        return Across(
+            np.append(rates * sent, rate * probes / max(paths, 1.0))[few],
+            np.append(lost, 0.0)[few],
+            np.append(np.ones(len(rows)), paths)[few],
+            flows,
+        )
+
+    def _clean_of(self, candidates: Index) -> Clean:
+        """The paths that lost nothing: evidence as far as the lost packets are."""
+        clean = self._counted.clean_of(candidates)
+        return clean._replace(
+            probes=clean.probes / self._dispersion,
+            partly_probes=clean.partly_probes / self._dispersion,
+        )
 
     def _share_hit(self, candidate: int) -> float:
         """Of the paths that certainly cross a finding, the share that is affected: below 1 for a

@@ -68,6 +68,7 @@ class Search(Fit):
         structure: relations between candidates.
         assumed: unevenness of losses across one component.
         at_most: give up if the unevenness exceeds this.
+        dispersion: index of dispersion of all losses.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Search(Fit):
         *,
         assumed: float = 0.0,
         at_most: float = np.inf,
+        dispersion: float = 1.0,
     ) -> None:
         self._rivals_now: dict[int, tuple[Index, Floats, Floats]] = {}
         self._pairs_now: dict[int, Pair | None] = {}
@@ -88,7 +90,7 @@ class Search(Fit):
         self._max_found, self._at_most = max_found, at_most
         self.seen_uneven = 0.0
         """Unevenness of the findings, as last computed."""
-        super().__init__(tally, price, structure, assumed=assumed)
+        super().__init__(tally, price, structure, assumed=assumed, dispersion=dispersion)
 
     def _is_uneven(self) -> bool:
         self.seen_uneven = self.unevenness()

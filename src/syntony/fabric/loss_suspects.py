@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.fabric import loss_pairs
+from syntony.fabric.loss_bursts import are_independent
 from syntony.fabric.loss_gains import SOME_FLOWS_PRICE
-from syntony.fabric.loss_search import CLOSE_NATS, Search
+from syntony.fabric.loss_search import BLACKHOLE_LOSS, CLOSE_NATS, Search
 from syntony.fabric.tally import Floats, Index
 
 OVERSTATED = 1.5
@@ -86,6 +87,8 @@ class SuspectSearch(Search):
         self._doubt_misfits()
         self._drop_strays()
         self._settle()
+        if self._is_uneven():
+            return None
         self._compare_refitted()
         for pair in self._switch_pairs():
             for candidate, odds in loss_pairs.instead(self._rivals_of(pair)).items():
@@ -108,7 +111,12 @@ class SuspectSearch(Search):
         return int(np.count_nonzero(off & (self._rates > self._background)))
 
     def _drop_strays(self) -> None:
-        """Drop findings that explain no more than what befalls single paths of this window."""
+        """Drop findings that explain no more than what befalls single paths of this window, or
+        than a burst on one path beside other findings."""
+        for candidate in reversed(list(self._found)):
+            if len(self._found) > 1 and self._may_be_burst(candidate):
+                self._drop(candidate)
+                self._refit()
         for candidate in list(self._found):
             outlier = self._outlier
             self._outlier = self._outlier_beside(candidate)
@@ -117,6 +125,14 @@ class SuspectSearch(Search):
             if gain[0] + (candidate in self._paired) * self.price[candidate] <= 0:
                 self._drop(candidate)
                 self._refit()
+
+    def _may_be_burst(self, candidate: int) -> bool:
+        """Whether a single path shows a finding that no path certainly crosses, and neither it nor
+        other findings show that packets are not lost in bursts: a dead path does."""
+        (rows, _), (sure, _) = self._held[candidate], self._entries.of(candidate)
+        is_dead = -np.expm1(-self._found[candidate]) > BLACKHOLE_LOSS
+        one = len(rows) == 1 and not len(sure)
+        return one and not is_dead and not are_independent(self.counts())
 
     def _flows(self, candidate: int) -> float:
         """Of the paths across a finding, the share that is affected."""

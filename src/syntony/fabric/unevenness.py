@@ -26,14 +26,16 @@ _NORMAL = 1.4826
 """Standard deviation over median absolute deviation, of normal values."""
 
 
-def weights(sent: Floats, lost: Floats, unevenness: float) -> Floats:
+def weights(sent: Floats, lost: Floats, unevenness: float, dispersion: float = 1.0) -> Floats:
     """The share of each path's counts that is evidence, (paths,); 1 where nothing is uneven.
 
-    The variance of a count is larger by the factor of one plus this many times n (1-p) λ² / p.
+    The variance of a count is larger by the factor of one plus this many times n (1-p) λ² / p, or
+    by the index of dispersion if that is larger.
     """
     arrived = np.maximum(sent - lost, 0.5)
     rate = np.maximum(np.log(sent / arrived), 1e-9)
-    return np.asarray(1.0 / (1.0 + unevenness * arrived * rate**2 / -np.expm1(-rate)))
+    uneven = 1.0 + unevenness * arrived * rate**2 / -np.expm1(-rate)
+    return np.asarray(1.0 / np.maximum(uneven, dispersion))
 
 
 def unevenness(sent: Floats, lost: Floats, rates: Floats) -> float:
