@@ -11,11 +11,11 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 
 import msgspec
 
-from syntony.controller.flow_table import host_of
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import REPLIES_OF, ComponentKind, hosts_at, link_ends
 from syntony.model import S
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 
 WORTH_JOINING = 2
 """A single host that is dead is not compared with its switches."""

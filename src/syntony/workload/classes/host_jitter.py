@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import format_ns
+from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import host_of
 from syntony.workload.grid import Episode, episode, episodes, median
 from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
 
