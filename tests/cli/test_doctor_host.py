@@ -237,7 +237,7 @@ class _Clock(dt.datetime):
 def test_a_clock_that_was_never_set_is_a_finding(
     file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor_host.dt, "datetime", _Clock)
+    monkeypatch.setattr("syntony.cli.doctor_host.dt.datetime", _Clock)
     found = steps(file, capsys)["clock"]
     assert found["level"] == "missing"
     assert found["detail"].startswith("it says 2020-01-01 00:00 UTC, but this program is of ")
@@ -253,7 +253,7 @@ def test_a_certificate_that_is_not_valid_yet_is_a_clock_that_is_behind(
         ca=str(tls / "ca.crt"), cert=str(tls / "controller.crt"), key=str(tls / "controller.key")
     )
     assert "good for" in doctor_host._certificate(files)
-    monkeypatch.setattr(doctor_host.dt, "datetime", _Clock)
+    monkeypatch.setattr("syntony.cli.doctor_host.dt.datetime", _Clock)
     with pytest.raises(StepNotDoneError, match="this host's clock says 2020-01-01") as lack:
         doctor_host._certificate(files)
     assert lack.value.remedy.startswith("timedatectl set-ntp true")

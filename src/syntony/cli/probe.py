@@ -105,7 +105,8 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
     window_ns = parse_duration_ns(window)
     wanted = tuple(Plane) if over == "both" else (Plane(over),)
     found = {plane: _matrix(target, plane, window_ns) for plane in wanted}
-    differ, ends_together = None, False
+    differ: Planes | None = None
+    ends_together = False
     if len(wanted) > 1:
         differ = ask(target, PlanesQuery(window_ns=window_ns, newest=True))
         found = {plane: _until(target, plane, window_ns, differ.end_ns) for plane in wanted}
