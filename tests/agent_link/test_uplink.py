@@ -206,7 +206,7 @@ def test_agents_without_keys_of_pairs_are_refused(controller: ControllerProcess)
     old = msgspec.structs.replace(GREETING, protocol=2, stream="before")
     (reported,) = _raw_told(controller, encode(old))
     assert isinstance(reported, Refuse)
-    assert "speaks protocol 2, this controller 3 to 3" in reported.reason
+    assert "(protocol 2) is too old for this controller" in reported.reason
 
 
 def test_an_agent_of_a_later_version_is_served_if_it_speaks_ours_too(

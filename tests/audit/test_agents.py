@@ -14,7 +14,7 @@ from tests.live import eventually, live, syntony
 from syntony.agent.audit import MAX_LIFE_NS, AuditService
 from syntony.agent.config import AuditMode
 from syntony.audit.spec import parse_spec
-from syntony.cli import audit_agents
+from syntony.cli import audit_agents, run
 from syntony.cli.audit_sources import Sources
 from syntony.controller.audits import (
     EXPIRE_NS,
@@ -26,6 +26,7 @@ from syntony.controller.audits import (
 )
 from syntony.controller.client import ask
 from syntony.errors import RemoteError, UsageError
+from syntony.io.installation import REPLACED
 from syntony.model import S
 from syntony.state import ControlState
 from syntony.wire.audit import (
@@ -108,6 +109,36 @@ def test_an_order_names_checks_and_nothing_else(changes: dict[str, Any]) -> None
     eventually(lambda: bool(agent.sent), "an answer")
     assert agent.sent[0].refused
     assert not agent.sent[0].report
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_agent_under_which_the_package_was_replaced_says_so(
+    replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that audits is of the new version, and may not read what this one writes."""
+
+    def audited(words: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(words, 2, b"", b"error: unknown key\n")
+
+    monkeypatch.setattr(subprocess, "run", audited)
+    agent = Agent()
+    monkeypatch.setattr(agent.service._installation, "is_replaced", lambda: replaced)
+    agent.service.take(order(), NOW_NS)
+    eventually(lambda: bool(agent.sent), "an answer")
+    refused = agent.sent[0].refused
+    assert refused == (f"{REPLACED}; " if replaced else "") + "error: unknown key"
+
+
+def test_an_agent_that_writes_another_format_is_to_be_restarted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "spec"
+    spec.write_text('{"checks": {}}')  # as agents sent it before
+    words = ["audit", "run", "--local", f"--spec={spec}", "--check=sw.os"]
+    assert run([*words, "--report"]) != 0
+    assert "the agent runs another version: restart it" in capsys.readouterr().err
+    assert run(words) != 0
+    assert "the agent" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("backend", [(), ("mlx5_[0-7]", "ens1f0")])

@@ -9,7 +9,7 @@ from typing import Any
 import click.testing
 import msgspec
 import pytest
-from tests.workload.test_recorded import bundle, flow, record, steps_of
+from tests.workload.stored_rows import bundle, flow, record, steps_of
 
 from syntony.cli import _recording, jobs, root
 from syntony.controller.recordings import _parts

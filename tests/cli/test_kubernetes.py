@@ -34,7 +34,7 @@ CONDITION_ONLY = (Rule("nodes/status", ("patch",)), Rule("nodes", ("get",)))
 WITH_TAINT = (Rule("nodes/status", ("patch",)), Rule("nodes", ("get", "list", "patch")))
 LEADER = (Rule("pods", ("patch",), ("syntony-controller-0", "syntony-controller-1")),)
 RENEWAL = (Rule("secrets", ("get", "patch"), ("scraper",)),)
-"""What the chart's roles allow; tests/deploy/test_helm.py compares."""
+"""What the chart's roles allow; tests/deploy/test_helm_access.py compares."""
 PASS = result(Status.PASS)
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from syntony.cli import fleet, probe
 from syntony.cli.fleet import FleetTarget
 from syntony.model import MS, S
-from syntony.wire.probes import Matrix, MatrixCell, MatrixQuery
+from syntony.wire.probes import Matrix, MatrixCell, MatrixQuery, Plane, Planes, PlanesQuery
 
 
 def cell(src: str, dst: str) -> MatrixCell:
@@ -63,3 +63,32 @@ def test_the_age_of_an_old_matrix_is_said(
     assert ("is 12 s old" in " ".join(done.stderr.split())) == said
     assert [(query.newest, query.window_ns) for query in asked] == [(True, 5 * S)]
     assert not as_json or len(json.loads(done.stdout)) == 1
+
+
+@pytest.mark.parametrize(
+    ("end_ns", "said"), [(70 * S, ["both"]), (0, ["udp", "verbs"])], ids=["now", "before"]
+)
+def test_planes_are_shown_for_the_window_in_which_they_are_compared(
+    end_ns: int, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller of the previous version does not say where that window ends."""
+    shown: dict[Plane, MatrixQuery] = {}
+
+    def ask_once(_: object, query: MatrixQuery | PlanesQuery, *__: object) -> Matrix | Planes:
+        if isinstance(query, PlanesQuery):
+            assert query.newest
+            return Planes(disagreements=(), compared=0, end_ns=end_ns)
+        shown[query.over] = query
+        return Matrix(cells=(cell("h0/rail0", "h1/rail0"),), lag_ns=12 * S)
+
+    monkeypatch.setattr(fleet, "fleet_target", lambda *_: FleetTarget("unix:x", None))
+    monkeypatch.setattr(fleet, "_ask_once", ask_once)
+    done = CliRunner().invoke(probe.command, ["matrix", "--over", "both"])
+    assert done.exit_code == 0, done.output
+    assert {query.end_ns for query in shown.values()} == {end_ns}
+    assert [query.newest for query in shown.values()] == [True, True]
+    lines = [line for line in done.stderr.splitlines() if "newest stored probe" in line]
+    assert lines == [
+        f"the newest stored probe over {what} is 12 s old: the window ends there" for what in said
+    ]
+    assert "no direction was probed over both" in done.stdout

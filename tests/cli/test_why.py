@@ -9,7 +9,7 @@ from pathlib import Path
 import click.testing
 import msgspec
 import pytest
-from tests.workload.test_recorded import arrow, bundle, record, steps_of
+from tests.workload.stored_rows import arrow, bundle, record, steps_of
 
 from syntony.cli import _recording, root
 from syntony.controller.recordings import _parts

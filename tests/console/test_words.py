@@ -19,6 +19,7 @@ from syntony.links.ports import PortState
 from syntony.model import ClockState, S
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
+from syntony.view import heatmap
 from syntony.wire import (  # fmt: skip
     audit,
     clocks,
@@ -135,3 +136,14 @@ def test_a_port_is_stale_only_after_its_agent_should_have_told_of_it_twice() -> 
     found = re.search(r"PORT_STALE_NS = (\w+);", STATUS)
     assert found is not None
     assert 2 * PORTS_NS < float(found[1]) < 3 * PORTS_NS
+
+
+def test_directions_without_a_delay_have_the_terminal_s_signs_and_words() -> None:
+    """A share of lost probes is its own sign; the picture has none for what was not probed."""
+    matrix = (WEB / "delay/matrix.ts").read_text()
+    gaps = dict(re.findall(r'Gap = \["([^"]+)", "([^"]+)"\]', matrix))
+    assert gaps.pop(heatmap.LOST) == "lost"
+    assert {mark: heatmap.MEANINGS[mark] for mark in gaps} == gaps
+    assert set(heatmap.MEANINGS) - set(gaps) == {"30%", "·"}
+    assert f'"{heatmap.MEANINGS["30%"]}"' in matrix
+    assert f"DARK_LOSS = {heatmap.DARK_LOSS};" in matrix

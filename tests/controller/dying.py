@@ -24,6 +24,7 @@ from syntony.fabric.history import FIELDS, SecondCounts
 from syntony.fabric.names import cable_name
 from syntony.links.ports import PortState
 from syntony.model import ClockState, S
+from syntony.model.names import host_of
 from syntony.wire.links import LinkStatus
 
 PORTS, TARGET = 4, 8620
@@ -372,8 +373,3 @@ class Fleet:
         lost_ns = now_ns - (self.second - self._lost_s[nic]) * S if flaps else None
         return port(nic, state=state, seen_ns=now_ns - (self.second - at_s) * S, flaps=flaps,
                     last_flap_ns=lost_ns)  # fmt: skip
-
-
-def host_of(nic: str) -> str:
-    """The host of a NIC."""
-    return nic.partition("/")[0]

@@ -22,6 +22,7 @@ from syntony.controller.locating import LocateLoop
 from syntony.errors import UsageError
 from syntony.fabric.book import Way
 from syntony.model import MS, S
+from syntony.model.sla import Latency
 from syntony.state import ControlState
 from syntony.store.jobs import JobHost
 from syntony.wire.audit import AuditCommand, AuditReport, AuditView, AuditViewQuery
@@ -29,7 +30,7 @@ from syntony.wire.clocks import ClockHistoryQuery
 from syntony.wire.control import Issuer
 from syntony.wire.fabric import TopologyQuery
 from syntony.wire.jobs import JobReport, JobReportQuery
-from syntony.wire.probes import Matrix, MatrixQuery, Plane
+from syntony.wire.probes import Matrix, MatrixQuery, Plane, PlanesQuery
 from syntony.workload.recorded import SETTLE_NS
 
 ACTIVE = "be.act.state"
@@ -282,6 +283,35 @@ def test_the_newest_matrix_ends_where_the_store_does(
     assert found.lag_ns == lag_ns
     first_ns = end_ns - 5 * S if lag_ns else NOW - 5 * S
     assert asked == [(first_ns, end_ns, Plane.VERBS)]
+
+
+@pytest.mark.parametrize(
+    ("newest", "stored", "end_ns"),
+    [
+        (True, {Plane.UDP: NOW - 7 * S, Plane.VERBS: NOW - 9 * S}, NOW - 8 * S),
+        (True, {Plane.UDP: NOW - 9 * S, Plane.VERBS: NOW - 7 * S}, NOW - 8 * S),
+        (True, {Plane.UDP: NOW - 7 * S, Plane.VERBS: 0}, NOW - 6 * S),
+        (True, {Plane.UDP: 0, Plane.VERBS: 0}, NOW + S),
+        (False, {Plane.UDP: NOW - 7 * S, Plane.VERBS: NOW - 9 * S}, NOW + S),
+    ],
+)
+def test_planes_are_compared_until_the_newest_second_of_both(
+    newest: bool, stored: dict[Plane, int], end_ns: int
+) -> None:
+    asked = []
+
+    class Classes:
+        def classes(self, over: Plane, *window: int) -> dict[Any, Any]:
+            asked.append(window[1])
+            return {("h0/rail0", "h1/rail0", 0): Latency(sent=9, lost=0, measured=9)}
+
+    class Stored:
+        latest_ns = staticmethod(stored.__getitem__)
+        latency = Classes()
+
+    query = PlanesQuery(window_ns=5 * S, newest=newest)
+    found = answer(services_with(store=Stored()), query, NOBODY, fleet_ns=NOW)
+    assert (found.end_ns, found.compared, asked) == (end_ns, 1, [end_ns, end_ns])
 
 
 def test_connectivity_is_a_column() -> None:

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import pytest
 from tests.cases import mostly_slow
-from tests.controller.dying import Fleet, host_of
+from tests.controller.dying import Fleet
 from tests.controller.judged import Control
 
 from syntony.alerts.incident_texts import DIMENSIONS
 from syntony.alerts.incidents import ChangeKind
 from syntony.cli.incident_view import lines
 from syntony.fabric.names import OR, cable_name, same_place
+from syntony.model.names import host_of
 from syntony.wire.incidents import IncidentsQuery
 
 KNOWN_S, QUIET_S = 60, 180

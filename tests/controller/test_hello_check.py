@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.link import hello
+from tests.wire.test_versions import RECORDED
 
+from syntony import __version__
 from syntony.controller.access import LOCAL, Caller
 from syntony.controller.config import ControllerConfig
 from syntony.controller.fleet import SETTLE_NS, Fleet
@@ -23,7 +25,7 @@ from syntony.controller.hello_check import (
 from syntony.errors import ConfigError
 from syntony.mesh.plan import make_plan
 from syntony.model.names import NicRef
-from syntony.wire.messages import Hello, NicInfo
+from syntony.wire.messages import OLDEST, PROTOCOL, Hello, NicInfo, decode_agent
 from syntony.wire.parts import PartsReport, PartState, PartStatus
 from syntony.wire.roles import Identity, Role
 
@@ -36,6 +38,33 @@ def with_nic(**changes: object) -> Hello:
     usual = hello("h0", "s")
     bad = msgspec.structs.replace(usual.nics[1], **changes)
     return msgspec.structs.replace(usual, nics=(usual.nics[0], bad))
+
+
+@pytest.mark.parametrize(
+    ("spoken", "line"),
+    [
+        ((0, OLDEST - 1), ("(protocol 2) is too old for this controller, {} (protocol 3): upgrade "
+         "the agent; its rows wait in the spool")),
+        ((PROTOCOL + 1, PROTOCOL + 2), ("(protocol 4 to 5) is too new for this controller, {} "
+         "(protocol 3): upgrade the controller; its rows wait in the spool")),
+        ((PROTOCOL, PROTOCOL + 1), ""),
+        ((0, PROTOCOL), ""),
+    ],
+)  # fmt: skip
+def test_the_older_of_two_that_have_no_protocol_in_common_is_named(
+    spoken: tuple[int, int], line: str
+) -> None:
+    """A hello as the version before sent it, with other numbers."""
+    (recorded,) = (decode_agent(data) for name, data in RECORDED if name == "Hello")
+    assert isinstance(recorded, Hello)
+    message = msgspec.structs.replace(recorded, oldest=spoken[0], protocol=spoken[1])
+    who = Caller(Identity(Role.AGENT, recorded.host), "ipv4:10.9.9.9:1")
+    if not line:
+        assert check_hello(message, who)[0].protocol == PROTOCOL
+        return
+    with pytest.raises(RefusedError) as refusal:
+        check_hello(message, who)
+    assert str(refusal.value) == f"agent {recorded.version} {line.format(__version__)}"
 
 
 @pytest.mark.parametrize(

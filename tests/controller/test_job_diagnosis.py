@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.workload.test_recorded import T0, columns, process, steps_of
+from tests.workload.stored_rows import T0, columns, process, steps_of
 
 from syntony.controller import diagnosis_worker, job_diagnosis
 from syntony.controller.batches import BatchPiece

@@ -18,7 +18,7 @@ from tests.deploy.machines import machine_root, run
 from tests.deploy.test_packages import DEBS, SUITES
 
 helm = pytest.importorskip(
-    "tests.deploy.test_helm",
+    "tests.deploy.chart",
     reason="needs the extra [charts] (make dev; x86_64 only): the images are NOT tested",
 )
 

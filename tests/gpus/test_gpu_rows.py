@@ -12,7 +12,7 @@ import pytest
 from tests.agent.halves import config, down, reporting
 from tests.gpus.conftest import H100, Driver, look
 from tests.live import eventually
-from tests.workload.test_recorded import SEED, T0, bundle, process, record, steps_of
+from tests.workload.stored_rows import SEED, T0, bundle, process, record, steps_of
 
 from syntony.agent.daemon import Agent
 from syntony.agent.gpus import GpuTelemetry, JobMember

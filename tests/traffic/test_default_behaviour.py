@@ -155,7 +155,7 @@ def test_a_connection_that_is_told_of_begins_with_nothing_to_undo() -> None:
     assert (subflow.one_of, subflow.on_standby, subflow.rate_bps) == (False, False, 0)
     assert (subflow.retransmits, subflow.lossy_ns, subflow.local_id) == (0, None, 0)
     tries = FailedAttempts()
-    assert (tries.count, tries.next_ns, tries.failed_ns, tries.taken) == (0, 0, 0, 0)
+    assert (tries.count, tries.next_ns, tries.began_ns, tries.taken) == (0, 0, 0, 0)
     pair = PairState()
     assert (pair.since_ns, pair.misses, pair.brief, pair.brief_ns) == (0, 0, 0, 0)
     assert (pair.carries_until_ns, pair.revived_ns, pair.presumed, pair.died_ns) == (

@@ -149,3 +149,25 @@ def test_whatever_its_hold_down(seed: int) -> None:
     out = [*end.probe(back, now_ns, alive=True), *end.machine.tick(now_ns)]
     joined = [each.flow.remote for each in out if isinstance(each, Create)]
     assert PEERS[back] in joined, (seed, back)
+
+
+def test_a_join_begun_before_the_path_was_back_is_no_reason_to_wait() -> None:
+    """Its packets were lost, so it fails after the path is back."""
+    end = End(seed=1, now_ns=0)
+    end.fall_silent(1 * S)
+    pair, now_ns = ("n0", PEERS[0]), 1 * S
+
+    def begun(until_ns: int) -> bool:
+        """Run until a join is begun over the pair."""
+        nonlocal now_ns
+        while (due_ns := end.machine.next_due_ns()) is not None and due_ns <= until_ns:
+            now_ns = max(now_ns, due_ns)
+            joins = [each for each in end.machine.tick(now_ns) if isinstance(each, Create)]
+            if any((each.flow.local, each.flow.remote) == ("10.0.0.1", pair[1]) for each in joins):
+                return True
+        return False
+
+    while end.conn.tries(*pair).count < 8:
+        assert begun(60 * S)
+    end.probe(0, now_ns + 1 * MS, alive=True)
+    assert begun(now_ns + 2 * POLICY.join_ns)

@@ -347,7 +347,7 @@ def test_rails_are_crossed_only_where_none_has_hope(failed: int, across: bool) -
     host.conn.alone_ns = NOW - S
     host.kill(0, NOW - POLICY.settle_ns)
     tries = host.conn.tries("nic1", there(1))
-    tries.count, tries.failed_ns, tries.next_ns = failed, NOW, NOW + S
+    tries.count, tries.began_ns, tries.next_ns = failed, NOW, NOW + S
     creates = of(host.settle(NOW), Create)
     assert bool(creates) is across
     ends = [(each.flow.local, each.flow.remote) for each in creates]

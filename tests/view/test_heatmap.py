@@ -115,7 +115,8 @@ def test_every_column_of_the_listing_has_its_heading_and_every_figure_its_unit()
     legend = " ".join(" ".join(shown(heatmap(CELLS, width=200)).splitlines()[4:]).split())
     for said in (
         "12.3", "250", "lost more than half", "12.3 some lost", "30% lost, delay not known",
-        "– delay not known: the other direction is lost", "· not probed", "? clocks not known",
+        "– not measured: the other direction is lost, or nothing was sent", "· not probed",
+        "? clocks not known",
     ):  # fmt: skip
         assert said in legend
 
@@ -130,21 +131,23 @@ def test_names_are_in_the_order_of_their_numbers(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lost", "back", "shown_as"),
+    ("sent", "lost", "back", "shown_as"),
     [
-        (0, 0, "?"),  # clocks not known
-        (3, 0, "30%"),
-        (0, 9, "–"),  # our probes arrive, and no reply comes back with a stamp
-        (3, 9, "–"),
-        (9, 9, "lost"),
+        (10, 0, 0, "?"),  # clocks not known
+        (10, 3, 0, "30%"),
+        (10, 0, 9, "–"),  # our probes arrive, and no reply comes back with a stamp
+        (10, 3, 9, "–"),
+        (10, 9, 9, "lost"),
+        (0, 0, 0, "–"),
     ],
 )
 def test_a_direction_without_delay_says_what_was_measured(
-    lost: int, back: int, shown_as: str
+    sent: int, lost: int, back: int, shown_as: str
 ) -> None:
     cells = [
-        cell("h0/x", "h1/x", owd_ns=None, lost=lost), cell("h1/x", "h0/x", owd_ns=None, lost=back),
-    ]  # fmt: skip
+        cell("h0/x", "h1/x", owd_ns=None, sent=sent, lost=lost),
+        cell("h1/x", "h0/x", owd_ns=None, lost=back),
+    ]
     assert shown(heatmap(cells, width=120)).splitlines()[1].split() == ["h0/x", "·", shown_as]
 
 

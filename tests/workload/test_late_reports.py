@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.workload import test_recorded as store
 from tests.workload.made import MS, T0, Columns, bundle
-from tests.workload.test_recorded import SEED, Rows, process, record, steps_of
+from tests.workload.stored_rows import SEED, Rows, process, record, steps_of
 
 from syntony.model import S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.store.rows import rows_of
-from tests.workload.test_recorded import T0, arrow, columns, flow, process
+from tests.workload.stored_rows import T0, arrow, columns, flow, process
 
 from syntony.io.bundle_files import bundle_from_tables, read_bundle, write_bundle
 from syntony.model import S

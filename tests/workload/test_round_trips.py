@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.workload.test_recorded import SEED, T0, Rows, bundle, delay, flow, record
+from tests.workload.stored_rows import SEED, T0, Rows, bundle, delay, flow, record
 
 from syntony.model import MS, S
 from syntony.wire.tables import JOB_DELAY, JOB_FLOW, PROBE

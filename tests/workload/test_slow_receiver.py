@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 import pytest
-from tests.workload.test_recorded import bundle, flow, process, record
+from tests.workload.stored_rows import bundle, flow, process, record
 
 from syntony.model import S
 from syntony.wire.tables import JOB_FLOW, JOB_PROCESS

@@ -11,7 +11,7 @@ import random
 from typing import Any, NamedTuple
 
 import pytest
-from tests.workload.test_recorded import Rows, bundle, columns, delay, flow, record
+from tests.workload.stored_rows import Rows, bundle, columns, delay, flow, record
 
 from syntony.model import MS, US
 from syntony.wire.tables import JOB_DELAY, JOB_FLOW, PROBE

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { nicRows, reachOf, sameOf, treeOf } from "../src/audit";
 import { curveOf, stepOf } from "../src/delay/curve";
-import { colour, half, isDark, makeGrid, place, raster, scaleOf, silent, valueAt, valuesOf, worst } from "../src/delay/matrix";
+import { CLOCKS_NOT_KNOWN, colour, gapOf, half, isDark, LOST, lostOf, makeGrid, NOT_MEASURED, place, raster, scaleOf, valueAt, valuesOf, worst } from "../src/delay/matrix";
 import { frameOf, type Scene, shiftOf, sizeOf, uncovered } from "../src/fabric/draw";
 import { boxAt, cableAt, detailAt, fit, layoutOf, NIC, zoom } from "../src/fabric/layout";
 import { cableName, concerns, knownOf, nicsIn, undirected } from "../src/fabric/state";
@@ -107,24 +107,38 @@ describe("the delay matrix", () => {
     expect(half(cell("a", "b", 1), undefined)).toBeNull();
     expect(half(cell("a", "b", 1), cell("b", "a", null))).toBeNull();
   });
-  it("tells what was not probed from what did not answer", () => {
+  it("tells what was not probed from what was lost", () => {
     expect(valueAt(grid, at("h0/r0", "h0/r0"), "p50")).toBeUndefined();
     expect(valueAt(grid, at("h10/r0", "h0/r0"), "p50")).toBeNull();
     expect(valueAt(grid, at("h10/r0", "h0/r0"), "loss")).toBe(1);
-    expect(silent(grid)).toEqual({ pairs: 1, nics: [["h10/r0", 1], ["h0/r0", 1]] });
+    expect(lostOf(grid)).toEqual({ lost: 1, probed: 4, nics: [["h10/r0", 1], ["h0/r0", 1]] });
+  });
+  it.each([
+    [100, 0, 0, CLOCKS_NOT_KNOWN], [100, 30, 0, ["30 %", "lost, delay not known"]], [100, 0, 90, NOT_MEASURED], [100, 30, 90, NOT_MEASURED], [100, 51, 90, LOST], [0, 0, 0, NOT_MEASURED],
+  ])("says why there is no delay: %i sent, %i lost, %i lost on the way back", (sent, lost, back, gap) => {
+    expect(gapOf({ ...cell("h0/r0", "h1/r0", null, lost), sent }, cell("h1/r0", "h0/r0", null, back))).toEqual(gap);
+  });
+  it("shows no delay of a direction that is lost", () => {
+    const dark = makeGrid([cell("h0/r0", "h1/r0", 100, 60), cell("h1/r0", "h0/r0", 100, 40)]);
+    expect([1, 2].map((index) => valueAt(dark, index, "p50"))).toEqual([null, 100]);
+    expect([1, 2].map((index) => valueAt(dark, index, "loss"))).toEqual([0.6, 0.4]);
+    expect([...valuesOf(dark, "p50").all]).toEqual([NaN, -Infinity, 100, NaN]);
+    expect(worst(valuesOf(dark, "skew"), 5)).toEqual([]);
   });
   it("takes the values of all cells, and the known ones in order", () => {
     for (const metric of ["p50", "p99", "min", "half", "skew", "loss"] as const) {
       const { all, known } = valuesOf(grid, metric);
       const one = Array.from(grid.cells, (_, index) => valueAt(grid, index, metric));
-      expect([...all]).toEqual(one.map((value) => (value === undefined ? NaN : (value ?? Infinity))));
+      expect([...all].map((value) => (value === -Infinity ? Infinity : value))).toEqual(one.map((value) => (value === undefined ? NaN : (value ?? Infinity))));
       expect([...known]).toEqual(one.filter((value): value is number => typeof value === "number").sort((a, b) => a - b));
     }
   });
   it("names those that differ most from half of the round trip, in both ways", () => expect(worst(valuesOf(grid, "skew"), 2).map((index) => valueAt(grid, index, "skew"))).toEqual([-100, 100]));
   it("names the worst that are known", () => expect(worst(valuesOf(grid, "p50"), 2)).toEqual([at("h1/r0", "h0/r0"), at("h0/r0", "h1/r0")]));
   it("draws each cell in its place", () => {
-    const { pixels } = raster(valuesOf(grid, "p50"), [1, 2, 3], [4, 5, 6]);
+    const unmeasured = makeGrid([cell("h0/r0", "h1/r0", null)]);
+    expect([...valuesOf(unmeasured, "p50").all]).toEqual([NaN, Infinity, NaN, NaN]);
+    const { pixels } = raster(valuesOf(grid, "p50"), { none: [1, 2, 3], unknown: [7, 8, 9], lost: [4, 5, 6] });
     const pixel = (index: number) => [...pixels.slice(index * 4, index * 4 + 4)];
     expect(pixel(at("h0/r0", "h0/r0"))).toEqual([1, 2, 3, 255]);
     expect(pixel(at("h10/r0", "h0/r0"))).toEqual([4, 5, 6, 255]);

@@ -16,6 +16,7 @@ from typing import Any
 
 from syntony.agent.config import AuditMode
 from syntony.config import to_toml
+from syntony.io.installation import REPLACED, Installation
 from syntony.model import S
 from syntony.wire.audit import AuditOrder, AuditReport
 
@@ -49,6 +50,7 @@ class AuditService:
         self._send = send
         self._seen: deque[str] = deque(maxlen=REMEMBERED)
         self._busy = threading.Lock()
+        self._installation = Installation()
 
     def take(self, order: AuditOrder, now_ns: int) -> None:
         """Obey an order, or report why not.
@@ -100,7 +102,10 @@ class AuditService:
             return AuditReport(order=order.order, refused=f"the audit did not start: {error}")
         if done.returncode != 0:
             line = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            return AuditReport(order=order.order, refused=line[-200:] or "the audit failed")
+            why = line[-200:] or "the audit failed"
+            if self._installation.is_replaced():
+                why = f"{REPLACED}; {why}"
+            return AuditReport(order=order.order, refused=why)
         return AuditReport(order=order.order, report=done.stdout.strip())
 
     def _command(self, order: AuditOrder) -> list[str]:

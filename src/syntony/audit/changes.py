@@ -9,7 +9,7 @@ import msgspec
 
 from syntony.audit.judge import UNREACHABLE
 from syntony.audit.registry import fleet_checks
-from syntony.audit.report.summary import ORDER, host_of
+from syntony.audit.report.summary import ORDER, subject_host
 from syntony.audit.result import Result, Status
 
 
@@ -39,7 +39,7 @@ def compare(before: Iterable[Result], after: Iterable[Result]) -> list[VerdictCh
     """Worse first, then by subject. Of a pass, an unknown or a skip, another value is no change."""
     before, after = list(before), list(after)
     lost = _hosts(before) - _hosts(after)
-    old = _by_place(each for each in before if host_of(each) not in lost)
+    old = _by_place(each for each in before if subject_host(each) not in lost)
     new = _by_place(after)
     found = [_lost(host) for host in lost]
     for place in old.keys() | new.keys():
@@ -53,7 +53,7 @@ def compare(before: Iterable[Result], after: Iterable[Result]) -> list[VerdictCh
 def _hosts(results: Iterable[Result]) -> set[str]:
     """The hosts of a run; subjects of fleet-wide checks may be cables."""
     fleet = {check.id for check in fleet_checks()}
-    return {host_of(each) for each in results if each.check not in fleet}
+    return {subject_host(each) for each in results if each.check not in fleet}
 
 
 def _lost(host: str) -> VerdictChange:

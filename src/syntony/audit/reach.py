@@ -17,7 +17,7 @@ from syntony.audit.majority import MajorityVote, Votes, own_vote
 from syntony.audit.parse.routes import RoutingTable
 from syntony.fabric.graph import Cable, Device, make_topology
 from syntony.fabric.names import ComponentKind
-from syntony.model.names import natural
+from syntony.model.names import host_of, natural
 
 FIRST_PORT = 49_152
 """RoCEv2's source ports begin here (as NICs choose them)."""
@@ -134,11 +134,6 @@ class Survey(NamedTuple):
 def rail_of(nic: str) -> str:
     """``rail0`` of ``h3/rail0``."""
     return nic.partition("/")[2]
-
-
-def host_of(nic: str) -> str:
-    """``h3`` of ``h3/rail0``."""
-    return nic.partition("/")[0]
 
 
 def usual_mtu(nics: Iterable[HostNic]) -> MajorityVote[int]:

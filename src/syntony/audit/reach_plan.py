@@ -19,10 +19,9 @@ from syntony.audit.reach import (
     DirectionResult,
     HostNic,
     ReachFlow,
-    host_of,
     tested_mtu,
 )
-from syntony.model.names import natural
+from syntony.model.names import host_of, natural
 
 EVERY_PAIR = 64
 """Up to so many hosts every pair is asked unless a number of rounds is given."""

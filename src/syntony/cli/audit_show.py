@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from syntony.audit.changes import VerdictChange, compare
-from syntony.audit.report.summary import exit_code, host_of
+from syntony.audit.report.summary import exit_code, subject_host
 from syntony.audit.result import Result, Status
 from syntony.audit.spec import parse_spec
 from syntony.cli.audit_run import (
@@ -50,7 +50,7 @@ def show_run(
     if missing:
         raise UsageError(f"the run has no host {', '.join(sorted(missing))}")
     seen: set[Status] = set()
-    results = (each for each in _verdicts(kept) if not hosts or host_of(each) in hosts)
+    results = (each for each in _verdicts(kept) if not hosts or subject_host(each) in hosts)
     print_results(collect_statuses(results, seen), form, everything=everything)
     context.exit(exit_code(seen))
 

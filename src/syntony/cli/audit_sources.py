@@ -20,7 +20,7 @@ from syntony.cli.audit_hosts import host_names
 from syntony.cli.fleet import certificate_options
 from syntony.cli.output import messages
 from syntony.config import read_toml
-from syntony.errors import InputError, UsageError
+from syntony.errors import ConfigError, InputError, UsageError
 from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _sources(given: dict[str, Any]) -> Sources:
     """Takes its own options out of `given`."""
     spec_file = given.pop("spec_file")
-    data = read_toml(spec_file) if spec_file else {}
+    data = _spec_data(spec_file, from_agent=given.get("report", False)) if spec_file else {}
     tls = (given.pop("ca"), given.pop("cert"), given.pop("key"))
     listed = [name for text in given.pop("hosts") for name in host_names(text)]
     sources = Sources(
@@ -275,6 +275,16 @@ def _reports(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
         yield from ask_agents(sources, done)
     if sources.local or not (sources.replays or sources.roots or sources.hosts or sources.agents):
         yield _audit_this_host(checks, sources)
+
+
+def _spec_data(path: Path, *, from_agent: bool) -> dict[str, Any]:
+    """Raises `ConfigError`. `from_agent`: an agent wrote it for this process."""
+    try:
+        return read_toml(path)
+    except ConfigError as error:
+        if from_agent:
+            raise ConfigError(f"{error}; the agent runs another version: restart it") from error
+        raise
 
 
 def _replayed(path: Path, done: frozenset[str]) -> Iterator[HostReport]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from syntony.audit.check import Section
 from syntony.audit.registry import every_check, fleet_checks
 from syntony.audit.report.ports import HEADINGS, PortRow, port_rows
-from syntony.audit.report.summary import ORDER, host_of, worst_first
+from syntony.audit.report.summary import ORDER, subject_host, worst_first
 from syntony.audit.result import Result, Status
 from syntony.cli.output import console
 from syntony.model.names import natural
@@ -47,7 +47,7 @@ class _Reported:
         fleet_ids = {check.id for check in fleet_checks()}
         for result in results:
             section = sections.get(result.check, Section.NODE)
-            host = host_of(result)
+            host = subject_host(result)
             if result.check not in fleet_ids:
                 self.hosts.add(host)
             self.counts[result.status] += 1

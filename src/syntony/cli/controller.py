@@ -15,8 +15,10 @@ from syntony.config import load_config
 from syntony.errors import MissingError
 from syntony.io.user_name import user_name
 from syntony.model import format_ns
+from syntony.model.names import natural, some
 from syntony.view import lazy_rich
 from syntony.wire.control import ControllerQuery, GatewayStatus, TakeoverCommand
+from syntony.wire.messages import Fleet, FleetQuery
 
 if TYPE_CHECKING:
     from syntony.controller.api_hub import OpenApi
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 NEEDS = ("jwt", "pyarrow", "scipy", "starlette", "uvicorn")
 """Packages of the extra `controller`. The embedded store's are not listed: it may run elsewhere."""
 
+_NAMED = 8
+"""Hosts of one version that are named."""
 ENVIRONMENT = {
     # With a thread a core OpenBLAS spins after each product, until the next one.
     "OPENBLAS_NUM_THREADS": "1",
@@ -107,10 +111,11 @@ def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
+        versions = _other_versions(ask(target, FleetQuery()), found.version)
         for name, text in (
             ("in charge", f"{found.name}, version {found.version}, for {format_ns(found.up_ns)}"),
             ("epoch", str(found.epoch)),
-            ("agents", f"{found.agents} attached"),
+            ("agents", f"{found.agents} attached{versions}"),
             ("state", "kept" if found.durable else "in memory: a restart forgets it"),
         ):
             console.print(lazy_rich.Text.assemble((f"{name:<10}", "dim"), text), soft_wrap=True)
@@ -123,6 +128,18 @@ def status(context: click.Context, target: FleetTarget, as_json: bool) -> None:
                 "control state is from a backup (docs/reference/security.md)"
             )
     context.exit(2 if found.seen_epoch > found.epoch else int(not found.durable))
+
+
+def _other_versions(fleet: Fleet, version: str) -> str:
+    """Attached agents that are of another version than the controller, by version."""
+    hosts: dict[str, list[str]] = {}
+    for agent in fleet.agents:
+        if agent.connected and agent.version != version:
+            hosts.setdefault(agent.version, []).append(agent.host)
+    return "".join(
+        f", version {each} on {some(sorted(hosts[each], key=natural), _NAMED)}"
+        for each in sorted(hosts, key=natural)
+    )
 
 
 def _gateway(found: GatewayStatus) -> str:

@@ -48,7 +48,10 @@ def disagreement_list(planes: Planes) -> lazy_rich.RenderableType:
     found = planes.disagreements
     if not found:
         return lazy_rich.Text(
-            f"{planes.compared} directions probed over both: they agree", style="dim"
+            f"{planes.compared} directions probed over both: they agree"
+            if planes.compared
+            else "no direction was probed over both",
+            style="dim",
         )
     lines = [lazy_rich.Text(_line(each), style="yellow") for each in found[:_MOST]]
     if len(found) > _MOST:
@@ -91,7 +94,8 @@ def command() -> None:
 def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: bool) -> None:
     """Show one-way delay between all probed NICs, in each direction.
 
-    The window ends at the newest stored second; if that is old, a line says so.
+    The window ends at the newest stored second, with --over both at the newest one that is stored
+    of both; if that is old, a line says so.
 
     \b
     Example:
@@ -101,12 +105,18 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
     window_ns = parse_duration_ns(window)
     wanted = tuple(Plane) if over == "both" else (Plane(over),)
     found = {plane: _matrix(target, plane, window_ns) for plane in wanted}
-    differ = ask(target, PlanesQuery(window_ns=window_ns)) if len(wanted) > 1 else None
-    for plane in wanted:
-        if found[plane].lag_ns > _USUAL_LAG_NS:
-            age = format_ns(found[plane].lag_ns)
+    differ: Planes | None = None
+    ends_together = False
+    if len(wanted) > 1:
+        differ = ask(target, PlanesQuery(window_ns=window_ns, newest=True))
+        found = {plane: _until(target, plane, window_ns, differ.end_ns) for plane in wanted}
+        ends_together = bool(differ.end_ns)
+    ages = {over if ends_together else plane.value: found[plane].lag_ns for plane in wanted}
+    for what, lag_ns in ages.items():
+        if lag_ns > _USUAL_LAG_NS:
             messages.print(
-                f"the newest stored probe over {plane} is {age} old: the window ends there",
+                f"the newest stored probe over {what} is {format_ns(lag_ns)} old: "
+                "the window ends there",
                 style="yellow",
             )
     if as_json:
@@ -119,6 +129,12 @@ def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: 
         _show(found[plane].cells, plane, as_list=as_list)
     if differ is not None:
         console.print(disagreement_list(differ))
+
+
+def _until(target: FleetTarget, plane: Plane, window_ns: int, end_ns: int) -> Matrix:
+    """`end_ns`: 0: a controller of the previous version does not say where both end."""
+    query = MatrixQuery(window_ns=window_ns, over=plane, end_ns=end_ns, newest=True)
+    return ask(target, query)
 
 
 def _matrix(target: FleetTarget, plane: Plane, window_ns: int) -> Matrix:

@@ -98,6 +98,7 @@ from syntony.wire.traffic import MoveList, MovesQuery, Traffic, TrafficQuery
 
 if TYPE_CHECKING:
     from syntony.controller.fleet import Member
+    from syntony.store import Store
 
 MAX_WINDOW_NS = 7 * DAY_NS
 MAX_HISTORY_NS = 90 * DAY_NS
@@ -118,8 +119,8 @@ MAX_MOVES = 1_000
 @question(MatrixQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS, shared=True)
 def matrix(context: RequestContext, query: MatrixQuery) -> Matrix:
     store, end_ns = context.services.store, query.end_ns
-    if query.newest and not end_ns and (newest_ns := store.latest_ns(query.over)):
-        end_ns = newest_ns // S * S + S
+    if query.newest and not end_ns:
+        end_ns = _stored_end_ns(store, query.over)
     window = context.window(query.window_ns, end_ns)
     cells = store.matrix(*window, query.over)
     lag_ns = max(0, (context.fleet_ns or 0) - window[1]) if query.newest else 0
@@ -128,14 +129,24 @@ def matrix(context: RequestContext, query: MatrixQuery) -> Matrix:
 
 @question(PlanesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS, shared=True)
 def planes(context: RequestContext, query: PlanesQuery) -> Planes:
-    window, latency = context.window(query.window_ns), context.services.store.latency
+    store = context.services.store
+    end_ns = _stored_end_ns(store, *Plane) if query.newest else 0
+    window, latency = context.window(query.window_ns, end_ns), store.latency
     verbs = latency.classes(Plane.VERBS, *window)
     udp = latency.classes(Plane.UDP, *window) if verbs else {}
     found = disagreements(udp, verbs)
     return Planes(
         disagreements=tuple(PlaneDisagreement(**each._asdict()) for each in found),
         compared=sum((*place[:2], 0) in udp or place in udp for place in verbs),
+        end_ns=window[1],
     )
+
+
+def _stored_end_ns(store: Store, *planes: Plane) -> int:
+    """The end of the newest second that is stored of each of these planes; a plane of which nothing
+    is stored does not count. 0: nothing is stored."""
+    newest = [newest_ns for plane in planes if (newest_ns := store.latest_ns(plane))]
+    return min(newest) // S * S + S if newest else 0
 
 
 @question(SeriesQuery, READ, Runs.STORE, longest_ns=MAX_WINDOW_NS, shared=True)

@@ -11,7 +11,6 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 
 import msgspec
 
-from syntony.controller.flow_table import host_of
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import (
     REPLIES_OF,
@@ -21,6 +20,7 @@ from syntony.fabric.names import (
 )
 from syntony.model import S
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 
 WORTH_JOINING = 2
 """A single host that is dead is not compared with its switches."""

@@ -15,6 +15,7 @@ from syntony.fabric.book import SILENT, PathBook, Way
 from syntony.fabric.graph import Topology
 from syntony.fabric.names import ARROW, GROUP
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.model.paths import FourTuple
 from syntony.traffic.classes import Classes
 from syntony.traffic.demand import CandidatePath, Flow
@@ -325,11 +326,6 @@ class FlowTable:
         if known is None and self._topology is not None:
             known = self._topology.by_address.get(address)
         return known
-
-
-def host_of(nic: str) -> str:
-    """The host of ``host/nic``."""
-    return nic.rpartition("/")[0]
 
 
 def _rails(

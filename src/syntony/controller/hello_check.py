@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from syntony import __version__
 from syntony.audit.text import printable
 from syntony.controller.access import LOCAL, Caller
 from syntony.errors import ConfigError, SyntonyError
@@ -61,11 +62,7 @@ def check_hello(
     _check_caller(who)
     if not isinstance(message, Hello):
         raise RefusedError("the first message of a stream must be a hello")
-    if message.protocol < OLDEST or (message.oldest or message.protocol) > PROTOCOL:
-        raise RefusedError(
-            f"the agent speaks protocol {message.protocol}, this controller {OLDEST} to "
-            f"{PROTOCOL}; install versions that are next to each other"
-        )
+    _check_protocol(message)
     if message.host != who.identity.name:
         raise RefusedError(
             f"host {message.host!r} attached with the certificate of {who.identity.name!r}; "
@@ -112,6 +109,26 @@ def _check_caller(who: Caller) -> None:
         raise RefusedError("agents attach over TLS, with a certificate of their own")
     if role is not Role.AGENT:
         raise RefusedError(f"the certificate of {name!r} is of role {role}; only agents attach")
+
+
+def _check_protocol(message: Hello) -> None:
+    """Raises `RefusedError`: no protocol is common; with who is to be upgraded."""
+    version = printable(message.version[:MAX_TEXT])
+    oldest = message.oldest or message.protocol
+    if message.protocol < OLDEST:
+        who, remedy = "too old for", "upgrade the agent"
+    elif oldest > PROTOCOL:
+        who, remedy = "too new for", "upgrade the controller"
+    else:
+        return
+    raise RefusedError(
+        f"agent {version} (protocol {_range(oldest, message.protocol)}) is {who} this controller, "
+        f"{__version__} (protocol {_range(OLDEST, PROTOCOL)}): {remedy}; its rows wait in the spool"
+    )
+
+
+def _range(first: int, last: int) -> str:
+    return f"{first}" if first == last else f"{first} to {last}"
 
 
 def _fault(host: str, nic: NicInfo, within: Sequence[IpNetwork]) -> str:

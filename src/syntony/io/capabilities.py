@@ -20,6 +20,10 @@ _TS_INFO = struct.Struct("=IIiI12xI12x")
 _TX_HARDWARE, _TX_SOFTWARE, _RX_HARDWARE, _RX_SOFTWARE = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _FILTER_ALL = 1 << 1  # linux/net_tstamp.h: HWTSTAMP_FILTER_ALL
 _IPPROTO_MPTCP = 262
+_USES = {
+    "CAP_NET_RAW": "tracing of paths and sampling of segments",
+    "CAP_NET_ADMIN": "hardware stamps and steering",
+}
 _PATIENCE_S = 5.0
 
 
@@ -94,23 +98,33 @@ def _user_namespaces() -> Capability:
     return Capability(name, False, result.stderr.strip() or "refused", remedy)
 
 
-def _privileges(status: Path) -> tuple[Capability, ...]:
+def grantable(status: Path = Path("/proc/self/status")) -> tuple[Capability, ...]:
+    """The privileges of an agent that a process which this one starts can have."""
+    return tuple(
+        each._replace(detail="cannot be granted here: no " + _USES[each.name])
+        if each.ok is False
+        else each
+        for each in _privileges(status, "CapBnd")
+    )
+
+
+def _privileges(status: Path, kind: str = "CapEff") -> tuple[Capability, ...]:
+    """`kind`: which set of them (proc_pid_status(5))."""
     wanted = (("CAP_NET_RAW", _CAP_NET_RAW), ("CAP_NET_ADMIN", _CAP_NET_ADMIN))
-    uses = {"CAP_NET_RAW": "raw probes", "CAP_NET_ADMIN": "hardware stamps and steering"}
-    effective = _effective_set(status)
-    if effective is None:
+    held = _capability_set(status, kind)
+    if held is None:
         return tuple(Capability(name, None, f"{status} cannot be read", "") for name, _ in wanted)
     return tuple(
-        Capability(name, True, f"held: {uses[name]}", "")
-        if effective >> bit & 1
-        else Capability(name, False, f"not held: no {uses[name]}", f"grant the agent {name}")
+        Capability(name, True, f"held: {_USES[name]}", "")
+        if held >> bit & 1
+        else Capability(name, False, f"not held: no {_USES[name]}", f"grant the agent {name}")
         for name, bit in wanted
     )
 
 
-def _effective_set(status: Path) -> int | None:
+def _capability_set(status: Path, kind: str) -> int | None:
     try:
-        match = re.search(r"^CapEff:\s*([0-9a-f]+)$", status.read_text(), re.MULTILINE)
+        match = re.search(rf"^{kind}:\s*([0-9a-f]+)$", status.read_text(), re.MULTILINE)
     except OSError:
         return None
     return int(match[1], 16) if match else None

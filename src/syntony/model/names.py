@@ -38,6 +38,11 @@ class NicRef(NamedTuple):
         return cls(host, nic)
 
 
+def host_of(name: str) -> str:
+    """``h3`` of ``h3/rail0``, and of ``h3`` itself."""
+    return name.partition("/")[0]
+
+
 def device_clock(nic: NicRef) -> str:
     """Node of the clock of a NIC's RDMA device, which stamps probes over verbs."""
     return f"{nic}:verbs"

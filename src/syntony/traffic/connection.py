@@ -218,13 +218,13 @@ part in one of a thousand cases."""
 class FailedAttempts:
     """Failed attempts in a row to make a subflow over one pair, or to carry out one order."""
 
-    __slots__ = ("count", "failed_ns", "next_ns", "taken")
+    __slots__ = ("began_ns", "count", "next_ns", "taken")
 
     def __init__(self) -> None:
         self.count = 0
         self.next_ns = 0
-        self.failed_ns = 0
-        """When the last one failed."""
+        self.began_ns = 0
+        """When the one that failed last began, as far as that is known."""
         self.taken = 0
         """Ports drawn that were taken."""
 
@@ -239,16 +239,23 @@ class FailedAttempts:
         if self.taken % TAKEN == 0:
             self.failed(now_ns, policy)
 
-    def failed(self, now_ns: int, policy: Policy, at_once: int = AT_ONCE) -> None:
-        """Count a failed join: after several in a row the next waits, longer each time."""
+    def failed(
+        self, now_ns: int, policy: Policy, at_once: int = AT_ONCE, began_ns: int | None = None
+    ) -> None:
+        """Count a failed join: after several in a row the next waits, longer each time.
+
+        Args:
+            began_ns: when it was begun; None: now.
+        """
         wait_ns = policy.join_ns << min(self.count - at_once, 32) if self.count >= at_once else 0
         self.count += 1
-        self.failed_ns = now_ns
+        self.began_ns = now_ns if began_ns is None else began_ns
         self.next_ns = now_ns + min(wait_ns, policy.join_max_ns)
 
     def free_from_ns(self, revived_ns: int) -> int:
-        """When the next attempt may be made over a path that recovered at an instant."""
-        return self.next_ns if self.failed_ns >= revived_ns else 0
+        """When the next attempt may be made over a path that recovered at an instant: a join that
+        was begun before, and whose packets were lost, is no reason to wait."""
+        return self.next_ns if self.began_ns >= revived_ns else 0
 
     def succeeded(self) -> None:
         """The subflow is up."""

@@ -218,7 +218,8 @@ class ConnectionTable:
             return ()
         pair = subflow.pair
         tries = conn.tries(*pair)
-        tries.failed(event.at_ns, self._policy)
+        began_ns = subflow.since_ns if subflow.state is SubflowState.COMING else None
+        tries.failed(event.at_ns, self._policy, began_ns=began_ns)
         if subflow.state is SubflowState.UP and not conn.uses(pair):
             evidence = "ended by the peer or the kernel"
             conn.lost[pair] = Reason(Cause.PEER, evidence, event.at_ns, subflow.acked_ns)

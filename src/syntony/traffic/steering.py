@@ -162,7 +162,7 @@ class Steering:
         self._drop(turn, subflow, "no answer to the join")
         self.ports.avoid(flow.local, flow.remote, flow.local_port)
         at_once = AT_ONCE_PARTIAL if self._health.is_partial(*subflow.pair) else AT_ONCE
-        turn.conn.tries(*subflow.pair).failed(turn.now_ns, self._policy, at_once)
+        turn.conn.tries(*subflow.pair).failed(turn.now_ns, self._policy, at_once, subflow.since_ns)
         why = f"no answer for {(turn.now_ns - subflow.since_ns) // MS} ms"
         turn.out.extend(join_failed(turn.conn, subflow, why, turn.now_ns))
 

@@ -15,9 +15,17 @@ _SHADES = ("#1a9850", "#66bd63", "#a6d96a", "#fee08b", "#fdae61", "#f46d43", "#d
 _CELL = 5
 MAX_BLOCKS = 3
 """Sixteen NICs of a lab fit into 60 columns in two."""
-_LOST = "lost"
-_NOTHING = "·"
-_UNANSWERED = "–"
+LOST = "lost"
+_NOT_PROBED = "·"
+_NOT_MEASURED = "–"
+_CLOCKS_NOT_KNOWN = "?"
+MEANINGS = {
+    "30%": "lost, delay not known",
+    _NOT_MEASURED: "not measured: the other direction is lost, or nothing was sent",
+    _NOT_PROBED: "not probed",
+    _CLOCKS_NOT_KNOWN: "clocks not known",
+}
+"""Signs of directions without a delay; the console has the same (`web/src/delay/matrix.ts`)."""
 
 
 def is_dark(cell: MatrixCell) -> bool:
@@ -87,17 +95,17 @@ def _cell(
 ) -> lazy_rich.Text:
     """One direction; `back`: the other one."""
     if cell is None:
-        return lazy_rich.Text(f"{_NOTHING:>{_CELL}}", style="dim")
+        return lazy_rich.Text(f"{_NOT_PROBED:>{_CELL}}", style="dim")
     if is_dark(cell):
-        return lazy_rich.Text(f"{_LOST:>{_CELL}}", style="bold white on red")
+        return lazy_rich.Text(f"{LOST:>{_CELL}}", style="bold white on red")
     if cell.owd_p50_ns is None:
         # A delay needs a stamp of either end, and the far one's comes with the reply.
-        if back is not None and is_dark(back):
-            return lazy_rich.Text(f"{_UNANSWERED:>{_CELL}}", style="yellow")
+        if not cell.sent or (back is not None and is_dark(back)):
+            return lazy_rich.Text(f"{_NOT_MEASURED:>{_CELL}}", style="yellow")
         if cell.lost:
             share = f"{cell.lost / cell.sent:.0%}"
             return lazy_rich.Text(f"{share:>{_CELL}}", style="bold red")
-        return lazy_rich.Text(f"{'?':>{_CELL}}", style="yellow")
+        return lazy_rich.Text(f"{_CLOCKS_NOT_KNOWN:>{_CELL}}", style="yellow")
     style = _shade(cell.owd_p50_ns, scale) + (" underline" if cell.lost else "")
     return lazy_rich.Text(f"{_microseconds(cell.owd_p50_ns):>{_CELL}}", style=style)
 
@@ -126,16 +134,13 @@ def _legend(scale: tuple[float, float]) -> lazy_rich.Text:
         legend.append(" ■", style=shade)
     legend.append(f" {_microseconds(high)}", style=_SHADES[-1])
     legend.append("   rows send, columns receive\n", style="dim")
-    legend.append(_LOST, style="bold white on red")
+    legend.append(LOST, style="bold white on red")
     legend.append(" more than half   ", style="dim")
     legend.append("12.3", style="underline")
     legend.append(" some lost   ", style="dim")
-    legend.append("30%", style="bold red")
-    rest = {
-        "": "lost, delay not known", _UNANSWERED: "delay not known: the other direction is lost",
-        _NOTHING: "not probed", "?": "clocks not known",
-    }  # fmt: skip
-    legend.append("   ".join(f"{mark} {meaning}" for mark, meaning in rest.items()), style="dim")
+    for mark, meaning in MEANINGS.items():
+        legend.append(mark, style="bold red" if mark.endswith("%") else "dim")
+        legend.append(f" {meaning}   ", style="dim")
     return legend
 
 

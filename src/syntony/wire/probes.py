@@ -146,6 +146,9 @@ class PlanesQuery(Query["Planes"], frozen=True, kw_only=True, tag="planes"):
     """Where UDP and verbs disagree over the last `window_ns` of fleet time."""
 
     window_ns: int = 60_000_000_000
+    newest: bool = False
+    """Instead of now, end at the newest second that is stored of both planes: what they show after
+    it cannot be compared."""
 
 
 class PlanQuery(Query["ProbePlan"], frozen=True, kw_only=True, tag="probe-plan"):
@@ -210,6 +213,8 @@ class Planes(msgspec.Struct, frozen=True, kw_only=True, tag="planes"):
     disagreements: tuple[PlaneDisagreement, ...]
     compared: int
     """Directions in a class that both planes have probed."""
+    end_ns: int = 0
+    """End of the window, fleet time; 0: from a controller of the previous version."""
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True, tag="series"):

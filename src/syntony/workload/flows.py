@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model.names import host_of
 from syntony.workload.grid import (
     MAD_SIGMA,
     Episode,
@@ -371,11 +372,6 @@ class Flows:
     def mean_over(self, matrix: Floats, flow: int, stretch: Episode) -> float:
         """Median of one flow over an episode."""
         return float(median(matrix[flow, stretch.first : stretch.last + 1]))
-
-
-def host_of(nic: str) -> str:
-    """Host of `HOST/NIC`."""
-    return nic.split("/", maxsplit=1)[0]
 
 
 def more_than_chance(count: float, expected: float) -> bool:

@@ -1,5 +1,5 @@
 /** The delay matrix as numbers and as a picture. Pure. */
-import { byName } from "../format";
+import { byName, percent } from "../format";
 import type { Cell } from "../messages";
 
 export type Metric = "p50" | "p99" | "min" | "half" | "skew" | "loss";
@@ -25,10 +25,31 @@ export function makeGrid(cells: readonly Cell[], rail = ""): Grid {
 
 export const railsOf = (cells: readonly Cell[]): string[] => [...new Set(cells.map((each) => railOf(each.src)))].sort(byName);
 
-/** Value of a cell, ns or a ratio; null: probed, and not known; undefined: not probed. */
+/** A direction that loses more than this share of its probes is lost, as in the terminal. */
+const DARK_LOSS = 0.5;
+
+export const isLost = (cell: Cell): boolean => cell.sent > 0 && cell.lost > DARK_LOSS * cell.sent;
+
+/** Why a direction has no delay: the sign and the meaning that the terminal has, too (`view/heatmap.py`). */
+export type Gap = readonly [sign: string, meaning: string];
+export const LOST: Gap = ["lost", "lost"];
+export const NOT_MEASURED: Gap = ["–", "not measured: the other direction is lost, or nothing was sent"];
+export const CLOCKS_NOT_KNOWN: Gap = ["?", "clocks not known"];
+
+export const gapText = ([sign, meaning]: Gap): string => (sign === meaning ? meaning : `${sign} ${meaning}`);
+
+/** `other`: the other direction; a delay needs a stamp of either end, and the far one's comes with the reply. */
+export function gapOf(cell: Cell, other: Cell | undefined): Gap {
+  if (isLost(cell)) return LOST;
+  if (!cell.sent || (other && isLost(other))) return NOT_MEASURED;
+  return cell.lost ? [percent(cell.lost / cell.sent), "lost, delay not known"] : CLOCKS_NOT_KNOWN;
+}
+
+/** Value of a cell, ns or a ratio; null: probed, and not known, or lost; undefined: not probed. */
 export function valueAt(grid: Grid, index: number, metric: Metric): number | null | undefined {
   const cell = grid.cells[index];
   if (!cell) return undefined;
+  if (metric !== "loss" && isLost(cell)) return null;
   switch (metric) {
     case "p50": return cell.owd_p50_ns;
     case "p99": return cell.owd_p99_ns;
@@ -50,13 +71,13 @@ export function back(grid: Grid, index: number): Cell | undefined {
 
 /** Half of the round trip: what anyone without synchronized clocks takes for the one-way delay. */
 export function half(there: Cell, here: Cell | undefined): number | null {
-  return there.owd_p50_ns === null || !here || here.owd_p50_ns === null ? null : (there.owd_p50_ns + here.owd_p50_ns) / 2;
+  return !here || isLost(there) || isLost(here) || there.owd_p50_ns === null || here.owd_p50_ns === null ? null : (there.owd_p50_ns + here.owd_p50_ns) / 2;
 }
 
 /** One metric of every cell. */
 export interface Values {
   metric: Metric;
-  /** NaN: not probed; Infinity: probed, and not known. */
+  /** NaN: not probed; Infinity: probed, and not known; -Infinity: lost. */
   all: Float64Array;
   /** Those that are known, ascending. */
   known: Float64Array;
@@ -69,7 +90,8 @@ export function valuesOf(grid: Grid, metric: Metric): Values {
   let found = 0;
   for (let index = 0; index < all.length; index++) {
     const value = valueAt(grid, index, metric);
-    all[index] = value === undefined ? NaN : (value ?? Infinity);
+    const cell = grid.cells[index];
+    all[index] = value === undefined ? NaN : (value ?? (cell && isLost(cell) ? -Infinity : Infinity));
     if (typeof value === "number") known[found++] = value;
   }
   return { metric, all, known: known.subarray(0, found).sort() };
@@ -123,15 +145,15 @@ export function isDark(red: number, green: number, blue: number): boolean {
 
 const STEPS = 256;
 
-/** RGBA of each cell, row by row: `none` where nothing was probed, `unknown` where nothing came back. */
-export function raster({ metric, all, known }: Values, none: Colour, unknown: Colour): { pixels: Uint8ClampedArray<ArrayBuffer>; scale: Scale } {
+/** RGBA of each cell, row by row: `none` where nothing was probed, `unknown` where nothing is known, `lost` where most probes were lost. */
+export function raster({ metric, all, known }: Values, { none, unknown, lost }: Record<"none" | "unknown" | "lost", Colour>): { pixels: Uint8ClampedArray<ArrayBuffer>; scale: Scale } {
   const scale = scaleOf(known, metric);
   const table = Uint32Array.from({ length: STEPS }, (_, n) => packed(colour(n / (STEPS - 1), metric)));
-  const [absent, silence] = [packed(none), packed(unknown)];
+  const [absent, gap, dark] = [packed(none), packed(unknown), packed(lost)];
   const pixels = new Uint32Array(all.length);
   for (let index = 0; index < all.length; index++) {
     const value = all[index] ?? NaN;
-    pixels[index] = Number.isNaN(value) ? absent : value === Infinity ? silence : (table[Math.round(place(value, scale) * (STEPS - 1))] ?? absent);
+    pixels[index] = Number.isNaN(value) ? absent : value === Infinity ? gap : value === -Infinity ? dark : (table[Math.round(place(value, scale) * (STEPS - 1))] ?? absent);
   }
   return { pixels: new Uint8ClampedArray(pixels.buffer), scale };
 }
@@ -147,19 +169,21 @@ export function worst({ metric, all, known }: Values, most: number): number[] {
   const found: number[] = [];
   for (let index = 0; index < all.length; index++) {
     const value = all[index] ?? NaN;
-    if (value !== Infinity && size(value) >= least) found.push(index);
+    if (Number.isFinite(value) && size(value) >= least) found.push(index);
   }
   return found.sort((a, b) => size(all[b] ?? 0) - size(all[a] ?? 0)).slice(0, most);
 }
 
-/** Directions without any answer, and the NICs that most of them have in common, with how many. */
-export function silent(grid: Grid): { pairs: number; nics: [string, number][] } {
+/** How many directions are lost, of how many, and the NICs that most of them have in common, with how many. */
+export function lostOf(grid: Grid): { lost: number; probed: number; nics: [string, number][] } {
   const counts = new Map<string, number>();
-  let pairs = 0;
+  let [lost, probed] = [0, 0];
   for (const cell of grid.cells) {
-    if (!cell || cell.owd_p50_ns !== null) continue;
-    pairs += 1;
+    if (!cell) continue;
+    probed += 1;
+    if (!isLost(cell)) continue;
+    lost += 1;
     for (const nic of [cell.src, cell.dst]) counts.set(nic, (counts.get(nic) ?? 0) + 1);
   }
-  return { pairs, nics: [...counts].sort((a, b) => b[1] - a[1]) };
+  return { lost, probed, nics: [...counts].sort((a, b) => b[1] - a[1]) };
 }

@@ -1,6 +1,6 @@
 /** Delay: the matrix of one-way delays, half of the round trip beside it, loss, worst pairs, one pair. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { back, colour, half, type Grid, isDark, makeGrid, type Metric, railsOf, raster, type Scale, silent, valueAt, type Values, valuesOf, worst } from "../delay/matrix";
+import { back, CLOCKS_NOT_KNOWN, colour, type Gap, gapOf, gapText, type Grid, isDark, isLost, LOST, lostOf, makeGrid, type Metric, NOT_MEASURED, railsOf, raster, type Scale, valueAt, type Values, valuesOf, worst } from "../delay/matrix";
 import { clock, count, duration, instant, many, percent } from "../format";
 import type { Cell, Matrix, Point } from "../messages";
 import { Plot } from "../plot";
@@ -17,8 +17,15 @@ const PAIR_POINTS = 1_500;
 const BACK_MIN = 180;
 const WORST = 25;
 
-export const shown = (value: number | null | undefined, metric: Metric): string =>
-  value === undefined ? "not probed" : value === null ? "no answer" : metric === "loss" ? percent(value) : duration(value);
+/** A value of a direction, or why there is none. */
+function shown(grid: Grid, index: number, metric: Metric, words: (gap: Gap) => string = gapText): string {
+  const [value, cell] = [valueAt(grid, index, metric), grid.cells[index]];
+  if (value === undefined || !cell) return "not probed";
+  if (value !== null) return metric === "loss" ? percent(value) : duration(value);
+  const other = back(grid, index);
+  if (cell.owd_p50_ns === null || isLost(cell)) return words(gapOf(cell, other));
+  return other ? words(gapOf(other, cell)) : "not probed"; // half of the round trip needs both
+}
 
 export function Delay({ route }: { route: Route }) {
   const [, src, dst] = route.path;
@@ -90,7 +97,7 @@ function Heatmap({ grid, values, end }: { grid: Grid; values: Values; end: numbe
   const [width, setWidth] = useState(640);
   const [at, setAt] = useState<number | null>(null);
   const theme = useTheme();
-  const picture = useMemo(() => raster(values, rgb(token("raised")), rgb(token("unknown"))), [values, theme]);
+  const picture = useMemo(() => raster(values, { none: rgb(token("raised")), unknown: rgb(token("unknown")), lost: rgb(token("bad")) }), [values, theme]);
   const n = grid.names.length;
   const margin = (width - 20) / n >= LABEL_PX ? 76 : 8;
   const size = Math.max(80, Math.min(width - margin - 8, 680));
@@ -137,7 +144,7 @@ function Heatmap({ grid, values, end }: { grid: Grid; values: Values; end: numbe
 
 function describe(grid: Grid, index: number, metric: Metric): string {
   const n = grid.names.length;
-  return `${grid.names[Math.floor(index / n)]} to ${grid.names[index % n]}: ${shown(valueAt(grid, index, metric), metric)}`;
+  return `${grid.names[Math.floor(index / n)]} to ${grid.names[index % n]}: ${shown(grid, index, metric)}`;
 }
 
 function Tip({ grid, index, left, top }: { grid: Grid; index: number; left: number; top: number }) {
@@ -146,17 +153,17 @@ function Tip({ grid, index, left, top }: { grid: Grid; index: number; left: numb
   return (
     <div class="tip" style={{ left: `${left}px`, top: `${top}px` }}>
       <strong class="mono">{grid.names[Math.floor(index / n)]} → {grid.names[index % n]}</strong>
-      {cell ? <CellFacts cell={cell} other={back(grid, index)} /> : <div class="muted">{Math.floor(index / n) === index % n ? "itself" : "not probed"}</div>}
+      {cell ? <CellFacts grid={grid} index={index} cell={cell} /> : <div class="muted">{Math.floor(index / n) === index % n ? "itself" : "not probed"}</div>}
     </div>
   );
 }
 
-function CellFacts({ cell, other }: { cell: Cell; other: Cell | undefined }) {
+function CellFacts({ grid, index, cell }: { grid: Grid; index: number; cell: Cell }) {
   return (
     <dl class="facts">
-      <dt>Median</dt><dd>{shown(cell.owd_p50_ns, "p50")}</dd>
-      <dt>RTT/2</dt><dd>{shown(half(cell, other), "half")}</dd>
-      <dt>p99</dt><dd>{shown(cell.owd_p99_ns, "p99")}</dd>
+      <dt>Median</dt><dd>{shown(grid, index, "p50")}</dd>
+      <dt>RTT/2</dt><dd>{shown(grid, index, "half")}</dd>
+      <dt>p99</dt><dd>{shown(grid, index, "p99")}</dd>
       <dt>Lost</dt><dd>{percent(cell.sent ? cell.lost / cell.sent : null)} of {count(cell.sent)}</dd>
       <dt>Clock error, 1σ</dt><dd>{duration(cell.clk_err_ns)}</dd>
     </dl>
@@ -185,7 +192,7 @@ function drawMatrix(canvas: HTMLCanvasElement, grid: Grid, pixels: Uint8ClampedA
   const cell = size / n;
   if (cell >= 6) gridLines(context, n, margin, size);
   if (cell >= LABEL_PX) labels(context, grid.names, margin, cell);
-  if (cell >= NUMBER_PX) numbers(context, values, pixels, n, margin, cell);
+  if (cell >= NUMBER_PX) numbers(context, grid, values, pixels, margin, cell);
   if (at !== null) {
     context.strokeStyle = token("text");
     context.lineWidth = 2;
@@ -225,7 +232,8 @@ function labels(context: CanvasRenderingContext2D, names: string[], margin: numb
 }
 
 /** The value of each cell in it, light on dark colours and dark on light ones. */
-function numbers(context: CanvasRenderingContext2D, { metric, all }: Values, pixels: Uint8ClampedArray, n: number, margin: number, cell: number): void {
+function numbers(context: CanvasRenderingContext2D, grid: Grid, { metric, all }: Values, pixels: Uint8ClampedArray, margin: number, cell: number): void {
+  const n = grid.names.length;
   context.font = "11px system-ui";
   context.textAlign = "center";
   context.textBaseline = "middle";
@@ -233,7 +241,7 @@ function numbers(context: CanvasRenderingContext2D, { metric, all }: Values, pix
     if (Number.isNaN(value)) return;
     const [red = 0, green = 0, blue = 0] = pixels.subarray(4 * index, 4 * index + 3);
     context.fillStyle = isDark(red, green, blue) ? "#ffffff" : "#000000";
-    const text = value === Infinity ? "none" : shown(value, metric);
+    const text = shown(grid, index, metric, ([sign]) => sign);
     context.fillText(text, margin + ((index % n) + 0.5) * cell, margin + (Math.floor(index / n) + 0.5) * cell, cell - 4);
   });
 }
@@ -252,7 +260,8 @@ function Legend({ metric, scale }: { metric: Metric; scale: Scale }) {
   return (
     <div class="legend">
       <span>{text(scale.low)} <canvas ref={canvas} width={160} height={10} aria-hidden="true" /> {text(scale.high)}</span>
-      <span><i style={{ background: "var(--unknown)" }} />no answer</span>
+      {metric !== "loss" && <span><i style={{ background: "var(--bad)" }} />{LOST[1]} (more than half)</span>}
+      <span><i style={{ background: "var(--unknown)" }} />{gapText(NOT_MEASURED)}{metric !== "loss" && `; ${gapText(CLOCKS_NOT_KNOWN)}`}</span>
       <span><i style={{ background: "var(--raised)", border: "1px solid var(--line-strong)" }} />not probed</span>
     </div>
   );
@@ -260,16 +269,16 @@ function Legend({ metric, scale }: { metric: Metric; scale: Scale }) {
 
 function Worst({ grid, values, end }: { grid: Grid; values: Values; end: number }) {
   const rows = useMemo(() => worst(values, WORST), [values]);
-  const quiet = useMemo(() => silent(grid), [grid]);
+  const dark = useMemo(() => lostOf(grid), [grid]);
   const cell = (index: number) => grid.cells[index] as Cell;
   return (
     <>
-    {quiet.pairs > 0 && <p class="problem">{many(quiet.pairs, "direction")} without an answer; most often: {quiet.nics.slice(0, 4).map(([nic, n]) => <span key={nic}><a href={href(["fabric", nic])}>{nic}</a> ({n}) </span>)}</p>}
+    {dark.lost > 0 && <p class="problem">{dark.lost} of {many(dark.probed, "direction")} lose more than half of their probes; most often: {dark.nics.slice(0, 4).map(([nic, n]) => <span key={nic}><a href={href(["fabric", nic])}>{nic}</a> ({n}) </span>)}</p>}
     <Table label="Worst pairs" rows={rows} key_={(index) => index} empty={<Empty what="No pair has been measured in that time." />} columns={[
       { title: "From → to", cell: (index) => <Name to={pairAt(cell(index), end)}>{`${cell(index).src} →\u00a0${cell(index).dst}`}</Name> },
-      { title: "Median", num: true, cell: (index) => shown(cell(index).owd_p50_ns, "p50") },
-      { title: "RTT/2", num: true, cell: (index) => shown(valueAt(grid, index, "half"), "half") },
-      { title: "p99", num: true, cell: (index) => shown(cell(index).owd_p99_ns, "p99") },
+      { title: "Median", num: true, cell: (index) => shown(grid, index, "p50") },
+      { title: "RTT/2", num: true, cell: (index) => shown(grid, index, "half") },
+      { title: "p99", num: true, cell: (index) => shown(grid, index, "p99") },
       { title: "Lost", num: true, cell: (index) => percent(cell(index).sent ? cell(index).lost / cell(index).sent : null) },
     ]} />
     </>

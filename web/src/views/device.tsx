@@ -1,10 +1,11 @@
 /** One device, NIC or link: its state, history, counters, incidents and the flows that cross it. */
 import { useMemo } from "preact/hooks";
 import { curveOf, stepOf } from "../delay/curve";
+import { gapOf, gapText, isLost } from "../delay/matrix";
 import { concerns, isNic, undirected } from "../fabric/state";
 import { ago, count, digits, duration, instant, many, percent, rate } from "../format";
 import type { Mark } from "../marks";
-import type { FabricChange, FabricMap, Incidents, LinkHistory, Links, Matrix, Point, Port, Traffic } from "../messages";
+import type { Cell, FabricChange, FabricMap, Incidents, LinkHistory, Links, Matrix, Point, Port, Traffic } from "../messages";
 import { Plot } from "../plot";
 import { useQuery } from "../query";
 import { choiceOf, href, type Route, setQuery } from "../route";
@@ -124,6 +125,7 @@ export function DelayCurve({ nic, length, end = 0, marks = [] }: { nic: string; 
 function PortHistory({ nic, length }: { nic: string; length: number }) {
   const answer = useQuery<LinkHistory>("link-history", { nic, window_ns: length }, { on: ["incidents"], every: 15_000 });
   const matrix = useQuery<Matrix>("matrix", { window_ns: 60e9 }, { every: 10_000 });
+  const median = (each: Cell) => (isLost(each) || each.owd_p50_ns === null ? gapText(gapOf(each, matrix.data?.cells.find((other) => other.src === each.dst && other.dst === nic))) : duration(each.owd_p50_ns));
   const pairs = useMemo(() => matrix.data?.cells.filter((each) => each.src === nic).sort((a, b) => (b.owd_p50_ns ?? Infinity) - (a.owd_p50_ns ?? Infinity)) ?? [], [matrix.data, nic]);
   return (
     <>
@@ -149,7 +151,7 @@ function PortHistory({ nic, length }: { nic: string; length: number }) {
       <Panel title="Delay to its peers, last minute" flush>
         <div class="scroll"><Table label="Peers" rows={pairs} empty={<Empty what="No probe in the last minute." />} columns={[
           { title: "To", cell: (each) => <Name to={href(["delay", each.src, each.dst])}>{each.dst}</Name>, sort: (each) => each.dst },
-          { title: "Median", num: true, cell: (each) => duration(each.owd_p50_ns), sort: (each) => each.owd_p50_ns },
+          { title: "Median", num: true, cell: median, sort: (each) => each.owd_p50_ns },
           { title: "p99", num: true, cell: (each) => duration(each.owd_p99_ns), sort: (each) => each.owd_p99_ns },
           { title: "Lost", num: true, cell: (each) => percent(each.sent ? each.lost / each.sent : null), sort: (each) => each.lost / each.sent },
         ]} /></div>

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from syntony.audit.report.summary import ExitStyle, exit_code, host_of, worst_first
+from syntony.audit.report.summary import ExitStyle, exit_code, subject_host, worst_first
 from syntony.audit.result import Status
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def condition_of(results: Iterable[Result]) -> Condition:
 
 def _words(result: Result) -> str:
     """``be.act.rate mlx5_0:1: 200 Gb/s, expected 400 Gb/s``; the node says which host it is."""
-    place = result.subject.removeprefix(host_of(result)).lstrip("/")
+    place = result.subject.removeprefix(subject_host(result)).lstrip("/")
     what = result.got or result.evidence
     expected = f", expected {result.expected}" if result.got and result.expected else ""
     return f"{' '.join(filter(None, (result.check, place)))}: {what}{expected}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from syntony.audit.check import Section
 from syntony.audit.registry import every_check
 from syntony.audit.result import Status
+from syntony.model.names import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,6 +77,6 @@ def worst_first(results: Iterable[Result]) -> list[Result]:
     return sorted(results, key=lambda each: (ORDER.index(each.status), each.subject, each.check))
 
 
-def host_of(result: Result) -> str:
+def subject_host(result: Result) -> str:
     """The host that a verdict is about."""
-    return result.subject.partition("/")[0]
+    return host_of(result.subject)

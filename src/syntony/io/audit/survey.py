@@ -24,7 +24,6 @@ from syntony.audit.reach import (
     ReachFlow,
     RouteTrace,
     Survey,
-    host_of,
     merged,
     plan_traces,
 )
@@ -32,6 +31,7 @@ from syntony.audit.reach_plan import NicRequests, SurveyPlan
 from syntony.errors import RemoteError
 from syntony.io.audit.remote import AT_ONCE, BOOT, Remote, SurveyHosts, Surveyor, allow_files
 from syntony.model import S
+from syntony.model.names import host_of
 
 PORT = 29_700
 SCRIPT = Path(__file__).with_name("survey_host.py")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import format_ns
+from syntony.model.names import host_of
 from syntony.workload.changed_links import ChangedLink, changed_link, known_mean, relative
 from syntony.workload.classes import contention, incast
-from syntony.workload.flows import LATE_RATIO, LIKE, SLOW_RATIO, host_of
+from syntony.workload.flows import LATE_RATIO, LIKE, SLOW_RATIO
 from syntony.workload.full_links import FULL
 from syntony.workload.verdict import (
     MOST_ALONE,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import format_ns
+from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LIKE, host_of
+from syntony.workload.flows import LIKE
 from syntony.workload.grid import Episode, episode, episodes, median
 from syntony.workload.verdict import (
     MOST_ALONE,
