@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 from syntony.controller.job_diagnosis import MAX_ROWS, JobDiagnosis
+from syntony.controller.recorded_paths import RecordedPaths
 from syntony.errors import UsageError
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE
@@ -61,7 +62,7 @@ class Timed(JobDiagnosis):
     """Its parts, timed; rows are made once, and not counted."""
 
     def __init__(self, ranks: int) -> None:
-        super().__init__(Store(ranks), lambda: NOW)  # type: ignore[arg-type]
+        super().__init__(Store(ranks), RecordedPaths(dict, lambda _: ()), lambda: NOW)  # type: ignore[arg-type]
         self._processes["night", "h0", 7] = NOW
         self.judged_ns: list[int] = []
         self.kept: tuple[tuple[Any, ...], bytes] | None = None

@@ -18,11 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from syntony.controller.access import LOCAL, Caller
-from syntony.controller.config import EnrolmentConfig
+from syntony.controller.config import MAX_LIFETIME_NS, MIN_LIFETIME_NS, EnrolmentConfig
 from syntony.controller.enrolment import (
-    MAX_LIFETIME_NS,
     MAX_TOKEN_NS,
-    MIN_LIFETIME_NS,
     Enrolment,
 )
 from syntony.controller.pki import create_authority

@@ -20,7 +20,7 @@ from tests.cases import mostly_slow
 from tests.fabric import foreign
 from tests.fabric.flow_rows import FlowCounts, add
 
-from syntony.fabric import delay, delay_search, locate
+from syntony.fabric import delay, delay_search, delay_suspects, locate
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.broken_trips import SLACK, SLACK_S
 from syntony.fabric.candidates import Candidates, Listing
@@ -43,7 +43,7 @@ def plain_tally(crossed: PathCrossings, sent: np.ndarray, lost: np.ndarray) -> L
     )  # fmt: skip
 
 
-class PlainDelays(delay.DelaySuspects):
+class PlainDelays(delay_suspects.DelaySuspects):
     """Every candidate is looked for in every path, and every one is scored."""
 
     def _of(self, candidate: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.workload import test_recorded as store
+from tests.workload import stored_rows as store
 from tests.workload.made import MS, T0, Columns, bundle
 from tests.workload.stored_rows import SEED, Rows, process, record, steps_of
 

@@ -307,7 +307,9 @@ def of_fleet(
         return [Observation("silent_agents_ratio", FLEET, None)]
     silent = sorted(host for host, age_ns in silent_ns.items() if age_ns / S > EARLY_S)
     names = ", ".join(silent[:MAX_LISTED]) + (" …" if len(silent) > MAX_LISTED else "")
-    evidence = (f"{len(silent)} of {len(silent_ns)} agents: {names}",) if silent else ()
+    evidence: tuple[str, ...] = ()
+    if silent:
+        evidence = (f"{len(silent)} of {len(silent_ns)} agents: {names}",)
     ratio = len(silent) / len(silent_ns)
     via = _via(silent, in_band)
     switches = tuple(sorted({homes[nic] for nic in via if nic in homes}))
