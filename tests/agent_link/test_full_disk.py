@@ -61,6 +61,7 @@ store.close()
 """
 
 _STATE = """
+from itertools import count
 from pathlib import Path
 import os
 from syntony.errors import StateError
@@ -68,8 +69,10 @@ from syntony.state import ControlState
 from syntony.wire.control import Issuer
 from syntony.wire.failover import Switch
 disk, ann = Path("{disk}"), Issuer("ann", "local")
+instants = count(1)
 def throw(stopped, comment):
-    state.set_switch(Switch(stopped=stopped, at_ns=1, by="ann", epoch=1), ann, comment)
+    switch = Switch(stopped=stopped, at_ns=next(instants), by="ann", epoch=1)
+    state.set_switch(switch, ann, comment)
 state = ControlState(disk / "state")
 throw(True, "recorded")
 filler = os.open(disk / "filler", os.O_WRONLY | os.O_CREAT)
