@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import shutil
 from pathlib import Path
@@ -79,6 +80,7 @@ class Agent:
         self._keys: dict[int, PeerKeys] = {}
         self._ring = Keyring()
         self.connection: Connection | None = None
+        self._stream: Stream | None = None
         self._second = -1
         self._attempts = ConnectionNumbers()
         self.spool = Spool(host.disk / "spool", SPOOL_BYTES)
@@ -115,7 +117,7 @@ class Agent:
         if connection is None:
             dialling.next_controller()
             return False
-        stream = Stream(self.spool, self.fence)
+        stream = self._stream = Stream(self.spool, self.fence, self._stream)
         self.connection = connection
         watching = world.loop.spawn(self.node, connection.watch())
         sending = world.loop.spawn(self.node, self._send(stream, connection))
@@ -154,7 +156,9 @@ class Agent:
                 connection.up.send(data)
             if not stream.delivery.ready:
                 self._wake.clear()
-                await self._wake.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(stream.delivery.held_ns / S or None):
+                        await self._wake.wait()
         stream.renewed = True
         connection.leave()
 

@@ -7,8 +7,14 @@ numbers that this host no longer has.
 
 from __future__ import annotations
 
+import time
+
 from syntony.agent.spool import Spool
-from syntony.wire.messages import MAX_UNACKED, Batch
+from syntony.model import MS
+from syntony.wire.messages import MAX_UNACKED, UNCHECKED_NS, Batch
+
+ON_THE_WAY_NS = 500 * MS
+"""A batch takes at most this long to its controller, or comes after a silence, and is looked up."""
 
 
 class Delivery:
@@ -16,10 +22,13 @@ class Delivery:
 
     Args:
         spool: where batches wait until they are acknowledged.
+        held_until_ns: nothing is sent before, CLOCK_MONOTONIC.
     """
 
-    def __init__(self, spool: Spool) -> None:
+    def __init__(self, spool: Spool, held_until_ns: int = 0) -> None:
         self._spool = spool
+        self._held_until_ns = held_until_ns
+        self._newest_sent_ns = 0
         self.stream, self._last_seq = spool.oldest_stream()
         self._sent = 0
         """Number up to which the spool was searched."""
@@ -50,8 +59,24 @@ class Delivery:
         return self._sent - self._spool.acknowledged >= MAX_UNACKED
 
     @property
+    def held_ns(self) -> int:
+        """For how long nothing is sent yet."""
+        return max(0, self._held_until_ns - time.monotonic_ns())
+
+    @property
+    def unacknowledged_until_ns(self) -> int:
+        """Until when the controller may store what it got and did not acknowledge, without looking
+        whether another one has; CLOCK_MONOTONIC. In the past: it acknowledged everything."""
+        left, _ = self._spool.oldest_stream()
+        if left != self.stream or self._last_seq_sent <= self._spool.acknowledged:
+            return self._held_until_ns
+        return self._newest_sent_ns + UNCHECKED_NS + ON_THE_WAY_NS
+
+    @property
     def ready(self) -> bool:
         """Whether a batch can be sent."""
+        if self._held_until_ns and self.held_ns:
+            return False
         last = self._spool.last_seq if self._last_seq is None else self._last_seq
         looked = max(self._sent, self._spool.acknowledged)
         return max(looked, self._unread) < last and not self._ended and not self.window_full
@@ -65,7 +90,7 @@ class Delivery:
             self._ended = self.backlog  # the rest is unreadable, or was dropped
             self._unread = self._spool.last_seq
             return None
-        self._last_seq_sent = frame.seq
+        self._last_seq_sent, self._newest_sent_ns = frame.seq, time.monotonic_ns()
         return Batch(
             seq=frame.seq,
             table=frame.table,

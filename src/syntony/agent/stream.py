@@ -52,10 +52,12 @@ class Stream:
     Args:
         spool: whose batches it delivers.
         fence: which controllers are obeyed.
+        before: the stream before it, of this process.
     """
 
-    def __init__(self, spool: Spool, fence: Fence) -> None:
-        self.delivery = Delivery(spool)
+    def __init__(self, spool: Spool, fence: Fence, before: Stream | None = None) -> None:
+        held_ns = 0 if before is None else before.delivery.unacknowledged_until_ns
+        self.delivery = Delivery(spool, held_ns)
         self._fence = fence
         self.over = False
         self.renewed = False

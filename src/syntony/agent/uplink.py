@@ -123,6 +123,8 @@ class Uplink:
         self._link: _ControllerStream | None = None
         self._closing = False
         self._attempts = ConnectionNumbers()
+        self._stream: Stream | None = None
+        """The newest."""
         self.connections = 0
         """Streams on which the controller answered."""
         self._reported: set[str] = set()
@@ -322,7 +324,8 @@ class Uplink:
     def _wait_for_work(self, stream: Stream) -> bool:
         """Whether there is something to send; False: the stream ends."""
         with self._changed:
-            self._changed.wait_for(lambda: stream.over or self._closing or self._has_work(stream))
+            while not (stream.over or self._closing or self._has_work(stream)):
+                self._changed.wait(stream.delivery.held_ns / S or None)
             return not (stream.over or self._closing)
 
     def _take_reports(self) -> list[Report]:
@@ -342,7 +345,7 @@ class _ControllerStream:
 
     def __init__(self, uplink: Uplink, channel: grpc.Channel) -> None:
         self._uplink = uplink
-        self.stream = Stream(uplink._spool, uplink._fence)
+        self.stream = uplink._stream = Stream(uplink._spool, uplink._fence, uplink._stream)
         method = channel.stream_stream(ATTACH, _registered_method=False)
         self._call = method(uplink._messages(self))
         self._query = channel.unary_unary(QUERY, _registered_method=False)

@@ -34,7 +34,7 @@ from syntony.controller.batches import (
 from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
 from syntony.store import Store, StoredPart
-from syntony.wire.messages import MAX_UNACKED, Batch
+from syntony.wire.messages import MAX_UNACKED, UNCHECKED_NS, Batch
 from syntony.wire.tables import PATH, Table
 
 _log = logging.getLogger(__name__)
@@ -44,12 +44,8 @@ GATHER_NS = 500 * MS
 LOCAL_GATHER_NS = 100 * MS
 """… while rows of the controller itself wait as well, which were collected before."""
 RETRY_NS = 1 * S
-STALE_NS = 2 * S
-"""A lookup that found nothing this long ago is repeated: agents that know several controllers leave
-one that is silent for 4.5 s."""
 MAX_LOOKUPS = 3
-"""Maximum lookups before one insert: if the store takes `STALE_NS` to answer, the last answer is
-used."""
+"""Maximum lookups before one insert: if each takes `UNCHECKED_NS`, the last answer is used."""
 MAX_QUEUED_BYTES = 64 << 20
 """Beyond this, streams are no longer read: agents keep the rest in their spools."""
 ITEM_BYTES = 512
@@ -94,7 +90,7 @@ class RowStream:
     def accept(self, seq: int, now_ns: int) -> bool:
         """Accept a batch as the newest; returns whether it may be stored. `now_ns` is monotonic."""
         self.accepted = seq
-        if now_ns - self._last_received_ns > STALE_NS:  # in flight for long, or we were paused
+        if now_ns - self._last_received_ns > UNCHECKED_NS:  # in flight for long, or we were paused
             self.unchecked = MAX_UNACKED
         self._last_received_ns = now_ns
         check = self.backlog or self.unchecked > 0
@@ -344,7 +340,7 @@ class Ingest:
                 known_ns = time.monotonic_ns()
                 pieces = self._new_of(work.table, pieces, suspects)
             rows = joined(pieces) if pieces else None
-            if known_ns is None or time.monotonic_ns() - known_ns <= STALE_NS:
+            if known_ns is None or time.monotonic_ns() - known_ns <= UNCHECKED_NS:
                 break
             suspects = pieces
         if rows is not None:

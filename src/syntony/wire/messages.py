@@ -17,6 +17,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from syntony.errors import WireError
+from syntony.model import S
 from syntony.wire.audit import (
     AuditOrder,
     AuditReport,
@@ -65,6 +66,9 @@ MAX_UNACKED = 64
 """Most unacknowledged batches of an agent. A controller that is new to a stream looks up this many
 in the store, so that batches that its predecessor stored without acknowledging are not stored
 twice."""
+UNCHECKED_NS = 2 * S
+"""For this long after a batch arrived a controller may store it without looking it up. The agent
+gives it to no other controller before this is over."""
 
 
 # --- agent to controller ---------------------------------------------------------------------
