@@ -2,8 +2,8 @@
  *
  * Two gateways share a store. An agent delivers BATCHES batches of one stream to one of them and
  * has WINDOW unacknowledged ones under way; it leaves one that is silent (it stands still, or is
- * cut off), when what that one was given is older than STALE_NS, and sends what was not
- * acknowledged to the same or the other one. A gateway stops at any step for any time, learns late
+ * cut off), and sends what was not acknowledged to the same or the other one once what that one
+ * was given is older than UNCHECKED_NS. A gateway stops at any step for any time, learns late
  * that an agent has gone, dies; inserts fail, done or not.
  *
  * Safe: no batch is stored twice, and what is acknowledged is stored. Variants, each with a
@@ -15,7 +15,8 @@
  *   EARLY_ACK    what is queued is acknowledged
  *   TWO_STEPS    another gateway may insert between a look-up and its insert: the window that
  *                docs/reference/protocol.md admits
- *   QUICK        an agent is back elsewhere sooner than STALE_NS, which the docs admit, too
+ *   QUICK        an agent sends elsewhere sooner than UNCHECKED_NS, which only one that was killed
+ *                does; the docs admit it
  */
 #ifndef BATCHES
 #define BATCHES 3
@@ -35,7 +36,7 @@ byte stored;                            /* bits */
 byte side = NOBODY, acked, sent;        /* the agent's */
 byte moves, deaths, failures;
 byte accepted[2], unchecked[2];         /* by number; batches that are still looked up */
-bool quiet[2], waited[2];               /* more than STALE_NS since it was given anything */
+bool quiet[2], waited[2];               /* more than UNCHECKED_NS since it was given anything */
 bool gone[2];                           /* the agent's end waits to be noticed */
 chan wire[2] = [WINDOW] of { byte };    /* sent, not taken yet */
 chan queue[2] = [WINDOW] of { byte, bool };   /* accepted; whether to look it up */
