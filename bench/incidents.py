@@ -295,8 +295,11 @@ def _cable_and_nic(fabric: Probed) -> list[Fault]:
     nic = rng.choice(sorted(nic for nic, at in homes.items() if at == near))
     fabric.losses = dict.fromkeys((f"{leaf}->{spine}", f"{spine}->{leaf}"), 0.2)
     fabric.down = {nic}
+    # The spine answers no traces: between two leaves all that is known is one group.
+    others = sorted({*homes.values()} - {leaf})
+    groups = {f"{one}..{two}" for each in others for one, two in ((leaf, each), (each, leaf))}
     return [
-        Fault(cable_name(leaf, spine), LOSS),
+        Fault(cable_name(leaf, spine), LOSS, frozenset(groups)),
         Fault(nic, LOSS | {"port-down"}, frozenset({f"{near}->{nic}", f"{nic}->{near}"})),
     ]
 
