@@ -98,9 +98,8 @@ class OwnSource(ReadableSource, Protocol):
 
 
 class PathControl:
-    """Handles events of the kernel and the probes in order, and moves jobs' connections.
-
-    One per agent; methods for other threads come first, the rest runs on its own thread.
+    """Handles events of the kernel and the probes in order, and moves jobs' connections. Methods
+    for other threads come first, the rest runs on its own thread.
 
     Args:
         host: our name, for rows.
