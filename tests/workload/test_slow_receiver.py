@@ -50,6 +50,20 @@ def test_the_rank_is_named_whose_window_all_its_senders_wait_for() -> None:
     assert (found.fault, found.subjects) == (FaultClass.SLOW_RECEIVER, (f"rank {slow}",))
 
 
+def test_connections_that_ended_before_do_not_speak_for_a_receiver() -> None:
+    """Of the job's run before, to the same rank."""
+    draw = random.Random(SEED)
+    hosts, slow = 3, 1
+    given = rows(draw, hosts, {(src, slow): 0.1 for src in range(hosts) if src != slow})
+    given[JOB_FLOW.name] += [
+        flow(f"h{src}/eth0", f"h{slow}/eth0", second, dport=6_000 + src + 10 * turn, tx_bps=1e8,
+             window_limited_ns=1e6)
+        for turn in range(2) for src in range(hosts) if src != slow for second in range(8)
+    ]  # fmt: skip
+    (found,) = verdicts(given)
+    assert (found.fault, found.subjects) == (FaultClass.SLOW_RECEIVER, (f"rank {slow}",))
+
+
 @pytest.mark.parametrize(
     ("share", "reason"),
     [(0.8, "its sender waits 80% of the time for the receiver's credit or window"),

@@ -83,8 +83,9 @@ def _of_senders(facts: BundleFacts, flows: Flows) -> list[RuleFinding]:
         if np.isfinite(peer):
             into[int(peer)].append(flow)
     found = []
-    for rank, members in sorted(into.items()):
-        shown = [flow for flow in members if flow in held]
+    for rank, flows_to in sorted(into.items()):
+        shown = [flow for flow in flows_to if flow in held]
+        members = _sending(blocked, flows_to, [held[flow] for flow in shown])
         if shown and len(shown) >= MOST_CONFIRMED * len(members):
             most = len(shown) >= MOST * len(members)
             finding = _judge(facts, flows, rank, {each: held[each] for each in shown}, most=most,
@@ -97,6 +98,14 @@ def _of_senders(facts: BundleFacts, flows: Flows) -> list[RuleFinding]:
         return sure
     named = {rank for each in found for rank in each.ranks}
     return [each for each in found if each in sure or _stands_out(flows, each, named, blocked)]
+
+
+def _sending(blocked: Floats, flows: list[int], held: list[Episode]) -> list[int]:
+    """Flows that are recorded within these episodes: connections that ended before prove
+    nothing."""
+    part = slice(min((each.first for each in held), default=0),
+                 max((each.last for each in held), default=-1) + 1)  # fmt: skip
+    return [flow for flow in flows if np.isfinite(blocked[flow, part]).any()]
 
 
 def _consumes_late(finding: RuleFinding) -> bool:
