@@ -27,8 +27,8 @@ import numpy as np
 from bench.ingest import Agent, Usage, channel_to, peers_of, rss_mb, steady
 from tests.link import ControllerProcess, GatewayProcess
 
-from syntony.controller.ingest import STALE_NS
 from syntony.model import S
+from syntony.wire.messages import UNCHECKED_NS
 
 ATTACHING = 32
 """Agents that attach at a time."""
@@ -106,7 +106,7 @@ async def _drive(
         ]  # fmt: skip
         listening += await asyncio.gather(*(agent.attach() for agent in some))
         agents += some
-    if arguments.interval * S <= STALE_NS:
+    if arguments.interval * S <= UNCHECKED_NS:
         await asyncio.gather(*(agent.warm_up() for agent in agents))
     attached_s = time.monotonic() - began_s
     await asyncio.sleep(arguments.settle)
