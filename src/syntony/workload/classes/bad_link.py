@@ -205,15 +205,16 @@ def _probes_wait(
     facts: BundleFacts, flows: Flows, common: Common, span: tuple[int, int]
 ) -> bool | None:
     """Whether the slowest probes between the NICs of flows wait about as long as these: some of
-    their ports take the same links. None: unknown, or packets are no slower than before."""
+    their ports take the same links, all of these if paths are known. None: unknown, or packets are no slower than before."""
     if facts.probes is None:
         return None
-    rows, grid = sorted(common.flows), flows.grid
+    rows, grid, common_links = sorted(common.flows), flows.grid, set(common.links)
     part = slice(*((each - grid.begin_ns) // grid.width_ns for each in span))
     excess = float(median(median(flows.excess[rows, part], axis=1)))
     pairs = {(flows.src[each], flows.dst[each]) for each in rows}
     streams = [each for pair in pairs for each in facts.probes.streams.get(pair, ())]
-    longest = facts.probes.longest(streams, *span)
+    across = [each for each in streams if not common_links.isdisjoint(facts.probes.hops[each])]
+    longest = facts.probes.longest(across or streams, *span)
     if not longest or not excess > (LATE_RATIO - 1) * float(median(flows.reference[rows])):
         return None
     return longest >= QUEUED * excess
