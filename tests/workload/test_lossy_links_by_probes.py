@@ -74,7 +74,8 @@ def named(
             for name, value in {
                 "at_ns": T0 + second * S, "src": f"h{src}/n", "dst": f"h{dst}/n", "sent": 4.0,
                 "lost": float(lost), "owd_p50_ns": 5_000.0,
-                "owd_p99_ns": 9_000.0 + queue_ns * (begun and bad in way), "hops": way if known else None,
+                "owd_p99_ns": 9_000.0 + queue_ns * (begun and bad in way),
+                "hops": way if known else None,
             }.items():  # fmt: skip
                 probes.setdefault(name, []).append(value)
     found = diagnose(bundle({"flows": flows, "probes": probes})).verdicts

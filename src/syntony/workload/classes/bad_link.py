@@ -205,7 +205,8 @@ def _probes_wait(
     facts: BundleFacts, flows: Flows, common: Common, span: tuple[int, int]
 ) -> bool | None:
     """Whether the slowest probes between the NICs of flows wait about as long as these: some of
-    their ports take the same links, all of these if paths are known. None: unknown, or packets are no slower than before."""
+    their ports take the same links, all of those compared if paths are known. None: unknown, or
+    packets are no slower than before."""
     if facts.probes is None:
         return None
     rows, grid, common_links = sorted(common.flows), flows.grid, set(common.links)
