@@ -22,14 +22,15 @@ class Delivery:
 
     Args:
         spool: where batches wait until they are acknowledged.
-        held_until_ns: nothing is sent before, CLOCK_MONOTONIC.
+        before: the delivery before it, of this process.
     """
 
-    def __init__(self, spool: Spool, held_until_ns: int = 0) -> None:
+    def __init__(self, spool: Spool, before: Delivery | None = None) -> None:
         self._spool = spool
-        self._held_until_ns = held_until_ns
         self._newest_sent_ns = 0
         self.stream, self._last_seq = spool.oldest_stream()
+        self._held_until_ns = 0 if before is None else before.unchecked_until_ns(self.stream)
+        """Nothing is sent before, CLOCK_MONOTONIC."""
         self._sent = 0
         """Number up to which the spool was searched."""
         self._last_seq_sent = 0
@@ -63,12 +64,11 @@ class Delivery:
         """For how long nothing is sent yet."""
         return max(0, self._held_until_ns - time.monotonic_ns())
 
-    @property
-    def unacknowledged_until_ns(self) -> int:
-        """Until when the controller may store what it got and did not acknowledge, without looking
-        whether another one has; CLOCK_MONOTONIC. In the past: it acknowledged everything."""
-        left, _ = self._spool.oldest_stream()
-        if left != self.stream or self._last_seq_sent <= self._spool.acknowledged:
+    def unchecked_until_ns(self, stream: str) -> int:
+        """Until when the controller may store what it got of the stream that is delivered now and
+        did not acknowledge, without looking whether another one has; CLOCK_MONOTONIC. In the past:
+        it acknowledged everything."""
+        if stream != self.stream or self._last_seq_sent <= self._spool.acknowledged:
             return self._held_until_ns
         return self._newest_sent_ns + UNCHECKED_NS + ON_THE_WAY_NS
 

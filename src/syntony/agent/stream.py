@@ -56,8 +56,7 @@ class Stream:
     """
 
     def __init__(self, spool: Spool, fence: Fence, before: Stream | None = None) -> None:
-        held_ns = 0 if before is None else before.delivery.unacknowledged_until_ns
-        self.delivery: Delivery = Delivery(spool, held_ns)
+        self.delivery: Delivery = Delivery(spool, before.delivery if before is not None else None)
         self._fence = fence
         self.over = False
         self.renewed = False

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from syntony.workload.bundle import BundleTable, Floats, Ints
 
@@ -193,11 +193,7 @@ def significant_episodes(
     until the end are evaluated instead, then the part with the most.
     """
     whole = episodes(bad, valid)
-    parts: dict[int, list[Episode | None]] = {row: [each] for row, each in whole.items()}
-    if lasting:
-        many = np.flatnonzero((bad & valid).sum(axis=1) >= K).tolist()
-        parts |= {row: [None, _until_end(bad[row], valid[row]), _densest(bad[row], valid[row])]
-                  for row in set(many) - whole.keys()}  # fmt: skip
+    many = np.flatnonzero((bad & valid).sum(axis=1) >= K).tolist() if lasting else []
     counts = np.maximum(valid.sum(axis=1), 1)
     single = bad if outliers is None else outliers
     shares = (single & valid).sum(axis=1) / counts
@@ -205,22 +201,34 @@ def significant_episodes(
     cells = max(float(counts.sum()), 1.0)
     chance = max(float(usual.mean()) if len(usual) else 0.0, 1 / cells)
     needed = math.log(max(cells, tried) / CHANCE)
-    sizes = None if size is None else np.sort(size[rare][(bad & valid)[rare]])
+    sizes: Floats | None = None
     found = {}
-    for row, some in sorted(parts.items()):
-        # Of one until the end the begin was chosen among all windows, of the other the end as well.
-        for chosen, stretch in enumerate(some):
-            if stretch is None or at_start(stretch, valid[row]):
+    for row in sorted({*whole, *many}):
+        for chosen, stretch in _stretches(whole.get(row), bad[row], valid[row]):
+            if at_start(stretch, valid[row]):
                 continue
             surprise = _surprise(single[row], valid[row], stretch, chance)
             surprise -= chosen * math.log(counts[row])
-            if surprise <= needed and size is not None and sizes is not None:
+            if surprise <= needed and size is not None:
+                if sizes is None:
+                    sizes = np.sort(size[rare][(bad & valid)[rare]])
                 own = _Row(bad[row], valid[row], size[row], bool(rare[row]))
                 surprise = _surprise_of_size(own, stretch, sizes, cells)
             if surprise > needed:
                 found[row] = stretch
                 break
     return found
+
+
+def _stretches(whole: Episode | None, bad: Flags, valid: Flags) -> Iterator[tuple[int, Episode]]:
+    """What is evaluated of one row, in turn: the whole episode, or the one until the end and the
+    densest; with how many of its ends were chosen among all windows."""
+    if whole is not None:
+        yield 0, whole
+        return
+    for chosen, search in enumerate((_until_end, _densest), 1):
+        if (stretch := search(bad, valid)) is not None:
+            yield chosen, stretch
 
 
 class _Row(NamedTuple):

@@ -123,8 +123,7 @@ def _commons(facts: BundleFacts, flows: Flows, dirty: Collection[str]) -> list[C
 def _by_probes(probes: ProbeStreams, flows: Flows, common: Common, span: tuple[int, int]) -> Common:
     """With those of its links that may lose the probes between the NICs of its flows. If none may,
     because some flows took a detour over unknown links, with those of the probes that may."""
-    pairs = {(flows.src[each], flows.dst[each]) for each in common.flows}
-    streams = {each for pair in pairs for each in probes.streams.get(pair, ())}
+    streams = _streams(probes, flows, common)
     most = ELSEWHERE * probes.counts(streams, *span)[0]
 
     def explains(link: str) -> bool:
@@ -134,9 +133,15 @@ def _by_probes(probes: ProbeStreams, flows: Flows, common: Common, span: tuple[i
     if most == 0 or not crossed:
         return common
     even = [link for link in common.links if not _loses_unevenly(probes, link, span)]
-    links = [link for link in even or crossed
-             if explains(link) and (even or not _loses_unevenly(probes, link, span))]  # fmt: skip
-    return common._replace(links=tuple(links or even)) if links or even else common
+    may = even or [link for link in crossed if not _loses_unevenly(probes, link, span)]
+    links = [link for link in may if explains(link)] or even
+    return common._replace(links=tuple(links)) if links else common
+
+
+def _streams(probes: ProbeStreams, flows: Flows, common: Common) -> set[int]:
+    """Streams of probes between the NICs of flows."""
+    pairs = {(flows.src[each], flows.dst[each]) for each in common.flows}
+    return {each for pair in pairs for each in probes.streams.get(pair, ())}
 
 
 def _loses_unevenly(probes: ProbeStreams, link: str, span: tuple[int, int]) -> bool:
@@ -212,8 +217,7 @@ def _probes_wait(
     rows, grid, common_links = sorted(common.flows), flows.grid, set(common.links)
     part = slice(*((each - grid.begin_ns) // grid.width_ns for each in span))
     excess = float(median(median(flows.excess[rows, part], axis=1)))
-    pairs = {(flows.src[each], flows.dst[each]) for each in rows}
-    streams = [each for pair in pairs for each in facts.probes.streams.get(pair, ())]
+    streams = sorted(_streams(facts.probes, flows, common))
     across = [each for each in streams if not common_links.isdisjoint(facts.probes.hops[each])]
     longest = facts.probes.longest(across or streams, *span)
     if not longest or not excess > (LATE_RATIO - 1) * float(median(flows.reference[rows])):
@@ -225,10 +229,10 @@ def _too_few_probes(
     facts: BundleFacts, flows: Flows, common: Common, span: tuple[int, int]
 ) -> bool:
     """Whether probes between the NICs of flows are recorded, but hardly any since then."""
-    pairs = {(flows.src[each], flows.dst[each]) for each in common.flows}
-    probes = facts.probes
-    streams = {each for pair in pairs for each in (probes.streams.get(pair, ()) if probes else ())}
-    return probes is not None and bool(streams) and probes.windows(streams, *span) < MIN_PROBED
+    if facts.probes is None:
+        return False
+    streams = _streams(facts.probes, flows, common)
+    return bool(streams) and facts.probes.windows(streams, *span) < MIN_PROBED
 
 
 def _others_wait(flows: Flows, common: Common, span: tuple[int, int]) -> bool:
