@@ -1,8 +1,16 @@
-"""Ports that were free a moment ago."""
+"""Ports that were free a moment ago, below those that the kernel gives to clients.
+
+A port of the kernel's own range can be given to any connection, or be named twice, before its
+server listens.
+"""
 
 from __future__ import annotations
 
+import random
 import socket
+
+_LEFT = iter(random.SystemRandom().sample(range(10_000, 32_768), 32_768 - 10_000))
+"""Each is named once in a process; processes beside each other begin at random places."""
 
 
 def free_port() -> int:
@@ -17,6 +25,11 @@ def free_udp_port(address: str = "127.0.0.1") -> int:
 
 
 def _free(family: int, kind: int, address: str) -> int:
-    with socket.socket(family, kind) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
+    for port in _LEFT:
+        with socket.socket(family, kind) as probe:
+            try:
+                probe.bind((address, port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no port is free")

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.live import eventually
+from tests.ports import free_port
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 KEYGEN = shutil.which("ssh-keygen")
@@ -26,17 +27,6 @@ TEMPERS = {
 """Host to what its port does; `stranger`, `changed` and `closed` are only configured."""
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 @contextmanager
 def running(folder: Path) -> Iterator[Path]:
     """The configuration with which ssh finds all of these hosts."""
@@ -45,7 +35,7 @@ def running(folder: Path) -> Iterator[Path]:
             [KEYGEN or "", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", folder / name],
             check=True,
         )  # fmt: skip
-    *ports, closed = free_ports(len(TEMPERS) + 1)
+    ports, closed = [free_port() for _ in TEMPERS], free_port()
     port = dict(zip(TEMPERS, ports, strict=True))
     if os.geteuid() == 0:  # where sshd gives its privileges up
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
