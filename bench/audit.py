@@ -113,7 +113,8 @@ def _one_host() -> None:
 
 
 def _fleet(hosts: int) -> None:
-    from tests.audit.hosts import nvidia_host, write
+    from tests.audit.hosts import nvidia_host
+    from tests.audit.trees import write
 
     with tempfile.TemporaryDirectory() as folder:
         tree = write(nvidia_host(), Path(folder) / "gpu")

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.audit import machine_gpus
-from tests.audit.hosts import Tree, write
 from tests.audit.machine import Place, deltas, edit, fill, render
+from tests.audit.trees import Tree, write
 
 from syntony.audit.judge import Golden, Judge, Majority
 from syntony.audit.learn import learn

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from pathlib import Path
-from typing import NamedTuple
 
 from tests.audit import speeds
-
-from syntony.io.audit.commands import file_name
+from tests.audit.trees import Tree
 
 PCI = "/sys/bus/pci/devices"
 IB = "/sys/class/infiniband"
@@ -19,78 +14,6 @@ IB = "/sys/class/infiniband"
 NVBANDWIDTH = ("nvbandwidth -t host_to_device_memcpy_ce device_to_host_memcpy_ce "
                "device_to_device_memcpy_read_ce")  # fmt: skip
 ALL_REDUCE = "all_reduce_perf -b 1G -e 8G -f 2 -g 2 -n 20 -c 1"
-
-
-class Tree(NamedTuple):
-    """Files, links and outputs of one host; a path or command whose value is None is not there."""
-
-    files: dict[str, str | None]
-    links: dict[str, str]
-    commands: dict[str, str | None]
-
-
-class Broken(NamedTuple):
-    """What differs from a good host."""
-
-    files: dict[str, str | None] = {}  # noqa: RUF012 - never changed
-    commands: dict[str, str | None] = {}  # noqa: RUF012 - never changed
-    denied: tuple[str, ...] = ()
-    """Commands that fail: not root."""
-
-
-def write(tree: Tree, root: Path) -> Path:
-    """The tree on disk, with a second look that is like the first."""
-    texts = {path: text for path, text in tree.files.items() if text is not None}
-    for command, text in tree.commands.items():
-        words = command.split(" ")
-        name = f"{words[0]}.absent" if text is None else file_name(tuple(words))
-        texts[f"/commands/{name}"] = text or ""
-    for folder in {os.path.dirname(path) for path in texts}:  # noqa: PTH120 - of thousands
-        (root / folder.lstrip("/")).mkdir(parents=True, exist_ok=True)
-    for path, text in texts.items():
-        with open(f"{root}{path}", "w", encoding="utf-8") as file:  # noqa: PTH123 - the same
-            file.write(f"{text}\n")
-    for path, target in tree.links.items():
-        link = root / path.lstrip("/")
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(os.path.relpath(root / target.lstrip("/"), link.parent))
-    shutil.copytree(root / "sys", root / "later/sys", symlinks=True, copy_function=os.link)
-    shutil.copytree(root / "proc", root / "later/proc", symlinks=True, copy_function=os.link)
-    return root
-
-
-def broken(good: Path, root: Path, change: Broken) -> Path:
-    """A copy of a good tree with some things changed, in both looks."""
-    shutil.copytree(good, root, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
-    for path, text in change.files.items():
-        later = path.startswith("later:")
-        paths = [f"/later{path[6:]}"] if later else [path]
-        if not later and path.startswith(("/sys", "/proc")):
-            paths.append(f"/later{path}")
-        for each in paths:
-            _put(root, each, text)
-    for command, text in change.commands.items():
-        name = file_name(tuple(command.split(" ")))
-        _put(root, f"/commands/{name}", text)
-        if text is None:
-            _put(root, f"/commands/{command.split(' ')[0]}.absent", "")
-    for command in change.denied:
-        name = file_name(tuple(command.split(" ")))
-        _put(root, f"/commands/{name}", "permission denied")
-        _put(root, f"/commands/{name}.exit", "1")
-    return root
-
-
-def _put(root: Path, path: str, text: str | None) -> None:
-    file = root / path.lstrip("/")
-    if file.is_dir() and not file.is_symlink():
-        shutil.rmtree(file)
-    # Links on the way are followed; a hard link to the good tree's file is not written through.
-    file = file.parent.resolve() / file.name
-    file.unlink(missing_ok=True)
-    if text is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{text}\n")
 
 
 def nvidia_host() -> Tree:
@@ -226,7 +149,7 @@ def smi(buses: list[str], **changes: str) -> str:
     for bus in buses:
         reported = _GPU | ({name.replace("__", "/"): text for name, text in changes.items()}
                        if bus == buses[0] else {})  # fmt: skip
-        gpus.append(f'<gpu id="0000{bus.upper()}">{_elements(reported)}</gpu>')
+        gpus.append(f'<gpu id="0000{bus.upper()}">{elements(reported)}</gpu>')
     return (
         '<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">\n'
         "<nvidia_smi_log><driver_version>535.129.03</driver_version>"
@@ -264,7 +187,8 @@ _GPU = {
 }
 
 
-def _elements(reported: dict[str, str]) -> str:
+def elements(reported: dict[str, str]) -> str:
+    """XML of texts by path."""
     tree: dict[str, object] = {}
     for path, text in reported.items():
         *parents, name = path.split("/")
@@ -477,7 +401,7 @@ def _common_commands(host: str) -> dict[str, str | None]:
         "chronyc -n -c tracking": "0A090035,10.9.0.53,2,1700000000.1,0.000002,0.000001,0.000003,"
         "1.5,0.001,0.05,0.0001,0.00002,64.0,Normal",
         "systemctl list-units --failed --plain --no-legend": "",
-        _DF: "Filesystem 1024-blocks Used Available Capacity Mounted on\n"
+        DF: "Filesystem 1024-blocks Used Available Capacity Mounted on\n"
         "/dev/nvme0n1p2 1000000 400000 600000 40% /",
         "nvme smart-log -o json /dev/nvme0": json.dumps({"critical_warning": 0}),
         "ipmi-sensors --output-sensor-state --comma-separated-output":
@@ -505,9 +429,8 @@ def _common_commands(host: str) -> dict[str, str | None]:
     return commands
 
 
-_DF = ("df -P -k --local --exclude-type=tmpfs --exclude-type=devtmpfs --exclude-type=squashfs "
-       "--exclude-type=overlay --exclude-type=efivarfs")  # fmt: skip
-DF = _DF
+DF = ("df -P -k --local --exclude-type=tmpfs --exclude-type=devtmpfs --exclude-type=squashfs "
+      "--exclude-type=overlay --exclude-type=efivarfs")  # fmt: skip
 
 LSPCI = """01:00.0 PCI bridge: Broadcom / LSI PEX890xx PCIe Gen 5 Switch
 \t\tDevCtl:\tCorrErr+ NonFatalErr+

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.audit.machine_gpus import GPUS, GpuKind
 
 if TYPE_CHECKING:
-    from tests.audit.machine import Card
+    from tests.audit.machine_cards import Card
 
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
 Max cpu time              unlimited            unlimited            seconds

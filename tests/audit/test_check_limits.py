@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pytest
+from tests.audit.hosts import DF, elements
 from tests.audit.paper import DENIED, PaperHost, Text, verdicts, worst
 
 PCI = "/sys/bus/pci/devices"
@@ -30,20 +31,8 @@ class Row(NamedTuple):
 
 def smi(*fields: str, gpus: int = 1) -> dict[str, Text]:
     """`nvidia-smi -q -x`; ``a/b=text`` nests."""
-    root: dict[str, Any] = {}
-    for field in fields:
-        path, _, text = field.partition("=")
-        *above, last = path.split("/")
-        at = root
-        for name in above:
-            at = at.setdefault(name, {})
-        at[last] = text
-
-    def xml(tree: Mapping[str, Any]) -> str:
-        return "".join(f"<{k}>{xml(v) if isinstance(v, dict) else v}</{k}>"
-                       for k, v in tree.items())  # fmt: skip
-
-    body = "".join(f'<gpu id="0000000{n}:{GPU[5:]}">{xml(root)}</gpu>' for n in range(gpus))
+    tree = elements(dict(field.split("=", 1) for field in fields))
+    body = "".join(f'<gpu id="0000000{n}:{GPU[5:]}">{tree}</gpu>' for n in range(gpus))
     text = f"<nvidia_smi_log><attached_gpus>{gpus}</attached_gpus>{body}</nvidia_smi_log>"
     return {"nvidia-smi -q -x": text}
 
@@ -423,8 +412,6 @@ HOST_MEMORY = [
     Row("mem.bw", {}, {"syntony audit triad --json": '{"0": true, "1": 3.5}'}, {"unknown 0"}),
     Row("mem.bw", {}, {"syntony audit triad --json": "{}"}, {"unknown"}),
 ]
-DF = ("df -P -k --local --exclude-type=tmpfs --exclude-type=devtmpfs --exclude-type=squashfs "
-      "--exclude-type=overlay --exclude-type=efivarfs")  # fmt: skip
 RW, RO = "/dev/sda1 / ext4 rw 0 0", "/dev/sda1 / ext4 ro,relatime 0 0"
 _DF_TEXT = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/sda1 100 0 50 50% /"
 FREE: dict[str, Text] = {DF: _DF_TEXT}

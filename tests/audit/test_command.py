@@ -13,7 +13,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from tests.audit.hosts import IB, Broken, broken, nvidia_host, write
+from tests.audit.hosts import IB, nvidia_host
+from tests.audit.trees import Broken, broken, write
 
 from syntony.audit.changes import compare
 from syntony.audit.registry import every_check

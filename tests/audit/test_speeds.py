@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.audit import speeds
-from tests.audit.hosts import nvidia_host, write
+from tests.audit.hosts import nvidia_host
+from tests.audit.trees import write
 
 from syntony.audit.check import HostCheck, Section
 from syntony.audit.facts import Facts, UnreadableError

@@ -1,4 +1,4 @@
-"""Parts that return and two faults at once, on drawn fabrics: `bench.incidents`, some cases."""
+"""Parts that return and two faults at once, on drawn fabrics: some cases of `bench.incidents`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import random
 from typing import NamedTuple
 
 import pytest
-from bench.incidents import LOSS, PAIRS, Fault, graded, pair, returns, touches
+from bench.fault_pairs import LOSS, PAIRS, Fault, graded, pair
+from bench.incidents import returns, touches
 from tests.controller.judged import Control
 
 from syntony.model import S

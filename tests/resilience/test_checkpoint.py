@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.resilience.members import RANKS, logged, running, sends
 from tests.resilience.simulated import S
-from tests.resilience.test_membership import RANKS, logged, running, sends
 
 from syntony.torch import checkpoint
 from syntony.torch.checkpoint import CheckpointError, CheckpointFile

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.resilience.members import running
 from tests.resilience.simulated import S
-from tests.resilience.test_membership import running
 
 from syntony.torch import control
 from syntony.torch.control import ControlError

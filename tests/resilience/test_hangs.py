@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.resilience.members import RANKS, logged, running
 from tests.resilience.simulated import MS, S
-from tests.resilience.test_membership import RANKS, logged, running
 
 from syntony.torch.hangs import REPORT_NS, Hang, RankProgress, Waiting, locate
 from syntony.torch.membership import Membership

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from tests.resilience.members import RANKS, logged, running
 from tests.resilience.simulated import MS, S
-from tests.resilience.test_membership import RANKS, logged, running
 
 from syntony.torch.hangs import RankProgress
 from syntony.torch.membership import Membership
