@@ -37,6 +37,7 @@ from syntony.io.audit.examine import examine_tree
 from syntony.io.audit.host import recorded_host
 from syntony.io.audit.runs import RunWriter
 from syntony.model import S
+from syntony.model.names import host_of
 
 HOSTS = 10_000
 QUICK_HOSTS = 1_000
@@ -166,7 +167,7 @@ def _failing(reported: Path) -> tuple[int, dict[str, set[str]]]:
             elif name == '"subject"':
                 count += 1
                 if last["status"] == "fail":
-                    host = json.loads(value).partition("/")[0]
+                    host = host_of(json.loads(value))
                     failing.setdefault(host, set()).add(last["check"])
     return count, failing
 

@@ -22,6 +22,7 @@ from syntony.audit.reach import HostNic
 from syntony.audit.reach_judge import judge
 from syntony.audit.result import Status
 from syntony.io.audit.survey import SurveyOptions, conduct
+from syntony.model.names import host_of
 
 HOSTS, RAILS = 4096, 8
 QUICK_HOSTS, QUICK_RAILS = 1024, 4
@@ -36,7 +37,7 @@ def main() -> None:
     hosts, rails = (QUICK_HOSTS, QUICK_RAILS) if given.quick else (HOSTS, RAILS)
     draw = random.Random(given.seed)
     bad = f"h{draw.randrange(hosts)}/rail{draw.randrange(rails)}"
-    host = bad.partition("/")[0]
+    host = host_of(bad)
 
     def passes(src: HostNic, dst: HostNic, _port: int, _size: int) -> bool:
         return not (host in {src.host, dst.host} and bad in {str(src), str(dst)})

@@ -35,6 +35,7 @@ from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import LabJob
 from syntony.model import S, parse_duration_ns
+from syntony.model.names import host_of
 
 LAB, JOB = "b-in-band", "measured"
 FINEST = 14
@@ -127,7 +128,7 @@ def errors(
     """Of each second's median; the bounds; and seconds whose bytes are not known for sure."""
     found, bounds, unsure = [], [], 0
     for row in rows:
-        src = row["src"].partition("/")[0]
+        src = host_of(row["src"])
         begin_ns = row["at_ns"] - ahead_ns
         came = {
             number: delay

@@ -42,6 +42,7 @@ from syntony.errors import RemoteError
 from syntony.fabric.changes import QUIET_NS
 from syntony.lab.plan import LinkKind, make_plan
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.wire.fabric import FindingsQuery, PathsQuery
 from syntony.wire.incidents import IncidentsQuery
 
@@ -302,7 +303,7 @@ def saturated(lab: LiveLab, rng: random.Random, family: int) -> Iterator[None]:
     running = []
     for nic, *words in reversed(ends):
         command = ["iperf3", "-i", "0", "-B", addresses[nic], *words]
-        argv = lab.enter_argv(nic.partition("/")[0], command)
+        argv = lab.enter_argv(host_of(nic), command)
         running.append(subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True))
         time.sleep(1.0)
     try:

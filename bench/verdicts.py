@@ -37,6 +37,7 @@ from syntony.lab.jobs.runner import LabJob
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.world import World, allow_realtime, new_lab
 from syntony.model import MS, S
+from syntony.model.names import host_of
 from syntony.wire.failover import (
     ConnectionsQuery,
     FailoverLogQuery,
@@ -80,7 +81,7 @@ def wait_used(lab: Lab, target: str) -> None:
     left, and a NIC that failed a moment ago is held down for the longer, the more often it did."""
     if "/rail" not in target:
         return  # a part of the fabric: some connection crosses it, most likely
-    query = ConnectionsQuery(host=target.partition("/")[0])
+    query = ConnectionsQuery(host=host_of(target))
     end_s = time.monotonic() + RETURN_S
     while time.monotonic() < end_s:
         answer = ask(f"unix:{lab.controller_socket}", query)

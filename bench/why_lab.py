@@ -37,6 +37,7 @@ from syntony.lab.jobs.runner import LabJob
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.model import MS, S
+from syntony.model.names import host_of
 from syntony.workload.flows import Flows
 from syntony.workload.verdict import FaultClass
 
@@ -270,7 +271,7 @@ def _classes(looks: Iterable[JudgedAnswer], begun: Begun | None = None) -> tuple
 
 def _is_of_clock(verdict: NamedFlow, clock: str) -> bool:
     """Whether a verdict says that the clock of this host is wrong, and no other's."""
-    hosts = {nic.partition("/")[0] for nic in verdict.subjects}
+    hosts = {host_of(nic) for nic in verdict.subjects}
     return verdict.fault == FaultClass.CLOCK_FAULT and hosts <= {clock}
 
 

@@ -14,6 +14,7 @@ from syntony.errors import RemoteError
 from syntony.lab import state
 from syntony.lab.client import Lab
 from syntony.lab.plan import ROUTER
+from syntony.model.names import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,7 +74,7 @@ class LiveLab(Lab):
         """UDP from NIC to NIC (``h0/rail0``) and back; `sport` 0 is any."""
         addresses = self.addresses(family)
         words = [addresses[src], addresses[dst], str(count), str(sport)]
-        return Pings(**json.loads(self.run(src.partition("/")[0], *_ECHO, "ask", *words)))
+        return Pings(**json.loads(self.run(host_of(src), *_ECHO, "ask", *words)))
 
     def fabric_state(self) -> str:
         """Links, addresses, routes, rules, shapers and filters of every namespace."""

@@ -19,7 +19,7 @@ from syntony.agent.pipeline import Pipeline
 from syntony.clock.anchored import AnchoredSolver
 from syntony.mesh.stats import HOLD_NS
 from syntony.model import MS, ClockState, Edge, NicRef, S, Timeline
-from syntony.model.names import device_clock
+from syntony.model.names import device_clock, host_of
 from syntony.model.probes import DeviceClockReading, ProbeFlag
 from syntony.wire.probes import Plan, ProbeFlow
 
@@ -83,9 +83,9 @@ class World:
         rows = []
         for flow in self.flows[host]:
             ends = [f"{host}/{flow.src}", flow.dst]
-            nodes = [self.devices.get(end, end.partition("/")[0]) for end in ends]
+            nodes = [self.devices.get(end, host_of(end)) for end in ends]
             if not verbs:
-                nodes = [end.partition("/")[0] for end in ends]
+                nodes = [host_of(end) for end in ends]
             here, there = (self.clocks[node] for node in nodes)
             flags = sum(
                 int(flag)

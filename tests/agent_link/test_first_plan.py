@@ -11,13 +11,14 @@ from tests.link import running, wait_until
 
 from syntony.controller.fleet import SETTLE_NS
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.wire.probes import Plan
 
 
 def peers(agent: Agent) -> list[set[str]]:
     """Hosts probed by each plan that was reported."""
     plans = [each for each in agent.reported if isinstance(each, Plan)]
-    return [{flow.dst.partition("/")[0] for flow in plan.flows} for plan in plans]
+    return [{host_of(flow.dst) for flow in plan.flows} for plan in plans]
 
 
 def test_a_host_that_is_back_late_stays_in_the_plan(tmp_path: Path) -> None:

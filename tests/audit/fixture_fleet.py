@@ -27,6 +27,7 @@ from syntony.audit.spec import EMPTY, Spec, limits, parse_spec
 from syntony.io.audit.commands import file_name
 from syntony.io.audit.examine import examine_tree
 from syntony.io.audit.host import recorded_host
+from syntony.model.names import host_of
 
 FOLDER = Path(__file__).parent / "fixtures"
 SHAPES = sorted(path.stem for path in (FOLDER / "shapes").glob("*.toml"))
@@ -82,7 +83,7 @@ class Fault(NamedTuple):
         bad = self.wanted.get("blamed", ["01"])
         return tuple(
             each for each in self.results if each.status is Status.FAIL
-            and not any(each.subject.partition("/")[0].endswith(number) for number in bad)
+            and not any(host_of(each.subject).endswith(number) for number in bad)
         )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from syntony.controller.client import ask
 from syntony.errors import RemoteError, UsageError
 from syntony.io.installation import REPLACED
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.state import ControlState
 from syntony.wire.audit import (
     AuditCommand,
@@ -334,13 +335,13 @@ def test_a_lab_is_audited_by_its_agents(tmp_path: Path, monkeypatch: pytest.Monk
         words = ("audit", "run", "--lab", "audit", "--check", "fe.iface", "--json")
         done = syntony(*words)
         results = json.loads(done.stdout)
-        assert {each["subject"].partition("/")[0] for each in results} == {"h0", "h1", "h2", "h3"}
+        assert {host_of(each["subject"]) for each in results} == {"h0", "h1", "h2", "h3"}
         assert {each["status"] for each in results} == {"pass"}, results
         assert done.returncode == 0
         lab.run("h2", "ip", "link", "set", results[0]["subject"].partition("/")[2], "mtu", "1280")
         done = syntony(*words)
         bad = [each for each in json.loads(done.stdout) if each["status"] != "pass"]
-        assert [(each["subject"].partition("/")[0], each["got"], each["expected"])
+        assert [(host_of(each["subject"]), each["got"], each["expected"])
                 for each in bad] == [("h2", "1280", "1500")]  # fmt: skip
         assert done.returncode == 2
         assert syntony("audit", "diff").returncode == 1

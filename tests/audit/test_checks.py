@@ -9,19 +9,8 @@ from typing import NamedTuple
 
 import pytest
 from tests.audit import speeds
-from tests.audit.hosts import (
-    ALL_REDUCE,
-    DF,
-    IB,
-    NVBANDWIDTH,
-    PCI,
-    Broken,
-    amd_host,
-    broken,
-    nvidia_host,
-    smi,
-    write,
-)
+from tests.audit.hosts import ALL_REDUCE, DF, IB, NVBANDWIDTH, PCI, amd_host, nvidia_host, smi
+from tests.audit.trees import Broken, broken, write
 
 from syntony.audit.collecting import inputs, split_inputs
 from syntony.audit.judge import Golden, Judge

@@ -25,6 +25,7 @@ from syntony.errors import RemoteError
 from syntony.io.audit.fleet import ask_hosts
 from syntony.io.audit.runs import RunWriter, read_run
 from syntony.io.audit.ssh import unpack
+from syntony.model.names import host_of
 
 PORT0 = f"{IB}/mlx5_0/ports/1"
 SHAPE = ["check", "status", "subject", "expected", "got", "evidence", "meaning", "remedy",
@@ -61,7 +62,7 @@ def test_json_and_exit_status(fleet: Path, capsys: pytest.CaptureFixture[str]) -
     found = json.loads(capsys.readouterr().out)
     assert [list(each) for each in found] == [SHAPE] * len(found)
     assert {each["status"] for each in found} == {"pass", "skip"}
-    assert {each["subject"].partition("/")[0] for each in found} == {"a", "b", "c", "fleet"}
+    assert {host_of(each["subject"]) for each in found} == {"a", "b", "c", "fleet"}
     assert {each["status"] for each in found if each["subject"] == "fleet"} == {"skip"}
     assert code == 0
 

@@ -10,6 +10,7 @@ from syntony.audit.cabling import Cabling
 from syntony.audit.fabric_check import audit_fabric
 from syntony.audit.result import Result, Status
 from syntony.fabric.ibnet import parse_subnet
+from syntony.model.names import host_of
 
 SEEDS = st.integers(0, 2**31)
 TOLD = {Status.FAIL, Status.UNKNOWN}
@@ -80,7 +81,7 @@ def test_hosts_of_two_racks_exchanged(seed: int) -> None:
         assert f"{each} mlx5_{nic}" in fabric.boxes
     fabric.exchange(*(f"{each} mlx5_{nic}" for each in hosts))
     results = audit(fabric.full())
-    assert {r.subject.partition("/")[0] for r in results if r.status is Status.FAIL} <= set(hosts)
+    assert {host_of(r.subject) for r in results if r.status is Status.FAIL} <= set(hosts)
     assert all(each in words(results) for each, pod in zip(hosts, (one, other), strict=True)
                if len(pod) > 2), fabric.shape  # fmt: skip
 

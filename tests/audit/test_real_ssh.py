@@ -14,6 +14,7 @@ from syntony.cli import run
 from syntony.io.audit.ssh import ssh_words
 from syntony.io.audit.survey import SurveyOptions, ssh_argv, survey
 from syntony.model import S
+from syntony.model.names import host_of
 
 pytestmark = pytest.mark.skipif(
     sshd.SSHD is None or sshd.KEYGEN is None,
@@ -53,7 +54,7 @@ def test_every_host_is_told_by_itself(config: Path, capsys: pytest.CaptureFixtur
         assert why in dead[host]
         assert len(dead[host].splitlines()) == 1
     said = {
-        host: sorted((e["check"], e["got"]) for e in found if e["subject"].split("/")[0] == host)
+        host: sorted((e["check"], e["got"]) for e in found if host_of(e["subject"]) == host)
         for host in alive
     }
     # The same machine in another language and with fewer rights: these checks read what all may.

@@ -17,6 +17,7 @@ from tests.cases import recorded
 from syntony.audit.parse.kernel_log import Xid
 from syntony.audit.result import Result
 from syntony.audit.xid import action_of
+from syntony.model.names import host_of
 
 HOSTS = ("a100-hot", "dgx-h100", "gb200-nvl72", "mi300x-thor2", "vlan-on-bond")
 NAMED = FAULTS[::6]
@@ -31,7 +32,7 @@ def of_host(shape: str) -> Iterator[str]:
                    for each in report.readings)  # fmt: skip
     yield from counted(read)
     yield from verdicts(each for each in judged(shape)
-                        if each.subject.partition("/")[0] in {report.host, "fleet"})  # fmt: skip
+                        if host_of(each.subject) in {report.host, "fleet"})  # fmt: skip
 
 
 def of_fault(name: str) -> Iterator[str]:

@@ -12,6 +12,7 @@ from syntony.audit.reach_judge import judge
 from syntony.audit.reach_plan import CROSS_HOSTS_SAMPLED, SurveyPlan
 from syntony.audit.result import Result, Status
 from syntony.io.audit.survey import SurveyOptions, conduct
+from syntony.model.names import host_of
 
 HOSTS, RAILS, PORTS = 256, 2, 4
 USUAL = SurveyOptions(ports=PORTS)
@@ -125,6 +126,6 @@ def test_a_nic_asks_other_rails_of_a_majority_of_peers_and_of_no_more(
     for host in course.next_turn():
         across = [leg for leg in course.legs(host) if leg.src == f"{host}/rail1"
                   and not leg.dst.endswith("rail1")]  # fmt: skip
-        assert len({leg.dst.partition("/")[0] for leg in across}) == requested
+        assert len({host_of(leg.dst) for leg in across}) == requested
         assert len({leg.dst for leg in across}) == len(across) == 2 * requested
         assert f"{host}/" not in "".join(leg.dst for leg in across)

@@ -14,6 +14,7 @@ from tests.store.rows import probed, rows_of
 
 from syntony.cli.sla import command
 from syntony.errors import ConfigError, InputError, UsageError
+from syntony.model.names import host_of
 from syntony.wire.tables import PROBE
 
 NICS = [f"h{number}/rail0" for number in range(4)]
@@ -23,7 +24,7 @@ SLOW = {"owd_p99_ns": 90_000, "owd_max_ns": 95_000}
 def record(file: Path, **changed: dict[str, Any]) -> Path:
     """Five seconds of every pair; `changed` by the sending NIC's host."""
     rows = [
-        probed(a, b, second, **changed.get(a.partition("/")[0], {}))
+        probed(a, b, second, **changed.get(host_of(a), {}))
         for a in NICS for b in NICS if a != b for second in range(5)
     ]  # fmt: skip
     parquet.write_table(rows_of(PROBE, rows), file)

@@ -21,6 +21,7 @@ from syntony.fabric.history import FIELDS, SecondCounts
 from syntony.fabric.learn import FlowKey, HopQuery, TracedPath
 from syntony.model import S
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 
 SKEW = 0.1
 """Share of requests, at most, that their target counts in the second after."""
@@ -105,7 +106,7 @@ class Probed(World):
             self._crossed.clear()
         known = self._crossed.get(way)
         if known is None:
-            src, dst = way.src.partition("/")[0], way.dst.partition("/")[0]
+            src, dst = host_of(way.src), host_of(way.dst)
             hops = self.hops(FlowKey("rail0", src, dst, way.sport, way.dport))
             stops = [way.src, *hops, way.dst]
             links = (f"{a}->{b}" for a, b in pairwise(stops))
@@ -141,7 +142,7 @@ class Probed(World):
         return sum(jam.wait_ns for name, jam in self.jams.items() if name in crossed)
 
     def _is_paused(self, nic: str) -> bool:
-        return self.second < self.paused_until.get(nic.partition("/")[0], 0)
+        return self.second < self.paused_until.get(host_of(nic), 0)
 
     def _probe(self) -> None:
         """One second of probes."""
@@ -181,7 +182,7 @@ class Probed(World):
         second = SecondCounts(counts, delays, delays, np.full(len(flows), 100.0))
         self._waiting.append((self.second, second, reported))
         for nic in self.control.homes:
-            host = nic.partition("/")[0]
+            host = host_of(nic)
             self.control.silent[host] = 0 if nic not in mute else self.control.silent[host] + S
 
     def _dark(self) -> set[str]:
@@ -191,8 +192,8 @@ class Probed(World):
     def _doubt(self, lossy: list[int]) -> None:
         """Agents trace flows again that lose probes (`syntony.agent.paths`)."""
         for flow in (self.flows[place] for place in lossy):
-            dst = flow.dst.partition("/")[0]
-            key = FlowKey("rail0", flow.src.partition("/")[0], dst, flow.sport, flow.dport)
+            dst = host_of(flow.dst)
+            key = FlowKey("rail0", host_of(flow.src), dst, flow.sport, flow.dport)
             self._by_nic[flow.src].learner.suspect([key], self.now_ns)
 
     def _locate(self) -> None:
@@ -210,7 +211,7 @@ class Probed(World):
             self._take(*self._waiting.pop(0))
         self.findings = self.control.findings = self.watch.findings()
         nics = self.watch.answering()
-        self.control.answering = frozenset(nic.partition("/")[0] for nic in nics)
+        self.control.answering = frozenset(host_of(nic) for nic in nics)
 
     def _take(self, ended: int, second: SecondCounts, reported: dict[tuple[str, str], int]) -> None:
         numbering = self.watch.begin(len(self.flows))

@@ -12,6 +12,7 @@ from syntony.controller.clock_watch import NEW_NS, ClockWatch
 from syntony.controller.containment import FLEET
 from syntony.controller.incident_evaluation import WITHOUT_TIME_NS, evaluation_time
 from syntony.model import ClockState, S
+from syntony.model.names import host_of
 
 GOOD = ClockState.SYNCHRONIZED
 
@@ -162,7 +163,7 @@ def test_clocks_of_dead_leaves_say_nothing_of_the_fleet(control: Control) -> Non
     nics = [f"h{number}/rail0" for number in range(9)]
     control.homes = {nic: f"leaf{number % 3}" for number, nic in enumerate(nics)}
     start(control, nics)
-    control.silent = {nic.partition("/")[0]: 0 for nic in nics}
+    control.silent = {host_of(nic): 0 for nic in nics}
     control.store.links.seen = tuple(
         port(nic, state="active" if at == "leaf2" else "no-peer")
         for nic, at in control.homes.items()
@@ -179,9 +180,9 @@ def test_clocks_of_dead_leaves_say_nothing_of_the_fleet(control: Control) -> Non
 
 def test_a_host_and_its_only_nic_do_not_explain_each_other(control: Control) -> None:
     control.homes = {f"h{number}/rail0": f"leaf{number % 2}" for number in range(4)}
-    clocks = [name for nic in control.homes for name in (nic, nic.partition("/")[0])]
+    clocks = [name for nic in control.homes for name in (nic, host_of(nic))]
     start(control, clocks)
-    control.silent = {nic.partition("/")[0]: 0 for nic in control.homes}
+    control.silent = {host_of(nic): 0 for nic in control.homes}
     control.timelines = tuple(
         line(each, ClockState.HOLDOVER if each.startswith("h0") else GOOD) for each in clocks
     )
@@ -195,7 +196,7 @@ def test_clocks_of_a_dead_rail_say_nothing_of_the_fleet(control: Control) -> Non
     nics = [f"h{number}/rail0" for number in range(6)]
     control.homes = dict.fromkeys(nics, "leaf0")
     start(control, nics)
-    control.silent = {nic.partition("/")[0]: 0 for nic in nics}
+    control.silent = {host_of(nic): 0 for nic in nics}
     control.store.links.seen = tuple(port(nic, state="no-peer") for nic in nics)
     control.tick(5)
     control.timelines = tuple(line(nic, ClockState.HOLDOVER) for nic in nics)

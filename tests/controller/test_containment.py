@@ -21,6 +21,7 @@ from syntony.alerts.rules import Rule
 from syntony.controller.containment import FLEET, NameContainment, PathContainment
 from syntony.fabric.names import hosts_at, replies_name
 from syntony.model import S
+from syntony.model.names import host_of
 
 T0 = 1_000 * S
 
@@ -47,7 +48,7 @@ def name(rng: random.Random) -> str:
     ends = rng.choice([(leaf, spine), (spine, leaf), (nic, leaf), (leaf, nic), (leaf, "*")])
     one = rng.choice(
         [
-            nic, nic.partition("/")[0], leaf, spine, f"{nic}->{other}", f"{nic}<->{other}",
+            nic, host_of(nic), leaf, spine, f"{nic}->{other}", f"{nic}<->{other}",
             *("->".join(ends), "--".join(sorted(ends)), "..".join(ends), replies_name(nic)),
             f"{leaf}/port1", FLEET, "job train", hosts_at(leaf),
         ]

@@ -18,6 +18,7 @@ from tests.link import T0, ControllerProcess, hello, open_spool, probe_rows, run
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.store import open_store
 from syntony.wire.tables import PROBE
 
@@ -51,9 +52,7 @@ def _stored(store_path: str) -> Counter[tuple[str, int]]:
         points = store.series(T0, T0 + 3600 * S)
         assert store.count_rows() == len(recorded)
         return Counter(
-            (p.src.partition("/")[0], (p.ts_ns - T0) // S)
-            for p in points
-            for _ in range(p.sent // 40)
+            (host_of(p.src), (p.ts_ns - T0) // S) for p in points for _ in range(p.sent // 40)
         )
     finally:
         store.close()

@@ -19,7 +19,7 @@ from syntony.controller.fleet import (
 from syntony.controller.fleet_time import FORGET_NS, FleetTime
 from syntony.mesh.plan import make_plan
 from syntony.model import NicRef, S
-from syntony.model.names import nic_number
+from syntony.model.names import host_of, nic_number
 from syntony.wire.messages import Hello
 from syntony.wire.probes import Plan
 
@@ -122,7 +122,7 @@ def test_clocks_of_rdma_devices_are_the_fleets_clocks() -> None:
         assert plan.verbs_clocks == {
             end: f"{end}:verbs" for end in ends if not end.startswith("h3/")
         }
-        nodes = {plan.verbs_clocks.get(end, end.partition("/")[0]) for end in ends} | {host}
+        nodes = {plan.verbs_clocks.get(end, host_of(end)) for end in ends} | {host}
         assert nodes <= mesh.clocks[host]
     assert fleet.is_clock("h0/rail0:verbs")
     assert not fleet.is_clock("h3/rail0:verbs")

@@ -23,6 +23,7 @@ from syntony.fabric.book import PathBook, Way
 from syntony.fabric.fault_locator import FaultLocator
 from syntony.fabric.history import SecondCounts
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.store import open_store
 from syntony.wire.tables import HEARD, PROBE, Table
 
@@ -251,7 +252,7 @@ def test_rows_that_repeat_are_counted_as_if_seen_for_the_first_time() -> None:
     print(f"seed={seed}")
     draw = random.Random(seed)
     nics = [f"h{n // 2}/rail{n % 2}" for n in range(8)]
-    pairs = [(a, b) for a in nics for b in nics if a.split("/")[0] != b.split("/")[0]]
+    pairs = [(a, b) for a in nics for b in nics if host_of(a) != host_of(b)]
     ports = {pair: 8620 for pair in pairs if draw.random() < 0.7}
     flows = {f"h{n}": draw.sample(pairs, 12) for n in range(4)}
     watch, buffer = Recorder(), RowBuffer()

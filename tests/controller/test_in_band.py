@@ -19,6 +19,7 @@ from syntony.controller.sessions import AgentSession, Opening
 from syntony.mesh.plan import make_plan
 from syntony.model import S
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 
 PER_LEAF = 3
 
@@ -87,8 +88,8 @@ def test_leaves_that_silence_all_agents_are_one_page_whichever_is_back_first(
     the five hosts two are at leaf1."""
     hosts = _fleet(control, 2)
     removed = f"{hosts.pop()}/rail0"
-    del control.homes[removed], control.silent[removed.partition("/")[0]]
-    control.in_band = {nic.partition("/")[0]: nic for nic in control.homes}
+    del control.homes[removed], control.silent[host_of(removed)]
+    control.in_band = {host_of(nic): nic for nic in control.homes}
     control.answering = frozenset()
     for second in range(2, 30, 2):
         control.silent = dict.fromkeys(hosts, second * S)
@@ -123,7 +124,7 @@ def test_leaves_that_silence_all_agents_are_one_page_whichever_is_back_first(
 
 def test_a_leaf_that_dies_long_before_the_others_has_a_page_of_its_own(control: Control) -> None:
     hosts = _fleet(control, 2)
-    control.in_band = {nic.partition("/")[0]: nic for nic in control.homes}
+    control.in_band = {host_of(nic): nic for nic in control.homes}
     control.answering = frozenset(hosts[PER_LEAF:])
     control.findings = (_nothing_from("leaf0"),)
     for second in range(2, 30, 2):

@@ -11,6 +11,7 @@ from syntony.controller.flow_table import FlowTable
 from syntony.controller.job_flows import LATE_NS, JobFlowRecorder
 from syntony.fabric.book import Way
 from syntony.model import MS, S
+from syntony.model.names import host_of
 from syntony.traffic.classes import Classes
 from syntony.wire.traffic import FlowsReport, FlowView
 
@@ -178,7 +179,7 @@ def test_nothing_that_comes_in_time_is_lost_and_nothing_waits_for_the_silent() -
             if at_ns >= known_ns:
                 looks[host, at_ns // S * S] = at_ns
         for row in recorder.rows(now_ns):
-            host, second_ns = str(row["src"]).partition("/")[0], int(str(row["ts_ns"]))
+            host, second_ns = host_of(str(row["src"])), int(str(row["ts_ns"]))
             stored[host, second_ns] = now_ns - second_ns
     last_ns = max(second_ns for _, second_ns in stored)
     assert {key for key in looks if key[1] <= last_ns} <= stored.keys()

@@ -21,6 +21,7 @@ from syntony.controller.planes import WINDOW_NS, PlaneWatch
 from syntony.mesh.plan import VerbsClass, make_plan
 from syntony.mesh.planes import MIN_PROBES, Place
 from syntony.model import US, S
+from syntony.model.names import host_of
 from syntony.model.sla import Latency
 from syntony.wire.probes import Plane
 
@@ -85,9 +86,9 @@ class World:
             sent = max(1, round(self.sent[over] * rng.uniform(0.7, 1.3)))
             share = self.lost.get((over, place), self.lossy)
             lost = sum(rng.random() < share for _ in range(sent))
-            delay_ns = way_ns + self.off[dst.split("/")[0]] - self.off[src.split("/")[0]]
+            delay_ns = way_ns + self.off[host_of(dst)] - self.off[host_of(src)]
             if over is Plane.VERBS:
-                delay_ns += 30 * US + self.wakes[dst.split("/")[0]]
+                delay_ns += 30 * US + self.wakes[host_of(dst)]
             delay_ns += rng.gauss(0, 2 * US) + self.slow.get((over, place), 0)
             none = lost == sent
             found[place] = Latency(
@@ -168,9 +169,9 @@ def test_a_plane_that_should_be_there_and_is_not(
     assert set(found) == {f"plane-absent {nic}"}
     (incident,) = found.values()
     assert f"no probe over {plane}, " in incident["evidence"][0]
-    control.silent = {nic.partition("/")[0]: 5 * S}  # not yet reported as silent
+    control.silent = {host_of(nic): 5 * S}  # not yet reported as silent
     assert incidents(control, world)
-    host = nic.partition("/")[0]
+    host = host_of(nic)
     control.silent = {host: 20 * S}
     assert set(incidents(control, world)) == {f"host-silent {host}"}
 

@@ -25,6 +25,7 @@ from syntony.lab.drill.incast import VERBS_SPEC
 from syntony.lab.plan import make_plan
 from syntony.lab.topology import topology
 from syntony.model import MS, S
+from syntony.model.names import host_of
 from syntony.traffic.classes import Classes
 from syntony.traffic.pacing import PacePolicy
 from syntony.wire.traffic import FlowsReport, FlowView
@@ -78,7 +79,7 @@ def orders() -> list[tuple[int, dict[tuple[str, str], int]]]:
     for at_ns, some in groupby(rows(), lambda row: row.at_ns):
         views: defaultdict[str, list[FlowView]] = defaultdict(list)
         for row in some:
-            views[row.src.partition("/")[0]].append(view(row))
+            views[host_of(row.src)].append(view(row))
             if row[1:3] + row[4:] not in known:
                 known.add(row[1:3] + row[4:])
                 second = DelaySecond(row.owd_at_ns, row.owd_p50_ns, row.owd_p50_ns)

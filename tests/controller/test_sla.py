@@ -18,6 +18,7 @@ from syntony.controller.sla import SETTLED_NS, SlaService
 from syntony.errors import ConfigError, UsageError
 from syntony.mesh.plan import make_plan
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.model.sla import SlaStatus
 from syntony.store import Store, open_store
 from syntony.wire.tables import PATH, PROBE
@@ -57,7 +58,7 @@ class Desk:
     def probe(self, ago: int = 0, **changed: dict[str, Any]) -> None:
         """One second of every pair; `changed` by the sending NIC's host."""
         second = self.newest - ago
-        rows = [probed(a, b, second, **changed.get(a.partition("/")[0], {})) for a, b in PAIRS]
+        rows = [probed(a, b, second, **changed.get(host_of(a), {})) for a, b in PAIRS]
         self.store.insert(PROBE, rows_of(PROBE, rows))
 
     def learn(self, **first: str) -> None:
@@ -65,7 +66,7 @@ class Desk:
         rows = [
             {
                 "ts_ns": self.now_ns - 5 * S, "src": a, "dst": b, "sport": 61000, "dport": 8620,
-                "hops": first.get(a.partition("/")[0], "10.0.0.0"),
+                "hops": first.get(host_of(a), "10.0.0.0"),
             }
             for a, b in PAIRS
         ]  # fmt: skip
@@ -154,7 +155,7 @@ def test_a_pair_is_held_against_its_own_past(service: Desk) -> None:
     service.probe(h1=SLOW)
     rows = service.service.report("pair", 60 * S, service.now_ns, {}).rows
     slower = [row for row in rows if row.status is SlaStatus.WARNING]
-    assert {row.subject.partition("/")[0] for row in slower} == {"h1"}
+    assert {host_of(row.subject) for row in slower} == {"h1"}
     assert slower[0].reasons == ("p99 90 µs, usually 4 µs",)
 
 

@@ -29,6 +29,7 @@ from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
 from syntony.model import S
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 from syntony.state import ControlState
 from syntony.wire.links import LinkStatus
 
@@ -90,7 +91,7 @@ class Fleet:
                 flaps=0, last_flap_ns=None, seen_ns=self._fleet_ns, watched_ns=0,
                 temperature_c=None, rx_dbm=None, bias_ma=None,
             )
-            for nic in HOMES if nic.partition("/")[0] not in self.dead
+            for nic in HOMES if host_of(nic) not in self.dead
         )  # fmt: skip
 
     def counters(self, *_: int) -> tuple[()]:

@@ -10,6 +10,7 @@ from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.fault_locator import FaultLocator, reply
+from syntony.model.names import host_of
 
 HOSTS, RAILS, PORTS, PER_SECOND = 4, 2, 4, 8
 DARK = "h2/rail1"
@@ -44,7 +45,7 @@ class TwoRails:
             heard: dict[tuple[str, str], int] = {}
             for flow in self.flows:
                 dead = dark and DARK in {flow.src, flow.dst}
-                src, dst = (nic.partition("/")[0] for nic in (flow.src, flow.dst))
+                src, dst = (host_of(nic) for nic in (flow.src, flow.dst))
                 if dst != late and not dead:
                     pair = (flow.src, flow.dst)
                     heard[pair] = heard.get(pair, 0) + PER_SECOND

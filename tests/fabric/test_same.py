@@ -33,6 +33,7 @@ from syntony.fabric.names import replies_name
 from syntony.fabric.numbering import make_candidates
 from syntony.fabric.sums import WINDOWS_S
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 
 
 def plain_tally(crossed: PathCrossings, sent: np.ndarray, lost: np.ndarray) -> LossTally:
@@ -126,9 +127,9 @@ def test_a_clock_that_jumped_is_found_as_by_looking_at_all_paths() -> None:
     first, jumps = random.randrange(1 << 30), 0
     for seed in range(first, first + 40):
         case, candidates = drawn(seed)
-        host = case.paths[0].listed[0].partition("/")[0]
+        host = host_of(case.paths[0].listed[0])
         jump_ns = random.Random(seed).choice([-1, 1]) * 20_000.0
-        ends = [(path.listed[0].partition("/")[0], path.listed[-1].partition("/")[0])
+        ends = [(host_of(path.listed[0]), host_of(path.listed[-1]))
                 for path in case.paths]  # fmt: skip
         sign = np.array([(far == host) - (near == host) for near, far in ends])
         change_ns = np.random.default_rng(seed).normal(0, 200, len(sign)) + jump_ns * sign

@@ -14,6 +14,7 @@ from syntony.fabric.extra_probes import separating, suspected
 from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.fabric.names import cable_name, link_name
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 
 
 class Clos:
@@ -48,7 +49,7 @@ class Clos:
 
 
 def crossed(way: list[str]) -> set[str]:
-    found = set(way) | {way[0].partition("/")[0], way[-1].partition("/")[0]}
+    found = set(way) | {host_of(way[0]), host_of(way[-1])}
     for a, b in itertools.pairwise(way):
         found |= {link_name(a, b), cable_name(a, b)}
     return found
@@ -60,11 +61,7 @@ def test_two_are_told_apart_where_any_way_crosses_one_alone(case: int) -> None:
     print(f"seed {seed}")
     rng = random.Random(seed)
     clos = Clos(rng)
-    pairs = [
-        (a, b)
-        for a, b in itertools.permutations(clos.homes, 2)
-        if a.partition("/")[0] != b.partition("/")[0]
-    ]
+    pairs = [(a, b) for a, b in itertools.permutations(clos.homes, 2) if host_of(a) != host_of(b)]
     every = [crossed(way) for a, b in pairs for way in clos.ways(a, b)]
     names = sorted(set().union(*every))
     for _ in range(20):

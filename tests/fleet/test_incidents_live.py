@@ -22,6 +22,7 @@ from syntony.errors import MissingError, RemoteError
 from syntony.lab.world import unshare_argv
 from syntony.metrics.table import EVERY, PREFIX
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.model.sla import SlaStatus
 from syntony.wire.failover import ConnectionsQuery
 from syntony.wire.incidents import IncidentsQuery
@@ -185,7 +186,7 @@ def test_a_fault_is_an_incident_about_the_very_part_until_it_is_healed(
     finally:
         job.end()
     assert syntony("incidents", "list", "--lab", NAME).returncode == 2
-    host = target.partition("/")[0]
+    host = host_of(target)
     found = [item for item in watched.checked(host).items if item.check == "incident"]
     assert incident[1] in {item.subject for item in found}
     watched.lab.clear()

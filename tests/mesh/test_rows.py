@@ -16,6 +16,7 @@ import pytest
 from syntony.mesh.stats import HOLD_NS, FlowInfo, PathSeconds, hold_ns
 from syntony.mesh.totals import BOUNDS_NS
 from syntony.model import MS, US, ClockState, S, Timeline
+from syntony.model.names import host_of
 from syntony.model.probes import ProbeFlag
 from syntony.wire.probes import ProbeFlow
 
@@ -36,7 +37,7 @@ def flow(flow_id: int, src: str, dst: str) -> FlowInfo:
             dst_port=8620, src_port=60_000 + flow_id % 1000, flow_label=flow_id, dscp=flow_id % 60,
             interval_ns=S // 2,
         ),
-        src=src, src_clock=src.partition("/")[0], dst_clock=dst.partition("/")[0],
+        src=src, src_clock=host_of(src), dst_clock=host_of(dst),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from tests.workload.test_busy_jobs import SEED, UP, adds, bursts, busy, utilised
 from tests.workload.test_exceptions import MESH, NICS, WINDOWS, finding, star
 from tests.workload.test_rules import AFTER, US, mesh, of_flow
 
+from syntony.model.names import host_of
 from syntony.workload import FaultClass
 from syntony.workload.changed_links import ChangedLink
 from syntony.workload.classes import (
@@ -134,7 +135,7 @@ def test_flows_that_began_late_and_wait_since_then_did_not_come_to_wait(
 def test_a_late_rank_whose_flows_wait_at_all_links_explains_a_changed_one(elsewhere: bool) -> None:
     hosts = frozenset({"h0", "h1", "h2"})
     theirs = [flow for flow, pair in enumerate(MESH)
-              if not hosts.isdisjoint(each.split("/")[0] for each in pair)]  # fmt: skip
+              if not hosts.isdisjoint(host_of(each) for each in pair)]  # fmt: skip
     facts = BundleFacts(bundle(bursts(8.0, theirs if elsewhere else UP)))
     begin_ns, last_ns = T0 + AFTER * 100 * MS, T0 + WINDOWS * 100 * MS
     up = ChangedLink(("up",), frozenset(UP), begin_ns, last_ns, 9.0, 1.0, 8.0, 9e4, 9e3, 0, 9,

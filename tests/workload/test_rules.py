@@ -9,6 +9,7 @@ import pytest
 from tests.workload.made import MS, T0, Columns, bundle
 from tests.workload.test_exceptions import MESH, NICS, WINDOWS, ring, star
 
+from syntony.model.names import host_of
 from syntony.workload.classes import (
     clock_fault,
     contention,
@@ -100,7 +101,7 @@ def test_pollers_that_are_away_here_and_there_are_a_fleet_short_of_cpu(
     made = mesh()
     flows = made["flows"]
     jittery = {f"h{3 * each}" for each in range(hosts)}
-    ends = [{src.split("/")[0], dst.split("/")[0]} & jittery
+    ends = [{host_of(src), host_of(dst)} & jittery
             for src, dst in zip(flows["src"], flows["dst"], strict=True)]  # fmt: skip
     late = flows["at_ns"] >= T0 + AFTER * 100 * MS
     flows["poll_gap_ns"] = np.where(
@@ -126,7 +127,7 @@ def test_a_host_whose_pollers_are_away_little_more_often_than_others_does_not_st
     made = mesh()
     rng = np.random.default_rng(3)
     flows = made["flows"]
-    own = np.array(["h4" in {src.split("/")[0], dst.split("/")[0]}
+    own = np.array(["h4" in {host_of(src), host_of(dst)}
                     for src, dst in zip(flows["src"], flows["dst"], strict=True)])  # fmt: skip
     away = np.where(own, flows["at_ns"] // (100 * MS) % 10 < 6, rng.random(len(own)) < elsewhere)
     flows["poll_gap_ns"] = np.where(away, 3e6, 1e5)

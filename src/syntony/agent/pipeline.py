@@ -14,6 +14,7 @@ from syntony.clock.windows import PairKey, PairWindows
 from syntony.mesh.stats import Columns, FlowInfo, PathSeconds, Records
 from syntony.mesh.totals import NicTotals
 from syntony.model import Edge, Timeline, Utc
+from syntony.model.names import host_of
 from syntony.model.probes import ProbeFlag, among
 from syntony.wire.probes import Plan, Plane, ProbeFlow
 
@@ -60,9 +61,7 @@ class Pipeline:
         own = {f"{self._host}/{nic}": nic_id for nic, nic_id in plan.nic_ids.items()}
         self._names = plan.nic_names | {nic_id: ref for ref, nic_id in own.items()}
         flows = self._infos(plan.flows, lambda nic: plan.clocks.get(nic, ""))
-        verbs = self._infos(
-            plan.verbs, lambda nic: plan.verbs_clocks.get(nic, nic.partition("/")[0])
-        )
+        verbs = self._infos(plan.verbs, lambda nic: plan.verbs_clocks.get(nic, host_of(nic)))
         self._seconds.plan(flows)
         self._verbs.plan(verbs)
         devices = set(plan.verbs_clocks.values())
@@ -97,7 +96,7 @@ class Pipeline:
         self._timelines = {line.node: line for line in timelines}
         self.utc = utc
         for line in timelines:
-            if line.node.partition("/")[0] != self._host and line.epoch:
+            if host_of(line.node) != self._host and line.epoch:
                 self._begin_epoch(line.node, line.epoch, local_ns)
 
     def fleet_ns(self, local_ns: int) -> int | None:

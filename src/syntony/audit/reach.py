@@ -213,7 +213,7 @@ def hop_cabling(survey: Survey) -> Cabling | None:
     for members in clusters:
         ordered = sorted(members, key=natural)
         label = Counter(nic.partition("/")[2] for nic in ordered).most_common(1)[0][0]
-        leaf = f"leaf-of-{label}-{ordered[0].partition('/')[0]}"
+        leaf = f"leaf-of-{label}-{host_of(ordered[0])}"
         devices.append(Device(name=leaf, kind=ComponentKind.LEAF))
         devices += [Device(name=nic, kind=ComponentKind.NIC) for nic in ordered]
         cables += [Cable(a=nic, b=leaf) for nic in ordered]

@@ -9,6 +9,7 @@ import msgspec
 from syntony.audit.consequences import Consequences
 from syntony.audit.judge import Golden, Judge, Majority
 from syntony.audit.result import HostReport, Result
+from syntony.model.names import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,7 +41,7 @@ def host_report(host: str, data: bytes, refused: str, now_ns: int) -> HostReport
         return unreachable(host, f"its agent sent no report: {error}", now_ns)
     subjects = [each.subject for each in report.results]
     subjects += [each.subject for each in report.readings]
-    foreign = any(subject.partition("/")[0] != host for subject in subjects)
+    foreign = any(host_of(subject) != host for subject in subjects)
     if foreign or report.host != host:
         return unreachable(host, "its agent reported on another host", now_ns)
     return report

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from syntony.errors import WireError
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.store import StoredPart
 from syntony.store.schema import DAY_NS, HOUR_NS, batch_column, partition_ns
 from syntony.wire.arrow import check_values, read_rows
@@ -265,7 +266,7 @@ def _check_owners(table: Table, rows: pa.Table, hosts: list[str], lengths: list[
     # A host has few NICs: each distinct name is checked once.
     names = owners.combine_chunks().dictionary_encode()
     numbers = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
-    of_name = [numbers.get(name.split("/", 1)[0], -1) for name in names.dictionary.to_pylist()]
+    of_name = [numbers.get(host_of(name), -1) for name in names.dictionary.to_pylist()]
     owned = np.array(of_name)[names.indices.to_numpy()]
     own = bool((owned == np.repeat([numbers[host] for host in hosts], lengths)).all())
     if table is PROBE:

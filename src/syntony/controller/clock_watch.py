@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from syntony.alerts.observations import Observation
 from syntony.controller.containment import FLEET
 from syntony.model import ClockState, S, Timeline, format_ns
+from syntony.model.names import host_of
 
 CLOCK_METRICS = frozenset({"clock_unsynchronized"})
 FLEET_METRICS = frozenset({"unsynchronized_clocks_ratio"})
@@ -58,7 +59,7 @@ class ClockWatch:
             reasons[node] = f"{ClockState.UNKNOWN}: no probe has measured it"
             if fleet_ns - since_ns <= NEW_NS:
                 unknown.add(node)
-        unknown |= {node for node in reasons if node.partition("/")[0] in silent}
+        unknown |= {node for node in reasons if host_of(node) in silent}
         known = {node: reason for node, reason in reasons.items() if node not in unknown}
         return [
             *(Observation("clock_unsynchronized", node, None) for node in sorted(unknown)),

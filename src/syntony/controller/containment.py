@@ -21,6 +21,7 @@ from syntony.fabric.names import (
     link_name,
     suspects,
 )
+from syntony.model.names import host_of
 
 _MARKS = re.compile("|".join(map(re.escape, (OR, BOTH_WAYS, ARROW, CABLE, GROUP))))
 _HOSTS_AT = re.compile(f"(^|{OR}){HOSTS_AT}")
@@ -109,7 +110,7 @@ class PathContainment:
         self._around: dict[str, tuple[set[str], set[str]]] = {}
         """For each host: its NICs, and the switches that they are at."""
         for nic, switch in self._homes.items():
-            nics, switches = self._around.setdefault(nic.partition("/")[0], (set(), set()))
+            nics, switches = self._around.setdefault(host_of(nic), (set(), set()))
             nics.add(nic)
             switches.add(switch)
 
@@ -146,7 +147,7 @@ class PathContainment:
 
     def _switches(self, name: str) -> set[str]:
         """Switches of a host, or of the host of a NIC."""
-        return self._around.get(name.partition("/")[0], (set(), set()))[1]
+        return self._around.get(host_of(name), (set(), set()))[1]
 
     def names(self, one: str, other: str) -> bool:
         """Whether `one` names everything that `other` names, alone or among suspects: a cable also
@@ -167,7 +168,7 @@ class PathContainment:
     @staticmethod
     def roots(name: str) -> frozenset[str]:
         """The devices and hosts that a name begins with, as a whole or in its parts."""
-        return frozenset(piece.partition("/")[0] for piece in _pieces(name))
+        return frozenset(host_of(piece) for piece in _pieces(name))
 
     def around(self, name: str) -> frozenset[str]:
         """Roots of all that may contain or mirror what `name` names, or any of its suspects."""

@@ -11,7 +11,7 @@ import msgspec
 from syntony.controller.config import ControllerConfig
 from syntony.mesh.plan import MeshNic, over_verbs
 from syntony.model import MS, NicRef, S
-from syntony.model.names import nic_number
+from syntony.model.names import host_of, nic_number
 from syntony.wire.messages import Hello, NicInfo
 from syntony.wire.parts import PartStatus
 from syntony.wire.probes import Plan, ProbeFlow
@@ -203,7 +203,7 @@ class Fleet:
 
     def is_clock(self, node: str) -> bool:
         """Whether a member of the fleet has a clock with that name."""
-        member = self.members.get(node.partition("/")[0])
+        member = self.members.get(host_of(node))
         return member is not None and (
             node == member.hello.host
             or any(node in (nic.clock, nic.verbs_clock) for nic in member.hello.nics)

@@ -17,6 +17,7 @@ from syntony.controller.observe import (
 from syntony.fabric.names import ARROW, crosses
 from syntony.fabric.overflow import Overflow
 from syntony.model.findings import Finding, Queue
+from syntony.model.names import host_of
 
 MAX_OVERFLOW = 0.05
 """Maximum loss by overflow: senders slow down when queues overflow by more."""
@@ -69,7 +70,7 @@ def with_jobs_at(
     for job, pairs in jobs.items():
         for nic in {end for pair in pairs for end in pair}:
             at.setdefault(nic, set()).add(job)
-            at.setdefault(nic.partition("/")[0], set()).add(job)
+            at.setdefault(host_of(nic), set()).add(job)
     return [
         each._replace(jobs=tuple(sorted(jobs_of))) if jobs_of else each
         for each in found
@@ -98,7 +99,7 @@ def _with_impact(
     pairs = [pair.split(ARROW) for pair, parts in crossing.items() if crosses(each.subject, parts)]
     if not pairs:
         return each
-    hosts = {nic.partition("/")[0] for pair in pairs for nic in pair}
+    hosts = {host_of(nic) for pair in pairs for nic in pair}
     share = f"{len(pairs)} of {len(crossing)} pairs of NICs ({len(pairs) / len(crossing):.0%})"
     reported = f"crossed by {share}, of {len(hosts)} hosts"
     idle = ("no job that tells of its connections uses it",) if jobs_known and not each.jobs else ()

@@ -32,6 +32,7 @@ from syntony.fabric.extra_probes import SuspectNote
 from syntony.model import S
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
+from syntony.model.names import host_of
 from syntony.model.sla import SlaRow
 from syntony.traffic.queue_pair_stalls import StallsSeen
 from syntony.wire.job_diagnosis import JobResult
@@ -189,7 +190,7 @@ def observations(
         found += more
         metrics |= of
     removed = inputs.refused.removed
-    return measured((each for each in found if each.subject.partition("/")[0] not in removed),
+    return measured((each for each in found if host_of(each.subject) not in removed),
                     metrics)  # fmt: skip
 
 
@@ -282,7 +283,7 @@ def _of_findings(
         observe.LOSSES,
         inputs.silent_ns,
         inputs.answering,
-        nics=Counter(nic.partition("/")[0] for nic in inputs.homes),
+        nics=Counter(host_of(nic) for nic in inputs.homes),
         in_band=inputs.in_band,
     )
     found = impact.with_jobs(found, slas.jobs, slas.crossing)

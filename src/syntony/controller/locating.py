@@ -23,6 +23,7 @@ from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_ends
 from syntony.io.operator_files import load_topology
 from syntony.model import S
 from syntony.model.findings import Finding, Queue
+from syntony.model.names import host_of
 from syntony.state import ControlState
 from syntony.store import Store
 from syntony.wire.fabric import FabricMap, Findings, LearntPath, MapDevice
@@ -136,7 +137,7 @@ class LocateLoop:
         nics = self._watch.answering()
         if nics != self._answering_nics:
             self._answering_nics = nics
-            self.answering = frozenset(nic.partition("/")[0] for nic in nics)
+            self.answering = frozenset(host_of(nic) for nic in nics)
         if last >= self._queued_second + QUEUE_S:
             self._queued_second = last
             self.queues = self._queues(self.answer.ts_ns)

@@ -25,6 +25,7 @@ from syntony.links.ports import PortState
 from syntony.links.roles import LinkRole
 from syntony.model import S, parse_duration_ns
 from syntony.model.findings import Finding, Queue, QueueFlow
+from syntony.model.names import host_of
 from syntony.model.sla import SlaRow, SlaStatus
 from syntony.sla.subjects import troubles
 from syntony.wire.links import LinkCounterRow, LinkStatus
@@ -86,7 +87,7 @@ def of_links(
     """
     ports = tuple(ports)
     alone = _alone(homes or {}, {each.nic for each in ports if each.state == PortState.ACTIVE})
-    compute = Counter(port.nic.partition("/")[0] for port in ports if port.role == LinkRole.COMPUTE)
+    compute = Counter(host_of(port.nic) for port in ports if port.role == LinkRole.COMPUTE)
     watched = [port for port in ports if port.role in {LinkRole.COMPUTE, LinkRole.FRONTEND}]
     usual = _usual_speeds(watched)
     errors = _errors(counters)
@@ -96,14 +97,14 @@ def of_links(
         found.append(_flaps(port))
         found.append(_errors_of(port, errors))
         if port.role == LinkRole.COMPUTE:
-            of_host = compute[port.nic.partition("/")[0]]
+            of_host = compute[host_of(port.nic)]
             found += [_down(port, known, alone, of_host), _degraded(port, known, usual)]
     return found
 
 
 def is_known(port: LinkStatus, silent: Container[str], now_ns: int) -> bool:
     """Whether what was read of a port still holds: its agent reports, and has read it lately."""
-    return port.nic.partition("/")[0] not in silent and now_ns - port.seen_ns <= STALE_NS
+    return host_of(port.nic) not in silent and now_ns - port.seen_ns <= STALE_NS
 
 
 def without_carrier(
@@ -126,11 +127,11 @@ def _alone(homes: Mapping[str, str], active: Container[str]) -> dict[str, str]:
     hosts: dict[str, set[str]] = {}
     for nic, switch in homes.items():
         if nic in active:
-            hosts.setdefault(switch, set()).add(nic.partition("/")[0])
+            hosts.setdefault(switch, set()).add(host_of(nic))
     return {
         nic: switch
         for nic, switch in homes.items()
-        if not hosts.get(switch, set()) - {nic.partition("/")[0]}
+        if not hosts.get(switch, set()) - {host_of(nic)}
     }
 
 

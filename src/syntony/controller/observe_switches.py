@@ -11,6 +11,7 @@ from syntony.fabric.names import OR
 from syntony.links.ports import PortState
 from syntony.model import S
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 from syntony.wire.links import LinkStatus
 
 SWITCH_METRICS = frozenset({"switch_down"})
@@ -80,7 +81,7 @@ def _known_ports(
 
 def _all_down(ports: Sequence[LinkStatus]) -> bool:
     """Whether all ports are down, of enough hosts."""
-    hosts = {port.nic.partition("/")[0] for port in ports}
+    hosts = {host_of(port.nic) for port in ports}
     return len(hosts) >= WORTH_JOINING and all(each.state != PortState.ACTIVE for each in ports)
 
 
@@ -88,7 +89,7 @@ def _together(ports: Iterable[LinkStatus]) -> bool:
     """Whether enough hosts lost carriers at one time, or nobody knows when."""
     lost: dict[str, int] = {}
     for port in ports:
-        host = port.nic.partition("/")[0]
+        host = host_of(port.nic)
         lost[host] = max(lost.get(host, 0), port.last_flap_ns or 0)
     times = sorted(lost.values())
     return any(later - one <= TOGETHER_NS for one, later in pairwise(times))
@@ -101,14 +102,14 @@ def _why_gone(subject: str, cables: int) -> tuple[str, ...]:
 
 
 def _of_ports(switch: str, ports: Sequence[LinkStatus], nics_of_all: int) -> Observation:
-    if len({port.nic.partition("/")[0] for port in ports}) < WORTH_JOINING:
+    if len({host_of(port.nic) for port in ports}) < WORTH_JOINING:
         return Observation("switch_down", switch, None)
     if any(port.state == PortState.ACTIVE for port in ports):
         return Observation("switch_down", switch, 0.0)
     if not _together(ports):
         return Observation("switch_down", switch, None)
     nics = ", ".join(sorted(port.nic for port in ports)[:MAX_NAMED])
-    hosts = len({port.nic.partition("/")[0] for port in ports})
+    hosts = len({host_of(port.nic) for port in ports})
     share = f"cuts off {len(ports)} of {nics_of_all} NICs, {len(ports) / nics_of_all:.0%}"
     evidence = f"all {len(ports)} ports at it: {nics}", f"{share}, of {hosts} hosts"
     return Observation("switch_down", switch, 1.0, evidence)

@@ -20,6 +20,7 @@ from syntony.mesh.planes import (
     without_rdma,
 )
 from syntony.model import NicRef, S, format_ns
+from syntony.model.names import host_of
 from syntony.sla.subjects import pair_troubles
 from syntony.store import Store
 from syntony.wire.probes import Plane, ProbeFlow
@@ -111,7 +112,7 @@ def observations(
         by_metric[metric][place] = f"{_of(place, comparison)}: {text}"
     for gone in comparison.absent:
         src, dst, _ = gone.place
-        if {src.partition("/")[0], dst.partition("/")[0]} & set(silent):
+        if {host_of(src), host_of(dst)} & set(silent):
             continue
         other = Plane.UDP if gone.plane is Plane.VERBS else Plane.VERBS
         text = f"no probe over {gone.plane}, {gone.sent} over {other}"
@@ -119,7 +120,7 @@ def observations(
     for metric, bad in by_metric.items():
         found += _shared(metric, bad, comparison.compared | set(by_metric[ABSENT]))
     for nic, (having, there) in sorted(comparison.without.items()):
-        if nic.partition("/")[0] not in silent:
+        if host_of(nic) not in silent:
             reported = f"it has no RDMA port; {having} of the {there} NICs of its rail have one"
             found.append(Observation(ABSENT, nic, 1.0, (reported,)))
     return found

@@ -15,6 +15,7 @@ from syntony.controller.sessions import AgentSession
 from syntony.errors import StateError, UsageError
 from syntony.mesh.key_rotation import MASTER_BYTES, KeyRing, KeyRotation, Master, pair_key
 from syntony.model import format_ns
+from syntony.model.names import host_of
 from syntony.state import ControlState, DatabaseConnection, log_change
 from syntony.state.document import Document
 from syntony.wire.control import Issuer
@@ -226,7 +227,7 @@ def _pairs(mesh: PlannedMesh) -> dict[str, dict[str, tuple[int, ...]]]:
     """Host → every host that it probes or is probed by → the numbers of that host's NICs."""
     peers: dict[str, set[str]] = defaultdict(set)
     for host, flows in mesh.flows.items():
-        for other in {flow.dst.partition("/")[0] for flow in flows}:
+        for other in {host_of(flow.dst) for flow in flows}:
             peers[host].add(other)
             peers[other].add(host)
     numbers: dict[str, list[int]] = defaultdict(list)

@@ -10,6 +10,7 @@ from syntony.controller.flow_table import FlowTable
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import WireError
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.traffic.segment_delays import Delays, SegmentDelays
 from syntony.wire.segments import (
     MAX_FLOWS,
@@ -58,7 +59,7 @@ class SegmentService:
             check(report, now_ns)
             for flow in report.flows:
                 owner = self._table.nic(flow.local)
-                if owner is not None and owner.partition("/")[0] != host:
+                if owner is not None and host_of(owner) != host:
                     raise WireError(f"{flow.local} is of {owner}")
         except WireError as error:
             _log.warning("segments ignored host=%s reason=%s", host, error)

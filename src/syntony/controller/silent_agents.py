@@ -12,7 +12,7 @@ from syntony.fabric.extra_probes import suspected
 from syntony.fabric.names import OR, hosts_at, link_ends, suspects
 from syntony.model import S
 from syntony.model.findings import Finding
-from syntony.model.names import some
+from syntony.model.names import host_of, some
 
 HOST_METRICS = frozenset({"host_silent_s"})
 TOGETHER = frozenset({"silent_together"})
@@ -174,7 +174,7 @@ def held_while_hosts_stop(
 def _hosts_at_edge(subject: str) -> set[str]:
     """Hosts that are suspects, by themselves, by a NIC, or by its link."""
     ends = (link_ends(name) or (name,) for name in suspects(subject))
-    return {end.partition("/")[0] for names in ends for end in names}
+    return {host_of(end) for names in ends for end in names}
 
 
 def without_hosts_that_report(
@@ -194,7 +194,7 @@ def without_hosts_that_report(
         known: earlier reports of switches and their hosts.
     """
     recent = {host for host, age_ns in silent_ns.items() if age_ns <= TOGETHER_S * S}
-    alive = {hosts_at(switch) for nic, switch in homes.items() if nic.partition("/")[0] in recent}
+    alive = {hosts_at(switch) for nic, switch in homes.items() if host_of(nic) in recent}
     return tuple(
         found.without_twin()
         if alive & {*found.alternatives[:1]} and OR.join(suspected(found)) not in known
@@ -355,7 +355,7 @@ def of_sets(
     """
     at: dict[str, set[str]] = {}
     for nic, switch in homes.items():
-        at.setdefault(switch, set()).add(nic.partition("/")[0])
+        at.setdefault(switch, set()).add(host_of(nic))
 
     def of_set(name: str, hosts: tuple[str, ...]) -> Observation:
         found = _of_set(name, hosts, silent_ns, answering, in_band)

@@ -13,7 +13,7 @@ from syntony.errors import UsageError
 from syntony.io.operator_files import load_objectives
 from syntony.model import MS, S
 from syntony.model.findings import Queue, QueueFlow
-from syntony.model.names import did_you_mean
+from syntony.model.names import did_you_mean, host_of
 from syntony.model.sla import Latency, SlaItem, SlaRow, SlaStatus
 from syntony.sla.check import Place, check_latency, check_places, worst
 from syntony.sla.judge import ENOUGH, class_of, judge, peers_by_class
@@ -164,7 +164,7 @@ class SlaService:
                 rails_there=frozenset(
                     rail
                     for other, rail in there.get(seen.get(nic, ""), {}).items()
-                    if other.partition("/")[0] != nic.partition("/")[0]
+                    if host_of(other) != host_of(nic)
                 ),
             )
             for nic in nics

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 from syntony.alerts.observations import Observation
+from syntony.model.names import host_of
 from syntony.sla.subjects import FLEET, pair_troubles
 from syntony.traffic.queue_pair_stalls import STALL_NS, Stall, StallCause, StallsSeen
 
@@ -33,7 +34,7 @@ def observations(
         bad: dict[str, list[Stall]] = defaultdict(list)
         for stall in evaluation.stalls:
             pair = pairs.get((stall.figures.local, stall.figures.remote), "")
-            hosts = {end.partition("/")[0] for end in pair.split("->")}
+            hosts = {host_of(end) for end in pair.split("->")}
             if pair and stall.cause is cause and not hosts & set(silent):
                 bad[pair].append(stall)
         rows = {pair: _text(bad.get(pair, [])) for pair in sorted(set(pairs.values()))}

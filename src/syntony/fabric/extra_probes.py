@@ -18,6 +18,7 @@ import numpy as np
 from syntony.fabric.link_graph import LinkGraph
 from syntony.fabric.names import ARROW, cable_name, link_ends, link_name, same_place
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 
 MAX_WAYS = 64
 """Equal-cost paths of a pair that are considered."""
@@ -104,7 +105,7 @@ def separating(
 def _tried(suspects: Collection[str], homes: Mapping[str, str], seed: int) -> list[Pair]:
     """Pairs worth trying: first those with an end at a suspect."""
     ends = {end for name in suspects for end in (link_ends(name) or (name,))}
-    near = ends | {nic for nic in homes if nic.partition("/")[0] in ends}
+    near = ends | {nic for nic in homes if host_of(nic) in ends}
     at: dict[str, list[str]] = defaultdict(list)
     for nic in sorted(homes, key=lambda nic: (nic not in near, nic)):
         own = sum(each in near for each in at[homes[nic]])
@@ -118,7 +119,7 @@ def _tried(suspects: Collection[str], homes: Mapping[str, str], seed: int) -> li
         pairs = [(a, b) for a in _drawn(some, rng) for b in _drawn(nics, rng)]
         for number in rng.permutation(len(pairs)).tolist():
             a, b = pairs[number]
-            if a.partition("/")[0] != b.partition("/")[0] and len(found) < MAX_PAIRS_TRIED:
+            if host_of(a) != host_of(b) and len(found) < MAX_PAIRS_TRIED:
                 found |= {(a, b): None, (b, a): None}
     return list(found)
 
@@ -167,5 +168,5 @@ class _Ways:
 def _components(devices: tuple[str, ...]) -> frozenset[str]:
     pairs = list(itertools.pairwise(devices))
     links = (name(a, b) for a, b in pairs for name in (link_name, cable_name))
-    hosts = (nic.partition("/")[0] for nic in (devices[0], devices[-1]))
+    hosts = (host_of(nic) for nic in (devices[0], devices[-1]))
     return frozenset((*devices, *links, *hosts))

@@ -12,6 +12,8 @@ import functools
 import re
 from collections.abc import Collection
 
+from syntony.model.names import host_of
+
 ARROW = "->"
 CABLE = "--"
 GROUP = ".."
@@ -134,9 +136,9 @@ def same_place(names: Collection[str]) -> bool:
 def _place(name: str) -> str:
     ends = link_ends(name)
     if ends is None:
-        return name.partition("/")[0]
+        return host_of(name)
     edge = next((end for end in ends if "/" in end), "")
-    return edge.partition("/")[0] or cable_name(*ends)
+    return host_of(edge) or cable_name(*ends)
 
 
 def crosses(subject: str, components: Collection[str]) -> bool:

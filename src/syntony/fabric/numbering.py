@@ -24,6 +24,7 @@ from syntony.fabric.names import (
     replies_name,
 )
 from syntony.fabric.tally import SHARES, Crossings, Floats, PartlyLearnt, Times
+from syntony.model.names import host_of
 
 Kinds = Callable[[str], ComponentKind]
 
@@ -463,7 +464,7 @@ def _host_at(name: str, sign: int) -> str:
     """The host at the end of a path, from its last component there."""
     ends = link_ends(name)
     device = name if ends is None else ends[0 if sign < 0 else 1]
-    return device.partition("/")[0]
+    return host_of(device)
 
 
 def _counted(

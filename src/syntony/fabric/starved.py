@@ -23,6 +23,7 @@ from syntony.fabric.locate import OVER_NATS
 from syntony.fabric.names import ComponentKind, hosts_at, link_ends, replies_name
 from syntony.fabric.tally import Index, Ints
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 
 _AT_HOSTS = frozenset(
     {ComponentKind.NIC, ComponentKind.HOST, ComponentKind.LINK, ComponentKind.CABLE}
@@ -184,7 +185,7 @@ def _answers_elsewhere(
         requested: flows to there, (flows,).
         recent: counts of these flows.
     """
-    at_host = np.array([_is_at(nic, edge.partition("/")[0]) for nic in flows.nics], dtype=np.bool_)
+    at_host = np.array([_is_at(nic, host_of(edge)) for nic in flows.nics], dtype=np.bool_)
     other = np.flatnonzero(at_host[flows.dst] & ~at_host[flows.src] & ~requested)
     counts = recent(np.flatnonzero(requested))
     lost = counts[:, _AMISS].sum(axis=(1, 2))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from syntony.errors import UsageError
+from syntony.model.names import host_of
 from syntony.store.engine import Engine, Value, integer
 from syntony.store.queries import window
 from syntony.store.schema import quote
@@ -137,7 +138,7 @@ class JobQueries:
         flows, pairs = found[JOB_FLOW.name], found[QUEUE_PAIR.name]
         devices = f"{_among(_HOST, pairs['src'])} AND {_among(_DEVICE, pairs['device'])}"
         nics = {*flows["src"], *flows["dst"], *self._nics(first_ns, last_ns, devices)}
-        hosts = {*found[JOB_PROCESS.name]["host"], *(nic.partition("/")[0] for nic in nics)}
+        hosts = {*found[JOB_PROCESS.name]["host"], *(host_of(nic) for nic in nics)}
         hosts |= {*pairs["src"], *pairs["dst"]}
         ends = f"{_among('src', nics)} AND {_among('dst', nics)}"
         found |= {

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.model import MS, S
+from syntony.model.names import host_of
 from syntony.model.paths import FourTuple
 from syntony.traffic.hold_down import HoldDown
 from syntony.traffic.instructions import Reason
@@ -98,7 +99,7 @@ class WatchedFlow(NamedTuple):
     @property
     def host(self) -> str:
         """The peer."""
-        return self.remote_name.partition("/")[0]
+        return host_of(self.remote_name)
 
 
 class ConnectionProgress(NamedTuple):

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from syntony.model import ClockState, S, Timeline
+from syntony.model.names import host_of
 from syntony.view.clock_history import by_clock
 from syntony.wire.clocks import ClockSample
 from syntony.wire.probes import MatrixCell, SeriesPoint
@@ -241,7 +242,7 @@ def _medians(points: Sequence[SeriesPoint], src: str, dst: str) -> dict[int, int
 
 def _clock_of(nic: str, clocks: Mapping[str, Sequence[ClockSample]]) -> str:
     """A NIC's own clock where it has one, else its host's; empty if neither is known."""
-    return next((name for name in (nic, nic.partition("/")[0]) if name in clocks), "")
+    return next((name for name in (nic, host_of(nic)) if name in clocks), "")
 
 
 def _nearest(samples: Sequence[ClockSample], at_ns: int) -> ClockSample:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from syntony.model import format_bps, format_ns
+from syntony.model.names import host_of
 from syntony.workload.bundle import NULL, OWN_CLOCKS
 from syntony.workload.diagnose import diagnose
 from syntony.workload.grid import MAD_SIGMA
@@ -158,7 +159,7 @@ def _ranks(bundle: Bundle) -> int:
 def _hosts(bundle: Bundle) -> set[str]:
     names = {str(name) for table in ("collectives", "steps", "hosts")
              for name in bundle.table(table).codes("host").values}  # fmt: skip
-    return names | {str(nic).split("/")[0] for side in ("src", "dst")
+    return names | {host_of(str(nic)) for side in ("src", "dst")
                     for nic in bundle.table("flows").codes(side).values}  # fmt: skip
 
 

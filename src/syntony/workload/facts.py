@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import S, format_ns
+from syntony.model.names import host_of
 from syntony.workload.bundle import NULL, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.crossings import Crossings, crossings
@@ -86,7 +87,7 @@ class BundleFacts:
                 ends = zip(at_ns[rows].tolist(), (at_ns + width_ns)[rows].tolist(), strict=True)
                 spans = [(begin_ns - AROUND_NS, end_ns + AROUND_NS) for begin_ns, end_ns in ends]
                 names[-1] += f" (for {format_ns(int(width_ns[rows].sum()))})"
-            self.distrust((nic for nic in self.nics if nic.split("/")[0] == host), spans)
+            self.distrust((nic for nic in self.nics if host_of(nic) == host), spans)
             if self.ranks is not None:
                 self.ranks.distrust(host)
         if names:

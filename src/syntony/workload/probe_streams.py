@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model.names import host_of
 from syntony.workload.grid import Grid, median, width_of, within
 from syntony.workload.schema import CLASS_COLUMNS
 
@@ -89,7 +90,7 @@ class ProbeStreams:
         wanted = set(places)
         return [
             index for index, (src, dst) in enumerate(zip(self.src, self.dst, strict=True))
-            if wanted & {src, dst, src.split("/")[0], dst.split("/")[0]}
+            if wanted & {src, dst, host_of(src), host_of(dst)}
         ]  # fmt: skip
 
     def level(self, streams: list[int], begin_ns: int, last_ns: int) -> float | None:

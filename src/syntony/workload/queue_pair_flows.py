@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from syntony.model import S
+from syntony.model.names import host_of
 
 Row = dict[str, Any]
 
@@ -67,7 +68,7 @@ def _nics(ports: Iterable[Row]) -> dict[tuple[str, str], set[str]]:
     found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for each in ports:
         if each["rdma"]:
-            host, device = each["nic"].partition("/")[0], each["rdma"].rpartition(":")[0]
+            host, device = host_of(each["nic"]), each["rdma"].rpartition(":")[0]
             found[host, device].add(each["nic"])
     return found
 

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.wire.tables import (
     CLOCK,
     COLLECTIVE,
@@ -290,7 +291,7 @@ def _flows(
     for name, some in pairs.items():
         if name not in means or means[name] > IDLE_SHARE * busiest:
             for each in some:
-                near, far = (each[end].partition("/")[0] for end in ("src", "dst"))
+                near, far = (host_of(each[end]) for end in ("src", "dst"))
                 yield each | {"rank": ranks.get(near), "peer_rank": ranks.get(far)}
 
 
@@ -324,7 +325,7 @@ def _tcp_flows(
             continue
         src, sport, dst, dport, detour = key
         hops = next((each["hops"].split() for each in reversed(some) if each["hops"]), None)
-        near, far = (nic.partition("/")[0] for nic in (src, dst))
+        near, far = (host_of(nic) for nic in (src, dst))
         lately: deque[Second] = deque(maxlen=DIVIDED_SECONDS)
         for each in sorted(some, key=lambda row: row["ts_ns"]):
             sends = each["tx_bps"] > IDLE_SHARE * busiest

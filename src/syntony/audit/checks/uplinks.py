@@ -11,7 +11,7 @@ from syntony.audit.fabric_check import FABRIC, FabricCheck
 from syntony.audit.majority import MIN_VOTERS, Votes, majority, own_vote
 from syntony.audit.result import Status, Suspect
 from syntony.fabric.names import cable_name
-from syntony.model.names import natural
+from syntony.model.names import host_of, natural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -246,7 +246,7 @@ class Speeds(FabricCheck):
             elif rates:
                 low = min((a, b), key=lambda end: place.get(end.device, -1)).device
                 nic = low not in place
-                owner = low.partition("/")[0] if nic else low
+                owner = host_of(low) if nic else low
                 tiers[level[0], level[1]].append(_Rated(rates[0], cable.name, name, owner, nic))
         for links in tiers.values():
             yield from self._odd(links)

@@ -22,6 +22,7 @@ from syntony.lab.drill.report import DrillReport
 from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.lab.rates import format_rate
 from syntony.model import MS, S
+from syntony.model.names import host_of
 from syntony.view import contention_chart
 
 if TYPE_CHECKING:
@@ -154,8 +155,8 @@ def _fairness(ran: IncastTrial, span: tuple[int, int]) -> float:
             continue
         for flow in sample.traffic.flows:
             if not flow.paths or ran.receiver not in {
-                flow.src.split("/")[0],
-                flow.dst.split("/")[0],
+                host_of(flow.src),
+                host_of(flow.dst),
             }:
                 continue
             receives = flow.src.startswith(f"{ran.receiver}/")

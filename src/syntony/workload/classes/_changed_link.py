@@ -101,7 +101,7 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
         ),
         evidence=tuple(evidence), alternatives=contention.alternatives(facts, each.flows),
         action=action, flows=each.flows,
-        hosts=frozenset(flows.src[flow].split("/")[0] for flow in each.flows),
+        hosts=frozenset(host_of(flows.src[flow]) for flow in each.flows),
     )]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.flows import LATE_RATIO, Flows, more_than_chance
@@ -363,7 +364,7 @@ def _judge(
             _carrier(facts, links),
         ),
         action=ACTION, flows=common.flows,
-        hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
+        hosts=frozenset(host_of(flows.src[each]) for each in common.flows),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.model import format_ns
+from syntony.model.names import host_of
 from syntony.workload.changed_links import known_mean, segments
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import median
@@ -94,9 +95,9 @@ def _hosts(facts: BundleFacts, pairs: dict[tuple[str, str], _Pair]) -> list[Rule
     kinds = [pair.kind for pair in pairs.values()]
     usual = max(set(kinds), key=kinds.count)
     found = []
-    for host in sorted({src.split("/")[0] for src, _ in pairs}):
+    for host in sorted({host_of(src) for src, _ in pairs}):
         own = [pair for (src, _), pair in pairs.items()
-               if src.split("/")[0] == host and pair.compared]  # fmt: skip
+               if host_of(src) == host and pair.compared]  # fmt: skip
         slow = [pair for pair in own if pair.slow and pair.kind != usual]
         if slow and len(slow) >= MOST * len(own):
             found.append(_finding(facts, (host,), slow))
@@ -212,5 +213,5 @@ def _finding(
             weigh(FaultClass.CONTENTION, True, "it is all paths of the class, not those of a link"),
         ),
         action=ACTION, flows=members,
-        hosts=frozenset(flows.src[each].split("/")[0] for each in members),
+        hosts=frozenset(host_of(flows.src[each]) for each in members),
     )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.model import format_ns
+from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import CLOCK_SIGMAS
 from syntony.workload.grid import Grid, episodes, median
@@ -116,7 +117,7 @@ def _before_sent(source: _Source) -> list[RuleFinding]:
                                    f" {format_ns(off)}: before they were sent", off, 0.0),),
                 alternatives=(weigh(FaultClass.CONTENTION, True, "no queue makes a delay"
                                     " negative"),),
-                action=ACTION, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
+                action=ACTION, hosts=frozenset({host_of(nic)}),
             ))  # fmt: skip
             break
     return found
@@ -247,5 +248,5 @@ def _judge(nic: str, sides: _Sides, source: _Source, usual_total: float) -> Rule
                   " as long as others"),
             weigh(FaultClass.HOST_JITTER, True, "delays from it fall by what those to it rise"),
         ),
-        action=ACTION, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
+        action=ACTION, hosts=frozenset({host_of(nic)}),
     )  # fmt: skip

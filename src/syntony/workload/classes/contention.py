@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import format_ns
+from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.flows import LATE_RATIO, LIKE, MUCH_ALWAYS, SLOW_RATIO
 from syntony.workload.full_links import FULL
@@ -66,7 +67,7 @@ def _full(facts: BundleFacts, full: FullLink) -> RuleFinding:
         confidence=confidence(full.share, full.strangers, len(full.links) == 1 or None),
         evidence=full_evidence(full), alternatives=alternatives(facts, full.flows), action=ACTION,
         flows=full.flows,
-        hosts=frozenset(flows.src[each].split("/")[0] for each in full.flows), direct=True,
+        hosts=frozenset(host_of(flows.src[each]) for each in full.flows), direct=True,
     )  # fmt: skip
 
 
@@ -187,7 +188,7 @@ def _finding(
               for nic in nics),
             *alternatives(facts, common.flows),
         ), action=ACTION, flows=common.flows,
-        ranks=frozenset(), hosts=frozenset(flows.src[each].split("/")[0] for each in common.flows),
+        ranks=frozenset(), hosts=frozenset(host_of(flows.src[each]) for each in common.flows),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import S
+from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Flags, episodes
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
@@ -103,7 +104,7 @@ def _finding(
             weigh(FaultClass.BAD_LINK, True, "carrier or speed is lost, not single packets"),
         ),
         action=ACTION, flows=frozenset(touched), hosts=frozenset(
-            {group[0].split("/")[0]} if "/" in group[0] else ()),
+            {host_of(group[0])} if "/" in group[0] else ()),
     )  # fmt: skip
 
 

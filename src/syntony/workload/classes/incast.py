@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from syntony.model import format_ns
+from syntony.model.names import host_of
 from syntony.workload.classes import contention
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.full_links import FULL
@@ -75,5 +76,5 @@ def _made(
                   "the senders do not wait for credit", "credit_blocked_ns"),
             *contention.alternatives(facts, members),
         ),
-        action=ACTION, flows=members, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
+        action=ACTION, flows=members, hosts=frozenset({host_of(nic)}),
     )  # fmt: skip

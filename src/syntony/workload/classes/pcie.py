@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.straggler import lag
 from syntony.workload.flows import SLOW_RATE
@@ -155,7 +156,7 @@ def _judge(
             weigh(FaultClass.FLAPPING, port, "the port itself has its speed" if port else
                   "the port itself is slower than it should be", "speed_bps"),
         ),
-        action=ACTION, flows=touching, hosts=frozenset({nic.split("/", maxsplit=1)[0]}),
+        action=ACTION, flows=touching, hosts=frozenset({host_of(nic)}),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Episode, episodes, median
 from syntony.workload.verdict import ECHO, MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
@@ -136,5 +137,5 @@ def _finding(
                   if not across & flows.lossy.keys() else "packets are lost as well"),
         ),
         action=ACTION, flows=across,
-        hosts=frozenset(nic.split("/")[0] for nic in facts.nic_ends(root)),
+        hosts=frozenset(host_of(nic) for nic in facts.nic_ends(root)),
     )  # fmt: skip

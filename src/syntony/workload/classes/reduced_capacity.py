@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import format_bps
+from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import MAD_SIGMA, median
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
@@ -124,7 +125,7 @@ def _judge(
             weigh(FaultClass.CONTENTION, True, "they wait for each other since they were moved"),
         ),
         action=ACTION, flows=frozenset(sharing),
-        hosts=frozenset({part.split("/", maxsplit=1)[0]} if "/" in part else ()),
+        hosts=frozenset({host_of(part)} if "/" in part else ()),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import format_bps, format_ns
+from syntony.model.names import host_of
 from syntony.workload.bundle import Gap
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.slow_receiver import BLOCKED, TIMES
@@ -264,8 +265,8 @@ def _judge(
             "rate_bps", f"{format_bps(rate)}, its siblings {format_bps(usual_rate)}", rate,
             usual_rate))  # fmt: skip
     begin_ns, last_ns = facts.span(stretch)
-    ends = flows.leaving(flows.src[flow].split("/")[0]) | flows.entering(
-        flows.dst[flow].split("/")[0])  # fmt: skip
+    ends = flows.leaving(host_of(flows.src[flow])) | flows.entering(
+        host_of(flows.dst[flow]))  # fmt: skip
     others = sum(int(each) in flows.late for each in np.flatnonzero(ends) if each != flow)
     both = True if delayed and slowed else None
     return RuleFinding(
@@ -281,7 +282,7 @@ def _judge(
                   if not others else f"{others} other flows of its hosts are delayed as well"),
         ),
         action=ACTION, flows=frozenset({flow}),
-        hosts=frozenset({flows.src[flow].split("/")[0], flows.dst[flow].split("/")[0]}),
+        hosts=frozenset({host_of(flows.src[flow]), host_of(flows.dst[flow])}),
         direct=own is not None,
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from syntony.model import format_ns
+from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Episode, episodes, median
 from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
@@ -166,5 +167,5 @@ def _judge(
                   "pcie_width"),
         ),
         action=ACTION, flows=frozenset(members), ranks=frozenset({rank}),
-        hosts=frozenset({flows.dst[members[0]].split("/")[0]}),
+        hosts=frozenset({host_of(flows.dst[members[0]])}),
     )  # fmt: skip
