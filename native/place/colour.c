@@ -16,9 +16,7 @@ struct side {
     int32_t *degree;      /* edges of a node */
     int32_t *at;          /* flow at (node, colour), or NONE */
     int32_t *peer;        /* its node on the other side, or NONE: all that a walk has to read */
-    uint64_t *free;       /* bits of a node: colours with no edge, and not dead */
-    uint64_t *leaf_alive; /* bits of a leaf: colours that are not dead */
-    int32_t *ways;        /* of a leaf: how many are not dead */
+    uint64_t *free;       /* bits of a node: colours with no edge */
 };
 
 struct syn_colouring {
@@ -26,7 +24,6 @@ struct syn_colouring {
     struct side side[2];
     int32_t *node[2]; /* of each flow; NONE: not there */
     int32_t *colour;  /* of each flow */
-    int busy; /* a flow has been added */
 };
 
 static int grow(struct syn_colouring *c, struct side *s)
@@ -55,18 +52,11 @@ static int grow(struct syn_colouring *c, struct side *s)
 
 static int start_side(struct syn_colouring *c, struct side *s)
 {
-    size_t leaves = (size_t)c->leaves, words = (size_t)c->words;
-    s->leaf_first = malloc(leaves * sizeof *s->leaf_first);
-    s->ways = malloc(leaves * sizeof *s->ways);
-    s->leaf_alive = calloc(leaves * words, sizeof *s->leaf_alive);
-    if (!s->leaf_first || !s->ways || !s->leaf_alive)
+    size_t bytes = (size_t)c->leaves * sizeof *s->leaf_first;
+    s->leaf_first = malloc(bytes);
+    if (!s->leaf_first)
         return ENOMEM;
-    for (size_t leaf = 0; leaf < leaves; leaf++) {
-        s->leaf_first[leaf] = NONE;
-        s->ways[leaf] = c->colours;
-        for (int32_t colour = 0; colour < c->colours; colour++)
-            s->leaf_alive[leaf * words + (size_t)colour / 64] |= 1ull << (colour % 64);
-    }
+    memset(s->leaf_first, 0xff, bytes);
     return grow(c, s);
 }
 
@@ -102,43 +92,30 @@ void syn_colouring_free(struct syn_colouring *c)
     for (int side = 0; side < 2; side++) {
         struct side *s = &c->side[side];
         free(s->leaf_first), free(s->next), free(s->degree), free(s->at), free(s->peer);
-        free(s->free), free(s->leaf_alive), free(s->ways), free(c->node[side]);
+        free(s->free), free(c->node[side]);
     }
     free(c->colour), free(c);
 }
 
-int syn_colouring_bar(struct syn_colouring *c, int32_t side, int32_t leaf, int32_t colour)
-{
-    if (side < 0 || side > 1 || leaf < 0 || leaf >= c->leaves || colour < 0 ||
-        colour >= c->colours || c->busy)
-        return EINVAL;
-    struct side *s = &c->side[side];
-    uint64_t *word = &s->leaf_alive[(size_t)leaf * (size_t)c->words + (size_t)colour / 64];
-    uint64_t bit = 1ull << (colour % 64);
-    if (*word & bit)
-        s->ways[leaf]--;
-    *word &= ~bit;
-    return 0;
-}
-
-/* A node of the leaf that has an edge to spare, or NONE: no memory, or nothing alive. */
+/* A node of the leaf that has an edge to spare, or NONE: no memory. */
 static int32_t open_node(struct syn_colouring *c, struct side *s, int32_t leaf)
 {
     for (int32_t node = s->leaf_first[leaf]; node != NONE; node = s->next[node])
-        if (s->degree[node] < s->ways[leaf])
+        if (s->degree[node] < c->colours)
             return node;
     if (s->nodes == s->room && grow(c, s))
         return NONE;
     int32_t node = s->nodes++;
-    size_t words = (size_t)c->words;
     s->next[node] = s->leaf_first[leaf];
     s->leaf_first[leaf] = node;
     s->degree[node] = 0;
     size_t first = (size_t)node * (size_t)c->colours, bytes = (size_t)c->colours * sizeof *s->at;
     memset(&s->at[first], 0xff, bytes);
     memset(&s->peer[first], 0xff, bytes);
-    memcpy(&s->free[(size_t)node * words], &s->leaf_alive[(size_t)leaf * words],
-           words * sizeof *s->free);
+    uint64_t *bits = &s->free[(size_t)node * (size_t)c->words];
+    memset(bits, 0, (size_t)c->words * sizeof *bits);
+    for (int32_t colour = 0; colour < c->colours; colour++)
+        bits[colour / 64] |= 1ull << (colour % 64);
     return node;
 }
 
@@ -204,8 +181,7 @@ static int32_t next_free(const struct syn_colouring *c, int side, int32_t node, 
 }
 
 /* Follows the flows that alternate from a node on between a colour that it has and one that it
- * lacks. Returns their number, or NONE where they are more than `longest`, or where the last one's
- * other colour is dead. */
+ * lacks. Returns their number, or NONE where they are more than `longest`. */
 static int32_t walk(const struct syn_colouring *c, int side, int32_t node, int32_t has,
                     int32_t lacks, int32_t longest)
 {
@@ -213,7 +189,7 @@ static int32_t walk(const struct syn_colouring *c, int side, int32_t node, int32
     for (;;) {
         int32_t peer = *peer_at(c, side, node, colour);
         if (peer == NONE)
-            break;
+            return length;
         if (length == longest)
             return NONE;
         length++;
@@ -221,8 +197,6 @@ static int32_t walk(const struct syn_colouring *c, int side, int32_t node, int32
         node = peer;
         colour = colour == has ? lacks : has;
     }
-    /* The last flow takes `colour` at its far node: free there, unless dead. */
-    return length && is_free(c, side, node, colour) ? length : NONE;
 }
 
 static void exchange(int32_t *a, int32_t *b)
@@ -308,7 +282,6 @@ int64_t syn_colouring_add(struct syn_colouring *c, const int32_t *flow, const in
                           const int32_t *to, size_t count, int32_t reach)
 {
     int64_t moved = 0;
-    c->busy = 1;
     for (size_t i = 0; i < count; i++) {
         int32_t f = flow[i];
         if (f < 0 || f >= c->flows || c->node[0][f] != NONE || from[i] < 0 ||

@@ -18,10 +18,6 @@ struct syn_colouring;
 struct syn_colouring *syn_colouring_new(int32_t leaves, int32_t colours, int32_t flows);
 void syn_colouring_free(struct syn_colouring *colouring);
 
-/* A way of a leaf is dead: side 0 up, side 1 down. Only before any flow is added. Returns 0, or
- * EINVAL. */
-int syn_colouring_bar(struct syn_colouring *colouring, int32_t side, int32_t leaf, int32_t colour);
-
 /* Adds flows from leaf to leaf, moving others where that makes room, at most `reach` for each.
  * Returns how many were moved, or -EINVAL for a flow that is there already or a number out of range
  * (those before it are added), or -ENOMEM. Flows for which there is no room have colour -1. */

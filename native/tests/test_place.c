@@ -80,27 +80,6 @@ static void test_flows_come_and_go(void)
     syn_colouring_free(c);
 }
 
-static void test_dead_ways_are_never_used(void)
-{
-    for (int round = 0; round < 200; round++) {
-        struct syn_colouring *c = syn_colouring_new(LEAVES, SPINES, FLOWS);
-        char dead[2][LEAVES][SPINES] = {{{0}}};
-        CHECK(c);
-        for (int32_t i = 0; i < 6; i++) {
-            int32_t side = below(2), leaf = below(LEAVES), spine = below(SPINES);
-            CHECK_EQUAL(syn_colouring_bar(c, side, leaf, spine), 0);
-            dead[side][leaf][spine] = 1;
-        }
-        for (int32_t f = 0; f < FLOWS / 2; f++) {
-            int32_t up = below(LEAVES), down = below(LEAVES);
-            CHECK(syn_colouring_add(c, &f, &up, &down, 1, INT32_MAX) >= 0);
-            int32_t colour = syn_colouring_colours(c)[f];
-            CHECK(colour < 0 || (!dead[0][up][colour] && !dead[1][down][colour]));
-        }
-        syn_colouring_free(c);
-    }
-}
-
 static void test_no_chain_is_longer_than_allowed(void)
 {
     for (int32_t reach = 0; reach < 4; reach++) {
@@ -125,16 +104,12 @@ static void test_what_is_refused(void)
     CHECK(!syn_colouring_new(INT32_MAX, 4096, 1) && !syn_colouring_new(1, 1 << 20, 1));
     struct syn_colouring *c = syn_colouring_new(LEAVES, SPINES, FLOWS);
     CHECK(c);
-    CHECK_EQUAL(syn_colouring_bar(c, 2, 0, 0), EINVAL);
-    CHECK_EQUAL(syn_colouring_bar(c, 0, LEAVES, 0), EINVAL);
-    CHECK_EQUAL(syn_colouring_bar(c, 0, 0, SPINES), EINVAL);
     CHECK_EQUAL(syn_colouring_remove(c, &zero, 1), EINVAL);
     CHECK_EQUAL(syn_colouring_add(c, &zero, &zero, &many, 1, INT32_MAX), -EINVAL);
     CHECK_EQUAL(syn_colouring_add(c, &flow, &zero, &zero, 1, INT32_MAX), -EINVAL);
     CHECK_EQUAL(syn_colouring_add(c, &none, &zero, &zero, 1, INT32_MAX), -EINVAL);
     CHECK_EQUAL(syn_colouring_add(c, &zero, &zero, &zero, 1, INT32_MAX), 0);
     CHECK_EQUAL(syn_colouring_add(c, &zero, &zero, &zero, 1, INT32_MAX), -EINVAL);
-    CHECK_EQUAL(syn_colouring_bar(c, 0, 0, 0), EINVAL);
     syn_colouring_free(c);
     syn_colouring_free(NULL);
 }
@@ -200,7 +175,6 @@ int main(void)
 {
     test_any_flows_fit();
     test_flows_come_and_go();
-    test_dead_ways_are_never_used();
     test_no_chain_is_longer_than_allowed();
     test_what_is_refused();
     test_rates_by_hand();

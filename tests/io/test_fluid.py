@@ -32,10 +32,6 @@ def test_colours_are_the_references_choice_by_choice(seed: int) -> None:
     rng = np.random.default_rng(seed)
     leaves, colours, flows = 6, int(rng.integers(1, 9)), 200
     both = [kind(leaves, colours, flows) for kind in (NativeColouring, ChainColouring)]
-    for _ in range(seed % 5):
-        way = [int(rng.integers(2)), int(rng.integers(leaves)), int(rng.integers(colours))]
-        for each in both:
-            each.bar(*way)
     there = np.zeros(flows, dtype=bool)
     for _ in range(30):
         new = rng.permutation(np.flatnonzero(~there))[:20].astype(np.int32)
@@ -57,16 +53,12 @@ def test_what_is_refused() -> None:
     for kind in (NativeColouring, ChainColouring):
         colouring = kind(2, 2, 4)
         with pytest.raises(ValueError, match=r"."):
-            colouring.bar(0, 2, 0)
-        with pytest.raises(ValueError, match=r"."):
             colouring.remove(zero)
         with pytest.raises(ValueError, match=r"."):
             colouring.add(zero + 4, zero, zero)
         colouring.add(zero, zero, zero)
         with pytest.raises(ValueError, match=r"."):
             colouring.add(zero, zero, zero)
-        with pytest.raises(ValueError, match=r"."):
-            colouring.bar(0, 0, 0)
     with pytest.raises(ValueError, match="colour"):
         NativeColouring(0, 1, 1)
     with pytest.raises(ValueError, match="as many"):

@@ -62,29 +62,6 @@ def test_every_flow_gets_a_way_and_no_way_more_than_its_share(seed: int) -> None
             del ends[gone]
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_no_flow_takes_a_dead_way(seed: int) -> None:
-    draw = random.Random(f"dead ways {seed}")
-    colouring = ChainColouring(LEAVES, 4, FLOWS)
-    dead = {(draw.randrange(2), draw.randrange(LEAVES), draw.randrange(4)) for _ in range(3)}
-    for way in dead:
-        colouring.bar(*way)
-    ends = {flow: (draw.randrange(LEAVES), draw.randrange(LEAVES)) for flow in range(40)}
-    join(colouring, ends)
-    used = ways_used(colouring, ends)
-    assert not dead & used.keys()
-    assert used.total() >= 2 * (len(ends) - 4), "next to all find a living way"
-
-
-def test_a_way_that_is_dead_for_one_leaf_serves_the_others() -> None:
-    colouring = ChainColouring(2, 2, 4)
-    colouring.bar(0, 0, 1)
-    join(colouring, {0: (0, 1), 1: (1, 1)})
-    assert colours(colouring)[:2] == [0, 1]
-    join(colouring, {2: (0, 0)})
-    assert colours(colouring)[2] == 0, "a leaf with more flows than living ways shares them"
-
-
 @pytest.mark.parametrize(("reach", "moved"), [(0, 0), (1, 0), (2, 2), (FAR, 2)])
 def test_no_more_others_are_moved_than_allowed(reach: int, moved: int) -> None:
     colouring = ChainColouring(3, 2, 5)
@@ -94,24 +71,6 @@ def test_no_more_others_are_moved_than_allowed(reach: int, moved: int) -> None:
     # Leaf 1 is free on way 0 only, leaf 1 below on way 1 only; either way two have to exchange.
     assert join(colouring, {4: (1, 1)}, reach) == moved
     assert (colours(colouring)[4] != NONE) == (moved > 0)
-
-
-@pytest.mark.parametrize(
-    "way", [(-1, 0, 0), (2, 0, 0), (0, -1, 0), (0, 3, 0), (0, 0, -1), (0, 0, 2)]
-)
-def test_a_way_that_does_not_exist_cannot_be_barred(way: tuple[int, int, int]) -> None:
-    colouring = ChainColouring(3, 2, 3)
-    with pytest.raises(ValueError, match=r"exist|no colour"):
-        colouring.bar(*way)
-    for last in ((0, 0, 0), (1, 2, 1)):
-        colouring.bar(*last)
-
-
-def test_ways_are_barred_before_flows_come() -> None:
-    colouring = ChainColouring(3, 2, 3)
-    join(colouring, {0: (0, 0)})
-    with pytest.raises(ValueError, match="before flows"):
-        colouring.bar(0, 0, 0)
 
 
 @pytest.mark.parametrize("flow", [(0, 0, 0), (-1, 0, 0), (3, 0, 0), (1, 3, 0), (1, 0, -1)])

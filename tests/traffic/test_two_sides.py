@@ -20,7 +20,6 @@ from syntony.model import MS, S
 from syntony.model.paths import FourTuple, StallEvent
 from syntony.traffic import events
 from syntony.traffic.chains import Board
-from syntony.traffic.colouring import ChainColouring
 from syntony.traffic.connection_table import ConnectionTable
 from syntony.traffic.demand import Flow, Priority
 from syntony.traffic.fair import max_min
@@ -122,14 +121,6 @@ def test_what_only_a_dead_link_limits_is_nothing_and_ties_settle_together() -> N
     assert max_min(links, np.array([10.0, 10.0])).tolist() == [5, 5, 5]
     weight, demand = np.array([2.0, 1.0, 1.0]), np.array([np.inf, 1.0, np.inf])
     assert max_min(links, np.array([10.0, 12.0]), weight, demand).tolist() == [8, 1, 4]
-
-
-def test_a_colouring_that_is_full_of_dead_ways_leaves_a_flow_without_one() -> None:
-    made = ChainColouring(2, 1, 1)
-    made.bar(0, 0, 0)
-    flow, up, down = (np.array([n], dtype=np.int32) for n in (0, 0, 1))
-    assert made.add(flow, up, down) == 0
-    assert made.colours().tolist() == [-1]
 
 
 def test_every_claim_gets_a_little_before_anything_else() -> None:

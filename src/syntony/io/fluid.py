@@ -53,14 +53,6 @@ class NativeColouring:
             raise ValueError(f"cannot colour {flows} flows of {leaves} leaves with {colours}")
         self._handle: Any = ffi.gc(made, library().syn_colouring_free)
 
-    def bar(self, side: int, leaf: int, colour: int) -> None:
-        """See `Colouring.bar`.
-
-        Raises:
-            ValueError: out of range, or flows are there already.
-        """
-        _check(library().syn_colouring_bar(self._handle, side, leaf, colour), f"leaf {leaf}")
-
     def add(self, flow: Ints, up: Ints, down: Ints, reach: int = FAR) -> int:
         """See `Colouring.add`.
 

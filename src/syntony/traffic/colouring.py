@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 NONE = -1
 PAIRS = 16
-"""Pairs of colours tried for one flow. Without dead links the first works, if not the shortest."""
+"""Pairs of colours tried for one flow. The first works unless its chain is too long."""
 FAR = 2**31 - 1
 LONGEST = (8, 32, 128, 512, FAR)
 """Successive limits of the number of other flows that a chain moves."""
@@ -26,9 +26,6 @@ Numbers = NDArray[np.int32]
 
 class Colouring(Protocol):
     """`ChainColouring`, or the native one of `syntony.io.fluid`."""
-
-    def bar(self, side: int, leaf: int, colour: int) -> None:
-        """A way of a leaf is dead: side 0 up, side 1 down. Before any flow is added."""
 
     def add(self, flow: Numbers, up: Numbers, down: Numbers, reach: int = ...) -> int:
         """Add flows from leaf to leaf; returns how many others were moved to make room, at most
@@ -48,19 +45,14 @@ MakeColouring = Callable[[int, int, int], Colouring]
 class _Node:
     """Up to as many edges as there are colours."""
 
-    __slots__ = ("dead", "degree", "flows")
+    __slots__ = ("degree", "flows")
 
-    def __init__(self, colours: int, dead: set[int]) -> None:
+    def __init__(self, colours: int) -> None:
         self.flows = [NONE] * colours
-        self.dead = dead
         self.degree = 0
 
-    @property
-    def ways(self) -> int:
-        return len(self.flows) - len(self.dead)
-
     def free(self, colour: int) -> bool:
-        return self.flows[colour] == NONE and colour not in self.dead
+        return self.flows[colour] == NONE
 
 
 class ChainColouring:
@@ -77,24 +69,8 @@ class ChainColouring:
         self._leaves: tuple[list[list[_Node]], ...] = tuple(
             [[] for _ in range(leaves)] for _ in (0, 1)
         )
-        self._dead: tuple[list[set[int]], ...] = tuple(
-            [set() for _ in range(leaves)] for _ in (0, 1)
-        )
         self._ends: list[tuple[_Node, _Node] | None] = [None] * flows
         self._colour = np.full(flows, NONE, dtype=np.int32)
-        self._busy = False
-
-    def bar(self, side: int, leaf: int, colour: int) -> None:
-        """See `Colouring.bar`.
-
-        Raises:
-            ValueError: out of range, or flows are there already.
-        """
-        if self._busy or not (0 <= side < 2 and 0 <= leaf < len(self._leaves[0])):
-            raise ValueError("a path is barred before flows are added, and must exist")
-        if not 0 <= colour < self._colours:
-            raise ValueError(f"no colour {colour}")
-        self._dead[side][leaf].add(colour)
 
     def add(self, flow: Numbers, up: Numbers, down: Numbers, reach: int = FAR) -> int:
         """See `Colouring.add`.
@@ -102,7 +78,6 @@ class ChainColouring:
         Raises:
             ValueError: a flow that is there already, or a number out of range.
         """
-        self._busy = True
         moved = 0
         for number, *leaves in zip(flow.tolist(), up.tolist(), down.tolist(), strict=True):
             known = 0 <= number < len(self._ends) and self._ends[number] is None
@@ -137,9 +112,9 @@ class ChainColouring:
     def _open_node(self, side: int, leaf: int) -> _Node:
         nodes = self._leaves[side][leaf]
         for node in reversed(nodes):
-            if node.degree < node.ways:
+            if node.degree < self._colours:
                 return node
-        nodes.append(_Node(self._colours, self._dead[side][leaf]))
+        nodes.append(_Node(self._colours))
         return nodes[-1]
 
     def _colour_one(self, flow: int, a: _Node, b: _Node, reach: int) -> int:
@@ -170,7 +145,7 @@ class ChainColouring:
 
     def _walk(self, side: int, node: _Node, has: int, lacks: int, longest: int) -> list[int]:
         """Flows that alternate from a node on between a colour that it has and one that it lacks;
-        none if they are too many, or the last cannot be swapped."""
+        none if they are too many."""
         chain: list[int] = []
         colour = has
         while node.flows[colour] != NONE:
@@ -182,7 +157,7 @@ class ChainColouring:
             if ends is not None:
                 node = ends[side]
             colour = lacks if colour == has else has
-        return chain if node.free(colour) else []
+        return chain
 
     def _swap(self, chain: list[int], x: int, y: int) -> None:
         new = [y if self._colour[flow] == x else x for flow in chain]
