@@ -15,8 +15,7 @@ from tests.link import T0
 from syntony.controller import batches
 from syntony.controller.batches import Arrival, BatchPiece, joined, open_batches, together
 from syntony.errors import WireError
-from syntony.model import S
-from syntony.store.schema import HOUR_NS
+from syntony.model import HOUR_NS, S
 from syntony.wire.arrow import MAX_ROWS, MessageHeader, arrow_schema, encode_columns
 from syntony.wire.messages import Batch
 from syntony.wire.tables import HEARD, PROBE, Table

@@ -16,9 +16,9 @@ from syntony.controller import ingest as ingest_module
 from syntony.controller.ingest import BatchOutcome, Ingest, RowStream
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import StoreError
-from syntony.model import S
+from syntony.model import DAY_NS, HOUR_NS, S
 from syntony.store import Store, StoredPart
-from syntony.store.schema import DAY_NS, HOUR_NS, partition_ns
+from syntony.store.schema import partition_ns
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import MAX_UNACKED, Batch
 from syntony.wire.tables import HEARD, PATH, Table

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from syntony.cost import check, cost
 from syntony.errors import UsageError
-from syntony.model import MS, S
-from syntony.wire.cost import HOUR_NS, YEAR_NS, CostQuery
+from syntony.model import HOUR_NS, MS, S
+from syntony.wire.cost import YEAR_NS, CostQuery
 
 PUBLISHED = [
     # GPUs, restarts a year, mean time to failure in hours

@@ -12,10 +12,10 @@ from tests.store.cluster import Cluster, Server
 from tests.store.rows import T0, heard, probed, rows_of
 
 from syntony.errors import StoreError
-from syntony.model import S
+from syntony.model import DAY_NS, HOUR_NS, S
 from syntony.store import Store, open_store
 from syntony.store.clickhouse import ClickHouseEngine, parse_url
-from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table
+from syntony.store.schema import capabilities, create_table
 from syntony.wire.tables import AGENT, CLOCK, HEARD, PROBE, Table
 
 pytestmark = pytest.mark.slow

@@ -14,11 +14,10 @@ from tests.cases import mostly_slow
 from tests.store.rows import T0, fill, probed
 from tests.store.test_migrations import ALL, versions
 
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.store import open_store
 from syntony.store.migrations import VERSIONS
 from syntony.store.queries import HOURS
-from syntony.store.schema import HOUR_NS
 from syntony.wire.tables import CLOCK
 
 ROOT = Path(__file__).parents[2]

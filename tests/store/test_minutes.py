@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store.rows import T0, fill, heard, probed, silent
 
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.store import Store
 from syntony.store.migrations import VERSIONS
 from syntony.store.minutes import (
@@ -24,7 +24,6 @@ from syntony.store.minutes import (
     summing,
 )
 from syntony.store.queries import HOURS, MARKS, MINUTE_NS, MINUTES, Span
-from syntony.store.schema import HOUR_NS
 
 A, B, C = "a/n", "b/n", "c/n"
 HOUR = T0 // HOUR_NS + 1

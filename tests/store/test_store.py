@@ -10,12 +10,12 @@ import pytest
 from tests.store.rows import T0, fill, heard, probed, rows_of, silent
 
 from syntony.errors import StoreError, UsageError
-from syntony.model import ClockState, S
+from syntony.model import DAY_NS, HOUR_NS, ClockState, S
 from syntony.store import Store, StoredPart, open_store
 from syntony.store.clickhouse import parse_url
 from syntony.store.embedded import EmbeddedEngine
 from syntony.store.engine import Row
-from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table, quote
+from syntony.store.schema import capabilities, create_table, quote
 from syntony.wire.probes import MatrixCell, Plane, SeriesPoint
 from syntony.wire.tables import (
     AGENT,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from syntony.io.probe_key import KEY_BYTES
 from syntony.io.probe_records import PeerKeys
 from syntony.wire.probes import ProbeKeys
 
 MAX_PEERS = 4096
 """NICs: far above a plan's."""
-KEY_BYTES = 16
 _U32 = (1 << 32) - 1
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from syntony import __version__
+from syntony.api.bodies import JSON
 from syntony.api.routes import ROUTES, Route
 from syntony.wire.rest import (
     CSRF,
@@ -36,7 +37,6 @@ from syntony.wire.rest import (
 )
 
 _REF = "#/components/schemas/{name}"
-_JSON = "application/json"
 _INT64 = (1 << 63) - 1
 
 
@@ -63,7 +63,7 @@ def document() -> bytes:
     paths[OIDC_DEVICE] = {"post": _device_login(of)}
     paths[OIDC_DEVICE_TOKEN] = {"post": _device_token(of)}
     paths[EVENTS] = {"get": _events()}
-    paths[OPENAPI] = {"get": _plain("openapi", "This document.", {_JSON: {"schema": {}}})}
+    paths[OPENAPI] = {"get": _plain("openapi", "This document.", {JSON: {"schema": {}}})}
     answered = msgspec.json.encode([paths, components])
     for name in {route.request.__name__ for route in ROUTES.values()}:
         if f'"{_REF.format(name=name)}"'.encode() not in answered:
@@ -96,7 +96,7 @@ def _operation(route: Route, of: dict[Any, Any], components: dict[str, Any]) -> 
         "summary": (inspect.getdoc(route.request) or "").partition("\n\n")[0].replace("\n", " "),
         "x-syntony-roles": sorted(route.roles),
         "responses": {
-            "200": {"description": "The answer.", "content": {_JSON: {"schema": of[route.answer]}}},
+            "200": {"description": "The answer.", "content": {JSON: {"schema": of[route.answer]}}},
             "default": {"$ref": "#/components/responses/Problem"},
         },
     }
@@ -111,7 +111,7 @@ def _operation(route: Route, of: dict[Any, Any], components: dict[str, Any]) -> 
             "type": "object", "properties": properties, "required": sorted(required),
             "additionalProperties": False,
         }  # fmt: skip
-        found["requestBody"] = {"required": True, "content": {_JSON: {"schema": shape}}}
+        found["requestBody"] = {"required": True, "content": {JSON: {"schema": shape}}}
         return found
     found["parameters"] = [
         {"name": name, "in": "query", "required": name in required, "schema": each}
@@ -141,10 +141,10 @@ def _paging() -> list[dict[str, Any]]:
 
 
 def _session(of: dict[Any, Any]) -> dict[str, Any]:
-    answer = {_JSON: {"schema": of[SessionView]}}
+    answer = {JSON: {"schema": of[SessionView]}}
     token = _plain("begin-session", "Exchange a token for a browser's session.", answer)
     token["requestBody"] = {
-        "required": True, "content": {_JSON: {"schema": of[SessionRequest]}}
+        "required": True, "content": {JSON: {"schema": of[SessionRequest]}}
     }  # fmt: skip
     token["security"] = []
     return {
@@ -155,21 +155,21 @@ def _session(of: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _offer(of: dict[Any, Any]) -> dict[str, Any]:
-    answer = {_JSON: {"schema": of[OidcView]}}
+    answer = {JSON: {"schema": of[OidcView]}}
     found = _plain("oidc", "Whether the login page offers an identity provider.", answer)
     return found | {"security": []}
 
 
 def _device_login(of: dict[Any, Any]) -> dict[str, Any]:
-    answer = {_JSON: {"schema": of[DeviceLogin]}}
+    answer = {JSON: {"schema": of[DeviceLogin]}}
     found = _plain("begin-device-login", "Begin a login that is finished in a browser.", answer)
     return found | {"security": []}
 
 
 def _device_token(of: dict[Any, Any]) -> dict[str, Any]:
-    answer = {_JSON: {"schema": of[DeviceToken]}}
+    answer = {JSON: {"schema": of[DeviceToken]}}
     found = _plain("device-token", "The token of a login by device, once it is finished.", answer)
-    body = {"required": True, "content": {_JSON: {"schema": of[DeviceTokenRequest]}}}
+    body = {"required": True, "content": {JSON: {"schema": of[DeviceTokenRequest]}}}
     return found | {"security": [], "requestBody": body}
 
 

@@ -62,8 +62,9 @@ def _named(check: str, name: str) -> bool:
 def _classes() -> list[type[Check]]:
     found = []
     for module in pkgutil.walk_packages(_folder.__path__, f"{_folder.__name__}."):
-        values = vars(importlib.import_module(module.name)).values()
-        found += [value for value in values if _is_check(value, module.name)]
+        for value in vars(importlib.import_module(module.name)).values():
+            several = value if isinstance(value, tuple) else (value,)
+            found += [each for each in several if _is_check(each, module.name)]
     return found
 
 

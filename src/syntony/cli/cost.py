@@ -10,16 +10,15 @@ from syntony.cli.fleet import ask, certificate_options, fleet_target
 from syntony.cli.output import console, json_option, print_json
 from syntony.cost import cost
 from syntony.errors import UsageError
-from syntony.model import S, format_ns, parse_duration_ns
+from syntony.model import DAY_NS, HOUR_NS, S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
-from syntony.wire.cost import HOUR_NS, YEAR_NS, CostQuery, CostReport, Interval
+from syntony.wire.cost import YEAR_NS, CostQuery, CostReport, Interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _DEFAULTS = CostQuery()
-_DAY_NS = 24 * HOUR_NS
 
 
 class _Duration(click.ParamType[int]):
@@ -60,7 +59,7 @@ def _humane(value_ns: float) -> str:
     """A duration in a readable unit, from seconds to years."""
     if not value_ns:
         return "0 s"
-    for unit, scale_ns in (("years", YEAR_NS), ("d", _DAY_NS), ("h", HOUR_NS), ("min", 60 * S)):
+    for unit, scale_ns in (("years", YEAR_NS), ("d", DAY_NS), ("h", HOUR_NS), ("min", 60 * S)):
         if value_ns >= 2 * scale_ns:
             return f"{value_ns / scale_ns:.3g} {unit}"
     return format_ns(value_ns)

@@ -18,6 +18,7 @@ MAX_NAMES = 3
 """… and subjects listed for each rule."""
 MAX_JOBS = 8
 MORE = "`--json` has all"
+STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def lines(incident: dict[str, Any], children: Sequence[dict[str, Any]]) -> list[Line]:

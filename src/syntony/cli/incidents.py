@@ -23,7 +23,6 @@ from syntony.wire.incidents import (
     SilenceAction,
 )
 
-_STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 _CODES = {"critical": 2, "warning": 1, "info": 0}
 
 
@@ -85,7 +84,9 @@ def show(target: FleetTarget, number: int, as_json: bool) -> None:
         print_json({"incident": reply.incidents[0], "explains": reply.incidents[1:]})
         return
     incident, *children = reply.incidents
-    console.print(lazy_rich.Text(incident["summary"], style=_STYLES[incident["severity"]]))
+    console.print(
+        lazy_rich.Text(incident["summary"], style=incident_view.STYLES[incident["severity"]])
+    )
     for name, text in incident_view.lines(incident, children):
         console.print(lazy_rich.Text.assemble((f"{name:<12}", "dim"), text), soft_wrap=True)
 
@@ -206,7 +207,7 @@ def rules(target: FleetTarget, as_json: bool) -> None:
         bound = f"> {rule['above']:g}" if rule["above"] is not None else f"< {rule['below']:g}"
         table.add_row(
             rule["name"],
-            lazy_rich.Text(rule["severity"], style=_STYLES[rule["severity"]]),
+            lazy_rich.Text(rule["severity"], style=incident_view.STYLES[rule["severity"]]),
             f"{rule['metric']} {bound}",
             ", ".join(rule["explained_by"]) or "–",
             rule["remedy"],
@@ -239,7 +240,7 @@ def _print_list(reply: IncidentsReply, nothing: str) -> None:
             state += f" after {format_ns(incident_view.lasted_ns(each))}"
         table.add_row(
             str(each["number"]),
-            lazy_rich.Text(each["severity"], style=_STYLES[each["severity"]]),
+            lazy_rich.Text(each["severity"], style=incident_view.STYLES[each["severity"]]),
             state,
             each.get("began", each["opened"])[:19].replace("T", " "),
             each["summary"],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from syntony.cli import incident_view
 from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import UsageError
 from syntony.model import US, S, parse_duration_ns
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from syntony.controller.replay import ReplayedEvent
 
 PROGRESS_NS = 2 * S
-_STYLES = {"critical": "bold red", "warning": "yellow", "info": "dim"}
 _SHOWN = frozenset({"page", "clear", "blamed", "cleared"})
 
 
@@ -135,7 +135,7 @@ def _print(
             text = each.summary if each.number else f"{each.subject}: {each.rule}, {each.summary}"
             line = lazy_rich.Text.assemble(
                 (f"{instant(each.at_ns)} ", "dim"), f"{each.what:<9}{number:<5}",
-                (text, _STYLES.get(each.severity, "")),
+                (text, incident_view.STYLES.get(each.severity, "")),
             )  # fmt: skip
             console.print(line, soft_wrap=True)
     counts = Counter(each.what for each in events)

@@ -38,6 +38,14 @@ class EnvelopeLine(NamedTuple):
         """Midway between the clouds at the window's reference instant, less its base."""
         return (self.forward_ns - self.reverse_ns) / 2
 
+    def distance_ns(self, other: EnvelopeLine, span_ns: float) -> float:
+        """The largest difference of the slopes over a span, or of the heights."""
+        return max(
+            abs(self.slope - other.slope) * span_ns,
+            abs(self.forward_ns - other.forward_ns),
+            abs(self.reverse_ns - other.reverse_ns),
+        )
+
     @property
     def rtt_ns(self) -> float:
         """Round trip of the lowest points."""

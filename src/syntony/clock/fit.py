@@ -125,7 +125,7 @@ def _starts(
         lines.insert(1, _at_slope(clouds, prior.slope, START_DEPTHS[0]))
     distinct: list[EnvelopeLine] = []
     for line in lines:
-        if all(_apart(line, other, clouds.span_ns) > SAME_START_NS for other in distinct):
+        if all(line.distance_ns(other, clouds.span_ns) > SAME_START_NS for other in distinct):
             distinct.append(line)
     return [(line, _rise(clouds, line)) for line in distinct]
 
@@ -136,14 +136,6 @@ def _at_slope(clouds: Clouds, slope: float, depth: int) -> EnvelopeLine:
         slope,
         lowest(heights[: clouds.forward], depth),
         lowest(heights[clouds.forward :], depth),
-    )
-
-
-def _apart(line: EnvelopeLine, other: EnvelopeLine, span_ns: float) -> float:
-    return max(
-        abs(line.slope - other.slope) * span_ns,
-        abs(line.forward_ns - other.forward_ns),
-        abs(line.reverse_ns - other.reverse_ns),
     )
 
 

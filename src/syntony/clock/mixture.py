@@ -68,6 +68,10 @@ class _State(NamedTuple):
     share: Floats
     """Probability of being pure, per direction and class (2·CLASSES,)."""
 
+    @property
+    def line(self) -> EnvelopeLine:
+        return EnvelopeLine(self.slope, self.forward_ns, self.reverse_ns)
+
 
 class _Moments(NamedTuple):
     """Weighted moments of the pure probes: per direction weight, mean t and mean y."""
@@ -103,7 +107,7 @@ def fit_mixture(clouds: Clouds, start: EnvelopeLine, noise_ns: float) -> Mixture
         before = state
         state = _maximise(clouds, groups, pure, delayed, moments)
         heights = clouds.heights(state.slope) - _floors(clouds, state.forward_ns, state.reverse_ns)
-        if _moved(before, state, clouds.span_ns) < SETTLED * state.noise_ns:
+        if state.line.distance_ns(before.line, clouds.span_ns) < SETTLED * state.noise_ns:
             break
     if moments is None:
         return None
@@ -203,14 +207,6 @@ def _shares(groups: NDArray[np.intp], pure: Floats, forward: int) -> Floats:
     return shares
 
 
-def _moved(before: _State, now: _State, span_ns: float) -> float:
-    return max(
-        abs(now.slope - before.slope) * span_ns,
-        abs(now.forward_ns - before.forward_ns),
-        abs(now.reverse_ns - before.reverse_ns),
-    )
-
-
 def _settled(
     counts: tuple[int, int], span_ns: float, state: _State, moments: _Moments, likelihood: float
 ) -> Mixture:
@@ -224,7 +220,7 @@ def _settled(
     ]
     contrast = min(pure / late for pure, late in zip(moments.weight, among, strict=True))
     return Mixture(
-        line=EnvelopeLine(state.slope, state.forward_ns, state.reverse_ns),
+        line=state.line,
         noise_ns=state.noise_ns,
         pure_forward=moments.weight[0],
         pure_reverse=moments.weight[1],

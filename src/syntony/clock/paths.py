@@ -14,6 +14,8 @@ import statistics
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from syntony.clock.robust import MAD_TO_SIGMA
+
 MIN_PATHS = 3
 """Fewest paths: of two that disagree the wrong one is unknown."""
 MIN_WINDOWS = 8
@@ -24,7 +26,6 @@ LEAST_NS = 30.0
 NOISES = 5.0
 """Paths disagree when one is further from the median than this, and than so many times the noise
 of the paths' own windows (both): what kernel stamps scatter is no disagreement."""
-_MAD_TO_SIGMA = 1.4826
 _MEDIAN_LOSS = 1.2533
 """1-sigma of a median over that of a mean of as many (√(π/2))."""
 FORGET_WINDOWS = 60
@@ -113,6 +114,6 @@ class PathBalance:
         spread_ns = max(away)
         if spread_ns <= max(LEAST_NS, NOISES * noise_ns):
             return PathDisagreement(len(voices), 0.0, 0.0, 0.0)
-        scatter_ns = max(_MAD_TO_SIGMA * statistics.median(away), noise_ns)
+        scatter_ns = max(MAD_TO_SIGMA * statistics.median(away), noise_ns)
         sigma_ns = _MEDIAN_LOSS * scatter_ns / math.sqrt(len(voices))
         return PathDisagreement(len(voices), spread_ns, median, sigma_ns)

@@ -11,13 +11,13 @@ from syntony.clock.truth import compare
 from syntony.controller.audit_view import audit_view
 from syntony.controller.containment import NameContainment
 from syntony.controller.job_report import job_report
-from syntony.controller.questions import DAY_NS, ORDER, READ, RequestContext, Runs, question
+from syntony.controller.questions import ORDER, READ, RequestContext, Runs, question
 from syntony.controller.recordings import recording
 from syntony.controller.sla import with_flows
 from syntony.errors import UsageError
 from syntony.io.true_clocks import true_clocks
 from syntony.mesh.planes import disagreements
-from syntony.model import MS, S
+from syntony.model import DAY_NS, MS, S
 from syntony.store.queries import MINUTE_NS
 from syntony.wire.access_tokens import AccessTokens, AccessTokensQuery
 from syntony.wire.audit import AuditReports, AuditReportsQuery, AuditView, AuditViewQuery

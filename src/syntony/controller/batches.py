@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.errors import WireError
-from syntony.model import S
+from syntony.model import DAY_NS, HOUR_NS, S
 from syntony.model.names import host_of
 from syntony.store import StoredPart
-from syntony.store.schema import DAY_NS, HOUR_NS, batch_column, partition_ns
+from syntony.store.schema import batch_column, partition_ns
 from syntony.wire.arrow import check_values, read_rows
 from syntony.wire.arrow_blocks import read_block
 from syntony.wire.messages import Batch

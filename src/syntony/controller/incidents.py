@@ -35,7 +35,7 @@ from syntony.controller.incident_inputs import (
 from syntony.controller.notify import Notifier
 from syntony.errors import ConfigError, UsageError
 from syntony.io.operator_files import load_rules
-from syntony.model import S, format_ns
+from syntony.model import DAY_NS, HOUR_NS, S, format_ns
 from syntony.state import ControlState, DatabaseConnection, log_change
 from syntony.state.document import Document
 from syntony.state.incident_store import IncidentStore
@@ -52,7 +52,6 @@ from syntony.wire.incidents import (
 
 _log = logging.getLogger(__name__)
 
-HOUR_NS, DAY_NS = 3600 * S, 86_400 * S
 MAX_SINCE_NS = 365 * DAY_NS
 MAX_TEXT = 500
 

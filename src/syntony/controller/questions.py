@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import DAY_NS, S
 from syntony.wire.query import Query
 from syntony.wire.roles import Role
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound=msgspec.Struct)
 READ = frozenset({Role.VIEWER, Role.OPERATOR})
 ORDER = frozenset({Role.OPERATOR})
-DAY_NS = 24 * 3600 * S
 BUDGET_NS = 10 * S
 """Default time limit of a request: command lines wait this long for an answer."""
 STORE_BUDGET_NS = 60 * S

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
-from syntony.wire.cost import HOUR_NS, YEAR_NS, CostQuery, CostReport, Interval, Loss
+from syntony.model import HOUR_NS
+from syntony.wire.cost import YEAR_NS, CostQuery, CostReport, Interval, Loss
 
 if TYPE_CHECKING:
     from syntony.wire.cost import ObservedFailures

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from syntony.model import MS, S
 
 ANSWER_NS = 1 * S
-"""An answer that takes longer counts as lost, like a probe (`syntony.io.probe.TIMEOUT_NS`)."""
+"""An answer that takes longer counts as lost, like a probe (`PROBE_TIMEOUT_NS`)."""
 TRIES = 3
 """Unanswered packets to one hop before it counts as unknown."""
 MAX_TTL = 8

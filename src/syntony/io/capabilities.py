@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from syntony.io.ethtool import ask
+from syntony.io.interposer import IPPROTO_MPTCP
 
 _CAP_NET_ADMIN = 12  # linux/capability.h
 _CAP_NET_RAW = 13
@@ -19,7 +20,6 @@ _TS_INFO = struct.Struct("=IIiI12xI12x")
 """struct ethtool_ts_info: command, abilities, PHC index, transmit types, receive filters."""
 _TX_HARDWARE, _TX_SOFTWARE, _RX_HARDWARE, _RX_SOFTWARE = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _FILTER_ALL = 1 << 1  # linux/net_tstamp.h: HWTSTAMP_FILTER_ALL
-_IPPROTO_MPTCP = 262
 _USES = {
     "CAP_NET_RAW": "tracing of paths and sampling of segments",
     "CAP_NET_ADMIN": "hardware stamps and steering",
@@ -133,7 +133,7 @@ def _capability_set(status: Path, kind: str) -> int | None:
 def _mptcp(switch: Path) -> Capability:
     name = "MPTCP"
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, _IPPROTO_MPTCP):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP):
             return Capability(name, True, "sockets can be made", "")
     except OSError as error:
         if not switch.exists():

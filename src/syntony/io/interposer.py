@@ -24,7 +24,7 @@ NCCL_VERBS_VARIABLE = "NCCL_IBVERBS_LIB"
 
 _FILE = "libsyntony_tcp.so"
 _VERBS_FILE = "libsyntony-verbs.so"
-_IPPROTO_MPTCP = 262
+IPPROTO_MPTCP = 262
 _SWITCHES = Path("proc/sys/net/mptcp")
 _PATH_MANAGERS = {"0": "kernel", "1": "userspace"}
 
@@ -144,7 +144,7 @@ def facts(root: Path = Path("/")) -> MptcpSupport:
 
 def _obstacle(switches: Path) -> str:
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, _IPPROTO_MPTCP):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM, IPPROTO_MPTCP):
             return ""
     except OSError as error:
         if not switches.exists():

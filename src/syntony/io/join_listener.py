@@ -12,9 +12,9 @@ import socket
 from contextlib import suppress
 
 from syntony.errors import MissingError
+from syntony.io.interposer import IPPROTO_MPTCP
 
 _log = logging.getLogger(__name__)
-_IPPROTO_MPTCP = 262
 _BACKLOG = 4096
 """Joins under way at once; beyond it the kernel falls back to SYN cookies, which lose joins (of a
 thousand at once into a backlog of 128, 863 were lost on Linux 6.18). somaxconn may be lower."""
@@ -103,7 +103,7 @@ class JoinListeners:
 
 def _socket(family: int) -> socket.socket:
     try:
-        return socket.socket(family, socket.SOCK_STREAM, _IPPROTO_MPTCP)
+        return socket.socket(family, socket.SOCK_STREAM, IPPROTO_MPTCP)
     except OSError as error:
         raise MissingError(
             f"no MPTCP on this host ({error.strerror}); use a kernel with CONFIG_MPTCP and "

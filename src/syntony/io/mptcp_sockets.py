@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from syntony.errors import WireError
+from syntony.io.interposer import IPPROTO_MPTCP
 from syntony.io.netlink import NLM_F_DUMP, NetlinkMessage, attribute, attributes
 from syntony.io.netlink_socket import NetlinkSocket
 
@@ -17,7 +18,7 @@ _REQUEST = struct.Struct("=BBBBI48x")
 """Family, protocol, extensions, padding, states, socket id (inet_diag_req_v2)."""
 _EXT_INFO, _ATTR_INFO, _ATTR_PROTOCOL = 1 << 1, 2, 3
 """linux/inet_diag.h: INET_DIAG_INFO, INET_DIAG_REQ_PROTOCOL."""
-_IPPROTO_MPTCP, _PROTOCOL_BY_ATTRIBUTE = 262, 255
+_PROTOCOL_BY_ATTRIBUTE = 255
 _ALL_STATES = 0xFFF
 _PORT_AT, _SOURCE_AT = 4, 8
 """Of `idiag_sport` and `idiag_src`."""
@@ -52,7 +53,7 @@ def listed() -> list[MptcpSocket]:
     with NetlinkSocket(_NETLINK_SOCK_DIAG) as sock:
         for family in (socket.AF_INET, socket.AF_INET6):
             head = _REQUEST.pack(family, _PROTOCOL_BY_ATTRIBUTE, _EXT_INFO, 0, _ALL_STATES)
-            protocol = attribute(_ATTR_PROTOCOL, struct.pack("=I", _IPPROTO_MPTCP))
+            protocol = attribute(_ATTR_PROTOCOL, struct.pack("=I", IPPROTO_MPTCP))
             found += map(parse, sock.ask(_BY_FAMILY, head + protocol, NLM_F_DUMP))
     return found
 

@@ -29,9 +29,9 @@ from syntony.io.probe_records import (
     VerbsRoute,
     WatchStatus,
 )
-from syntony.model import MS, US, S
+from syntony.model import MS, US
 from syntony.model.paths import LivenessEvent
-from syntony.model.probes import DeviceClockReading
+from syntony.model.probes import PROBE_TIMEOUT_NS, DeviceClockReading
 from syntony.wire.probes import Plane, ProbeFlow
 
 if TYPE_CHECKING:
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-TIMEOUT_NS = 1 * S
-"""A probe unanswered for this long counts as lost: far beyond any queueing delay."""
 MIN_GAP_NS = 20 * US
 """Between two pairs of one engine: bounds its processor time at about one core."""
 STALL_NS = 5 * MS
@@ -77,7 +75,7 @@ class ProbeEngine(Closing):
         clock: ClockSource,
         *,
         ring_records: int = RING_RECORDS,
-        timeout_ns: int = TIMEOUT_NS,
+        timeout_ns: int = PROBE_TIMEOUT_NS,
         min_gap_ns: int = MIN_GAP_NS,
         stall_ns: int = STALL_NS,
         plane: Plane = Plane.UDP,
@@ -177,11 +175,7 @@ class ProbeEngine(Closing):
 
     def set_flows(self, flows: Sequence[ProbeFlow]) -> None:
         """Replace all flows, or none of them if one is wrong; unchanged flows keep their state."""
-        try:
-            c_flows = ffi.new("struct syn_probe_flow[]", [self._c_flow(flow) for flow in flows])
-        except OverflowError as error:
-            raise UsageError(f"a probe flow has a number out of range: {error}") from error
-        self._replace(self._library.syn_probe_set_flows, c_flows)
+        self._replace_flows(self._library.syn_probe_set_flows, flows, "probe")
 
     def watch(self, flows: Sequence[ProbeFlow]) -> None:
         """Watch these paths for life, and no others: one probe per `interval_ns` (≥ 1 ms) each.
@@ -190,11 +184,16 @@ class ProbeEngine(Closing):
         that is the same but for its interval keeps its state. The first event of each says whether
         it answers at all.
         """
+        self._replace_flows(self._library.syn_probe_set_watches, flows, "watched")
+
+    def _replace_flows(
+        self, replace: Callable[..., int], flows: Sequence[ProbeFlow], kind: str
+    ) -> None:
         try:
             c_flows = ffi.new("struct syn_probe_flow[]", [self._c_flow(flow) for flow in flows])
         except OverflowError as error:
-            raise UsageError(f"a watched flow has a number out of range: {error}") from error
-        self._replace(self._library.syn_probe_set_watches, c_flows)
+            raise UsageError(f"a {kind} flow has a number out of range: {error}") from error
+        self._replace(replace, c_flows)
 
     def _replace(self, replace: Callable[..., int], wanted: Any) -> None:
         message = ffi.new("char[]", _MESSAGE_BYTES)

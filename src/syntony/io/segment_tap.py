@@ -23,6 +23,7 @@ import numpy as np
 
 from syntony.errors import MissingError
 from syntony.io.segment_filter import SNAPLEN, segment_filter
+from syntony.model import S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,6 @@ _FRAME, _BLOCK = 256, 1 << 16
 _SOL_PACKET, _PACKET_RX_RING, _PACKET_STATISTICS, _PACKET_VERSION, _TPACKET_V2 = 263, 5, 6, 10, 1
 _SO_ATTACH_FILTER, _ETH_P_ALL, _OUTGOING, _STATUS_USER = 26, 0x0003, 4, 1
 _TCP, _IPV4_HEADER, _IPV6_HEADER, _TCP_HEADER = 6, 20, 40, 20
-_S = 1_000_000_000
 _HEADER = np.dtype(
     {
         "names": ["status", "length", "snap", "net", "sec", "nsec", "kind"],
@@ -187,7 +187,7 @@ def segments_of(raw: NDArray[np.uint8]) -> NDArray[np.void]:
     payload = total - start - offset
     good = (four & (start >= _IPV4_HEADER) | six) & (protocol == _TCP) & (offset >= _TCP_HEADER)
     good &= (payload > 0) & (payload < 1 << 24)
-    found["real_ns"] = head["sec"].astype(np.int64) * _S + head["nsec"]
+    found["real_ns"] = head["sec"].astype(np.int64) * S + head["nsec"]
     found["src"][four, 10:12] = found["dst"][four, 10:12] = 0xFF
     found["src"][four, 12:], found["dst"][four, 12:] = packet[four, 12:16], packet[four, 16:20]
     found["src"][six], found["dst"][six] = packet[six, 8:24], packet[six, 24:40]

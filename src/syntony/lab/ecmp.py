@@ -20,6 +20,7 @@ from syntony.lab import netns
 from syntony.lab.messages import PathAnswer, PathRequest
 from syntony.lab.relay import RelaySpot
 from syntony.model import MS, S
+from syntony.model.names import MAX_PORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from syntony.lab.plan import LabPlan, Link, Port
 
 PROTOCOLS = ("udp", "tcp")
-_MAX_PORT = 65535
 UNKNOWN = "?"
 """A spine that does not answer: the packet or the answer was lost."""
 _SPINE_TTL = 2
@@ -64,8 +64,8 @@ def _check(request: PathRequest) -> None:
     if request.family not in {4, 6}:
         raise UsageError(f"no address family {request.family}; use 4 or 6")
     for port in (request.dport, *request.sports):
-        if not 0 < port <= _MAX_PORT:
-            raise UsageError(f"{port} is not a port number; use 1 to {_MAX_PORT}")
+        if not 0 < port <= MAX_PORT:
+            raise UsageError(f"{port} is not a port number; use 1 to {MAX_PORT}")
 
 
 def _traced(plan: LabPlan, request: PathRequest, src: Link, dst: Link) -> tuple[PathAnswer, ...]:

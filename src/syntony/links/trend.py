@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+from syntony.model import HOUR_NS
+
 MAX_SAMPLES = 64
 """Number of samples of a trend; with one in 15 minutes, 16 hours."""
 SPACING_NS = 900_000_000_000
 LEAST = 8
 """Minimum samples of a trend: two hours."""
-_HOUR_NS = 3_600_000_000_000
 _MAD_TO_SIGMA = 1.4826
 
 
@@ -64,13 +65,13 @@ class Trend:
 def theil_sen(samples: Sequence[tuple[int, float]]) -> Slope:
     """A robust line through (instant ns, value) samples, at least two of them at distinct times."""
     slopes = [
-        (late - early) * _HOUR_NS / (t1 - t0)
+        (late - early) * HOUR_NS / (t1 - t0)
         for (t0, early), (t1, late) in combinations(samples, 2)
         if t1 != t0
     ]
     per_hour = statistics.median(slopes)
     last_ns = samples[-1][0]
-    at_last = [value + per_hour * (last_ns - at) / _HOUR_NS for at, value in samples]
+    at_last = [value + per_hour * (last_ns - at) / HOUR_NS for at, value in samples]
     now = statistics.median(at_last)
     scatter = _MAD_TO_SIGMA * statistics.median(abs(value - now) for value in at_last)
-    return Slope(per_hour, now, scatter, (last_ns - samples[0][0]) / _HOUR_NS)
+    return Slope(per_hour, now, scatter, (last_ns - samples[0][0]) / HOUR_NS)

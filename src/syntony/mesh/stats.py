@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from syntony.mesh.totals import DirectionCounts, NicTotals
 from syntony.model import ClockState, S, Timeline
-from syntony.model.probes import LOST, STALLED, ProbeFlag, among
+from syntony.model.probes import LOST, PROBE_TIMEOUT_NS, STALLED, ProbeFlag, among
 from syntony.wire.probes import ProbeFlow
 
 Records = NDArray[np.void]
@@ -20,7 +20,6 @@ Columns = dict[str, Sequence[str] | NDArray[Any]]
 HOLD_NS = 1_200_000_000
 """A second is closed this long after its end: the engine's timeout, the 50 ms in which it looks for
 what is overdue, and what a busy host adds."""
-_TIMEOUT_NS = 1 * S
 RECENT_NS = 1_000_000_000
 """`PathSeconds.recent` uses probes sent within this time."""
 
@@ -28,7 +27,7 @@ RECENT_NS = 1_000_000_000
 def hold_ns(interval_ns: int) -> int:
     """`HOLD_NS`, and whole seconds more where pairs are so far between that a probe waits longer
     for its last stamp, which comes with the next pair (`follow_ns` in native/probe/flow.c)."""
-    beyond_ns = interval_ns + _TIMEOUT_NS // 2 - _TIMEOUT_NS
+    beyond_ns = interval_ns + PROBE_TIMEOUT_NS // 2 - PROBE_TIMEOUT_NS
     return HOLD_NS + max(0, -(-beyond_ns // S)) * S
 
 

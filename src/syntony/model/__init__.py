@@ -3,12 +3,13 @@ Pure."""
 
 from syntony.model.clocks import ClockState, Edge, SyntheticClockSpec, Timeline
 from syntony.model.names import NicRef
-from syntony.model.units import MS, NS, US, S, format_bps, format_ns, parse_duration_ns
+from syntony.model.units import DAY_NS, HOUR_NS, MS, US, S, format_bps, format_ns, parse_duration_ns
 from syntony.model.utc import Utc, UtcReading
 
 __all__ = [
+    "DAY_NS",
+    "HOUR_NS",
     "MS",
-    "NS",
     "US",
     "ClockState",
     "Edge",

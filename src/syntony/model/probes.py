@@ -8,6 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.model.units import S
+
+PROBE_TIMEOUT_NS = 1 * S
+"""A probe unanswered for this long counts as lost: far beyond any queueing delay."""
+
 
 class ProbeFlag(enum.IntFlag):
     """Bits of a probe record's `flags`. Mirrors the engine's header, which a test compares."""

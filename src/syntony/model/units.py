@@ -10,10 +10,12 @@ NS = 1
 US = 1_000
 MS = 1_000_000
 S = 1_000_000_000
+HOUR_NS = 3600 * S
+DAY_NS = 24 * HOUR_NS
 
 _UNITS = {
-    "ns": NS, "us": US, "µs": US, "ms": MS, "s": S, "m": 60 * S, "min": 60 * S, "h": 3600 * S,
-    "d": 86_400 * S,
+    "ns": NS, "us": US, "µs": US, "ms": MS, "s": S, "m": 60 * S, "min": 60 * S, "h": HOUR_NS,
+    "d": DAY_NS,
 }  # fmt: skip
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h|d)")
 
@@ -43,10 +45,10 @@ def format_ns(value_ns: float) -> str:
     return f"{value_ns:.0f} ns"
 
 
-_MIN, _HOUR, _DAY = 60 * S, 3600 * S, 86_400 * S
 _SPANS = (
-    ("years", 31_557_600 * S, 1000 * _DAY), ("d", _DAY, 3 * _DAY), ("h", _HOUR, 2 * _HOUR),
-    ("min", _MIN, 1000 * S), ("s", S, S), ("ms", MS, MS), ("µs", US, US),
+    ("years", 31_557_600 * S, 1000 * DAY_NS), ("d", DAY_NS, 3 * DAY_NS),
+    ("h", HOUR_NS, 2 * HOUR_NS), ("min", 60 * S, 1000 * S), ("s", S, S), ("ms", MS, MS),
+    ("µs", US, US),
 )  # fmt: skip
 """Units of durations: name, length, and the least duration that is written in it."""
 

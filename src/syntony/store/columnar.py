@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import msgspec
 
 from syntony.errors import StoreError, UsageError
-from syntony.model import S
+from syntony.model import DAY_NS, S
 from syntony.model.sla import Latency
 from syntony.store import queries
 from syntony.store.engine import Engine, Row, Scalar, integer, newest_ns, real, record
@@ -21,12 +21,7 @@ from syntony.store.loss import BrokenSecond, Correction, correct_directions, cor
 from syntony.store.migrations import migrate
 from syntony.store.minutes import MinuteRows, spans
 from syntony.store.queries import MAX_POINTS, MINUTE_NS, Span
-from syntony.store.schema import (
-    DAY_NS,
-    SHORT_RETENTION_DAYS,
-    partition_ns,
-    stored_columns,
-)
+from syntony.store.schema import SHORT_RETENTION_DAYS, partition_ns, stored_columns
 from syntony.wire.clocks import ClockSample
 from syntony.wire.failover import PathEventRow
 from syntony.wire.probes import MatrixCell, Plane, SeriesPoint

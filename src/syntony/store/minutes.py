@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator
 
-from syntony.model import S
+from syntony.model import DAY_NS, HOUR_NS, S
 from syntony.store.engine import Engine, integer
 from syntony.store.layout import Layout
 from syntony.store.queries import (
@@ -24,7 +24,6 @@ from syntony.store.queries import (
     window,
 )
 from syntony.store.queries import MINUTES as NAME
-from syntony.store.schema import DAY_NS, HOUR_NS
 from syntony.wire.tables import HEARD, PROBE
 
 SETTLE_NS = 120 * S

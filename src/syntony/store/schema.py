@@ -6,12 +6,10 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple
 
-from syntony.model import S
+from syntony.model import DAY_NS, HOUR_NS, S
 from syntony.store.layout import ONE_SERVER, Layout
 from syntony.wire.tables import Column, ColumnType, Table
 
-HOUR_NS = 3600 * S
-DAY_NS = 24 * HOUR_NS
 BUCKET_NS = 60 * S
 """The sort key begins with the minute, so that a window of seconds reads the rows of a minute and
 not of a partition."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from syntony.model import MS, S
+from syntony.model import HOUR_NS, MS
 from syntony.wire.query import Query
 
-HOUR_NS = 3600 * S
 YEAR_NS = 8760 * HOUR_NS
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from syntony.model import HOUR_NS
 from syntony.workload.verdict import BlastRadius, FaultClass
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 MIN_STEPS = 3
 """Minimum steps of a rank before the onset, and after it, for a comparison."""
-HOUR_NS = 3_600_000_000_000
 
 
 def blast_radius(facts: BundleFacts, finding: RuleFinding) -> BlastRadius:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from syntony.audit.check import Check, Section
+from syntony.audit.nccl.plan import Case, cases
 from syntony.audit.result import Suspect
 
 
@@ -14,84 +15,27 @@ class NcclCheck(Check):
     suspect = Suspect.FABRIC
 
 
-class _AllReduce(NcclCheck):
-    """Bandwidth of one case."""
+def _all_reduce(case: Case) -> type[Check]:
+    pairs = "1 queue pair" if case.qps == 1 else f"{case.qps} queue pairs"
+    order = "ordered by the hierarchy of the fabric" if case.ordered else "as a job gets them"
+    rule = _ALL_REDUCE_RULE if case == Case(1, ordered=False) else "as nccl.1qp."
 
-    meaning = "every training step waits for this; see nccl.diagnosis for where to look"
-    remedy = "see nccl.diagnosis"
+    class AllReduce(NcclCheck):
+        __doc__ = (
+            f"All-reduce with {pairs} per connection, hosts {order}.\n\nExpected results: {rule}"
+        )
+        id = case.check
+        meaning = "every training step waits for this; see nccl.diagnosis for where to look"
+        remedy = "see nccl.diagnosis"
 
-
-class OneQp(_AllReduce):
-    """All-reduce with 1 queue pair per connection, hosts as a job gets them.
-
-    Expected results: bus bandwidth at least the floor of the node type and number of nodes, or 90 %
-    of the best case where none is known; 3 runs within 5 %.
-    """
-
-    id = "nccl.1qp"
-
-
-class TwoQps(_AllReduce):
-    """All-reduce with 2 queue pairs per connection.
-
-    Expected results: as nccl.1qp.
-    """
-
-    id = "nccl.2qp"
+    return AllReduce
 
 
-class FourQps(_AllReduce):
-    """All-reduce with 4 queue pairs per connection.
-
-    Expected results: as nccl.1qp.
-    """
-
-    id = "nccl.4qp"
-
-
-class EightQps(_AllReduce):
-    """All-reduce with 8 queue pairs per connection.
-
-    Expected results: as nccl.1qp.
-    """
-
-    id = "nccl.8qp"
-
-
-class OneQpOrdered(_AllReduce):
-    """All-reduce with 1 queue pair, hosts ordered by the hierarchy of the fabric.
-
-    Expected results: as nccl.1qp.
-    """
-
-    id = "nccl.1qp-hier"
-
-
-class TwoQpsOrdered(_AllReduce):
-    """All-reduce with 2 queue pairs, hosts ordered by the hierarchy of the fabric.
-
-    Expected results: as nccl.1qp.
-    """
-
-    id = "nccl.2qp-hier"
-
-
-class FourQpsOrdered(_AllReduce):
-    """All-reduce with 4 queue pairs, hosts ordered by the hierarchy of the fabric.
-
-    Expected results: as nccl.1qp.
-    """
-
-    id = "nccl.4qp-hier"
-
-
-class EightQpsOrdered(_AllReduce):
-    """All-reduce with 8 queue pairs, hosts ordered by the hierarchy of the fabric.
-
-    Expected results: as nccl.1qp.
-    """
-
-    id = "nccl.8qp-hier"
+_ALL_REDUCE_RULE = (
+    "bus bandwidth at least the floor of the node type and number of nodes, or 90 % of the best "
+    "case where none is known; 3 runs within 5 %."
+)
+ALL_REDUCES = tuple(_all_reduce(case) for case in cases())
 
 
 class Correct(NcclCheck):

@@ -160,7 +160,6 @@ class _Running:
     """One program, its output in a file: pipes that nobody reads would stop it."""
 
     def __init__(self, rank: RankCommand) -> None:
-        self._argv = rank.argv
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `kill`
         self._process: subprocess.Popen[bytes] | None = None
         self._trouble = ""

@@ -17,6 +17,7 @@ from syntony.lab.client import Lab
 from syntony.lab.drill import verbs
 from syntony.lab.drill.fleet import machine_load, wait_ready
 from syntony.lab.drill.modes import MANAGED
+from syntony.lab.drill.place import NIC
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.lab.jobs.records import Record
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from syntony.traffic.classes import JobClass
 
 JOBS = ("red", "blue")
-NIC = "rail0"
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=2, rate_bps=40_000_000, latency_ns=50 * MS)
 """Full bisection: without collisions every NIC goes at its line rate. Slow, so that two cores carry
 it; and queues deeper than what two jobs have under way (`ELEMENTS`), so that no packet is lost."""

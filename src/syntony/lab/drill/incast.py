@@ -13,6 +13,7 @@ from syntony.errors import RemoteError, UsageError
 from syntony.lab.drill import contention, verbs
 from syntony.lab.drill.contention import ContentionTrial, ControllerSample
 from syntony.lab.drill.modes import MANAGED
+from syntony.lab.drill.place import NIC
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from syntony.lab.client import Lab
 
 JOB = "incast"
-NIC = "rail0"
 SENDERS = 4
 SPEC = FabricSpec(rails=2, leaves=2, spines=2, rate_bps=40_000_000, latency_ns=50 * MS)
 """Slow, so that two cores carry it; the receiver's leaf port is the narrowest place of all."""
