@@ -20,11 +20,11 @@ from syntony.wire.tables import TAKEOVER, Table
 
 MAX_MESSAGE = 4096
 MAX_AT_ONCE = 64
-"""Messages of one process that are read in a second; further ones stay in its own buffer."""
+"""Maximum messages of one process read in a second; further ones stay in its socket's buffer."""
 MAX_WAITING = 4096
 MAX_LEFT = 64
-"""Processes that ended between two readings whose last messages are kept; those of further ones are
-counted as unused."""
+"""Maximum number of processes, ended between two readings, whose last messages are kept. Those of
+further ones are counted as unused."""
 OLDEST_NS = 3600 * S
 SPARES = "spares"
 """Number of waiting spares: not an event of a lost rank."""
@@ -55,7 +55,7 @@ class TakeoverMessage(msgspec.Struct, forbid_unknown_fields=True):
     """Number of waiting spares, if the event is `SPARES`."""
 
     def is_plausible(self, now_ns: int) -> bool:
-        """Whether its values are possible; it is a process's own report nevertheless."""
+        """Whether all values are possible: a job's process sent them, which is not trusted."""
         texts = (self.at, self.reason, self.worker, self.before, self.after)
         return (
             self.what in WHAT

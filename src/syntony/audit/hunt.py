@@ -49,7 +49,7 @@ class PairHunt:
         every_pair: N−1 rounds in place of the sample.
         rounds: of the sample; ⌈log₂ N⌉ by default.
         seed: of the sample.
-        again: rounds of re-tests at most.
+        again: maximum rounds of re-tests.
     """
 
     def __init__(

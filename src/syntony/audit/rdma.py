@@ -1,7 +1,7 @@
-"""RDMA devices and their ports from sysfs: what `ports()` does not tell (GIDs, keys, LIDs).
+"""RDMA devices and their ports from sysfs: what `ports()` does not report (GIDs, keys, LIDs).
 
 States and rates are read by `syntony.links.ports`, roles by `syntony.links.roles` through
-`Facts.ports`. Where a tree has no sysfs, `ibstat` is asked.
+`Facts.ports`. A host without that part of sysfs is read through `ibstat`.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def _from_ibstat(host: Facts) -> tuple[RdmaPort, ...]:
 
 
 def parse_ibstat(output: str) -> Iterator[RdmaPort]:
-    """Every port of infiniband-diags' `ibstat`; what it does not tell is unknown."""
+    """Every port of infiniband-diags' `ibstat`; what it does not print is unknown."""
     adapters = _CA.split(output)[1:]
     for device, block in zip(adapters[::2], adapters[1::2], strict=True):
         ports = _PORT.split(block)[1:]

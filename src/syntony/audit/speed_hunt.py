@@ -26,9 +26,9 @@ class Speed(msgspec.Struct, frozen=True, kw_only=True):
     gbps: float | None = None
     """Gb/s of the slower direction; None: there is no figure."""
     line_gbps: float | None = None
-    """Of the slower end's interface; None: it does not tell, or is not real."""
+    """Of the slower end's interface; None: unknown, or a virtual interface."""
     least_gbps: float | None = None
-    """What this very pair should reach, where another measurement of it says so."""
+    """Minimum for this pair, derived from another measurement of it; None: there is none."""
     why: str = ""
     """Why there is no figure."""
     broke: bool = False

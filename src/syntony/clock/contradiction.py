@@ -25,7 +25,7 @@ UNCONFIRMED = 1e-6
 MAJORITY = 0.6
 """Share of a node's peers that must agree with it; two of three do, one of two does not."""
 LEAST_PEERS = 3
-"""That must: two that agree with a third clock may do so by chance."""
+"""Minimum number of peers that must agree: two may agree with a third clock by chance."""
 ROUNDING = 1e-9
 DISPUTED = 0.2
 """Share of contradicting edges, of a node and its peers, above which no majority is trusted."""
@@ -123,10 +123,10 @@ class _Votes(NamedTuple):
 
     bad: Places
     alone: Places
-    """That no others confirm."""
+    """Edges that no others confirm."""
     silent: Places
-    """Those of wrong clocks, and those so doubtful that they contradict nobody and confirm nobody,
-    however far off they are."""
+    """Edges of wrong clocks, and edges so doubtful that they neither contradict nor confirm any
+    other, however far off they are."""
 
 
 def _clear(mesh: Laplacian, votes: _Votes) -> Mask:

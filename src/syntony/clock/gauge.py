@@ -92,8 +92,8 @@ def _heirs(
 ) -> list[str]:
     """Clocks whose previous timelines define the gauge: of the part that has most of them.
 
-    What a clock that has stepped said before is of no use, so no part is chosen for it while there
-    is another clock, however small that one's part is.
+    The earlier timeline of a clock that has stepped is void. A part with only such clocks is
+    therefore not chosen if any other clock is there, however small that clock's part is.
     """
     steady = kept_time(fresh, previous, disrupted) or kept_time(fresh, previous)
     parts = Counter(previous[node].component for node in steady)

@@ -28,7 +28,7 @@ RAMP_MEMORY_NS = 20e9
 """Time for which a past ramp is still assumed possible: fans and loads change within seconds."""
 THIRDS = 3
 FLOOR_PROBES = 3
-"""Lowest probes of a third of a window that tell its floor."""
+"""Number of lowest probes from which the floor of a third of a window is estimated."""
 MOST_RAMP = 2_000e-18
 """2 ppm/s: a larger ramp is not a clock, but two queues that happen to change alike."""
 WARMING = 200e-18
@@ -144,7 +144,7 @@ def _bend(clouds: Clouds, slope: float) -> float:
 
 def _bends(clouds: Clouds, slope: float) -> tuple[float, float, float]:
     """Floors of the outer thirds over that of the middle one, as either direction says of the
-    clocks, and how far the probes that tell them scatter."""
+    clocks, and the scatter of the probes that they are estimated from."""
     heights = clouds.heights(slope)
     third = np.minimum(((clouds.t / clouds.span_ns + 0.5) * THIRDS).astype(np.intp), THIRDS - 1)
     bends, scatter_ns = [], 0.0

@@ -26,7 +26,8 @@ EXPANDER_TAIL = 0.3
 SAME_MESH = 0.9
 """With this part of its edges an expander still is one."""
 EXPANDER_MARGIN = 2.0
-"""There the mean stands for every node's, with this margin, unless its own sample is larger."""
+"""In such meshes the mean, with this margin, is used for every node whose own sample is not
+larger."""
 MANY_PROBES = 32
 PROBE_MARGIN = 4.0
 """Standard errors of a sampled variance that are added to it, so that it bounds the exact one."""

@@ -185,7 +185,7 @@ class NetworkSolver:
     def inherit(self, lines: Sequence[Timeline]) -> None:
         """Continue a predecessor's timelines; they are not reported themselves.
 
-        Their age is unknown, which the doubt of holdover stands for.
+        Their age is unknown; the doubt of holdover allows for it.
         """
         self._inherited = {line.node: hold_over(line, 0) for line in lines}
         # A clock that steps before it reports here for the first time is in another epoch.

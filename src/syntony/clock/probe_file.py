@@ -116,7 +116,7 @@ def _names(name: str, columns: dict[str, NDArray[Any]]) -> NDArray[np.str_]:
 
 
 def _numbers(values: NDArray[Any] | None) -> Instants | None:
-    """Whatever tells probes apart, as numbers; a missing value is one of its own."""
+    """Values that distinguish probes, as numbers; a missing value gets a number of its own."""
     if values is None:
         return None
     _, numbers = np.unique(np.array([str(value) for value in values.tolist()]), return_inverse=True)

@@ -30,7 +30,7 @@ FINE = 0.005
 SCALE_EDGES = 1 << 17
 """Of more values a regular sample is enough for a median: at most half a per cent off."""
 ROUNDS, SMALL_ROUNDS = 6, 40
-"""How often Huber's weights are made anew at most, in meshes of more than `SMALL_NODES` and of
+"""Maximum number of reweighting rounds (Huber), in meshes of more than `SMALL_NODES` and of
 fewer."""
 SETTLED, NEAR_SETTLED = 0.02, 3.0
 """They end with one that moves no potential by more than this, in a typical edge's sigmas: with the

@@ -34,7 +34,7 @@ MAX_LEAD_PPB = 100.0
 """Fastest approach: a millisecond takes three hours, and no interval is off by more than 1e-7."""
 MAX_TURN_PPB_PER_S = 0.5
 """Fastest change of the fleet's rate: a quarter of the temperature ramp that bounds allow for, so
-that a host that has not heard of it yet stays within its bound."""
+that a host that has not received it yet stays within its bound."""
 RATE_GATE_PPB = 1_000.0
 """An anchor that runs this much faster or slower than the memory is being slewed, or has gone."""
 RATE_SPAN_NS = 8 * S

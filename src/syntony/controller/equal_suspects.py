@@ -1,7 +1,8 @@
-"""Suspects that probes cannot tell apart because nothing else is left to compare them with. Pure.
+"""Suspects that probes cannot distinguish, because nothing is left to compare them with. Pure.
 
-Hosts that are dead at all of their NICs look like the switches that only they are at, if those are
-dead. Of two NICs that only probe each other, because all others are dead, either may lose.
+If hosts are dead at all of their NICs and no other host is at their switches, the switches may be
+dead instead. If all other NICs are dead, the last two probe only each other, and either may be the
+one that loses packets.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from syntony.model.findings import Finding
 from syntony.model.names import host_of
 
 WORTH_JOINING = 2
-"""A single host that is dead is not compared with its switches."""
+"""Minimum number of dead hosts that are compared with their switches."""
 TOGETHER_NS = 2 * S
-"""Hosts that died further apart do not share a cause: agents report every second."""
+"""Maximum time between deaths of one cause: agents report every second."""
 _HOSTS = frozenset({ComponentKind.HOST, ComponentKind.NIC, ComponentKind.REPLIES})
 _SWITCHES = frozenset({
     ComponentKind.LEAF, ComponentKind.SPINE, ComponentKind.AGG, ComponentKind.CORE,
@@ -41,8 +42,10 @@ def with_switches_of_dead_hosts(
     *,
     up: Collection[str] = frozenset(),
 ) -> tuple[Finding, ...]:
-    """The findings; of hosts that are dead at all NICs, and that are all hosts at as many switches
-    or fewer, each of these switches is named instead, together with the hosts at it.
+    """The findings, with switches in place of dead hosts where the two look the same.
+
+    If hosts are dead at all NICs, and are all the hosts at no more switches than that, each of
+    these switches is named instead, together with the hosts at it.
 
     Hosts that do not report are dead or cut off: their replies are missing. If they died one after
     the other, they are named themselves; if one of these switches is up, the hosts at each.

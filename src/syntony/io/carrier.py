@@ -160,7 +160,7 @@ class CarrierWatch(Closing):
     # --- what is read ---
 
     def _read_all(self) -> None:
-        """Everything anew: at the start, and after events were lost."""
+        """Read all links again: at the start, and after events were lost."""
         for ifindex in list(self._links):
             self._forget_link(ifindex)
         self._addresses.clear()

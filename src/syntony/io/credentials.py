@@ -23,8 +23,8 @@ from syntony.io.files import write_atomically
 from syntony.wire.x509 import civil_ns
 
 _TRIES = 50
-"""Of reading a pair while others are written: nobody renews so often, but a reader that is
-preempted between two files may miss several."""
+"""Attempts to read a matching pair of files while others are written. Renewals are much rarer, but
+a reader that is preempted between the two files may miss several."""
 
 
 class TlsFiles(Protocol):

@@ -1,17 +1,18 @@
 """Moves plain TCP connections to other paths by rewriting addresses or ports on the wire.
 
-One nftables table of ours per network namespace (Linux 5.16 or newer, no connection tracking):
-what a connection on a detour sends is renamed on its way out and routed by its new source; what
-arrives on any of its ways is renamed back before it is routed. The sockets know nothing of it.
+All rules are in one nftables table per network namespace (Linux 5.16 or newer, no connection
+tracking). Outgoing packets of a connection on a detour get other addresses or ports and are routed
+by their new source. Incoming packets on any of its paths get the original addresses and ports back
+before they are routed. The sockets see no change.
 
 * A dead man's switch: packets are rewritten only if `beat` was called within `DEAD_MAN_S`. If the
   caller ends, is killed or hangs, the kernel stops rewriting by itself. Rewritten packets that
-  arrive are still accepted: the peer may go on sending them.
-* A peer that knows nothing of it answers a renamed packet with a reset. Only resets that were
-  renamed themselves, recognised by their DSCP, are let through; so a detour that nobody expects
-  costs nothing but the packets that were lost anyway.
-* Handshakes are never touched: another connection may be made under the same names.
-* `poll` reports which paths a peer sends on (nflog; each at most twice a second).
+  arrive are still accepted, because the peer may go on sending them.
+* A peer without this table answers a rewritten packet with a reset. Only resets that were rewritten
+  themselves, recognised by their DSCP, are let through. So a detour that the peer does not support
+  costs only packets that were lost anyway.
+* Handshakes are never rewritten: another connection may use the same addresses and ports.
+* `poll` reports the paths on which a peer sends (by nflog; each at most twice a second).
 """
 
 from __future__ import annotations

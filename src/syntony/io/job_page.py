@@ -81,7 +81,7 @@ class JobPage:
         path: tuple[str, str] = ("", ""),
         rate_bps: int = 0,
     ) -> None:
-        """Give notice, of the path between two addresses if it is of one; with a rate if it is an
+        """Write a notice; with the two addresses if it is about a path, and with a rate if it is an
         order to pace."""
         fields = {"subject": int(subject), "at_ns": at_ns, "expires_ns": expires_ns}
         fields["rate_bps"] = rate_bps

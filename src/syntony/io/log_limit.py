@@ -72,8 +72,8 @@ def log_to_stderr(level: int | str, form: str) -> None:
 
 @contextmanager
 def bugs_logged() -> Iterator[None]:
-    """Log what ends a daemon, unless it is an error with a line of its own: nobody can ask again
-    with `syntony --debug`."""
+    """Log the traceback of what ends a daemon, unless the error has a message of its own: a daemon
+    cannot simply be repeated with `syntony --debug`."""
     try:
         yield
     except SyntonyError:

@@ -58,7 +58,7 @@ class NvmlGpus:
         except pynvml.NVMLError as error:
             raise MissingError(f"NVML: {error}") from error
         self._known: dict[int, str] = {}
-        """UUIDs by index: a GPU that is lost does not tell it any more."""
+        """UUIDs by index: a lost GPU can no longer be asked for it."""
         self._events: Any = None
         self._watched: set[str] = set()
         self._xids: dict[str, int] = {}

@@ -73,7 +73,7 @@ class KernelPacing:
         self._nics = tuple(nics)
         self._classes: dict[Paced, _Class] = {}
         self._leaving: dict[tuple[str, int], int] = {}
-        """(NIC, class) that nobody is steered to any more, since when."""
+        """(NIC, class) to which no flow is steered any more → since when."""
         self._attached: dict[str, _Place] = {}
         self._watch: subprocess.Popen[bytes] | None = None
 
@@ -81,8 +81,8 @@ class KernelPacing:
         """Pace these flows at the given rates (bits per second of frames), and no others.
 
         Raises:
-            MissingError: no `tc`, a kernel without HTB, or a NIC with a qdisc somebody chose; then
-                nobody is paced.
+            MissingError: no `tc`, a kernel without HTB, or a NIC with an operator's qdisc; then no
+                flow is paced.
         """
         wanted = {key: max(MIN_BPS, bps) for key, bps in rates.items() if key[0] in self._nics}
         now_ns = time.monotonic_ns()

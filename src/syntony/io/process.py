@@ -58,7 +58,7 @@ def serve_promptly() -> bool:
 def name_thread(name: str) -> None:
     """Show the calling thread under this name, cut to 15 characters, in ``top -H`` and ``ps -L``.
 
-    Before 3.14 Python does not tell the kernel the names of its threads.
+    Before 3.14 Python does not pass the names of its threads to the kernel.
     """
     with contextlib.suppress(OSError):
         Path("/proc/thread-self/comm").write_text(name[:15], encoding="ascii")

@@ -128,7 +128,7 @@ def _route(message: NetlinkMessage, indexes: Collection[int]) -> Iterator[SavedR
 
 
 def _without(body: bytes, head: int, unwanted: Collection[int]) -> bytes:
-    """The attributes but those that only tell of the present; next hops without their state."""
+    """The attributes without those of the momentary state; next hops without their state."""
     return b"".join(
         attribute(kind, _plain_hops(data) if kind == _RTA_MULTIPATH and head == RTMSG.size
                        else data)

@@ -84,7 +84,7 @@ class TcpFlows(Closing):
         return rows
 
     def sample(self, rows: NDArray[np.void]) -> None:
-        """Ask anew for each of `rows` (dtype `SAMPLE`, contiguous), in place, except the inode.
+        """Query each of `rows` again (dtype `SAMPLE`, contiguous), in place, except the inode.
 
         One that is gone, or whose address another connection has taken over, gets state 0.
         """

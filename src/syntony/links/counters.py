@@ -54,7 +54,7 @@ class Side(enum.StrEnum):
     PEER = "peer"
     """The other end of the queue pair, or the port that this one is plugged into."""
     NONE = "none"
-    """Ordinary traffic, or a cause that this counter alone does not tell."""
+    """Ordinary traffic, or a cause that this counter alone does not show."""
 
 
 class LinkCounter(NamedTuple):

@@ -133,7 +133,7 @@ class LinkLedger:
 
     def _counters_of(self, snapshots: Sequence[PortSnapshot]) -> dict[str, _Counters]:
         """The last readings of the interface that each name has now: those of its epoch, which may
-        have been under another name, else those of the name, which begin anew."""
+        have been under another name; else those of the name, which start again."""
         of_epoch = {port.epoch: port.counters for port in self._ports.values()}
         found = {}
         for each in snapshots:

@@ -148,8 +148,8 @@ def _label(src_port: int) -> int:
 def with_spares(plan: Sequence[ProbeFlow], ports: int) -> tuple[ProbeFlow, ...]:
     """A plan, and flows from further source ports of each of its pairs, up to `ports` of them.
 
-    Nobody is reported these: a reflector answers anyone who has the key of the pair of hosts. Where
-    there is one path only, there are none.
+    Peers are not told of these ports, because a reflector answers any probe with the key of the
+    pair of hosts. A pair with only one path has none.
     """
     by_pair: dict[tuple[str, str], list[ProbeFlow]] = defaultdict(list)
     for flow in plan:

@@ -1,8 +1,9 @@
 """Find disagreements between probes over UDP and over verbs, by class. Pure.
 
-NICs have another pipeline, other queues and other priorities for RDMA than for UDP: what UDP shows
-need not be what a job sees. Delays of the two are not compared as they are, since stamps are taken
-elsewhere: a pair of NICs is compared with the others of its class, and a class with the others.
+NICs process RDMA in another pipeline than UDP, with other queues and priorities, so a job may see
+delays and losses that probes over UDP do not. The delays of the two planes are not compared
+directly, because their stamps are taken at different points. Instead, the difference of a pair of
+NICs is compared with that of other pairs of its class, and a class with the other classes.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ MIN_PROBES = 100
 MIN_LOSS = 0.01
 """Minimum difference of the shares lost."""
 CHANCE = 1e-5
-"""… if two samples of one share differ as much less often than this."""
+"""… and maximum probability that two samples with equal losses differ as much."""
 MIN_PAIRS = 4
 """Minimum pairs of a class, whose median is the usual difference of delays."""
 MIN_DELAY_NS = 50 * US
-"""Beyond what is usual."""
+"""Minimum excess of a difference of delays over the usual one."""
 MIN_ALIKE = 3
 """Minimum NICs of a rail with an RDMA port from which another one should have it, too."""
 FAR = 6.0
-"""… and in median absolute deviations of the class."""
+"""The same, in median absolute deviations of the class."""
 
 Place = tuple[str, str, int]
 """Source and target (``host/nic``), DSCP."""

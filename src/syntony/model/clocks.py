@@ -62,7 +62,8 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     not."""
     doubt_ns: float = 0.0
     """1-sigma of a systematic error of theta that the data do not exclude: a standing queue behind
-    a floor that no window has confirmed, a floor that was learned anew. No averaging reduces it."""
+    a floor that no window has confirmed, or a floor that was learned again. Averaging does not
+    reduce it."""
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -59,8 +59,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def odds(self) -> tuple[str, ...]:
-        """Every suspect with its probability, for people; without it where a peer of an older
-        version did not tell it."""
+        """Every suspect with its probability, for people; without the probability if a peer of an
+        older version did not send it."""
         others = zip_longest(self.alternatives, self.probabilities[: len(self.alternatives)])
         reported = ((self.component, self.confidence), *others)
         return tuple(name if odds is None else f"{name} {odds:.0%}" for name, odds in reported)

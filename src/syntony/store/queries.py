@@ -165,9 +165,9 @@ def unresolved(
     spans: Sequence[Span], src: str, dst: str, tables: tuple[Table, Table] = (PROBE, HEARD)
 ) -> str:
     """Per prober, target and second (or minute, under its first second) with broken round trips:
-    src, dst, second, sent, known lost, unresolved, and how many requests the target says it heard
-    from the prober in that time. Of both directions: the way back of a probe is known from the
-    other end's probing.
+    src, dst, second, sent, known lost, unresolved, and the number of requests that the target
+    reports as received from the prober in that time. For both directions: losses on a probe's way
+    back are known from the other end's probes.
     """
     parts = [_by_minute(span, src, dst) for span in spans if span.minutes]
     rest = [_trips(span, src, dst, tables) for span in spans if not span.minutes]

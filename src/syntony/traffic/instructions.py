@@ -11,7 +11,7 @@ from syntony.model.paths import FourTuple
 
 
 class Cause(enum.StrEnum):
-    """Cause of a failure or change, as far as this host can tell."""
+    """Cause of a failure or change, as far as this host knows."""
 
     JOIN = "join"
     """No failure: a path is taken into use for the first time."""

@@ -118,8 +118,8 @@ def _outer_links(
     """The problem of one pair of stages, the `outer`-th link from both ends.
 
     Returns:
-        It, or None if there is nothing to choose; and for each row the row that stands for all of
-        its flow with the same two links.
+        It, or None if there is nothing to choose; and for each row the row that represents all
+        rows of its flow with the same two links.
     """
     rows = len(problem.ways)
     owner = np.repeat(np.arange(problem.flows), np.diff(problem.first))

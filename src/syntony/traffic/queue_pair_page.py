@@ -57,7 +57,7 @@ RINGS_BYTES = RINGS * STAMPS * STAMP.itemsize
 """Of one slot."""
 PAGE_BYTES = SLOTS_BYTES + SLOTS * RINGS_BYTES
 OLDEST_NS = 10 * S
-"""An older stamp is of no use: nobody read it in time."""
+"""Maximum age of a stamp: an older one was not read in time."""
 _READY, _FAILED = 1, 2
 _TYPES = {2: "rc", 3: "uc", 4: "ud"}
 _DEVICE = re.compile(rb"([A-Za-z0-9][A-Za-z0-9._:-]{0,22})\0")

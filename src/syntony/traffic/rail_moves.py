@@ -92,7 +92,7 @@ class RailMoves:
         policy: whose flows may be moved.
         health: what is known of this host's paths.
         acting: whether anything may be touched now.
-        tell: takes what becomes of orders.
+        tell: receives the outcome of orders.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ class SourcePorts:
         return (local, remote, port) not in self._bad
 
     def avoid(self, local: str, remote: str, port: int) -> None:
-        """Avoid a port: a flow on it stalled, or it is taken."""
+        """Avoid a port, because a flow on it stalled or because it is taken."""
         self._bad[local, remote, port] = None
         if len(self._bad) > _REMEMBERED:
             self._bad.popitem(last=False)

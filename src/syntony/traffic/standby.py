@@ -40,9 +40,9 @@ MIN_GAIN = 1.05
 """Times what the connection sent before that it must send without the path: rates of a steady job
 vary by a few per cent."""
 ALWAYS_BUSY = 0.995
-"""Siblings that are busy for more of the time than this wait for nobody, as it seems: the job may
-stream now, and the slow path would add its rate. Messages that follow one another at once look
-alike, for a delayed acknowledgement counts as busy; so this too is a trial, seldom made."""
+"""Siblings that are busy for a larger share of the time do not seem to wait for another rank: the
+job may be streaming, and the slow path would add its rate. Messages in close succession look the
+same, because a delayed acknowledgement counts as busy. So this, too, is a rare trial."""
 
 
 class _Trials(NamedTuple):

@@ -301,8 +301,8 @@ class Steering:
 
     def _initiates(self, turn: Turn) -> bool:
         """Whether this end makes joins. For a connection older than this process the initiator is
-        guessed from the ports. If nobody joins for long, neither end takes itself for the
-        initiator, so one after the other tries."""
+        guessed from the ports. If no join arrives for long, neither end considers itself the
+        initiator, so both try in turn."""
         conn = turn.conn
         if not conn.accepted or not conn.guessed or conn.short_since_ns is None:
             return not conn.accepted

@@ -21,7 +21,7 @@ class TrialResult(enum.Enum):
     HELPED = "helped"
     NO_GAIN = "no-gain"
     UNKNOWN = "unknown"
-    """Nothing was measured that could tell."""
+    """No measurement that would show it."""
 
 
 @dataclass(slots=True)

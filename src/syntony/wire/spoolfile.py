@@ -37,7 +37,8 @@ _STATE, _WAITING = struct.Struct("<QQQ16s"), struct.Struct("<Q")
 SLOT_BYTES = 64
 MAX_NAME_BYTES = 255
 _MENDED_BITS = 2
-"""The CRC of so short a name would tell more wrong bits apart; each costs 30 times the tries."""
+"""Maximum number of wrong bits that are corrected. The CRC of such a short name could correct more,
+but each bit multiplies the number of attempts by 30."""
 _SEQ_AT = 8
 """Offset of a frame's number in its header."""
 

@@ -40,7 +40,7 @@ _LIMITS_PER_S = {
 }
 """Increases a second that NVIDIA's link guide and large operators still call healthy."""
 _WIDE = 255
-"""Narrower counters (4 bits) are full soon after the first training of a link and tell nothing."""
+"""Narrower counters (4 bits) are full soon after a link's first training, and show nothing."""
 _SUSPECTS = {Side.CABLE: Suspect.CABLE, Side.HOST: Suspect.HOST, Side.PEER: Suspect.PORT,
              Side.NETWORK: Suspect.FABRIC, Side.NONE: Suspect.PORT}  # fmt: skip
 
@@ -235,7 +235,7 @@ class LosslessQueues(RdmaCheck):
         yield self.reading(host, "be.qos.pfc", said, port.name, evidence="dcb pfc show")
 
     def _rest(self, host: Facts, port: RdmaPort) -> Iterator[ComparedValue]:
-        """What only some drivers tell."""
+        """Readings that only some drivers report."""
         enable = f"/sys/class/net/{port.netdev}/ecn/roce_np/enable"
         with contextlib.suppress(FactError):
             on = [name for name in host.names(enable) if host.read(f"{enable}/{name}") == "1"]
@@ -252,7 +252,7 @@ class LosslessQueues(RdmaCheck):
 
 
 def pfc_priorities(reported: Any) -> list[int] | None:
-    """Priorities with flow control of a `dcb -j pfc show`; None where it does not tell."""
+    """Priorities with flow control of a `dcb -j pfc show`; None if it does not list them."""
     if not isinstance(reported, dict):
         return None
     rows = reported.get("prio-pfc", reported.get("prio_pfc"))

@@ -92,7 +92,7 @@ _Lost = list[tuple[str, str]]
 def _requested(
     host: Facts, driven: Callable[[Facts], tuple[_Lost, int]]
 ) -> tuple[_Lost, int | None]:
-    """GPUs that are lost, and how many the driver serves; None where it does not tell."""
+    """GPUs that are lost, and the number that the driver serves; None if unknown."""
     try:
         return driven(host)
     except SilentError as error:

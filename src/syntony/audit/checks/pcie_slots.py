@@ -56,7 +56,7 @@ class Slots(HostCheck):
 
 
 def allowed(host: Facts, address: str) -> _Rate | None:
-    """What the slowest hop on the way to the root allows; None where the card does not tell."""
+    """Speed of the slowest hop on the way to the root; None if the card does not report it."""
     try:
         way = path_to_root(host, address)
     except FactError:

@@ -164,9 +164,9 @@ def _width(plane: SwitchPlane) -> tuple[int, int]:
 
 class _NumberGap(NamedTuple):
     missing: tuple[str, ...]
-    """Names between the first and the last number that nobody has."""
+    """Unused names between the first and the last number."""
     reported: bool
-    """Most numbers follow one another, so that a gap says something."""
+    """Whether most numbers are consecutive, so that a gap is meaningful."""
 
 
 def _number_gap(names: Sequence[str]) -> _NumberGap:

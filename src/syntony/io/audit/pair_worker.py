@@ -33,7 +33,7 @@ KEPT = 6000
 
 
 def line_gbps(address: str) -> float | None:
-    """Rate of the interface with this address; None where it is not real or does not tell."""
+    """Rate of the interface with this address; None if it is virtual or unknown."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         for _, name in socket.if_nameindex():
             try:

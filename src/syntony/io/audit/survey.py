@@ -172,7 +172,7 @@ class _Conductor:
         )  # fmt: skip
 
     def _tables(self) -> Iterator[RoutingTable]:
-        """Of hosts that have iproute2; what makes no sense is left out: switches tell more."""
+        """Routing tables of hosts with iproute2. Invalid ones are left out: switches show more."""
         reported = self._members.each(
             self._everybody, lambda each: str(each.order({"routes": True}))
         )
