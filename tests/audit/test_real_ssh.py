@@ -95,7 +95,7 @@ def test_a_survey_goes_on_without_who_cannot_take_part(config: Path) -> None:
     assert {"stranger", "closed", "chatty"} <= seen.silent.keys()
     assert "Permission denied" in seen.silent["stranger"]
     assert "Connection refused" in seen.silent["closed"]
-    assert seen.silent["chatty"] == "it said 'Willkommen', which is not an answer"
+    assert seen.silent["chatty"] == "invalid answer 'Willkommen'"
     gone = {"plain", "german"} & seen.silent.keys()
     assert len(gone) == 1
     assert "Address already in use" in seen.silent[gone.pop()]

@@ -210,7 +210,7 @@ class _Case(NamedTuple):
         _Case(
             SwitchCommand(stopped=True, by=" "),
             Caller(Identity(Role.OPERATOR, ""), LOCAL),
-            "an order needs the name of who gives it",
+            "an order needs the name of its issuer",
         ),
     ],
 )

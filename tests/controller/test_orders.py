@@ -102,7 +102,7 @@ def test_a_damaged_state_stops_the_start_with_one_line(tmp_path: Path) -> None:
 
 
 def test_nobody_orders_namelessly(shared: ControllerProcess) -> None:
-    with pytest.raises(RemoteError, match="needs the name of who gives it"):
+    with pytest.raises(RemoteError, match="needs the name of its issuer"):
         ask(f"unix:{shared.socket}", SwitchCommand(stopped=True, by="  "))
 
 

@@ -27,7 +27,7 @@ class ClockAdjustment(NamedTuple):
 
     rate_ppb: float
     coarse: bool
-    """By more than a quartz oscillator changes, or a jump."""
+    """Whether it is larger than changes of a quartz oscillator, or a step."""
 
 
 class Discipline:

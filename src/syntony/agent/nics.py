@@ -98,7 +98,7 @@ class ProbedNics:
             if index == 0:
                 found[name] = MissingError(f"no interface {name!r} here any more")
             elif index != known.ifindex:
-                found[name] = MissingError(f"interface {name!r} was made anew")
+                found[name] = MissingError(f"interface {name!r} was removed and created again")
             else:
                 with suppress(MissingError):
                     now = address(name, self._family)

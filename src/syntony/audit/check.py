@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Section(enum.Enum):
-    """Where a check stands in the tree: the branch and, below it, the twig."""
+    """Place of a check in the tree of results: branch and sub-branch."""
 
     SOFTWARE = ("Configuration", "Software")
     MEMORY = ("Configuration", "Memory")
@@ -84,7 +84,7 @@ class Check(ABC):
     reads: ClassVar[tuple[str, ...]]
     """Files (shell patterns) and, after ``$ ``, commands."""
     meaning: ClassVar[str]
-    """Of a failure."""
+    """Meaning of a failure, for the operator."""
     remedy: ClassVar[str]
     suspect: ClassVar[Suspect] = Suspect.HOST
     keys: ClassVar[tuple[Key, ...]] = ()

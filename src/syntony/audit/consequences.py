@@ -18,7 +18,7 @@ CAUSES = {"be.init.phys": _NO_LINK, "be.act.state": _NO_LINK, "be.conn.rail": _N
 """Of one port, the first that fails explains failures of these sections: no light, then no link,
 then no packet."""
 _LINKS = frozenset({"be.topo.attached"})
-"""Of other sections, and explained by a port without a link."""
+"""Checks of other sections that a port without a link explains."""
 _OWN = frozenset({"be.act.flap", "be.act.counters", "be.act.ber", "be.act.qos"})
 """Checks of counters and configuration have other causes."""
 _BAD = frozenset({Status.FAIL, Status.WARN, Status.UNKNOWN})

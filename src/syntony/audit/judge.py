@@ -65,7 +65,7 @@ class Majority:
         self._keys = every_key()
         self._votes: defaultdict[_Place, Votes[Value]] = defaultdict(Votes)
         self._split: set[_Place] = set()
-        """Where a single host reads several values."""
+        """Places at which a single host reports several values."""
         self._peers: Counter[str] = Counter()
         self._decided: dict[_Place, Expected] = {}
         self.presence = Presence(min_peers)

@@ -35,7 +35,7 @@ class MiscabledNic(NamedTuple):
     hops: float
     """Extra hops (fewer, if negative) that its delays correspond to."""
     pairs: int
-    """That are off."""
+    """Number of pairs whose delays deviate."""
     tested: int
 
 

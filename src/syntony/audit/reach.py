@@ -120,11 +120,11 @@ class Survey(NamedTuple):
     quiet_ns: Mapping[tuple[str, str], int] = {}
     """Smallest round trip of each direction of a pair of one rail, one packet at a time."""
     loaded: Mapping[tuple[str, str], LoadedRoundTrip] = {}
-    """By direction; empty where no load was asked for."""
+    """By direction; empty unless load was requested."""
     rounds: int = 0
     """Perfect matchings that were tested, re-tests of suspects included."""
     sampled: bool = False
-    """Not every pair was asked."""
+    """Whether only a sample of pairs was probed."""
     tables: tuple[RoutingTable, ...] = ()
     """Routing tables of the hosts that sent theirs."""
     lldp: Mapping[str, str] = {}
@@ -234,7 +234,7 @@ def _clusters(near: Mapping[str, set[str]]) -> list[set[str]]:
 
 
 class Culprit(NamedTuple):
-    """Where requests of one path of several end."""
+    """The hop at which requests on one of several paths end."""
 
     after: str
     """Address of the last hop that answered; empty for the sender itself."""
@@ -244,7 +244,7 @@ class Culprit(NamedTuple):
 
 
 def culprits(survey: Survey) -> Iterator[Culprit]:
-    """By the last hop that answered, the lost flows that were traced."""
+    """Group the traced lost flows by the last hop that answered."""
     alive: dict[str, set[str]] = defaultdict(set)
     for each in survey.traces:
         for here, there in zip(("", *each.hops), each.hops, strict=False):

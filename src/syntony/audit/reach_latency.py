@@ -19,7 +19,7 @@ NOISE_NS = 100_000
 LOADED_NOISE_NS = 1_000_000
 """The same while other programs fill the paths."""
 SLOW_SHARE = 0.5
-"""Of the rate that fills other paths: less is a slower link."""
+"""Share of the rate that fills other paths below which a link is slower."""
 LOADED_TIMES = 4.0
 """Equal queues filled by TCP were seen to differ by a factor of three."""
 Pair = tuple[str, str]

@@ -30,7 +30,7 @@ AGAIN = 2
 CROSS_HOSTS = 8
 """Hosts whose other rails a NIC asks, the next in order: enough for a majority."""
 CROSS_PORTS = 3
-"""So few, and not one: one dead member of a group is no wall between rails."""
+"""Source ports between rails: with one, a dead member of a group would look like a lost route."""
 CROSS_HOSTS_SAMPLED = 2
 """Of a large fleet: neighbours in name share leaves, and a chain of them shows a leaf's members."""
 
@@ -75,7 +75,7 @@ class SurveyPlan:
         every = rounds is None and len(self._hosts) <= EVERY_PAIR
         count = len(self._hosts)
         self.sampled = not every and (rounds or sample_rounds(count)) < rounds_of(count)
-        """Not every pair is asked."""
+        """Whether only a sample of pairs is probed."""
         # If every pair is tested, no partners are left for re-tests.
         again = AGAIN if self.sampled else 0
         self._hunt = PairHunt(self._hosts, every_pair=every, rounds=rounds, seed=1, again=again)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -22,9 +21,6 @@ from syntony.wire.fabric import (
     LearntPath,
     PathsQuery,
 )
-
-if TYPE_CHECKING:
-    pass
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FORM = click.option(

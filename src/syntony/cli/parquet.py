@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_BYTES = 16 << 30
-"""Of one file: compressed, what a large host's memory holds."""
+"""Maximum size of one compressed file: the memory of a large host."""
 
 
 def read_parquet(file: Path, wanted: Iterable[str]) -> pa.Table:

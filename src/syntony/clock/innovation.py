@@ -67,7 +67,7 @@ class DriftRamp:
 
     def __init__(self) -> None:
         self.seen = 0.0
-        """Beyond noise, in the last windows."""
+        """Innovation beyond noise, in the last windows."""
         self._possible = 0.0
         """The ramp that the windows so far do not exclude: large after two, none after ten."""
         self._span_ns = 0.0

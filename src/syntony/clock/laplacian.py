@@ -24,7 +24,7 @@ EXPANDER_TAIL = 0.3
 """Mean part of the variances, beyond the node's own edges, up to which it is one (random meshes of
 10 peers: 0.05); its error then hardly matters."""
 SAME_MESH = 0.9
-"""With this part of its edges an expander still is one."""
+"""Share of its edges with which an expander graph is still one."""
 EXPANDER_MARGIN = 2.0
 """In such meshes the mean, with this margin, is used for every node whose own sample is not
 larger."""
@@ -55,14 +55,14 @@ class _Pairs(NamedTuple):
     shared: Places
     """Edges that are not the only one of their pair."""
     number: Places
-    """Of the pair of each of those."""
+    """The number of the pair of each of those."""
 
 
 class _Expander(NamedTuple):
     """A mesh that was found to be one."""
 
     edges: int
-    """That counted then."""
+    """Number of edges that counted then."""
     tail: float
     """Mean part of a variance beyond the node's own edges, in terms of what those leave."""
 

@@ -19,7 +19,7 @@ from syntony.clock.robust import MAD_TO_SIGMA
 MIN_PATHS = 3
 """Fewest paths: of two that disagree the wrong one is unknown."""
 MIN_WINDOWS = 8
-"""Of a path before it has a voice: half a minute."""
+"""Minimum windows of a path before it counts: half a minute."""
 FOLLOW = 0.1
 """Share of a difference by which a path's floors follow a window's, both ways alike."""
 LEAST_NS = 30.0
@@ -36,7 +36,7 @@ class PathDisagreement(NamedTuple):
     """How far the paths of one pair contradict each other."""
 
     paths: int
-    """That have a voice."""
+    """Number of paths that count."""
     spread_ns: float
     """The offset of the path furthest from the median, 0 where they agree within their noise."""
     correction_ns: float

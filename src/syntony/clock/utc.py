@@ -103,7 +103,7 @@ class UtcServo:
             self.utc = msgspec.structs.replace(self.utc, state=held, anchors=(), reason=reason)
 
     def memory(self) -> UtcMemory | None:
-        """To go on from after a restart."""
+        """State to continue from after a restart."""
         if self.utc is None or self.utc.state is ClockState.UNKNOWN:
             return None
         cov = self._cov
@@ -297,5 +297,5 @@ def _reach(found: Agreement, offset_ns: float) -> float:
 
 
 def _noise_var(found: Agreement) -> float:
-    """Of the agreement's centre: half the interval is two sigmas."""
+    """Variance of the agreement's centre: half the interval is two sigmas."""
     return max(MIN_NOISE_NS, (found.high_ns - found.low_ns) / 4) ** 2

@@ -34,7 +34,7 @@ class Caller(NamedTuple):
         name."""
         who = " ".join(f"{self.identity.name} {by}".split())[:_MAX_ISSUER]
         if not who:
-            raise UsageError("an order needs the name of who gives it: --by NAME")
+            raise UsageError("an order needs the name of its issuer: --by NAME")
         return Issuer(who, self.origin)
 
 

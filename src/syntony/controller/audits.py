@@ -108,7 +108,7 @@ class AuditRuns:
             StateError: it could not be recorded; nothing is ordered.
         """
         if not 0 < command.deadline_ns <= MAX_DEADLINE_NS:
-            raise UsageError(f"an audit takes up to {MAX_DEADLINE_NS // S} s")
+            raise UsageError(f"the deadline of an audit is at most {MAX_DEADLINE_NS // S} s")
         if len(command.checks) > MAX_CHECKS or not all(map(is_name, command.checks)):
             raise UsageError("a check has an invalid name")
         hosts = command.hosts or tuple(sorted(connected))

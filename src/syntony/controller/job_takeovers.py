@@ -36,7 +36,7 @@ class LostRanks:
         self._store = store
         self._lock = threading.Lock()
         self._rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-        """By their whole content: rows that are read may have been put before."""
+        """By their whole content: rows that are read may have been added before."""
         self._read = False
 
     def put(self, pieces: Iterable[BatchPiece]) -> None:

@@ -34,7 +34,7 @@ from syntony.wire.parts import PartState, PartStatus
 STALE_NS = 150 * S
 """Two readings of a port were missed: its state is unknown."""
 WORTH_COMPARING = 3
-"""With fewer ports of a kind there is no majority to compare with."""
+"""Minimum ports of a kind: fewer have no majority to compare with."""
 LINK_METRICS = frozenset(
     {"flaps_1h", "port_down", "port_degraded", "port_errors_1h", "module_beyond_limit"}
 )
@@ -245,7 +245,7 @@ def _of_parts(found: Finding, findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def _source(link: str) -> str:
-    """Where one direction of a link begins; empty for anything else."""
+    """The device at which one direction of a link begins; empty for anything else."""
     ends = link_ends(link)
     return ends[0] if ends is not None and ARROW in link else ""
 
@@ -348,7 +348,7 @@ def of_queues(
 
 
 def _suspects(queue: Queue) -> str:
-    """Where packets may wait."""
+    """The places at which packets may wait."""
     return OR.join(queue.suspects or (queue.component,))
 
 

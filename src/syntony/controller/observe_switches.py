@@ -16,7 +16,7 @@ from syntony.wire.links import LinkStatus
 
 SWITCH_METRICS = frozenset({"switch_down"})
 WORTH_JOINING = 2
-"""With fewer hosts with ports down there is no evidence against their switch."""
+"""Minimum hosts with ports down that are evidence against their switch."""
 TOGETHER_NS = 30 * S
 """Carriers that are lost further apart do not prove that their switch died; agents that were paused
 notice them late."""

@@ -22,7 +22,7 @@ FLEET_METRICS = frozenset({"silent_agents_ratio"})
 EARLY_S = 8.0
 """Earlier than the silence of a single host is an incident."""
 WORTH_BLAMING = 3
-"""With fewer agents, most of them are not enough to assume a common cause."""
+"""Minimum silent agents of which a majority is evidence of a common cause."""
 TOGETHER_S = 2.0
 """Maximum time between the last reports of agents with a common cause of silence: each reports
 every second, and is read in turn."""

@@ -201,7 +201,7 @@ def latencies(
 
 
 def enough(found: Mapping[str, Latency]) -> dict[str, Latency]:
-    """Those with enough delays to be a reference."""
+    """The entries with enough delays to be a reference."""
     return {subject: each for subject, each in found.items() if each.measured >= ENOUGH}
 
 

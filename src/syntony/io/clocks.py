@@ -149,7 +149,7 @@ class SyntheticClock:
             fcntl.flock(tape, fcntl.LOCK_EX)
             code = self._library.syn_clock_adjust(self._handle, at_ns, step_ns, rate)
         if code != 0:
-            raise UsageError(f"{self.spec.tape} takes no adjustment: {os.strerror(code)}")
+            raise UsageError(f"cannot write an adjustment to {self.spec.tape}: {os.strerror(code)}")
 
     def adjusted_ppb(self, real_ns: int) -> float:
         """The rate that adjustments have set."""

@@ -169,7 +169,7 @@ def _serving(
 
 
 def _addresses(plan: LabPlan, numbers: Iterable[int]) -> tuple[str, ...]:
-    """Where these of all controllers and gateways listen, from 1."""
+    """Addresses of these controllers and gateways, numbered from 1."""
     return tuple(_listen(plan, number) for number in numbers)
 
 
@@ -178,7 +178,7 @@ def _listen(plan: LabPlan, number: int) -> str:
 
 
 def _store(directory: Path) -> DaemonSpec:
-    """That gateways and controllers share."""
+    """The store that gateways and controllers share."""
     module = ("-m", "syntony.lab.store_server", str(directory / "store"), str(PORT))
     argv = (*inside(CONTROLLER), sys.executable, *module)
     return DaemonSpec("store", CONTROLLER, argv, str(directory / LOGS / "store.log"))
@@ -277,7 +277,7 @@ def _agent(
 
 
 def _merged(config: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """With other values of some keys, also within tables."""
+    """A configuration with some values replaced, also within tables."""
     tables = {key: {**config[key], **value} for key, value in more.items() if type(value) is dict}
     return {**config, **more, **tables}
 

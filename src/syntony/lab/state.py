@@ -80,7 +80,7 @@ def is_gateway(name: str) -> bool:
 
 
 def controller_socket(directory: Path, number: int) -> Path:
-    """Where one of them answers once it is in charge."""
+    """Socket on which one of the controllers answers once it is in charge."""
     return directory / f"{of_controller(number)}.sock"
 
 

@@ -14,7 +14,7 @@ class SlaStatus(enum.StrEnum):
     WARNING = "warning"
     """Worse than its own past, or than its like; nothing that was promised is broken."""
     BREACH = "breach"
-    """Beyond an objective, or not where it belongs."""
+    """An objective is exceeded, or the subject is not where it is expected."""
     UNKNOWN = "unknown"
     """It could not be measured: neither well nor ill."""
 

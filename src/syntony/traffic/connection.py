@@ -331,7 +331,7 @@ class MptcpConnection:
                 return found
 
     def up(self) -> list[Subflow]:
-        """Those that can carry data."""
+        """Subflows that can carry data."""
         return [each for each in self.subflows.values() if each.state is SubflowState.UP]
 
     def uses(self, pair: tuple[str, str]) -> bool:

@@ -24,7 +24,7 @@ class MeterWindow(NamedTuple):
     tx_bits: int
     """Acknowledged by the peer."""
     busy_ns: int
-    """With data to send or unacknowledged."""
+    """Time with data to send or unacknowledged."""
     elapsed_ns: int
     delivery_bps: int
     """What the path carried when the subflow last had enough to send (tcpi_delivery_rate)."""

@@ -59,7 +59,7 @@ def place(flows: Sequence[Flow], capacities: Capacities) -> dict[str, str]:
 
 
 def current_choice(problem: PlacementProblem, flows: Sequence[Flow]) -> Choice:
-    """Where the flows are now; `DEAD` where that is not known."""
+    """Current choice of each flow; `DEAD` if unknown."""
     chosen = np.full(len(flows), DEAD, dtype=np.int64)
     for number, flow in enumerate(flows):
         for place_of, path in enumerate(flow.paths):

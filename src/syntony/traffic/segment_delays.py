@@ -52,7 +52,7 @@ class Delays(NamedTuple):
     flow: FourTuple
     """4-tuple at its sender."""
     host: str
-    """That sends."""
+    """The host that sends."""
     nic: str
     job: str
     delays_ns: tuple[int, ...]

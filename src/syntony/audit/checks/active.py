@@ -107,7 +107,7 @@ def _is_set_up(host: Facts, netdev: str) -> bool:
 
 
 def _most_are_up(host: Facts) -> bool:
-    """Of the interfaces on the host's active InfiniBand ports."""
+    """Whether most interfaces on the host's active InfiniBand ports are up."""
     names = [
         port.netdev
         for port in compute_ports(host)
@@ -152,7 +152,7 @@ class PortRate(RdmaCheck):
 
 
 _LANES = 4
-"""Of every NIC that carries collectives since QDR; fewer are lost ones."""
+"""Lanes of every NIC for collectives since QDR; a port with fewer has lost some."""
 _JUMBO = 4200
 """A RoCE packet of 4,096 bytes with its headers; RDMA takes the largest power of two that fits."""
 

@@ -179,5 +179,5 @@ _IMAGES = ("/usr", "/boot", "/sysroot", "/oem", "/nix/store", "/snap", "/media",
 
 
 def _is_image(where: str) -> bool:
-    """Where systems keep images; for trees without mountinfo."""
+    """Whether systems mount images there; for recordings without mountinfo."""
     return where == "/" or any(where == top or where.startswith(f"{top}/") for top in _IMAGES)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LISTED = 100
 _HOSTS = 4
-"""So many names in an evidence; the rest is counted."""
+"""Maximum number of host names in an evidence; the others are counted."""
 _DEFAULTS = {"localhost", "localhost.localdomain", "ubuntu", "debian", "linux", "(none)", "rocky"}
 """Host names that an image has before it is given one."""
 _NAMELESS = re.compile(r"MT\d{4,5}|Mellanox Technologies|ConnectX|^$", re.IGNORECASE)

@@ -99,7 +99,7 @@ class Uplinks(FabricCheck):
         )  # fmt: skip
 
     def _short(self, plane: SwitchPlane, lower: str, total: int) -> Result:
-        """Of a leaf whose links do not divide evenly among the spines."""
+        """The result for a leaf whose links do not divide evenly among the spines."""
         counts = ", ".join(f"{plane.joined(lower, upper)} to {upper}" for upper in plane.uppers)
         return self.result(
             Status.FAIL, lower, f"{plane.uplinks(lower)} uplinks", f"{total} uplinks", counts,

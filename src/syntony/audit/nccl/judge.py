@@ -48,7 +48,7 @@ class NcclTerms(msgspec.Struct, frozen=True, kw_only=True):
     floor: float | None = None
     """GB/s; None: by the node type."""
     nics: int | None = None
-    """Of each host; None: as most hosts."""
+    """Expected NICs of each host; None: as most hosts."""
     skipped: Mapping[Case, str] = {}
     """Cases that were not run, and why."""
     subject: str = "fleet"

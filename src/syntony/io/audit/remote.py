@@ -84,7 +84,7 @@ class Remote:
             return json.loads(line)
         except ValueError as error:
             said = line[:80].decode("utf-8", "replace").strip()
-            raise RemoteError(f"it said {said!r}, which is not an answer") from error
+            raise RemoteError(f"invalid answer {said!r}") from error
 
     def close(self) -> None:
         """Ends it: the program ends with its standard input."""

@@ -1,4 +1,4 @@
-"""Where a drill's jobs run: a lab, and the job's ranks on its hosts."""
+"""The lab of a drill, and the placement of the job's ranks on its hosts."""
 
 from __future__ import annotations
 

@@ -9,13 +9,8 @@ import msgspec
 
 from syntony.errors import UsageError
 from syntony.lab.drill import contention
-from syntony.lab.drill.contention import (
-    NIC,
-    SPEC,
-    ContentionOptions,
-    ContentionTimes,
-    ContentionTrial,
-)
+from syntony.lab.drill.contention import SPEC, ContentionOptions, ContentionTimes, ContentionTrial
+from syntony.lab.drill.place import NIC
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.traffic.classes import JobClass
 

@@ -75,7 +75,7 @@ def make_report(options: RankLossOptions, trials: Sequence[RankLossTrial]) -> Ra
 def figures(
     options: RankLossOptions, trial: RankLossTrial, calm: RankLossTrial
 ) -> RankLossRunFigures:
-    """Of one trial."""
+    """The figures of one trial."""
     watched = trial.steps[_watcher(options)]
     gaps = [b.at_ns - a.at_ns for a, b in itertools.pairwise(watched)]
     before = [each.step for each in watched if each.at_ns <= (trial.killed_ns or 0)]

@@ -52,7 +52,7 @@ class AgentStop(_DaemonFault):
 
 
 class ReactorKill(AgentKill):
-    """The same to one of its two processes."""
+    """As the parent class, for one of the agent's two processes."""
 
     name = "reactor-kill"
     meaning = "… only its reactor: that host does not probe, answer probes or move jobs"
@@ -60,7 +60,7 @@ class ReactorKill(AgentKill):
 
 
 class ReactorStop(AgentStop):
-    """The same to one of its two processes."""
+    """As the parent class, for one of the agent's two processes."""
 
     name = "reactor-stop"
     meaning = "… only its reactor is frozen"
@@ -68,7 +68,7 @@ class ReactorStop(AgentStop):
 
 
 class TelemetryKill(AgentKill):
-    """The same to the other."""
+    """As the parent class, for the agent's telemetry process."""
 
     name = "telemetry-kill"
     meaning = "… only its telemetry process: nothing is reported, jobs are moved all the same"
@@ -76,7 +76,7 @@ class TelemetryKill(AgentKill):
 
 
 class TelemetryStop(AgentStop):
-    """The same to the other."""
+    """As the parent class, for the agent's telemetry process."""
 
     name = "telemetry-stop"
     meaning = "… only its telemetry process is frozen"
@@ -97,14 +97,14 @@ class _ControllerFault(_DaemonFault):
 
 
 class ControllerKill(_ControllerFault, AgentKill):
-    """The same to the controller."""
+    """As the parent class, for the controller in charge."""
 
     name = "controller-kill"
     meaning = "the controller in charge is killed, and started again at the end"
 
 
 class ControllerPause(_ControllerFault, AgentStop):
-    """The same to the controller."""
+    """As the parent class, for the controller in charge."""
 
     name = "controller-pause"
     meaning = "the controller in charge is frozen (SIGSTOP)"
@@ -120,14 +120,14 @@ class _GatewayFault(_DaemonFault):
 
 
 class GatewayKill(_GatewayFault, AgentKill):
-    """The same to a gateway."""
+    """As the parent class, for a gateway."""
 
     name = "gateway-kill"
     meaning = "the gateway is killed, and started again at the end"
 
 
 class GatewayPause(_GatewayFault, AgentStop):
-    """The same to a gateway."""
+    """As the parent class, for a gateway."""
 
     name = "gateway-pause"
     meaning = "the gateway is frozen (SIGSTOP)"
