@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import click
+from tests.command_tree import commands
 
 from syntony.cli import root
-
-
-def commands(group: click.Command, context: click.Context) -> Iterator[click.Command]:
-    """Every command below."""
-    if not isinstance(group, click.Group):
-        yield group
-        return
-    for name in group.list_commands(context):
-        found = group.get_command(context, name)
-        assert found is not None
-        yield from commands(found, context)
 
 
 def test_each_choice_is_taken_as_it_is_written() -> None:
     context = click.Context(root)
     seen = 0
-    for each in commands(root, context):
-        for parameter in each.params:
+    for each in commands():
+        for parameter in each.command.params:
             if isinstance(parameter.type, click.Choice):
                 words = [str(choice) for choice in parameter.type.choices]
                 for word in words:

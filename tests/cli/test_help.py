@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import click
 import pytest
+from tests.command_tree import commands
 
-from syntony.cli import root, run
+from syntony.cli import run
 
 _FRAGMENT = re.compile(r"(Of|And|Between|As of|For|\[)\b|\[")
 
 
-def commands(context: click.Context) -> Iterator[click.Context]:
-    yield context
-    group = context.command
-    for name in group.list_commands(context) if isinstance(group, click.Group) else ():
-        child = group.get_command(context, name) if isinstance(group, click.Group) else None
-        assert child is not None
-        if not child.hidden:
-            yield from commands(click.Context(child, info_name=name, parent=context))
-
-
-EVERY = list(commands(click.Context(root, info_name="syntony")))
+EVERY = list(commands(hidden=False))
 
 
 @pytest.mark.parametrize("context", EVERY, ids=lambda context: context.command_path)

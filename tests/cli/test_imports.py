@@ -6,10 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import click
 import pytest
+from tests.command_tree import commands
 
 from syntony.cli import GROUPS, root
 from syntony.cli.controller import ENVIRONMENT
@@ -78,18 +78,12 @@ def test_the_controller_says_how_libraries_run_before_they_are_loaded(given: str
     assert json.loads(done.stdout) == [[], expected]
 
 
-def lazy_groups(group: click.Group, name: str) -> Iterator[tuple[str, LazyGroup]]:
-    context = click.Context(group)
-    if isinstance(group, LazyGroup):
-        yield name, group
-    for each in group.list_commands(context):
-        command = group.get_command(context, each)
-        if isinstance(command, click.Group):
-            yield from lazy_groups(command, f"{name} {each}")
-
-
 def test_lazy_groups_say_what_their_commands_say() -> None:
-    found = dict(lazy_groups(root, "syntony"))
+    found = {
+        each.command_path: each.command
+        for each in commands()
+        if isinstance(each.command, LazyGroup)
+    }
     assert {"syntony lab", "syntony audit", "syntony sim", "syntony clock"} <= set(found)
     for name, group in found.items():
         for each, (_, line) in group.lazy.items():

@@ -6,14 +6,15 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from tests.command_tree import commands
 
-from syntony.cli import fleet, root, run
+from syntony.cli import fleet, run
 from syntony.errors import RemoteError
 from syntony.wire.coding import encode
 from syntony.wire.query import Query
@@ -34,17 +35,11 @@ WRONG = {
 """Values for each type of parameter."""
 
 
-def commands(context: click.Context) -> Iterator[click.Context]:
-    group = context.command
-    if not isinstance(group, click.Group) or group.invoke_without_command:
-        yield context
-    for name in group.list_commands(context) if isinstance(group, click.Group) else ():
-        child = group.get_command(context, name) if isinstance(group, click.Group) else None
-        assert child is not None
-        yield from commands(click.Context(child, info_name=name, parent=context))
-
-
-EVERY = list(commands(click.Context(root, info_name="syntony")))
+EVERY = [
+    each
+    for each in commands()
+    if not isinstance(each.command, click.Group) or each.command.invoke_without_command
+]
 OF_FLEETS = [
     each
     for each in EVERY

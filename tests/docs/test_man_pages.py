@@ -7,25 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
-
-from syntony.cli import root
+from tests.command_tree import commands
 
 MAKER = Path(__file__).parents[2] / "deploy/packages/man_pages.py"
-
-
-def tree(context: click.Context) -> Iterator[click.Context]:
-    yield context
-    group = context.command
-    for name in group.list_commands(context) if isinstance(group, click.Group) else ():
-        child = group.get_command(context, name) if isinstance(group, click.Group) else None
-        assert child is not None
-        if not child.hidden:
-            yield from tree(click.Context(child, info_name=name, parent=context))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +26,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_command_has_its_page_and_options(pages: Path) -> None:
     wanted = {}
-    for context in tree(click.Context(root, info_name="syntony")):
+    for context in commands(hidden=False):
         wanted[context.command_path.replace(" ", "-") + ".1"] = [
             option
             for parameter in context.command.get_params(context)
