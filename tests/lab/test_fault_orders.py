@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from unittest import mock
+
 import pytest
 
 from syntony.errors import UsageError
 from syntony.lab.faults import KINDS, parse_order
-from syntony.lab.faults.base import OPTIONS, link_packets
+from syntony.lab.faults.base import OPTIONS, FaultContext, link_packets
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.rates import format_rate, parse_rate_bps
 from syntony.model import US
@@ -141,3 +144,27 @@ def test_directions_are_seen_from_the_links_first_end(
 @pytest.mark.parametrize("text", ["64kbit", "200mbit", "1gbit", "1500kbit"])
 def test_rates_round_trip(text: str) -> None:
     assert format_rate(parse_rate_bps(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "daemons"),
+    [
+        ("agent-kill", "h3", ("reactor-h3", "agent-h3")),
+        ("reactor-stop", "h3", ("reactor-h3",)),
+        ("telemetry-kill", "h3", ("agent-h3",)),
+        ("controller-pause", "", ("controller",)),
+        ("gateway-kill", "gateway2", ("gateway2",)),
+    ],
+)
+def test_daemons_are_held_or_paused_until_the_fault_is_undone(
+    tmp_path: Path, kind: str, target: str, daemons: tuple[str, ...]
+) -> None:
+    recorder = mock.Mock()
+    site = FaultContext(PLAN, mock.Mock(), recorder, {}, tmp_path)
+    fault = KINDS[kind](site, 7, parse_order(PLAN, kind, target, {}))
+    begin, end = ("hold", "release") if kind.endswith("kill") else ("pause", "resume")
+    fault.apply()
+    assert recorder.mock_calls == [getattr(mock.call, begin)(7, each) for each in daemons]
+    recorder.reset_mock()
+    fault.undo()
+    assert recorder.mock_calls == [getattr(mock.call, end)(7, each) for each in daemons]

@@ -10,19 +10,7 @@ from syntony.lab.faults.clocks import ClockDrift, ClockStep
 from syntony.lab.faults.identities import CertRevoke, CertRotate, KeyRotate
 from syntony.lab.faults.links import Flap, LinkDown, SwitchDown
 from syntony.lab.faults.packets import Blackhole, PacketLoss
-from syntony.lab.faults.processes import (
-    AgentKill,
-    AgentStop,
-    ControllerKill,
-    ControllerPause,
-    CpuHog,
-    GatewayKill,
-    GatewayPause,
-    ReactorKill,
-    ReactorStop,
-    TelemetryKill,
-    TelemetryStop,
-)
+from syntony.lab.faults.processes import AGENT_FAULTS, SERVER_FAULTS, CpuHog
 from syntony.lab.faults.shaping import AddedDelay, FlowRate, ReducedRate
 from syntony.lab.faults.wiring import Mtu, RailSwap
 from syntony.lab.plan import CONTROLLER
@@ -45,21 +33,13 @@ _ALL: tuple[type[LabFault], ...] = (
     FlowRate,
     Mtu,
     RailSwap,
-    AgentKill,
-    AgentStop,
-    ReactorKill,
-    ReactorStop,
-    TelemetryKill,
-    TelemetryStop,
+    *AGENT_FAULTS,
     CpuHog,
     ClockStep,
     ClockDrift,
     CertRevoke,
     CertRotate,
-    ControllerKill,
-    ControllerPause,
-    GatewayKill,
-    GatewayPause,
+    *SERVER_FAULTS,
     KeyRotate,
 )
 KINDS: Mapping[str, type[LabFault]] = {kind.name: kind for kind in _ALL}

@@ -13,124 +13,88 @@ from syntony.lab.state import socket_in_charge
 
 
 class _DaemonFault(LabFault):
-    target = TargetKind.HOST
-    of: ClassVar[tuple[Callable[[str], str], ...]] = (reactor_name, telemetry_name)
-    """Which daemons of the target: names them."""
+    """Kills daemons, or freezes them by SIGSTOP; `undo` starts or resumes them.
 
-    def names(self) -> tuple[str, ...]:
-        return tuple(name(self.order.target) for name in self.of)
+    Of a host: the daemons of `of`. Of controllers: the one in charge when the fault begins.
+    """
 
-    def each(self, act: Callable[[int, str], None]) -> None:
-        for name in self.names():
-            act(self.number, name)
-
-
-class AgentKill(_DaemonFault):
-    """SIGKILL, and no restart until undone."""
-
-    name = "agent-kill"
-    meaning = "the host's agent is killed, and started again at the end"
-
-    def apply(self) -> None:
-        self.each(self.site.daemons.hold)
-
-    def undo(self) -> None:
-        self.each(self.site.daemons.release)
-
-
-class AgentStop(_DaemonFault):
-    """SIGSTOP, then SIGCONT."""
-
-    name = "agent-stop"
-    meaning = "the host's agent is frozen (SIGSTOP)"
-
-    def apply(self) -> None:
-        self.each(self.site.daemons.pause)
-
-    def undo(self) -> None:
-        self.each(self.site.daemons.resume)
-
-
-class ReactorKill(AgentKill):
-    """As the parent class, for one of the agent's two processes."""
-
-    name = "reactor-kill"
-    meaning = "… only its reactor: that host does not probe, answer probes or move jobs"
-    of = (reactor_name,)
-
-
-class ReactorStop(AgentStop):
-    """As the parent class, for one of the agent's two processes."""
-
-    name = "reactor-stop"
-    meaning = "… only its reactor is frozen"
-    of = (reactor_name,)
-
-
-class TelemetryKill(AgentKill):
-    """As the parent class, for the agent's telemetry process."""
-
-    name = "telemetry-kill"
-    meaning = "… only its telemetry process: nothing is reported, jobs are moved all the same"
-    of = (telemetry_name,)
-
-
-class TelemetryStop(AgentStop):
-    """As the parent class, for the agent's telemetry process."""
-
-    name = "telemetry-stop"
-    meaning = "… only its telemetry process is frozen"
-    of = (telemetry_name,)
-
-
-class _ControllerFault(_DaemonFault):
-    """A fault of the controller that is in charge when the fault begins."""
-
-    target = TargetKind.CONTROLLER
+    of: ClassVar[tuple[Callable[[str], str], ...]]
+    """Names of a host's daemons, from its own."""
+    freezes: ClassVar[bool]
 
     def __init__(self, site: FaultContext, number: int, order: FaultOrder) -> None:
         super().__init__(site, number, order)
-        self._in_charge = socket_in_charge(site.directory).stem
+        self._names = tuple(name(order.target) for name in self.of)
+        if self.target is TargetKind.CONTROLLER:
+            self._names = (socket_in_charge(site.directory).stem,)
+        elif self.target is TargetKind.GATEWAY:
+            self._names = (order.target,)
 
-    def names(self) -> tuple[str, ...]:
-        return (self._in_charge,)
+    def apply(self) -> None:
+        daemons = self.site.daemons
+        for name in self._names:
+            (daemons.pause if self.freezes else daemons.hold)(self.number, name)
 
-
-class ControllerKill(_ControllerFault, AgentKill):
-    """As the parent class, for the controller in charge."""
-
-    name = "controller-kill"
-    meaning = "the controller in charge is killed, and started again at the end"
-
-
-class ControllerPause(_ControllerFault, AgentStop):
-    """As the parent class, for the controller in charge."""
-
-    name = "controller-pause"
-    meaning = "the controller in charge is frozen (SIGSTOP)"
+    def undo(self) -> None:
+        daemons = self.site.daemons
+        for name in self._names:
+            (daemons.resume if self.freezes else daemons.release)(self.number, name)
 
 
-class _GatewayFault(_DaemonFault):
-    """A fault of the gateway that is named."""
+def _kill_and_freeze(
+    kill: tuple[str, str],
+    freeze: tuple[str, str],
+    at: TargetKind = TargetKind.HOST,
+    daemons: tuple[Callable[[str], str], ...] = (),
+) -> tuple[type[LabFault], type[LabFault]]:
+    """Both faults of the same daemons, from their names and meanings."""
 
-    target = TargetKind.GATEWAY
+    class Kill(_DaemonFault):
+        name, meaning = kill
+        target, of, freezes = at, daemons, False
 
-    def names(self) -> tuple[str, ...]:
-        return (self.order.target,)
+    class Freeze(_DaemonFault):
+        name, meaning = freeze
+        target, of, freezes = at, daemons, True
 
-
-class GatewayKill(_GatewayFault, AgentKill):
-    """As the parent class, for a gateway."""
-
-    name = "gateway-kill"
-    meaning = "the gateway is killed, and started again at the end"
+    return Kill, Freeze
 
 
-class GatewayPause(_GatewayFault, AgentStop):
-    """As the parent class, for a gateway."""
-
-    name = "gateway-pause"
-    meaning = "the gateway is frozen (SIGSTOP)"
+AGENT_FAULTS = (
+    *_kill_and_freeze(
+        ("agent-kill", "the host's agent is killed, and started again at the end"),
+        ("agent-stop", "the host's agent is frozen (SIGSTOP)"),
+        daemons=(reactor_name, telemetry_name),
+    ),
+    *_kill_and_freeze(
+        (
+            "reactor-kill",
+            "… only its reactor: that host does not probe, answer probes or move jobs",
+        ),
+        ("reactor-stop", "… only its reactor is frozen"),
+        daemons=(reactor_name,),
+    ),
+    *_kill_and_freeze(
+        (
+            "telemetry-kill",
+            "… only its telemetry process: nothing is reported, jobs are moved all the same",
+        ),
+        ("telemetry-stop", "… only its telemetry process is frozen"),
+        daemons=(telemetry_name,),
+    ),
+)
+SERVER_FAULTS = (
+    *_kill_and_freeze(
+        ("controller-kill", "the controller in charge is killed, and started again at the end"),
+        ("controller-pause", "the controller in charge is frozen (SIGSTOP)"),
+        TargetKind.CONTROLLER,
+    ),
+    *_kill_and_freeze(
+        ("gateway-kill", "the gateway is killed, and started again at the end"),
+        ("gateway-pause", "the gateway is frozen (SIGSTOP)"),
+        TargetKind.GATEWAY,
+    ),
+)
 
 
 class CpuHog(LabFault):
