@@ -21,7 +21,6 @@ import argparse
 import ctypes
 import json
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -30,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 from tests.nccl import provider
+from tests.ports import free_udp_port
 
 from syntony.clock.cross import CrossStamps
 from syntony.clock.network import NetworkSolver
@@ -51,7 +51,7 @@ def engines(plane: Plane) -> list[ProbeEngine]:
     made = []
     for at in range(2):
         address = f"10.0.0.{at + 1}" if plane is Plane.VERBS else "127.0.0.1"
-        nic = ProbeNic(name="lo", nic_id=at + 1, address=address, port=_free_port())
+        nic = ProbeNic(name="lo", nic_id=at + 1, address=address, port=free_udp_port())
         engine = ProbeEngine(
             [nic], KernelClock(f"h{at}"), plane=plane, ring_records=1 << 17, min_gap_ns=0
         )
@@ -59,12 +59,6 @@ def engines(plane: Plane) -> list[ProbeEngine]:
         engine.port = nic.port  # type: ignore[attr-defined]
         made.append(engine)
     return made
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def flows(to: ProbeEngine, rate: int) -> list[ProbeFlow]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.io import probe_packet as wire
 from tests.io.engine_peer import everyone
+from tests.link import wait_until
 from tests.ports import free_udp_port
 
 from syntony.errors import MissingError, UsageError
@@ -22,21 +23,12 @@ from syntony.model.probes import LOST, MISSING, ProbeFlag
 from syntony.wire.probes import ProbeFlow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
 KEY = (7, b"sixteen byte key")
 OTHER_KEY = (8, b"another key here")
 LOCAL, REMOTE = 1, 2
 PATIENCE_S = 20.0
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.005)
 
 
 class Pair:
@@ -79,7 +71,7 @@ class Pair:
             kept.append(self.local.drain())
             return sum(len(rows) for rows in kept) >= count
 
-        wait_for(enough)
+        wait_until(enough)
         return np.concatenate(kept)
 
 
@@ -109,7 +101,7 @@ def test_every_probe_has_its_four_stamps_in_order(
     assert set(rows["flow_id"]) == {5}
     assert (set(rows["nic_id"]), set(rows["dst_nic_id"])) == ({LOCAL}, {REMOTE})
     pair.local.set_flows([])
-    wait_for(lambda: pair.remote.counters().received == pair.local.counters().sent)
+    wait_until(lambda: pair.remote.counters().received == pair.local.counters().sent)
     in_flight = pair.remote.counters().replies - pair.local.counters().received
     assert 0 <= in_flight <= 4  # the flow's socket closed before them
     assert pair.remote.heard().tolist() == [(LOCAL, REMOTE, pair.local.counters().sent)]
@@ -128,7 +120,7 @@ def test_many_flows_of_one_nic_keep_their_rate_while_nobody_watches(stack: ExitS
         sent = (after.sent - before.sent) // 2
         return sent > 100 and after.skipped - before.skipped < sent // 4
 
-    wait_for(in_full)
+    wait_until(in_full)
 
 
 def test_who_watches_a_path_is_answered_at_once(stack: ExitStack) -> None:
@@ -136,7 +128,7 @@ def test_who_watches_a_path_is_answered_at_once(stack: ExitStack) -> None:
     pair = Pair(stack)
     pair.up()
     pair.local.watch([pair.flow(interval_ns=5 * MS)])
-    wait_for(lambda: 0 < pair.local.watched()[0].rtt_ns < MS)
+    wait_until(lambda: 0 < pair.local.watched()[0].rtt_ns < MS)
 
 
 def test_stamps_are_in_each_ends_own_clock(stack: ExitStack) -> None:
@@ -171,7 +163,7 @@ def test_counts_hold_per_flow(stack: ExitStack) -> None:
         counts = pair.local.flow_counts()
         return len(counts) == 20 and bool((counts["arrived"] > 10).all())
 
-    wait_for(settled)
+    wait_until(settled)
     counts = pair.local.flow_counts()
     assert (counts["sent"] - counts["replies"] <= 4).all()
     assert (counts["arrived"] <= counts["sent_then"]).all()
@@ -385,5 +377,5 @@ def test_a_full_ring_is_counted(stack: ExitStack) -> None:
     pair = Pair(stack, ring_records=16)
     pair.up()
     pair.local.set_flows([pair.flow()])
-    wait_for(lambda: pair.local.counters().ring_dropped > 10)
+    wait_until(lambda: pair.local.counters().ring_dropped > 10)
     assert len(pair.local.drain()) == 16

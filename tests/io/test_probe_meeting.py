@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from tests.io.probe_packet import PACKET_BYTES, Packet, decode, encode
 from tests.live import eventually
+from tests.ports import free_udp_port
 
 from syntony.errors import WireError
 from syntony.io.clocks import KernelClock
@@ -27,9 +28,7 @@ QUIET_S = 0.3
 @pytest.fixture
 def reported() -> Iterator[tuple[ProbeEngine, int]]:
     """An engine that offers `OWN`, and its port."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_udp_port()
     nic = ProbeNic(name="lo", nic_id=2, address="127.0.0.1", port=port)
     with ProbeEngine([nic], KernelClock("b")) as engine:
         engine.set_peers({1: PeerKeys(KEY)})
@@ -99,10 +98,7 @@ def test_an_answer_counts_to_its_question_only() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
         peer.settimeout(600)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as found:
-            found.bind(("127.0.0.1", 0))
-            port = found.getsockname()[1]
-        nic = ProbeNic(name="lo", nic_id=1, address="127.0.0.1", port=port)
+        nic = ProbeNic(name="lo", nic_id=1, address="127.0.0.1", port=free_udp_port())
         flow = ProbeFlow(
             flow_id=0, src="lo", dst="b/lo", dst_nic_id=2, dst_addr="127.0.0.1",
             dst_port=peer.getsockname()[1], src_port=61000, interval_ns=S,
