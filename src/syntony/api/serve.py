@@ -41,6 +41,7 @@ from syntony.io.credentials import certificate_file
 from syntony.io.descriptors import Share
 from syntony.io.listening import listening_socket
 from syntony.model import MS, S
+from syntony.model.names import parse_listener
 from syntony.wire.coding import encode
 from syntony.wire.gateways import ApiRequest
 
@@ -193,18 +194,9 @@ def open_socket(listen: str) -> socket.socket:
             return socket.socket(fileno=os.dup(int(number)))
         except (ValueError, OSError) as error:
             raise ConfigError(f"api: {listen!r} is no socket of this process") from error
-    host, colon, port = listen.rpartition(":")
+    address, port = parse_listener("api", listen)
     try:
-        address = ipaddress.ip_address(host.strip("[]"))
-        number_ = int(port)
-    except ValueError as error:
-        raise ConfigError(
-            f"api: {listen!r} is no ADDRESS:PORT, for example 127.0.0.1:8080"
-        ) from error
-    if not colon or not 0 <= number_ <= 0xFFFF:
-        raise ConfigError(f"api: {listen!r}: a port is between 0 and 65535")
-    try:
-        return listening_socket(address, number_, backlog=256)
+        return listening_socket(address, port, backlog=256)
     except OSError as error:
         raise MissingError(f"api: cannot listen on {listen}: {error.strerror}") from error
 

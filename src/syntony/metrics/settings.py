@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 import msgspec
 
 from syntony.errors import ConfigError
+from syntony.model.names import IpAddress, parse_listener
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,24 +19,13 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Common names of certificates that may scrape; empty: every one of the CA."""
 
 
-def check_address(
-    listen: str, *, tls: bool
-) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
+def check_address(listen: str, *, tls: bool) -> tuple[IpAddress, int]:
     """Where to listen.
 
     Raises:
         ConfigError: an address that is none, or not loopback without TLS.
     """
-    host, colon, port = listen.rpartition(":")
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-        number = int(port)
-    except ValueError as error:
-        raise ConfigError(
-            f"metrics: {listen!r} is not ADDRESS:PORT, for example 127.0.0.1:9862"
-        ) from error
-    if not colon or not 0 <= number <= 0xFFFF:
-        raise ConfigError(f"metrics: {listen!r}: a port is between 0 and 65535")
+    address, number = parse_listener("metrics", listen)
     if not tls and not address.is_loopback:
         raise ConfigError(
             f"metrics: {listen} can be reached from outside; set tls = true (scrapers then need a "

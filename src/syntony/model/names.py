@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from syntony.errors import UsageError
+from syntony.errors import ConfigError, UsageError
 
 _ENDPOINT = re.compile(r"(?:\[([^\s\[\]/@]+)\]|([^\s:\[\]/@]+)):([0-9]{1,5})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
 
 MAX_PORT = 65_535
+IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class NicRef(NamedTuple):
@@ -65,6 +66,24 @@ def parse_endpoint(text: str) -> tuple[str, int]:
             f"{text!r} is not HOST:PORT; write for example syntony.example:8443 or [::1]:8443"
         )
     return match[1] or match[2], int(match[3])
+
+
+def parse_listener(section: str, text: str) -> tuple[IpAddress, int]:
+    """Parse ``ADDRESS:PORT`` of a section of a configuration, an IPv6 address in brackets.
+
+    Raises:
+        ConfigError: it is not of that form.
+    """
+    host, colon, port = text.rpartition(":")
+    try:
+        address, number = ipaddress.ip_address(host.strip("[]")), int(port)
+    except ValueError as error:
+        raise ConfigError(
+            f"{section}: {text!r} is not ADDRESS:PORT, for example 127.0.0.1:8080"
+        ) from error
+    if not colon or not 0 <= number <= MAX_PORT:
+        raise ConfigError(f"{section}: {text!r}: a port is between 0 and {MAX_PORT}")
+    return address, number
 
 
 def natural(text: str) -> tuple[tuple[int, str], ...]:
