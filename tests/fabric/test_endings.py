@@ -86,15 +86,16 @@ DEAD = ("h4/rail0",)
 
 
 @pytest.mark.parametrize(
-    ("hurt", "dead"),
+    "faults",
     mostly_slow(
-        [(CABLE, DEAD), (CABLE, ()), (CABLE[:1], DEAD), (CABLE[:1], ())], always=[(CABLE, DEAD)]
+        [(hurt, dead) for hurt in (CABLE, CABLE[:1]) for dead in (DEAD, ())], [(CABLE, DEAD)]
     ),
 )
 def test_a_fault_on_paths_that_are_partly_learnt_is_over_as_soon(
-    hurt: tuple[str, ...], dead: tuple[str, ...]
+    faults: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> None:
     """Even while another fault on some of them goes on."""
+    hurt, dead = faults
     fabric = muted(3)
     for _ in range(20):
         fabric.second(dict.fromkeys(dead, 1.0))
