@@ -213,7 +213,7 @@ class Bench:
 
     def _write_down(self, keep: Path, case: Case, result: Result, known: dict[str, Any]) -> None:
         """Write what shows why a result is as it is, into a folder of its own below `keep`."""
-        folder = keep / f"{result.seed}-{case.row}".replace(" ", "-").replace(",", "")
+        folder = keep / f"{result.seed}-{case.row}".replace(", ", "-").replace(" ", "-")
         source = self._lab.directory
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
