@@ -125,6 +125,12 @@ class Candidates:
         of them."""
         return self.crossed.by(self.whole_of(number))
 
+    def may_across(self, number: int) -> Mask:
+        """Paths, known only in part, that may cross it, (paths,)."""
+        found = np.zeros(len(self.crossed.crossings), dtype=np.bool_)
+        found[self.crossed.maybe.of(self.whole_of(number))[0]] = True
+        return found
+
     def whole_of(self, number: int) -> int:
         """For one of parallel cables, all of them together; any other candidate unchanged."""
         return number if self.one_of[number] == 1 else self._numbered[self.names[number]]

@@ -195,7 +195,8 @@ class FaultLocator:
         over = self._endings.take(candidates, located.findings, located.searches, seconds)
         over += self._bursts(candidates, located.findings)
         for ending in over:
-            self._history.forget(self._of_pairs(ending), ending.seconds)
+            flows = self._of_pairs(ending) | self._of_quiet_pairs(ending, windows[-1])
+            self._history.forget(flows, ending.seconds)
         if over:
             self._carried = None
             windows, located = self._searched(candidates)
@@ -274,14 +275,15 @@ class FaultLocator:
             number = candidates.number_of(found)
             if number is not None and found.kind not in _OF_HOSTS:
                 sent, lost, *ways = self._seconds_of(candidates, number)
-                since = endings.ended(sent, lost)
+                since = endings.ended(sent, lost, found.loss * found.flows)
                 if since is None:
                     continue
                 # Losses of a queue and of a cable are distinguished by all seconds (0204).
                 verdict = self._overflow(sent, lost, *ways)
                 queue = verdict.overflow in {Overflow.OPEN, Overflow.ALL}
-                if not queue and self._endings.burst(found, self._second):
-                    over.append(Ending(candidates.across(number), since))
+                if not queue and self._endings.burst(found, self._second, since):
+                    paths = candidates.across(number), candidates.may_across(number)
+                    over.append(Ending(*paths, since))
         return over
 
     def _seconds_of(self, candidates: Candidates, number: int) -> tuple[Ints, Ints, Index, Index]:
@@ -319,6 +321,16 @@ class FaultLocator:
         pair."""
         pair = self._layout().pair
         return np.asarray(np.isin(pair, pair[self._crossing(ending.paths)]))
+
+    def _of_quiet_pairs(self, ending: Ending, longest: HistoryWindow) -> NDArray[np.bool_]:
+        """All flows, (flows,), of pairs with a flow that may have crossed it and lost packets, if
+        none of the pair's flows has lost any since: else they would show a fault elsewhere."""
+        pair, amiss = self._layout().pair, longest.counts[_AMISS].any(axis=0)
+        pairs = pair[amiss & self._crossing(ending.may)]
+        lossy = np.flatnonzero(amiss & np.isin(pair, pairs))
+        counts = self._history.recent_counts(lossy)[-ending.seconds :]
+        still = pair[lossy[counts[:, _AMISS].any(axis=(0, 1))]]
+        return np.asarray(np.isin(pair, np.setdiff1d(pairs, still)))
 
     def _crossing(self, paths: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Flows, (flows,), with one of these paths."""
