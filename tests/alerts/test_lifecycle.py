@@ -443,8 +443,10 @@ def test_a_count_is_its_own_once_a_cause_that_nobody_was_paged_for_is_over(paged
 
 
 def test_a_count_stays_explained_by_the_end_of_what_a_page_explains() -> None:
-    rules = [rule("flaps", counts=True, explained_by=("down",)),
-             rule("down", wait="9s", explained_by=("rack",), clear_after=1), rule("rack")]  # fmt: skip
+    rules = [
+        rule("flaps", counts=True, explained_by=("down",)), rule("rack"),
+        rule("down", wait="9s", explained_by=("rack",), clear_after=1),
+    ]  # fmt: skip
     book = Book(rules)
     for at_s, down, rack in ((0, 11, 11), (5, 11, 11), (10, 1, 11), (15, 1, 11)):
         seen = [Observation("flaps", "r1/x", 12), Observation("down", "r1/x", down),
