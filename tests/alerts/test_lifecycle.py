@@ -461,3 +461,17 @@ def test_no_page_for_what_is_not_measured_any_more() -> None:
     feed(book, T0, "hot", 11)
     assert all(not feed(book, T0 + k * S, "cold", 1) for k in range(1, 30))
     assert kinds(feed(book, T0 + 30 * S, "hot", 11)) == [ChangeKind.PAGE]
+
+
+@pytest.mark.parametrize("steps_s", [(0, 40, 41), (0, 3, 6)])
+def test_a_page_waits_in_the_time_of_measurements_that_come_late(steps_s: tuple[int, ...]) -> None:
+    """A controller that is behind by ever more, and one that is always behind by 20 s."""
+    book = Book([rule(wait="5s")])
+    ages_s = (0, 39, 38) if steps_s[1] == 40 else (20, 20, 20)
+    paged = []
+    for at_s, age_s in zip(steps_s, ages_s, strict=True):
+        seen = [Observation("hot", "x", 11)]
+        at_ns = {"hot": T0 + (at_s - age_s) * S}
+        changes = book.evaluate(T0 + at_s * S, measured(seen, ["hot"], at_ns), Apart())
+        paged.append(ChangeKind.PAGE in kinds(changes))
+    assert paged == [False, False, steps_s[1] == 3]

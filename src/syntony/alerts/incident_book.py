@@ -9,7 +9,7 @@ loses an incident nor opens it again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -94,11 +94,15 @@ class Book:
             by_metric.setdefault(observation.metric, {})[observation.subject] = observation
         for rule in self._rules.values():
             if rule.metric in measured.metrics:
-                changes += self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
+                found = self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
+                for incident in (change.incident for change in found):
+                    if incident.held_ns == now_ns:
+                        incident.held_ns = measured.at_ns.get(rule.metric, now_ns)
+                changes += found
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
         changes += self._rename(now_ns, topology)
-        changes += self._page(now_ns, measured.metrics, topology)
+        changes += self._page(now_ns, measured, topology)
         self._forget(now_ns)
         return changes
 
@@ -441,10 +445,9 @@ class Book:
                 changes.append(IncidentChange(now_ns, ChangeKind.RENAMED, incident))
         return changes
 
-    def _page(
-        self, now_ns: int, metrics: Container[str], topology: Containment
-    ) -> list[IncidentChange]:
-        """Page for incidents whose metrics were measured this time."""
+    def _page(self, now_ns: int, measured: Measured, topology: Containment) -> list[IncidentChange]:
+        """Page for incidents whose metrics were measured this time. Delays of pages are counted in
+        the times of measurements: one that arrives late does not make a fault last longer."""
         changes = []
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
@@ -452,11 +455,12 @@ class Book:
             names = {incident.subject, *topology.parts(incident.subject)}
             incident.silenced = silenced(self.state.silences, incident.rule, names, now_ns)
             # Effects of an ended cause may still be in the measuring window.
-            due = now_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
+            at_ns = measured.at_ns.get(rule.metric, now_ns)
+            due = at_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
             due = due and not incident.pending
             may_page = (
                 incident.state is IncidentState.OPEN
-                and rule.metric in metrics
+                and rule.metric in measured.metrics
                 and not incident.cause
                 and not incident.silenced
             )

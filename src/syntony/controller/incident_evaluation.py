@@ -119,12 +119,12 @@ class IncidentEvaluation:
             return
         async with self._one:
             silent_ns = self._last_reports.silent(self._fleet.members)
+            answer = self._locating.answer
             try:
                 inputs = EvaluationInputs(
                     silent_ns,
                     self._solving.timelines,
-                    self._locating.answer.findings,
-                    time.monotonic_ns() - self._located_ns < LOCATED_NS,
+                    answer.findings,
                     await self._latency_inputs(fleet_now_ns),
                     expected_clocks=self._fleet.mesh.probed,
                     fabric=self._locating.changes.status,
@@ -137,6 +137,8 @@ class IncidentEvaluation:
                     gateways=self._absent_gateways(silent_ns),
                     pairs=self._fleet.probe_ports().keys(),
                     answered_ns=self._locating.changes.answered_ns,
+                    findings_ns=answer.ts_ns,
+                    located=time.monotonic_ns() - self._located_ns < LOCATED_NS,
                 )
                 await asyncio.to_thread(self._alerts.evaluate, fleet_now_ns, inputs)
             except (StateError, StoreError) as error:

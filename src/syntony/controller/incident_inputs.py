@@ -81,9 +81,6 @@ class EvaluationInputs(NamedTuple):
     """Of every clock."""
     findings: tuple[Finding, ...] = ()
     """Of localisation."""
-    located: bool = True
-    """Whether localisation has answered lately; if not, its findings are neither confirmed nor
-    over."""
     slas: LatencyInputs = LatencyInputs()
     """Findings about latency."""
     expected_clocks: Collection[str] = frozenset()
@@ -110,6 +107,11 @@ class EvaluationInputs(NamedTuple):
     """Switch → fleet time at which the newest trace that it answered began."""
     up: Collection[str] = frozenset()
     """Switches that are up although no host at them answers (`IncidentService`)."""
+    findings_ns: int = 0
+    """End of the seconds that findings are of, fleet time; 0: now."""
+    located: bool = True
+    """Whether localisation has answered lately; if not, its findings are neither confirmed nor
+    over."""
 
     @property
     def silent(self) -> frozenset[str]:
@@ -192,8 +194,11 @@ def observations(
         found += more
         metrics |= of
     removed = inputs.refused.removed
-    return measured((each for each in found if each.subject.partition("/")[0] not in removed),
-                    metrics)  # fmt: skip
+    return measured(
+        (each for each in found if each.subject.partition("/")[0] not in removed),
+        metrics,
+        dict.fromkeys(observe.FINDING_METRICS, inputs.findings_ns or fleet_ns),
+    )
 
 
 def _of_hosts(
