@@ -355,8 +355,8 @@ class _Hop(NamedTuple):
 
 
 def _middle(hops: tuple[str, ...] | None) -> _Hop:
-    """The hop that a check probes; its address is empty if it does not answer, its TTL is 0 if there
-    is none."""
+    """The hop that a check probes; its address is empty if it does not answer, its TTL is 0 if
+    there is none."""
     if hops is None or len(hops) < MIN_CHECKED:
         return _Hop(0, "")
     place = len(hops) // 2
