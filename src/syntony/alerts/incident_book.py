@@ -9,7 +9,7 @@ loses an incident nor opens it again.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
@@ -98,7 +98,7 @@ class Book:
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
         changes += self._rename(now_ns, topology)
-        changes += self._page(now_ns, topology)
+        changes += self._page(now_ns, measured.metrics, topology)
         self._forget(now_ns)
         return changes
 
@@ -339,11 +339,25 @@ class Book:
         self, now_ns: int, incident: Incident, ended: Related, topology: Containment
     ) -> int:
         """The number of a resolved incident that still explains this one: the count has not risen
-        since, or the incident ended within the value's window."""
+        since, or the incident ended within the value's window. One that nobody was paged for
+        explains nothing."""
         if self._rules[incident.rule].counts:
-            return incident.cause if incident.value <= incident.caused else 0
+            known = incident.value <= incident.caused and self._was_reported(incident.cause)
+            return incident.cause if known else 0
         cause = self._cause(incident, ended, topology, now_ns - incident.span_ns)
         return cause.number if cause else 0
+
+    def _was_reported(self, number: int) -> bool:
+        """Whether a cause is live, or somebody was paged for it, or for what explained it, before
+        it ended."""
+        ended = {each.number: each for each in self.state.incidents if not each.live}
+        while incident := ended.pop(number, None):
+            if incident.paged_as or incident.silenced:
+                return True
+            if not incident.cause:
+                return False
+            number = incident.cause
+        return number > 0
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether another one has paged for the same fault: for one of the names of this one if
@@ -427,7 +441,10 @@ class Book:
                 changes.append(IncidentChange(now_ns, ChangeKind.RENAMED, incident))
         return changes
 
-    def _page(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
+    def _page(
+        self, now_ns: int, metrics: Container[str], topology: Containment
+    ) -> list[IncidentChange]:
+        """Page for incidents whose metrics were measured this time."""
         changes = []
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
@@ -439,6 +456,7 @@ class Book:
             due = due and not incident.pending
             may_page = (
                 incident.state is IncidentState.OPEN
+                and rule.metric in metrics
                 and not incident.cause
                 and not incident.silenced
             )

@@ -81,6 +81,9 @@ class EvaluationInputs(NamedTuple):
     """Of every clock."""
     findings: tuple[Finding, ...] = ()
     """Of localisation."""
+    located: bool = True
+    """Whether localisation has answered lately; if not, its findings are neither confirmed nor
+    over."""
     slas: LatencyInputs = LatencyInputs()
     """Findings about latency."""
     expected_clocks: Collection[str] = frozenset()
@@ -180,7 +183,7 @@ def observations(
     found = impact.with_jobs_at([*_of_hosts(fleet_ns, inputs, links, live), *clocks], slas.jobs)
     found += _of_findings(fleet_ns, inputs, findings, live)
     found += observe.of_parts(inputs.agent_parts, inputs.silent)
-    metrics = _ALWAYS
+    metrics = _ALWAYS if inputs.located else _ALWAYS - observe.FINDING_METRICS
     for more, of in (
         _of_latency(inputs, findings, live),
         _of_jobs(inputs),

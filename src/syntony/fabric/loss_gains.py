@@ -24,7 +24,6 @@ from syntony.fabric.tally import (
     Index,
     Ints,
     PartlyLearnt,
-    sum_by_owner,
 )
 
 SOME_FLOWS_PRICE = 5.0
@@ -96,6 +95,7 @@ class _Rows:
         key = (owner * len(alike) + alike[rows]) * _TIMES + times.astype(np.int64)
         _, some, count = np.unique(key, return_index=True, return_counts=True)
         rows, self.owner, self.times = rows[some], owner[some], times[some]
+        self._begins = np.flatnonzero(np.diff(self.owner, prepend=-1))
         self.count = count[:, None]
         self.lost, self.arrived, self.rates, self.low = (each[rows, None] for each in path_losses)
         self.plain = likelihood(self.lost, self.arrived, self.rates)
@@ -107,8 +107,11 @@ class _Rows:
 
     def sums(self, values: Floats, owners: int) -> Floats:
         """Sums over all paths of each candidate: (rows, trial rates) → (owners, trial rates)."""
-        values *= self.count
-        return sum_by_owner(values, self.owner, owners)
+        found = np.zeros((owners, values.shape[1]))
+        if len(self._begins):
+            values *= self.count
+            found[self.owner[self._begins]] = np.add.reduceat(values, self._begins, axis=0)
+        return found
 
 
 def _alike(path_losses: PathLosses) -> Ints:
