@@ -125,11 +125,12 @@ class Candidates:
         of them."""
         return self.crossed.by(self.whole_of(number))
 
-    def may_across(self, number: int) -> Mask:
-        """Paths, known only in part, that may cross it, (paths,)."""
-        found = np.zeros(len(self.crossed.crossings), dtype=np.bool_)
-        found[self.crossed.maybe.of(self.whole_of(number))[0]] = True
-        return found
+    def paths_of(self, number: int) -> Mask:
+        """As `across`; of a group, which no path certainly crosses, the paths that may."""
+        paths = self.across(number)
+        if not paths.any():
+            paths[self.crossed.maybe.of(number)[0]] = True
+        return paths
 
     def whole_of(self, number: int) -> int:
         """For one of parallel cables, all of them together; any other candidate unchanged."""

@@ -33,9 +33,7 @@ class Ending(NamedTuple):
     """One fault that is over."""
 
     paths: Mask
-    """Which paths certainly crossed it, (paths,), …"""
-    may: Mask
-    """… and which may have."""
+    """Which paths crossed it, (paths,)."""
     seconds: int
     """The newest seconds that are free of it."""
 
@@ -46,7 +44,7 @@ an intermittent fault."""
 AGAIN_S = 600
 
 
-def ended(sent: Ints, lost: Ints, share: float) -> int | None:
+def ended(sent: Ints, lost: Ints) -> int | None:
     """How many seconds are free of a fault that is over; None: it may continue.
 
     From its first loss to its last it lost at some rate. It is over when so many probes have passed
@@ -56,14 +54,14 @@ def ended(sent: Ints, lost: Ints, share: float) -> int | None:
     Args:
         sent: probes that crossed it in each second, the newest last, (seconds,).
         lost: number of these that were lost.
-        share: of probes that are lost by a fault of which none of these seconds shows any.
     """
-    lossy, since = np.flatnonzero(lost), len(lost)
-    if len(lossy):
-        during = slice(lossy[0], lossy[-1] + 1)
-        share = float(lost[during].sum() / max(1, sent[during].sum()))
-        since -= 1 + int(lossy[-1])
-    nats = -float(sent[len(sent) - since :].sum()) * np.log1p(-min(share, MAX_SHARE))
+    lossy = np.flatnonzero(lost)
+    if not len(lossy):
+        return None
+    during = slice(lossy[0], lossy[-1] + 1)
+    share = min(float(lost[during].sum() / max(1, sent[during].sum())), MAX_SHARE)
+    since = len(lost) - 1 - int(lossy[-1])
+    nats = -float(sent[len(sent) - since :].sum()) * np.log1p(-share)
     return since if nats > OVER_NATS else None
 
 
@@ -110,21 +108,19 @@ class Endings:
             key: _over(candidates, numbers[key], reported.loss, searches, seconds)
             if candidates.across(numbers[key]).any()
             else of_some(
-                candidates.may_across(numbers[key]), _across_others(candidates, key, findings)
+                candidates.paths_of(numbers[key]), _across_others(candidates, key, findings)
             )
             for key, reported in known.items()
         }
         self._reported = {key: reported for key, reported in known.items() if over[key] is None}
         return [ending for ending in over.values() if ending is not None]
 
-    def burst(self, found: Finding, second: int, since: int) -> bool:
-        """Record that by this second a burst of losses has been over for `since` seconds. Returns
-        whether that may be the whole fault."""
+    def burst(self, found: Finding, second: int) -> bool:
+        """Record that a burst of losses ended in this second. Returns whether that may be the whole
+        fault."""
         key = (found.component, found.kind)
         known = [each for each in self._bursts.get(key, ()) if second - each < AGAIN_S]
         self._bursts = {k: own for k, own in self._bursts.items() if second - own[-1] < AGAIN_S}
-        if known and second - since < known[-1]:
-            return True  # the same one: it has lost nothing since
         if len(known) >= BURSTS:
             return False
         self._bursts[key] = [*known, second]
@@ -159,11 +155,11 @@ def _over(
             if not other.any():
                 # On which of its paths a group loses is unknown. With the counts of some discarded,
                 # it would seem to lose more on these than on the others.
-                shared, least = (paths & candidates.may_across(found.candidate)).sum(), 1
+                shared, least = (paths & candidates.paths_of(found.candidate)).sum(), 1
             if shared >= least:
                 return None
         if search.gain_at(number, loss) < -OVER_NATS:
-            return Ending(paths, candidates.may_across(number), length)
+            return Ending(paths, length)
     return None
 
 

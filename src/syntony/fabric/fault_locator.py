@@ -197,8 +197,7 @@ class FaultLocator:
         )
         over += self._bursts(candidates, located.findings)
         for ending in over:
-            flows = self._of_pairs(ending) | self._of_quiet_pairs(ending, windows[-1])
-            self._history.forget(flows, ending.seconds)
+            self._history.forget(self._of_pairs(ending), ending.seconds)
         if over:
             self._carried = None
             windows, located = self._searched(candidates)
@@ -277,23 +276,24 @@ class FaultLocator:
             number = candidates.number_of(found)
             if number is not None and found.kind not in _OF_HOSTS:
                 sent, lost, *ways = self._seconds_of(candidates, number)
-                since = endings.ended(sent, lost, found.loss * found.flows)
+                since = endings.ended(sent, lost)
                 if since is None:
                     continue
                 # Losses of a queue and of a cable are distinguished by all seconds (0204).
                 verdict = self._overflow(sent, lost, *ways)
                 queue = verdict.overflow in {Overflow.OPEN, Overflow.ALL}
-                if not queue and self._endings.burst(found, self._second, since):
-                    paths = candidates.across(number), candidates.may_across(number)
-                    over.append(Ending(*paths, since))
+                if not queue and self._endings.burst(found, self._second):
+                    over.append(Ending(candidates.across(number), since))
         return over
 
     def _ending_of_some(self, paths: NDArray[np.bool_], others: NDArray[np.bool_]) -> Ending | None:
         """As `Endings.take` asks: flows of other findings lose packets by these."""
-        may = paths.reshape(OBSERVATIONS, -1) & ~self._crossing(others)
-        there, back = (np.flatnonzero(each) for each in may[:WAYS])
-        since = endings.ended(*overflow.counts_of(self._history, there, back), 0.0)
-        return None if since is None else Ending(np.zeros_like(paths), may.ravel(), since)
+        left = paths.reshape(OBSERVATIONS, -1) & ~self._crossing(others)
+        there, back = left[:WAYS]
+        since = endings.ended(
+            *overflow.counts_of(self._history, np.flatnonzero(there), np.flatnonzero(back))
+        )
+        return None if since is None else Ending(left.ravel(), since)
 
     def _seconds_of(self, candidates: Candidates, number: int) -> tuple[Ints, Ints, Index, Index]:
         """Probes that crossed it in each second, those lost, and the flows whose requests and
@@ -330,16 +330,6 @@ class FaultLocator:
         pair."""
         pair = self._layout().pair
         return np.asarray(np.isin(pair, pair[self._crossing(ending.paths)]))
-
-    def _of_quiet_pairs(self, ending: Ending, longest: HistoryWindow) -> NDArray[np.bool_]:
-        """All flows, (flows,), of pairs with a flow that may have crossed it and lost packets, if
-        none of the pair's flows has lost any since: else they would show a fault elsewhere."""
-        pair, amiss = self._layout().pair, longest.counts[_AMISS].any(axis=0)
-        pairs = pair[amiss & self._crossing(ending.may)]
-        lossy = np.flatnonzero(amiss & np.isin(pair, pairs))
-        counts = self._history.recent_counts(lossy)[-ending.seconds :]
-        still = pair[lossy[counts[:, _AMISS].any(axis=(0, 1))]]
-        return np.asarray(np.isin(pair, np.setdiff1d(pairs, still)))
 
     def _crossing(self, paths: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Flows, (flows,), with one of these paths."""
