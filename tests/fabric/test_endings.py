@@ -97,14 +97,14 @@ def test_a_fault_on_paths_that_are_partly_learnt_is_over_as_soon(
     """Even while another fault on some of them goes on."""
     hurt, dead = faults
     fabric = muted(3)
-    for _ in range(20):
+    for _ in range(10):
         fabric.second(dict.fromkeys(dead, 1.0))
-    for _ in range(6):
+    for _ in range(5):
         fabric.second(dict.fromkeys(hurt, 0.2) | dict.fromkeys(dead, 1.0))
         fabric.named()
     assert any(name.startswith("leaf0..") for name in fabric.named())
     named = []
-    for _ in range(30):
+    for _ in range(14):
         fabric.second(dict.fromkeys(dead, 1.0))
         named += [name for name in fabric.named() if ".." in name]
     assert len(named) <= 8, f"{len(named)} s: {set(named)}"
