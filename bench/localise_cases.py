@@ -83,7 +83,7 @@ def _deaths(plan: LabPlan, rng: random.Random) -> list[Case]:
     management = [link.name for link in plan.of_kind(LinkKind.MGMT) if link.a.node in plan.hosts]
     return [
         Case("leaf dies", [("switch-down", leaf, {})], {leaf: SWITCH}, lone),
-        Case("spine dies", [("switch-down", spine, {})], {spine: SWITCH}),
+        Case("spine dies", [("switch-down", spine, {})], {spine: SWITCH | LOSS}),
         Case("host dies", [("link-down", name, {}) for name in down], {host: SILENT}),
         Case("rail dies", [("switch-down", name, {}) for name in leaves],
              dict.fromkeys(leaves, SWITCH), lone),
@@ -110,8 +110,9 @@ def _of_cable(cable: Link, rng: random.Random) -> list[Case]:
         Case("link up, black hole", [("blackhole", cable.name, {"direction": "from"})], up),
         Case("link down, 5 %", [("loss", cable.name, {"percent": "5", "direction": "to"})], down),
         Case("cable slow", [("delay", cable.name, late)], {_name(cable): DELAY}),
+        # Where all paths across a spine took this cable, they cannot tell it from the spine.
         Case("cable pulled", [("link-down", cable.name, {})],
-             {_name(cable): frozenset({"cable-lost"})}),
+             {_name(cable): frozenset({"cable-lost", "switch-down"})}),
     ]  # fmt: skip
 
 
@@ -134,7 +135,9 @@ def _of_nic(nic: Link, plan: LabPlan, rng: random.Random) -> list[Case]:
 
 def _of_spine(spine: str, links: Iterable[str]) -> list[Case]:
     return [
-        Case("spine, black hole", [("blackhole", name, {}) for name in links], {spine: SWITCH}),
+        # Between two leaves, all paths across a spine cross both of its cables.
+        Case("spine, black hole", [("blackhole", name, {}) for name in links],
+             {spine: SWITCH | LOSS}),
         Case("spine, 5 %", [("loss", name, {"percent": "5"}) for name in links],
              {spine: SWITCH | LOSS}),
     ]  # fmt: skip

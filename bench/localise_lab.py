@@ -11,7 +11,10 @@ whole; of a leaf with one NIC, that NIC's port: which of the two is dead cannot 
 The clock starts when the fault is in force. Pages count whatever became of the incident, until the
 next fault begins.
 
-With --out every result is written down as it ends, and the table is that of all in the file. The
+With --out every result is written down as it ends, and the table is that of all in the file. With
+--keep what is needed to find out why a result was not right is left in a folder: the result, the
+incidents with their evidence, the findings and paths when its fault ended, the lab's logs, topology
+and rules, and a copy of its store, of which `syntony replay` shows what other rules had made. The
 exit code is 1 if a name was wrong, a page missing or one too many.
 """
 
@@ -21,6 +24,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +36,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from bench.localise_cases import Case, Page, cases, fits, shape
 from tests.live import LiveLab, live
@@ -98,8 +103,11 @@ class Result(NamedTuple):
 class Bench:
     """One running lab."""
 
-    def __init__(self, lab: LiveLab, seed: int, called: str, *, crowded: bool = False) -> None:
+    def __init__(
+        self, lab: LiveLab, seed: int, called: str, keep: Path | None, *, crowded: bool = False
+    ) -> None:
         self._lab, self._seed, self._called, self._crowded = lab, seed, called, crowded
+        self._keep = keep
         self._target = f"unix:{lab.controller_socket}"
 
     def quiet(self) -> bool:
@@ -161,11 +169,13 @@ class Bench:
         before, opened = self.pages(), self.open()
         if case.paused:
             self._lab.inject("controller-pause", "", for_ns=int(PAUSE_S) * S)
+        began = self._kept_now()
         for kind, target, options in case.orders:
             self._lab.inject(kind, target, options)
         found_s, named, paged = self._wait(case, before, opened)
         during = {page for *_, page in self.pages() - before}
         sent = [page for *_, page in self.pages() - before]
+        ended = self._kept_now()
         self._lab.clear()
         self.until(self.quiet, QUIET_S)
         after = [page for *_, page in self.pages() - before]
@@ -176,7 +186,7 @@ class Bench:
             min((each for part, each in how if part == wanted), key=_BEST.index, default="missed")
             for wanted in case.parts
         ]
-        return Result(
+        result = Result(
             self._seed, self._called, case.row, len(case.parts),
             max(verdicts, key=_BEST.index, default="right"),
             found_s, _last(named, case), _last(paged, case), len(sent) + len(after),
@@ -187,6 +197,39 @@ class Bench:
                 if fits(page, case) is None and page[0] not in SIDE_EFFECTS
             ),
             round(os.getloadavg()[0], 1),
+        )  # fmt: skip
+        if self._keep is not None and (result.beside or not is_right(result)):
+            self._write_down(self._keep, case, result, {"before": began, "ended": ended})
+        return result
+
+    def _kept_now(self) -> dict[str, Any]:
+        """Findings with the fleet time of their window, and the learnt paths; empty: no answer."""
+        if self._keep is None:
+            return {}
+        try:
+            found, learnt = ask(self._target, FindingsQuery()), ask(self._target, PathsQuery())
+        except RemoteError:
+            return {}
+        return {"ts_ns": found.ts_ns, "findings": found.findings, "paths": learnt.paths}
+
+    def _write_down(self, keep: Path, case: Case, result: Result, known: dict[str, Any]) -> None:
+        """Write what shows why a result is as it is, into a folder of its own below `keep`."""
+        folder = keep / f"{result.seed}-{case.row}".replace(", ", "-").replace(" ", "-")
+        source = self._lab.directory
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        known |= {
+            "result": result._asdict(), "orders": case.orders,
+            "incidents": list(self._incidents(resolved=True)),
+        }  # fmt: skip
+        (folder / "result.json").write_bytes(msgspec.json.format(msgspec.json.encode(known)))
+        lingering(folder)
+        shutil.copy(source / "topology.json", folder)
+        shutil.copytree(source / "logs", folder / "logs")
+        # The engine keeps merged parts for minutes: what is not being written can be copied.
+        shutil.copytree(
+            source / "store", folder / "store", symlinks=True,
+            ignore=shutil.ignore_patterns("tmp*", "delete_tmp*"),
         )  # fmt: skip
 
     def _wait(
@@ -330,7 +373,7 @@ def measure(arguments: argparse.Namespace, results: list[Result]) -> None:
         plan = make_plan(lab.file().spec)
         if way == "mute":
             lab.run(rng.choice(plan.spines), "nft", MUTE)
-        bench = Bench(lab, arguments.seed, called, crowded=way == "crowded")
+        bench = Bench(lab, arguments.seed, called, arguments.keep, crowded=way == "crowded")
         nics = len(plan.of_kind(LinkKind.RAIL))
         if not bench.until(lambda: bench.learnt(nics * 8), LEARN_S):
             print("paths were never all learnt", file=sys.stderr)
@@ -368,6 +411,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing after so many")
     parser.add_argument("--only", default="", help="part of a row's name")
     parser.add_argument("--out", type=Path, help="append each result here; the table is of all")
+    parser.add_argument(
+        "--keep", type=Path, help="write what shows why a result is not right to this folder"
+    )
     arguments = parser.parse_args()
     results = read(arguments.out)
     # Ended from outside, the lab comes down and the table is printed all the same.

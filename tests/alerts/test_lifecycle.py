@@ -425,3 +425,53 @@ def test_a_counter_waits_to_be_stable_whether_or_not_it_paged() -> None:
     feed(book, T0, "hot", 11.0)
     assert kinds(feed(book, T0 + 29 * S, "hot", 1.0)) == []
     assert kinds(feed(book, T0 + 30 * S, "hot", 1.0)) == [ChangeKind.RESOLVED]
+
+
+@pytest.mark.parametrize("paged", [True, False])
+def test_a_count_is_its_own_once_a_cause_that_nobody_was_paged_for_is_over(paged: bool) -> None:
+    """A port that flaps is down now and then, never for long enough to page."""
+    rules = [rule("flaps", counts=True, explained_by=("down",)),
+             rule("down", wait="0s" if paged else "30s", clear_after=1)]  # fmt: skip
+    book = Book(rules)
+    changes: list[IncidentChange] = []
+    for at_s, down in ((0, 11), (5, 11), (10, 1), (15, 1), (20, 1)):
+        seen = [Observation("flaps", "h0", 12), Observation("down", "h0", down)]
+        changes += book.evaluate(T0 + at_s * S, measured(seen, ["flaps", "down"]), Inside())
+    assert [each.incident.rule for each in changes if each.kind is ChangeKind.PAGE] == (
+        ["down"] if paged else ["flaps"]
+    )
+
+
+def test_a_count_stays_explained_by_the_end_of_what_a_page_explains() -> None:
+    rules = [
+        rule("flaps", counts=True, explained_by=("down",)), rule("rack"),
+        rule("down", wait="9s", explained_by=("rack",), clear_after=1),
+    ]  # fmt: skip
+    book = Book(rules)
+    for at_s, down, rack in ((0, 11, 11), (5, 11, 11), (10, 1, 11), (15, 1, 11)):
+        seen = [Observation("flaps", "r1/x", 12), Observation("down", "r1/x", down),
+                Observation("rack", "r1", rack)]  # fmt: skip
+        book.evaluate(T0 + at_s * S, measured(seen, ["flaps", "down", "rack"]), Inside())
+    assert {each.rule: each.pages for each in book.incidents} == {"flaps": 0, "down": 0, "rack": 1}
+
+
+def test_no_page_for_what_is_not_measured_any_more() -> None:
+    """It is not known whether it is still bad."""
+    book = Book([rule(wait="5s")])
+    feed(book, T0, "hot", 11)
+    assert all(not feed(book, T0 + k * S, "cold", 1) for k in range(1, 30))
+    assert kinds(feed(book, T0 + 30 * S, "hot", 11)) == [ChangeKind.PAGE]
+
+
+@pytest.mark.parametrize("steps_s", [(0, 40, 41), (0, 3, 6)])
+def test_a_page_waits_in_the_time_of_measurements_that_come_late(steps_s: tuple[int, ...]) -> None:
+    """A controller that is behind by ever more, and one that is always behind by 20 s."""
+    book = Book([rule(wait="5s")])
+    ages_s = (0, 39, 38) if steps_s[1] == 40 else (20, 20, 20)
+    paged = []
+    for at_s, age_s in zip(steps_s, ages_s, strict=True):
+        seen = [Observation("hot", "x", 11)]
+        at_ns = {"hot": T0 + (at_s - age_s) * S}
+        changes = book.evaluate(T0 + at_s * S, measured(seen, ["hot"], at_ns), Apart())
+        paged.append(ChangeKind.PAGE in kinds(changes))
+    assert paged == [False, False, steps_s[1] == 3]

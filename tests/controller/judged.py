@@ -76,6 +76,8 @@ class Control:
         self.now_ns = T0
         self.silent: dict[str, int] = {"h0": 0, "h1": 0}
         self.findings: tuple[Finding, ...] = ()
+        self.findings_ns = 0
+        self.located = True
         self.timelines: tuple[Timeline, ...] = ()
         self.probed: frozenset[str] = frozenset()
         self.slas = LatencyInputs(None, None, CROSSING, JOBS)
@@ -119,7 +121,7 @@ class Control:
             self.silent, self.timelines, self.findings, self.slas, expected_clocks=self.probed,
             fabric=self.fabric, homes=self.homes, answering=self.answering, in_band=self.in_band,
             refused=self.refused, notes=self.notes, gateways=self.gateways, pairs=self.pairs,
-            answered_ns=self.answered_ns,
+            answered_ns=self.answered_ns, findings_ns=self.findings_ns, located=self.located,
         )  # fmt: skip
         self.changes += self.service.evaluate(self.now_ns, inputs)
 

@@ -7,6 +7,7 @@ import pytest
 from tests.controller.judged import T0, Control, finding
 
 from syntony.controller.observe import APART, BURSTS
+from syntony.model import S
 from syntony.model.findings import Queue, QueueFlow
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.wire.incidents import IncidentsQuery
@@ -259,3 +260,19 @@ def test_a_dark_cable_is_one_incident_however_it_was_found(control: Control) -> 
     (cable,) = [each for each in incidents if not each["cause"]]
     assert cable["subject"] == "leaf0--spine0"
     assert {each["cause"] for each in incidents} == {None, cable["number"]}
+
+
+def test_findings_that_nothing_confirms_neither_page_nor_clear(control: Control) -> None:
+    """Localisation takes half a minute for one second, of which all is over by then."""
+    control.findings = (finding("leaf0->spine0", "link"),)
+    control.findings_ns = control.now_ns
+    control.tick()
+    control.located = False
+    control.tick(20)
+    assert set(control.live()) == {"leaf0->spine0"}
+    control.findings_ns, control.located = control.findings_ns + S, True
+    control.tick()
+    assert set(control.live()) == {"leaf0->spine0"}
+    control.findings = ()
+    control.tick(9)
+    assert (control.pages(), control.live()) == ([], {})

@@ -156,6 +156,25 @@ def test_what_was_lost_or_moved_is_remembered_for_its_time_and_no_longer() -> No
         assert not getattr(fabric.map, reported)
 
 
+@pytest.mark.parametrize("age_ns", [LOOK_NS + S, ROUND_NS])
+def test_a_cable_that_only_paths_cross_that_are_not_traced_any_more_is_lost(age_ns: int) -> None:
+    """A plan had more flows for a while."""
+    fabric = Fabric()
+    traced_ns: dict[Way, int] = {}
+    fabric.map = FabricMap(None, lambda way: traced_ns[way])
+    traced_ns = dict.fromkeys(fabric.ways, fabric.now_ns)
+    fabric.look()
+    fabric.now_ns += age_ns - LOOK_NS
+    dropped = [way for way in fabric.ways if way.sport == 61_000]
+    fabric.ways = [way for way in fabric.ways if way not in dropped]
+    fabric.dead = {"leaf0--spine1"}
+    traced_ns |= dict.fromkeys(fabric.ways, fabric.now_ns)
+    fabric.learn()
+    told = [change for _ in range(3) for change in fabric.wait(SOON_NS)]
+    assert (("removed", "leaf0--spine1") in told) == (age_ns > LOOK_NS)
+    assert not any(kind == "removed" and name != "leaf0--spine1" for kind, name in told)
+
+
 def test_what_comes_back_at_once_is_not_told() -> None:
     fabric = Fabric()
     fabric.look()

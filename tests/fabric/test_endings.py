@@ -6,18 +6,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.cases import mostly_slow
 from tests.fabric.test_fault_locator import PER_SECOND, PORTS, Fabric
 
 from syntony.fabric import history
+from syntony.fabric.book import PathBook
 from syntony.fabric.candidates import Listing
 from syntony.fabric.endings import Ending, Endings
-from syntony.fabric.fault_locator import OBSERVATIONS
+from syntony.fabric.fault_locator import OBSERVATIONS, reply
 from syntony.fabric.history import FlowHistory, SecondCounts
 from syntony.fabric.locate import WindowCounts, search
 from syntony.fabric.numbering import make_candidates
 
 FLOWS = 3
 UNKNOWN = np.full((2, FLOWS), np.nan)
+
+
+def never(_paths: NDArray[np.bool_], _others: NDArray[np.bool_]) -> None:
+    """As `Endings.take` asks, where all paths are known."""
 
 
 @pytest.mark.parametrize(
@@ -60,6 +67,72 @@ def test_a_fault_that_goes_on_is_not_forgotten() -> None:
         fabric.second({"spine0->leaf1": 0.02})
         reported += fabric.named() == ["spine0->leaf1"]
     assert reported >= 28, f"{reported} of 30 s"
+
+
+def muted(seed: int) -> Fabric:
+    """A fabric of which spine1 answers no path learner."""
+    fabric = Fabric(seed)
+    truth, fabric.watch.book = fabric.book, PathBook()
+    for flow in fabric.flows:
+        for way in (flow, reply(flow)):
+            switches = [each for each in truth.components(way) if each.isalnum()]
+            hops = ["*" if each == "spine1" else each for each in switches]
+            fabric.watch.book.learn(way, hops)
+    return fabric
+
+
+CABLE = ("leaf0->spine1", "spine1->leaf0")
+DEAD = ("h4/rail0",)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    mostly_slow(
+        [(hurt, dead) for hurt in (CABLE, CABLE[:1]) for dead in (DEAD, ())], [(CABLE, DEAD)]
+    ),
+)
+def test_a_fault_on_paths_that_are_partly_learnt_is_over_as_soon(
+    faults: tuple[tuple[str, ...], tuple[str, ...]],
+) -> None:
+    """Even while another fault on some of them goes on."""
+    hurt, dead = faults
+    fabric = muted(3)
+    for _ in range(10):
+        fabric.second(dict.fromkeys(dead, 1.0))
+    for _ in range(5):
+        fabric.second(dict.fromkeys(hurt, 0.2) | dict.fromkeys(dead, 1.0))
+        fabric.named()
+    assert any(name.startswith("leaf0..") for name in fabric.named())
+    named = []
+    for _ in range(14):
+        fabric.second(dict.fromkeys(dead, 1.0))
+        named += [name for name in fabric.named() if ".." in name]
+    assert len(named) <= 8, f"{len(named)} s: {set(named)}"
+    assert [*dead] == fabric.named()
+
+
+def test_the_end_of_one_fault_gives_a_group_no_second_name() -> None:
+    fabric = muted(5)
+    for _ in range(20):
+        fabric.second()
+    for after in range(20):
+        fabric.second({"leaf0->spine1": 0.2} | ({"leaf3->h6/rail0": 0.3} if after < 5 else {}))
+        assert after < 6 or fabric.named() == ["leaf0..*"], after
+
+
+@pytest.mark.parametrize("share", mostly_slow([0.02, 0.2], always=[0.02]))
+def test_a_fault_on_paths_that_are_partly_learnt_goes_on(share: float) -> None:
+    fabric = muted(4)
+    for _ in range(20):
+        fabric.second()
+    for _ in range(15):
+        fabric.second({"leaf0->spine1": share})
+        fabric.named()
+    reported = 0
+    for _ in range(20):
+        fabric.second({"leaf0->spine1": share})
+        reported += fabric.named() == ["leaf0..*"]
+    assert reported >= 18, f"{reported} of 20 s"
 
 
 def test_a_fault_that_eases_is_told_at_its_new_size() -> None:
@@ -139,7 +212,7 @@ def test_a_fault_of_which_a_part_goes_on_is_not_over() -> None:
         lost = np.where(np.arange(42) < lossy, 20, 0)
         window = WindowCounts("1s", sent, lost, nothing, nothing, overlaps=True)
         found = search(candidates, [window])
-        ended = endings.take(candidates, found.findings, found.searches, [1])
+        ended = endings.take(candidates, found.findings, found.searches, [1], never)
         over.append(sorted(int(each.paths.sum()) for each in ended))
     assert over == [[], [], [3, 12]]
 
@@ -157,7 +230,7 @@ def ended(*seconds: tuple[int, int]) -> list[list[int]]:
         found = search(
             candidates, [WindowCounts("1s", sent, lost, nothing, nothing, overlaps=True)]
         )
-        gone = endings.take(candidates, found.findings, found.searches, [1])
+        gone = endings.take(candidates, found.findings, found.searches, [1], never)
         over.append([int(ending.paths.sum()) for ending in gone])
     return over
 
@@ -202,7 +275,7 @@ def test_of_a_cable_that_is_named_both_directions_are_over() -> None:
     (found,) = before.findings
     assert (found.component, found.kind) == ("leaf0--spine0", "cable")
     endings = Endings()
-    assert endings.take(candidates, before.findings, before.searches, [1]) == []
+    assert endings.take(candidates, before.findings, before.searches, [1], never) == []
     quiet = search(candidates, [WindowCounts("1s", sent, 0 * lost, overlaps=True)])
-    (over,) = endings.take(candidates, (), quiet.searches, [1])
+    (over,) = endings.take(candidates, (), quiet.searches, [1], never)
     assert over.paths.tolist() == [n < 20 for n in range(len(paths))]

@@ -337,6 +337,17 @@ def test_a_hop_that_died_is_noticed_by_checks_within_a_turn_of_the_hops(spines: 
     assert found in requested, "a path that differs is asked for whole, at once"
 
 
+def test_a_path_that_left_a_silent_hop_is_noticed_by_checks() -> None:
+    learning, routers = learner(), Routers(1, silent=frozenset({"spine1"}))
+    routers.run(learning, 30 * S)
+    asks = [ask for at_ns in range(30 * S, 34 * S, CHECK_NS) for ask in learning.checks(at_ns)]
+    beyond = [ask for ask in asks if ask.flow.sport % 2]
+    assert {ask.flow for ask in beyond} == {flow for flow in FLOWS if flow.sport % 2}
+    learning.answer(beyond[-1].flow, 2, "spine0", 34 * S)
+    due = [ask.flow for at_ns in range(34 * S, 35 * S, 20 * MS) if (ask := learning.next(at_ns))]
+    assert due[:1] == [beyond[-1].flow], "the path that differs is asked for whole, at once"
+
+
 def test_what_a_check_confirms_or_nobody_answers_is_left_alone() -> None:
     learning, routers = learner(), Routers(1)
     known = routers.run(learning, 10 * S)

@@ -94,11 +94,15 @@ class Book:
             by_metric.setdefault(observation.metric, {})[observation.subject] = observation
         for rule in self._rules.values():
             if rule.metric in measured.metrics:
-                changes += self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
+                found = self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
+                for incident in (change.incident for change in found):
+                    if incident.held_ns == now_ns:
+                        incident.held_ns = measured.at_ns.get(rule.metric, now_ns)
+                changes += found
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
         changes += self._rename(now_ns, topology)
-        changes += self._page(now_ns, topology)
+        changes += self._page(now_ns, measured, topology)
         self._forget(now_ns)
         return changes
 
@@ -339,11 +343,25 @@ class Book:
         self, now_ns: int, incident: Incident, ended: Related, topology: Containment
     ) -> int:
         """The number of a resolved incident that still explains this one: the count has not risen
-        since, or the incident ended within the value's window."""
+        since, or the incident ended within the value's window. One that nobody was paged for
+        explains nothing."""
         if self._rules[incident.rule].counts:
-            return incident.cause if incident.value <= incident.caused else 0
+            known = incident.value <= incident.caused and self._was_reported(incident.cause)
+            return incident.cause if known else 0
         cause = self._cause(incident, ended, topology, now_ns - incident.span_ns)
         return cause.number if cause else 0
+
+    def _was_reported(self, number: int) -> bool:
+        """Whether a cause is live, or somebody was paged for it, or for what explained it, before
+        it ended."""
+        ended = {each.number: each for each in self.state.incidents if not each.live}
+        while incident := ended.pop(number, None):
+            if incident.paged_as or incident.silenced:
+                return True
+            if not incident.cause:
+                return False
+            number = incident.cause
+        return number > 0
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether another one has paged for the same fault: for one of the names of this one if
@@ -427,7 +445,9 @@ class Book:
                 changes.append(IncidentChange(now_ns, ChangeKind.RENAMED, incident))
         return changes
 
-    def _page(self, now_ns: int, topology: Containment) -> list[IncidentChange]:
+    def _page(self, now_ns: int, measured: Measured, topology: Containment) -> list[IncidentChange]:
+        """Page for incidents whose metrics were measured this time. Delays of pages are counted in
+        the times of measurements: one that arrives late does not make a fault last longer."""
         changes = []
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
@@ -435,10 +455,12 @@ class Book:
             names = {incident.subject, *topology.parts(incident.subject)}
             incident.silenced = silenced(self.state.silences, incident.rule, names, now_ns)
             # Effects of an ended cause may still be in the measuring window.
-            due = now_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
+            at_ns = measured.at_ns.get(rule.metric, now_ns)
+            due = at_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
             due = due and not incident.pending
             may_page = (
                 incident.state is IncidentState.OPEN
+                and rule.metric in measured.metrics
                 and not incident.cause
                 and not incident.silenced
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -68,8 +68,14 @@ class Measured(NamedTuple):
     metrics: frozenset[str]
     """Metrics that were evaluated: their subjects without an observation are healthy. All other
     metrics are unknown this time."""
+    at_ns: Mapping[str, int] = {}
+    """When these metrics were measured, fleet time; those that are not listed: now."""
 
 
-def measured(observations: Iterable[Observation], metrics: Iterable[str]) -> Measured:
+def measured(
+    observations: Iterable[Observation],
+    metrics: Iterable[str],
+    at_ns: Mapping[str, int] | None = None,
+) -> Measured:
     """Make the input of one evaluation."""
-    return Measured(tuple(observations), frozenset(metrics))
+    return Measured(tuple(observations), frozenset(metrics), at_ns or {})

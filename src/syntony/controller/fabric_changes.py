@@ -63,7 +63,8 @@ class FabricChangeService:
     def __init__(self, book: PathBook, state: ControlState | None) -> None:
         self._book = book
         self._document = None if state is None else Document(state, FABRIC_MAP, MapState)
-        self._map = FabricMap(None if self._document is None else self._document.load())
+        known = None if self._document is None else self._document.load()
+        self._map = FabricMap(known, book.traced_ns)
         self._written: tuple[object, ...] = ()
         """The map as last stored."""
         self._own_rows = OwnRows(FABRIC_CHANGE)

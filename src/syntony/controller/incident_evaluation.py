@@ -28,6 +28,9 @@ from syntony.fabric.extra_probes import ExtraProbe, Pair, separating
 from syntony.fabric.names import ARROW
 from syntony.model import S, format_ns
 
+LOCATED_NS = 3 * S
+"""Findings that are older are neither confirmed nor over: normally there are new ones every
+second."""
 WITHOUT_TIME_NS = 60 * S
 _log = logging.getLogger(__name__)
 
@@ -85,6 +88,8 @@ class IncidentEvaluation:
         self._extra_probes = ExtraProbeService(self._separating)
         self._blamed: set[tuple[str, str]] = set()
         """(component, fault) of the findings at the last call, and components that are gone."""
+        self._located_ns = -LOCATED_NS
+        """When localisation last answered, CLOCK_MONOTONIC."""
 
     async def listen(self) -> None:
         """Record that the controller is running: often, so that pauses are detected."""
@@ -114,11 +119,12 @@ class IncidentEvaluation:
             return
         async with self._one:
             silent_ns = self._last_reports.silent(self._fleet.members)
+            answer = self._locating.answer
             try:
                 inputs = EvaluationInputs(
                     silent_ns,
                     self._solving.timelines,
-                    self._locating.answer.findings,
+                    answer.findings,
                     await self._latency_inputs(fleet_now_ns),
                     expected_clocks=self._fleet.mesh.probed,
                     fabric=self._locating.changes.status,
@@ -131,6 +137,8 @@ class IncidentEvaluation:
                     gateways=self._absent_gateways(silent_ns),
                     pairs=self._fleet.probe_ports().keys(),
                     answered_ns=self._locating.changes.answered_ns,
+                    findings_ns=answer.ts_ns,
+                    located=time.monotonic_ns() - self._located_ns < LOCATED_NS,
                 )
                 await asyncio.to_thread(self._alerts.evaluate, fleet_now_ns, inputs)
             except (StateError, StoreError) as error:
@@ -150,7 +158,7 @@ class IncidentEvaluation:
     async def findings_changed(self) -> None:
         """Localisation has new results: new components at fault are evaluated at once."""
         findings = self._locating.answer.findings
-        now_ns = time.monotonic_ns()
+        now_ns = self._located_ns = time.monotonic_ns()
         planned = self._fleet.probe_ports().keys()
         self._fleet.set_extra_pairs(
             await asyncio.to_thread(self._extra_probes.step, findings, planned, now_ns), now_ns

@@ -108,6 +108,11 @@ class EvaluationInputs(NamedTuple):
     """Switch → fleet time at which the newest trace that it answered began."""
     up: Collection[str] = frozenset()
     """Switches that are up although no host at them answers (`IncidentService`)."""
+    findings_ns: int = 0
+    """End of the seconds that findings are of, fleet time; 0: now."""
+    located: bool = True
+    """Whether localisation has answered lately; if not, its findings are neither confirmed nor
+    over."""
 
     @property
     def silent(self) -> frozenset[str]:
@@ -181,7 +186,7 @@ def observations(
     found = impact.with_jobs_at([*_of_hosts(fleet_ns, inputs, links, live), *clocks], slas.jobs)
     found += _of_findings(fleet_ns, inputs, findings, live)
     found += observe.of_parts(inputs.agent_parts, inputs.silent)
-    metrics = _ALWAYS
+    metrics = _ALWAYS if inputs.located else _ALWAYS - observe.FINDING_METRICS
     for more, of in (
         _of_latency(inputs, findings, live),
         _of_jobs(inputs),
@@ -190,8 +195,11 @@ def observations(
         found += more
         metrics |= of
     removed = inputs.refused.removed
-    return measured((each for each in found if host_of(each.subject) not in removed),
-                    metrics)  # fmt: skip
+    return measured(
+        (each for each in found if host_of(each.subject) not in removed),
+        metrics,
+        dict.fromkeys(observe.FINDING_METRICS, inputs.findings_ns or fleet_ns),
+    )
 
 
 def _of_hosts(

@@ -90,6 +90,10 @@ class PathBook:
         self.version += bool(gone)
         return gone
 
+    def traced_ns(self, way: Way) -> int:
+        """When a flow direction was last traced with an answer, fleet time; 0: never."""
+        return self._traced_ns.get(way, 0)
+
     def components(self, way: Way) -> tuple[str, ...]:
         """Components that the flow crosses, in order. Unknown ones between known devices are one
         group."""

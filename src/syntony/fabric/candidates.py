@@ -125,6 +125,13 @@ class Candidates:
         of them."""
         return self.crossed.by(self.whole_of(number))
 
+    def paths_of(self, number: int) -> Mask:
+        """As `across`; of a group, which no path certainly crosses, the paths that may."""
+        paths = self.across(number)
+        if not paths.any():
+            paths[self.crossed.maybe.of(number)[0]] = True
+        return paths
+
     def whole_of(self, number: int) -> int:
         """For one of parallel cables, all of them together; any other candidate unchanged."""
         return number if self.one_of[number] == 1 else self._numbered[self.names[number]]

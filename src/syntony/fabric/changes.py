@@ -2,14 +2,15 @@
 
 Only hops that answered count, never a topology file. A cable exists while some flow's path crosses
 it. It is gone when the paths that crossed it were traced again and avoid it. A path without answers
-proves nothing, and a path that is no longer traced makes a cable *unseen*, not gone. A change is
+proves nothing, and a path that is no longer traced makes a cable *unseen*, not gone; nor does it
+show that a cable is there which all others have left. A change is
 reported once it has lasted for `HOLD_NS`. The first discovery is not a change.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -69,10 +70,14 @@ class FabricMap:
 
     Args:
         state: of a previous process, or nothing.
+        traced_ns: when a path was last traced, fleet time; None: all are traced all the time.
     """
 
-    def __init__(self, state: MapState | None = None) -> None:
+    def __init__(
+        self, state: MapState | None = None, traced_ns: Callable[[Way], int] | None = None
+    ) -> None:
         state = state or MapState()
+        self._traced_ns = traced_ns
         self.lost = dict(state.lost)
         self.moved = dict(state.moved)
         self.twins = dict(state.twins)
@@ -84,6 +89,10 @@ class FabricMap:
         self._count: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
         """Cable → paths that left it, minus those that joined it, since the last report."""
+        self._crossed_ns: dict[str, int] = {}
+        """Cable that paths have left → when the first left it, or a path was last traced across
+        it."""
+        self._checked_ns = 0
         self._left_with: dict[str, Counter[str]] = {}
         """Cable between switches → cables that were left together with it, itself included, since a
         path last joined it."""
@@ -152,6 +161,7 @@ class FabricMap:
         for cable in before - after:
             self._count[cable] -= 1
             self._left[cable] += bool(new)
+            self._crossed_ns.setdefault(cable, now_ns)
         for cable in after - before:
             self._count[cable] += 1
             self._left[cable] = max(0, self._left[cable] - 1)
@@ -170,6 +180,8 @@ class FabricMap:
     def confirm(self, hops: Sequence[str | None], learnt_ns: int) -> None:
         """Record that a sender and the devices that answered it are unchanged."""
         self._departures.crossed(hops, learnt_ns)
+        for cable in _cables(hops) & self._crossed_ns.keys() if self._crossed_ns else ():
+            self._crossed_ns[cable] = max(learnt_ns, self._crossed_ns[cable])
         for device in self.down.keys() & set(hops):
             if device not in self._departures:
                 del self.down[device]
@@ -180,6 +192,7 @@ class FabricMap:
         if self._began_ns is None:
             return []
         self.down |= self._departures.down(self._count)
+        self._drop_untraced(now_ns)
         if self._looking:
             while self._fresh_ns and now_ns - self._fresh_ns[0] >= QUIET_NS:
                 self._fresh_ns.popleft()
@@ -195,6 +208,21 @@ class FabricMap:
 
     # --- internal ---
 
+    def _drop_untraced(self, now_ns: int) -> None:
+        """Drop paths that have not been traced for two rounds and are the last across a cable that
+        others have left: the plan no longer has them."""
+        if self._traced_ns is None or now_ns - self._checked_ns < HOLD_NS:
+            return
+        self._checked_ns = now_ns
+        left = {
+            cable
+            for cable, many in self._left.items()
+            if many >= ENOUGH and self._count[cable] and now_ns - self._crossed_ns[cable] >= HOLD_NS
+        }
+        for way, hops in list(self._ways.items()) if left else ():
+            if now_ns - self._traced_ns(way) >= LOOK_NS and not left.isdisjoint(_cables(hops)):
+                self.take(way, (), now_ns)
+
     def _compare(self, cable: str, now_ns: int) -> None:
         if (self._count[cable] > 0) != (cable in self._reported):
             self._differs.setdefault(cable, now_ns)
@@ -202,6 +230,7 @@ class FabricMap:
             self._differs.pop(cable, None)
         if not self._left[cable]:
             del self._left[cable]
+            self._crossed_ns.pop(cable, None)
         if not self._count[cable]:
             del self._count[cable]
 
@@ -292,12 +321,14 @@ class FabricMap:
         self._reported.add(cable)
         self._differs.pop(cable, None)
         self._left.pop(cable, None)
+        self._crossed_ns.pop(cable, None)
         self._left_with.pop(cable, None)
 
     def _unreported(self, cable: str) -> None:
         self._reported.discard(cable)
         self._differs.pop(cable, None)
         self._left.pop(cable, None)
+        self._crossed_ns.pop(cable, None)
         self._left_with.pop(cable, None)
 
     def _turns(self, now_ns: int) -> Iterable[TopologyDifference]:

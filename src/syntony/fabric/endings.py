@@ -10,7 +10,7 @@ discarded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -84,6 +84,7 @@ class Endings:
         findings: Sequence[Finding],
         searches: Sequence[LossSearch],
         seconds: Sequence[int],
+        of_some: Callable[[Mask, Mask], Ending | None],
     ) -> list[Ending]:
         """Faults that have ended by now.
 
@@ -92,6 +93,8 @@ class Endings:
             findings: current ones.
             searches: of the windows that end now, shortest first.
             seconds: length of each of these windows.
+            of_some: whether a fault is over that an unknown share of the first paths crosses;
+                the second paths cross other findings.
         """
         if not findings and not self._reported:
             return []
@@ -103,6 +106,10 @@ class Endings:
         known = {key: reported for key, reported in self._reported.items() if key in numbers}
         over = {
             key: _over(candidates, numbers[key], reported.loss, searches, seconds)
+            if candidates.across(numbers[key]).any()
+            else of_some(
+                candidates.paths_of(numbers[key]), _across_others(candidates, key, findings)
+            )
             for key, reported in known.items()
         }
         self._reported = {key: reported for key, reported in known.items() if over[key] is None}
@@ -144,8 +151,23 @@ def _over(
     for search, length in zip(searches, seconds, strict=True):
         for found in search.findings:
             other = candidates.across(found.candidate)
-            if (paths & other).sum() >= SAME_SHARE * min(paths.sum(), other.sum()):
+            shared, least = (paths & other).sum(), SAME_SHARE * min(paths.sum(), other.sum())
+            if not other.any():
+                # On which of its paths a group loses is unknown. With the counts of some discarded,
+                # it would seem to lose more on these than on the others.
+                shared, least = (paths & candidates.paths_of(found.candidate)).sum(), 1
+            if shared >= least:
                 return None
         if search.gain_at(number, loss) < -OVER_NATS:
             return Ending(paths, length)
     return None
+
+
+def _across_others(candidates: Candidates, key: Key, findings: Sequence[Finding]) -> Mask:
+    """Paths that certainly cross a finding other than this one."""
+    across = np.zeros(len(candidates.crossed.crossings), dtype=np.bool_)
+    for found in findings:
+        number = candidates.number_of(found)
+        if number is not None and number != candidates.numbers[key]:
+            across |= candidates.across(number)
+    return across

@@ -192,7 +192,9 @@ class FaultLocator:
         candidates = self._numbered()
         windows, located = self._searched(candidates)
         seconds = [window.seconds for window in windows]
-        over = self._endings.take(candidates, located.findings, located.searches, seconds)
+        over = self._endings.take(
+            candidates, located.findings, located.searches, seconds, self._ending_of_some
+        )
         over += self._bursts(candidates, located.findings)
         for ending in over:
             self._history.forget(self._of_pairs(ending), ending.seconds)
@@ -283,6 +285,15 @@ class FaultLocator:
                 if not queue and self._endings.burst(found, self._second):
                     over.append(Ending(candidates.across(number), since))
         return over
+
+    def _ending_of_some(self, paths: NDArray[np.bool_], others: NDArray[np.bool_]) -> Ending | None:
+        """As `Endings.take` asks: flows of other findings lose packets by these."""
+        left = paths.reshape(OBSERVATIONS, -1) & ~self._crossing(others)
+        there, back = left[:WAYS]
+        since = endings.ended(
+            *overflow.counts_of(self._history, np.flatnonzero(there), np.flatnonzero(back))
+        )
+        return None if since is None else Ending(left.ravel(), since)
 
     def _seconds_of(self, candidates: Candidates, number: int) -> tuple[Ints, Ints, Index, Index]:
         """Probes that crossed it in each second, those lost, and the flows whose requests and

@@ -43,7 +43,8 @@ a row: either the outage ends, or the hops no longer answer."""
 CHECK_NS = 200 * MS
 """Interval of checks while nothing is being traced: one packet to the hop in the middle of a known
 path, where paths between the same ends differ. Such hops take turns. A switch that died without
-losing a probe is thus noticed within seconds, whatever the number of flows."""
+losing a probe is thus noticed within seconds, whatever the number of flows; and so is a path that
+has left a switch that never answers, as those with a silent middle take one turn together."""
 CHECKS = 3
 """Maximum checks at once, of those that became due since the last call."""
 MIN_CHECKED = 3
@@ -244,7 +245,7 @@ class PathLearner:
         for flow in list(flows):
             del flows[flow]
             state = self._flows.get(flow)
-            if state is None or _middle(state.hops).address != hop:
+            if state is None or (middle := _middle(state.hops)).address != hop or not middle.ttl:
                 continue
             flows[flow] = None
             self._by_middle[hop] = flows
@@ -337,8 +338,8 @@ class PathLearner:
         if not hops:
             return None
         before, state.hops = state.hops, hops
-        if middle := _middle(hops).address:
-            self._by_middle.setdefault(middle, {})[flow] = None
+        if (middle := _middle(hops)).ttl:
+            self._by_middle.setdefault(middle.address, {})[flow] = None
         if left:
             others = self._flows.items()
             self.suspect(
@@ -354,7 +355,8 @@ class _Hop(NamedTuple):
 
 
 def _middle(hops: tuple[str, ...] | None) -> _Hop:
-    """The hop that a check probes; its address is empty if there is none."""
+    """The hop that a check probes; its address is empty if it does not answer, its TTL is 0 if
+    there is none."""
     if hops is None or len(hops) < MIN_CHECKED:
         return _Hop(0, "")
     place = len(hops) // 2

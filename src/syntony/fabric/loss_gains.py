@@ -24,7 +24,6 @@ from syntony.fabric.tally import (
     Index,
     Ints,
     PartlyLearnt,
-    sum_by_owner,
 )
 
 SOME_FLOWS_PRICE = 5.0
@@ -36,6 +35,8 @@ HIT_NATS = 3.0
 another fault."""
 NEARLY_ALL = 2.3
 """At this rate (nine probes in ten are lost) a path shows no further fault."""
+AT_ONCE = 1 << 16
+"""Number of likelihoods computed at a time, for several shares if there are few paths."""
 _TIMES = 1 << 8
 """Number of different values of `Times`."""
 
@@ -96,6 +97,7 @@ class _Rows:
         key = (owner * len(alike) + alike[rows]) * _TIMES + times.astype(np.int64)
         _, some, count = np.unique(key, return_index=True, return_counts=True)
         rows, self.owner, self.times = rows[some], owner[some], times[some]
+        self._begins = np.flatnonzero(np.diff(self.owner, prepend=-1))
         self.count = count[:, None]
         self.lost, self.arrived, self.rates, self.low = (each[rows, None] for each in path_losses)
         self.plain = likelihood(self.lost, self.arrived, self.rates)
@@ -106,9 +108,14 @@ class _Rows:
         return likelihood(self.lost, self.arrived, self.rates + more)
 
     def sums(self, values: Floats, owners: int) -> Floats:
-        """Sums over all paths of each candidate: (rows, trial rates) → (owners, trial rates)."""
-        values *= self.count
-        return sum_by_owner(values, self.owner, owners)
+        """Sums over all paths of each candidate: (…, rows, trial rates) → (…, owners, trial
+        rates)."""
+        found = np.zeros((*values.shape[:-2], owners, values.shape[-1]))
+        if len(self._begins):
+            values *= self.count
+            sums = np.add.reduceat(values, self._begins, axis=-2)
+            found[..., self.owner[self._begins], :] = sums
+        return found
 
 
 def _alike(path_losses: PathLosses) -> Ints:
@@ -236,12 +243,15 @@ class Gains:
         there = of.at(grid[of.owner])
         probes = self._clean.partly_probes / np.maximum(self._clean.partly_paths, 1)
         come = np.exp(-grid * probes[:, None])
-        for place, share in enumerate(SHARES.tolist()):
+        at_once = max(1, AT_ONCE // there.size)
+        for first in range(0, len(SHARES), at_once):
+            some = slice(first, first + at_once)
+            share = SHARES[some, None, None]
             with np.errstate(divide="ignore"):
                 mixed = np.maximum(np.log1p(-share) + of.plain, np.log(share) + there)
                 clean = np.maximum(np.log(1 - share + share * come), -self._outlier)
             lossy = np.maximum(mixed, of.low) - of.base
-            gains[place] = of.sums(lossy, self._owners)
-            gains[place] += self._clean.partly_paths[:, None] * clean
+            gains[some] = of.sums(lossy, self._owners)
+            gains[some] += self._clean.partly_paths[:, None] * clean
         gains[self._paths.partly.impossible(self._candidates)] = -np.inf
         return gains

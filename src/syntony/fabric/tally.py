@@ -119,15 +119,6 @@ class Entries:
         return np.asarray(total[self._ends] - total[self._starts])
 
 
-def sum_by_owner(values: Floats, owner: Index, owners: int) -> Floats:
-    """Sums over the rows of each owner, (owners, columns); rows come sorted by owner."""
-    found = np.zeros((owners, values.shape[1]))
-    if len(owner):
-        cuts = np.flatnonzero(np.diff(owner, prepend=-1))
-        found[owner[cuts]] = np.add.reduceat(values, cuts, axis=0)
-    return found
-
-
 class CandidateParts(NamedTuple):
     """Which of some candidates are parts of another one; (n,) each."""
 
