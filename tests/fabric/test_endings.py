@@ -111,6 +111,18 @@ def test_a_fault_on_paths_that_are_partly_learnt_is_over_as_soon(
     assert [*dead] == fabric.named()
 
 
+def test_suspects_that_no_window_tells_apart_are_named_by_the_newest_seconds() -> None:
+    """One NIC of a host, and a spine that does not answer: the host is as likely."""
+    fabric = muted(5)
+    for _ in range(12):
+        fabric.second()
+    for _ in range(6):
+        fabric.second({"h1/rail0": 0.05})
+        (found,) = fabric.watch.findings()
+        assert {found.component, *found.alternatives} >= {"h1/rail0", "h1"}
+    assert (found.window, round(found.loss, 2)) == ("1s", 0.05)
+
+
 def test_the_end_of_one_fault_gives_a_group_no_second_name() -> None:
     fabric = muted(5)
     for _ in range(20):

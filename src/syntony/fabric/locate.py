@@ -34,6 +34,8 @@ OVER_NATS = 7.0
 CONCLUSIVE_LLR = 40.0
 PLAIN_CONFIDENCE = 0.9
 """From these values on a finding is conclusive: no longer window can improve it."""
+AS_SURE = 0.01
+"""Nor can one improve it in which the suspects are told apart no better than by so much."""
 PLAIN_LOST = 3.0
 """Average losses per path: with the same rate, 1 path in 20 would lose nothing."""
 MIN_CABLE_SHARE = 0.01
@@ -125,7 +127,10 @@ def _consolidated(candidates: Candidates, found: Sequence[_Ranked]) -> list[_Ran
     chosen: list[_Ranked] = []
 
     def order(each: _Ranked) -> tuple[bool, bool, float]:
-        plain = each.nats > CONCLUSIVE_LLR and each.sure > PLAIN_CONFIDENCE
+        suspects = {each.finding.component, *each.finding.alternatives}
+        surest = max(other.sure for other in found if other.finding.component in suspects)
+        least = min(PLAIN_CONFIDENCE, surest - AS_SURE)
+        plain = each.nats > CONCLUSIVE_LLR and each.sure > least
         # A host that answers late is reported only if no window shows a component that explains it.
         habit = candidates.kinds[each.candidate] is ComponentKind.REPLIES
         return (habit, False, each.window) if plain else (habit, True, -each.nats)
