@@ -52,8 +52,9 @@ from syntony.wire.fabric import FindingsQuery, PathsQuery
 from syntony.wire.incidents import IncidentsQuery
 
 PATIENCE_S, QUIET_S, LEARN_S = 45.0, 120.0, 120.0
-PULLED_S = 120.0
-"""A pulled cable whose routes converge pages after 75 s by its rule."""
+LONGER_S = {"cable pulled": 120.0, "cable slow": 90.0}
+"""A pulled cable whose routes converge pages after 75 s by its rule; a delay within a minute after
+another fault of the same part counts as that fault's."""
 STAYS_S = 6.0
 """A fault stays so long after its last page, for what comes too much."""
 WATCH_S, PAUSE_S = 15.0, 20.0
@@ -242,8 +243,8 @@ class Bench:
         paged: dict[Page, float] = {}
         if case.paused:
             time.sleep(PAUSE_S)
-        patience_s = PULLED_S if case.row == "cable pulled" else PATIENCE_S
-        end_s = time.monotonic() + (patience_s if case.parts else WATCH_S)
+        patience_s = LONGER_S.get(case.row, PATIENCE_S if case.parts else WATCH_S)
+        end_s = time.monotonic() + patience_s
         while time.monotonic() < end_s:
             now_s = time.monotonic() - began
             for page in self.open() - opened:
