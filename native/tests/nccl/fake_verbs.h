@@ -31,7 +31,7 @@ struct fake_machine { /* what this device is; before it is opened, but where it 
     int few_queues, queues_left; /* queue pairs that can still be made */
     int no_memory;               /* none can be registered */
     int reads_gpus, takes_dmabuf; /* a GPU's memory can be registered: by its address, as a DMA-BUF */
-    int refusing;                /* work requests */
+    int refusing;                /* work requests; 2: all but the first of a list */
     int64_t unanswered_ns;       /* not 0: a way to where nobody is cannot be made, which takes so long */
 };
 

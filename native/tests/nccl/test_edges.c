@@ -104,7 +104,7 @@ static void dark_while_nobody_calls(void)
 }
 
 /* Both ports of an end flap, and the peer's NCCL does not call, as in a checkpoint: when it does, the rails
- * return. Nothing says that the network is down meanwhile. */
+ * return. Nothing says that the network is down meanwhile. It is not the first time that they do. */
 static void dark_while_the_peer_does_not_call(bool senders)
 {
     setenv("SYNTONY_NCCL_SURVIVE_MS", "1500", 1);
@@ -112,6 +112,11 @@ static void dark_while_the_peer_does_not_call(bool senders)
     connect_both();
     void *request = post_receive(sizeof to), *sent = NULL;
     pump(request, 50);
+    for (int rail = 0; rail < 2; rail++) {
+        faults_error(rail);
+        while (drive_logged("is back") < 2 * rail + 2)
+            pump(request, 1);
+    }
     for (int port = 0; port < 2; port++)
         faults_port(port + 2 * !senders, 0);
     usleep(20000);
@@ -189,6 +194,7 @@ static void peer_gone(void)
     void *request = post_receive(64);
     CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
     CHECK_EQUAL(result_of(request, NULL), 6);
+    CHECK_EQUAL(drive_logged("connection ended: the peer closed it"), 1);
 }
 
 /* One fault and no other: what was lost goes on at once, not with the next fault. The receiver
@@ -271,10 +277,15 @@ static void not_tried_while_down(void)
         until_both_up();
         faults_port(port, 0);
         until_pairs(4);
+        for (int end = 0; end < 4; end += 2)
+            faults_hold_neighbour(end, 1); /* who tries to connect waits there */
         for (int64_t begun = now_ms(); now_ms() - begun < 300;) {
             exchange();
             CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 4);
         }
+        CHECK_EQUAL(faults_held_calls(), 0);
+        for (int end = 0; end < 4; end += 2)
+            faults_hold_neighbour(end, 0);
         faults_port(port, 1);
     }
 }

@@ -100,6 +100,85 @@ static void work_is_refused(void)
     until_both_up();
 }
 
+/* The NIC takes the write of a chunk, and not the record behind it. It is not sent by the other rail before it
+ * can no longer be written by this one: its buffer may be another message's by then. */
+static void work_is_half_refused(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    for (int i = 1; i <= 10; i++) {
+        int result = 0, done, sizes[8];
+        listen_again();
+        connect_both();
+        void *request = post_receive(sizeof to), *next = post_receive(sizeof to);
+        pump(request, 2); /* they are asked for */
+        memset(from, i, sizeof from);
+        for (int port = 0; port < 2; port++)
+            faults_delay(port, port == 1 ? 20000000 : 0); /* by which the first message goes */
+        faults_machine(1, &(struct fake_machine){.refusing = 2});
+        void *sent = post_send(sizeof from, request, &result);
+        CHECK(sent != NULL);
+        CHECK_EQUAL(result_of(request, sent), 0);
+        CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+        CHECK_EQUAL(drive_logged("rail fake1 is left: Cannot allocate memory"), i);
+        memset(to, 0xee, sizeof to);
+        for (int64_t begun = now_ms(); now_ms() - begun < 30; nap()) {
+            void *none; /* the receiver's NCCL does not call */
+            CHECK_EQUAL(drive_send(&net, sender, from, 8, 12345, send_memory, &none), 0);
+        }
+        for (size_t j = 0; j < sizeof to; j++)
+            CHECK_EQUAL(to[j], (char)0xee);
+        faults_delay(1, 0);
+        faults_machine(1, &(struct fake_machine){0});
+        CHECK_EQUAL(drive_test(&net, next, &done, sizes), 0);
+        close_both();
+    }
+}
+
+/* A receiver's NIC takes no work for a while, in which it could give credits: it gives them later. */
+static void credits_are_refused(void)
+{
+    enum { COUNT = 32, SIZE = 1 << 16 }; /* of chunks two times more than the credits of both rails */
+    static char source[COUNT][SIZE], target[COUNT][SIZE];
+    void *requests[COUNT], *sent[COUNT] = {0}, *there, *here;
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    setenv("SYNTONY_NCCL_CHUNK", "4096", 1);
+    setenv("SYNTONY_NCCL_QPS", "1", 1);
+    begin();
+    connect_both();
+    memset(source, 7, sizeof source);
+    CHECK_EQUAL(drive_reg(&net, sender, source, sizeof source, &here), 0);
+    CHECK_EQUAL(drive_reg(&net, receiver, target, sizeof target, &there), 0);
+    for (int i = 0; i < COUNT; i++) {
+        void *data = target[i];
+        size_t size = SIZE;
+        int tag = 0;
+        CHECK_EQUAL(drive_receive(&net, receiver, 1, &data, &size, &tag, &there, &requests[i]), 0);
+        CHECK(requests[i] != NULL);
+    }
+    for (int i = 0, done, sizes[8]; i < COUNT;) {
+        CHECK_EQUAL(drive_send(&net, sender, source[i], SIZE, 0, here, &sent[i]), 0);
+        i += sent[i] != NULL;
+        if (i == COUNT) /* all are asked for */
+            for (int port = 2; port < 4; port++)
+                faults_machine(port, &(struct fake_machine){.refusing = 1});
+        else if (i == 0)
+            CHECK_EQUAL(drive_test(&net, requests[COUNT - 1], &done, sizes), 0);
+    }
+    for (int64_t begun = now_ms(); now_ms() - begun < 100; nap()) {
+        int done, sizes[8];
+        CHECK_EQUAL(drive_test(&net, requests[COUNT - 1], &done, sizes), 0);
+        CHECK(!done);
+        CHECK_EQUAL(drive_test(&net, sent[COUNT - 1], &done, sizes), 0);
+    }
+    for (int port = 2; port < 4; port++)
+        faults_machine(port, &(struct fake_machine){0});
+    for (int i = 0; i < COUNT; i++)
+        CHECK_EQUAL(results_of(requests[i], sent[i], NULL), 0);
+    CHECK_EQUAL(memcmp(source, target, sizeof source), 0);
+    CHECK_EQUAL(drive_logged("is left"), 0);
+}
+
 /* Memory that cannot be registered with a rail that is not in use: it is not used again. Without any rail
  * that would be the end, so it is an error. */
 static void memory_for_some_rails(void)
@@ -414,6 +493,7 @@ int main(int argc, char **argv)
         {"senders_device_vanishes", senders_device_vanishes},
         {"receivers_device_vanishes", receivers_device_vanishes},
         {"work_never_ends", work_never_ends}, {"work_is_refused", work_is_refused},
+        {"work_is_half_refused", work_is_half_refused}, {"credits_are_refused", credits_are_refused},
         {"memory_for_some_rails", memory_for_some_rails},
         {"queues_fail_silently", queues_fail_silently}, {"numbers_again", numbers_again},
         {"agent_is_absent", agent_is_absent}, {"agent_talks_nonsense", agent_talks_nonsense},

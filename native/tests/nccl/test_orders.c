@@ -370,6 +370,13 @@ static void move(void)
         for (int64_t begun = now_ms(); now_ms() - begun < 50;) /* both ends know that it is back */
             exchange();
     }
+    /* Each order counts once, and not for connections that begin later. */
+    avoid(1, -1);
+    exchange_for(100);
+    listen_again();
+    connect_both();
+    exchange_for(100);
+    CHECK_EQUAL(drive_logged("it is to take another way"), 3);
 }
 
 /* Messages take so long at a rate: at one of many tries, for the order may come late. */

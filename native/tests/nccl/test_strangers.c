@@ -360,6 +360,47 @@ static bool is_told_of_the_end(int fd)
     return got == 0 || errno == ECONNRESET;
 }
 
+/* One that asks for a rail, and answers twice when it is asked: it is connected once. What is longer than any
+ * message ends the connection. */
+static void a_peer_repeats_itself(void)
+{
+    begin();
+    int fd = pretend(false), result = 0;
+    void *request = NULL;
+    struct { struct control control; struct endpoint endpoint; } accept = {
+        .control = {.kind = CONTROL_ACCEPT, .generation = 2, .length = sizeof accept.endpoint},
+        .endpoint = {.gid = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = 3}, .mtu = 5,
+                     .link_layer = 2 /* Ethernet */, .qps = 2}};
+    struct control message = {.kind = CONTROL_FENCED, .generation = 2}, heard;
+    CHECK_EQUAL(drive_reg(&net, sender, from, sizeof from, &send_memory), 0);
+    say(fd, &message, sizeof message);
+    for (;;) { /* until it asks */
+        CHECK_EQUAL(drive_send(&net, sender, from, 8, 0, send_memory, &request), 0);
+        if (recv(fd, &heard, sizeof heard, MSG_PEEK) != (ssize_t)sizeof heard)
+            continue;
+        char all[sizeof heard + sizeof(struct hello)];
+        if (recv(fd, all, sizeof heard + heard.length, MSG_PEEK) != (ssize_t)(sizeof heard + heard.length))
+            continue;
+        CHECK_EQUAL(recv(fd, all, sizeof heard + heard.length, 0), (ssize_t)(sizeof heard + heard.length));
+        if (heard.kind == CONTROL_REJOIN)
+            break;
+    }
+    faults_hold_neighbour(0, 1);
+    for (int i = 0; i < 2; i++)
+        say(fd, &accept, sizeof accept.control + sizeof accept.endpoint);
+    for (int64_t begun = now_ms(); now_ms() - begun < 100 || faults_held_calls() == 0;)
+        CHECK_EQUAL(drive_send(&net, sender, from, 8, 0, send_memory, &request), 0);
+    CHECK_EQUAL(faults_held_calls(), 1);
+    faults_hold_neighbour(0, 0);
+    message.length = SLOTS * sizeof(struct receipt) + 1;
+    say(fd, &message, sizeof message);
+    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 10000;)
+        result = drive_send(&net, sender, from, 8, 0, send_memory, &request);
+    CHECK_EQUAL(result, 6);
+    CHECK_EQUAL(drive_logged("connection ended: the peer sent what is no message"), 1);
+    close(fd);
+}
+
 /* One that knows the cookie sends what comes to its mind: the connection goes on or ends, which it learns of,
  * and nothing else happens. */
 static void a_peer_raves(void)
@@ -466,7 +507,7 @@ int main(int argc, char **argv)
         {"too_many", too_many}, {"a_peer_stays", a_peer_stays}, {"only_peers", only_peers},
         {"a_peer_stalls", a_peer_stalls}, {"listener_closes", listener_closes},
         {"other_greeting", other_greeting}, {"last_word", last_word},
-        {"a_peer_raves", a_peer_raves},
+        {"a_peer_raves", a_peer_raves}, {"a_peer_repeats_itself", a_peer_repeats_itself},
         {"a_peer_reads_nothing", a_peer_reads_nothing},
         {"a_peer_raves_over_queue_pairs", a_peer_raves_over_queue_pairs}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
