@@ -135,6 +135,15 @@ static void *post_send_once(int *result)
     return request;
 }
 
+void pump_sender(int64_t for_ms)
+{
+    int result = 0;
+    for (int64_t begun = now_ms(); now_ms() - begun < for_ms; nap()) {
+        void *none = post_send_once(&result);
+        CHECK(none == NULL && result == 0);
+    }
+}
+
 void pump(void *request, int64_t for_ms)
 {
     int done, sizes[8], result = 0, turns = 0;

@@ -29,6 +29,7 @@ int result_of(void *request, void *other);
 int results_of(void *request, void *sent, void *other);
 /* Both ends go on for so long; `request` is a receive that does not end meanwhile. */
 void pump(void *request, int64_t for_ms);
+void pump_sender(int64_t for_ms); /* only the sender goes on */
 /* A message, from the first call to the check of its bytes. A receive stays posted, with which the
  * receiver goes on; so after the first there is no `post_receive` for the next message. */
 void exchange(void);

@@ -231,6 +231,42 @@ static void last_acknowledgements(void)
     CHECK_EQUAL(result_of(sent, NULL), 0);
 }
 
+/* The receiver has one message, asks for another one in its place, and closes. That the first one was
+ * acknowledged, which comes after all that, says nothing of the other one. */
+static void acknowledged_late(void)
+{
+    void *requests[RECEIVES], *first = NULL, *sent = NULL;
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    for (int i = 0; i < RECEIVES; i++) {
+        if (i == RECEIVES - 2) { /* the receiver asks for the last one by the queue pair that is not late */
+            pump(requests[0], 20);
+            faults_lose(1, 1000);
+        }
+        requests[i] = post_receive(0);
+    }
+    pump(requests[0], 20);
+    faults_lose(1, 0);
+    faults_delay(3, 600000000);
+    CHECK_EQUAL(drive_send(&net, sender, from, 0, 0, send_memory, &first), 0);
+    CHECK(first != NULL);
+    CHECK_EQUAL(result_of(requests[0], NULL), 0);
+    faults_delay(3, 0);
+    for (int i = 1; i < RECEIVES; i++) {
+        CHECK_EQUAL(drive_send(&net, sender, from, 0, 0, send_memory, &sent), 0);
+        CHECK(sent != NULL);
+        CHECK_EQUAL(result_of(requests[i], NULL), 0);
+    }
+    post_receive(0);
+    pump_sender(20);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    CHECK_EQUAL(result_of(first, NULL), 0); /* the receiver's last word says so */
+    CHECK_EQUAL(drive_send(&net, sender, from, 0, 0, send_memory, &sent), 0);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(result_of(sent, NULL), 6);
+}
+
 /* What has arrived is told of late, after the sender has closed: it is waited for. */
 static void sender_leaves(void)
 {
@@ -272,8 +308,10 @@ static void not_tried_while_down(void)
 {
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     begin();
-    connect_both();
-    for (int port = 0; port < 4; port += 2) {
+    for (int port = 0; port < 4; port += 2) { /* each with the shortest pauses */
+        listen_again();
+        connect_both();
+        exchange();
         until_both_up();
         faults_port(port, 0);
         until_pairs(4);
@@ -287,6 +325,7 @@ static void not_tried_while_down(void)
         for (int end = 0; end < 4; end += 2)
             faults_hold_neighbour(end, 0);
         faults_port(port, 1);
+        close_both();
     }
 }
 
@@ -474,7 +513,7 @@ int main(int argc, char **argv)
         {"dark_while_the_sender_is_away", dark_while_the_sender_is_away},
         {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
-        {"sender_leaves", sender_leaves},
+        {"sender_leaves", sender_leaves}, {"acknowledged_late", acknowledged_late},
         {"returns_late", returns_late},
         {"not_tried_while_down", not_tried_while_down}, {"asked_no_more", asked_no_more},
         {"slow_receiver", slow_receiver},

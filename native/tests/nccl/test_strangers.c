@@ -5,7 +5,9 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <linux/sockios.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -457,6 +459,55 @@ static void a_peer_reads_nothing(void)
     close(fd);
 }
 
+/* The plug-in's socket of a control connection: it is one of this process. */
+static int other_end(int fd)
+{
+    struct sockaddr_in own, peer;
+    socklen_t size = sizeof own;
+    CHECK_EQUAL(getsockname(fd, (void *)&own, &size), 0);
+    for (int i = 0; i < 1024; i++) {
+        size = sizeof peer;
+        if (getpeername(i, (void *)&peer, &size) == 0 && memcmp(&own, &peer, sizeof own) == 0)
+            return i;
+    }
+    CHECK(!"there is one");
+    return -1;
+}
+
+/* One that reads late gets everything, also what had no room in the sockets. */
+static void a_peer_reads_late(void)
+{
+    enum { ANSWER = sizeof(struct control) + SLOTS * sizeof(struct receipt), LEAST = 4 };
+    int small = 1, done, sizes[8], in = 0, out = 0;
+    size_t said = 0, heard = 0;
+    void *request = NULL;
+    begin();
+    int fd = pretend(true), other = other_end(fd);
+    CHECK_EQUAL(setsockopt(other, SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+    CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
+    for (int i = 0; i < SLOTS; i++) /* each is in the answer */
+        request = post_receive(sizeof to);
+    struct control message = {.kind = CONTROL_FENCED, .generation = 2};
+    say(fd, &message, sizeof message);
+    while (drive_logged("the peer left it") == 0)
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0); /* it is drained, and has said so */
+    for (said = ANSWER; said < (size_t)(in + out + LEAST * ANSWER); said += ANSWER) {
+        message.generation++;
+        say(fd, &message, sizeof message);
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+        CHECK(ioctl(fd, FIONREAD, &in) == 0 && ioctl(other, SIOCOUTQ, &out) == 0);
+    }
+    for (int64_t begun = now_ms(); heard < said && now_ms() - begun < 10000;) {
+        char some[4096];
+        ssize_t got = recv(fd, some, sizeof some, 0);
+        heard += got > 0 ? (size_t)got : 0;
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    }
+    CHECK(heard >= said); /* and a greeting */
+    close(fd);
+}
+
 /* The same over queue pairs: one record that none can be ends the connection of whom it reaches. What may come
  * twice may, and has no effect. */
 static void a_peer_raves_over_queue_pairs(void)
@@ -508,7 +559,7 @@ int main(int argc, char **argv)
         {"a_peer_stalls", a_peer_stalls}, {"listener_closes", listener_closes},
         {"other_greeting", other_greeting}, {"last_word", last_word},
         {"a_peer_raves", a_peer_raves}, {"a_peer_repeats_itself", a_peer_repeats_itself},
-        {"a_peer_reads_nothing", a_peer_reads_nothing},
+        {"a_peer_reads_nothing", a_peer_reads_nothing}, {"a_peer_reads_late", a_peer_reads_late},
         {"a_peer_raves_over_queue_pairs", a_peer_raves_over_queue_pairs}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
