@@ -174,6 +174,16 @@ void exchange(void)
     CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
 }
 
+void both_rails_carry(void)
+{
+    enum { MESSAGES = 40, LEAST = 10 };
+    uint64_t before[] = {faults_writes_at(2), faults_writes_at(3)};
+    for (int i = 0; i < MESSAGES; i++)
+        exchange();
+    for (int rail = 0; rail < 2; rail++)
+        CHECK(faults_writes_at(2 + rail) - before[rail] >= LEAST);
+}
+
 void until_pairs(int wanted)
 {
     uint32_t unused[16];

@@ -46,6 +46,7 @@ struct fake_counts {
                                                               after their sender's queue pair ended */
     uint64_t not_ready;      /* receiver not ready: never, with credits */
     uint64_t wrong_key;      /* access to memory that is not registered */
+    uint64_t writes_at[FAKE_PORTS]; /* of `writes` */
 };
 
 struct fake_limits { /* -1: none */

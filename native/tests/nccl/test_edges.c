@@ -329,6 +329,23 @@ static void not_tried_while_down(void)
     }
 }
 
+/* What went by the other rail meanwhile is none of its load: one that returns has its part at once. */
+static void carries_at_return(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    exchange();
+    faults_port(0, 0);
+    until_pairs(4);
+    for (int i = 0; i < 1000; i++)
+        exchange();
+    faults_port(0, 1);
+    while (drive_logged("rail fake0 is back") == 0 || drive_logged("rail fake2 is back") == 0)
+        exchange();
+    both_rails_carry();
+}
+
 /* The sender asked for a rail and gave that up before the receiver could do anything: what it asked with is void,
  * and the receiver waits until it is asked again. */
 static void asked_no_more(void)
@@ -515,7 +532,8 @@ int main(int argc, char **argv)
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
         {"sender_leaves", sender_leaves}, {"acknowledged_late", acknowledged_late},
         {"returns_late", returns_late},
-        {"not_tried_while_down", not_tried_while_down}, {"asked_no_more", asked_no_more},
+        {"not_tried_while_down", not_tried_while_down},
+        {"carries_at_return", carries_at_return}, {"asked_no_more", asked_no_more},
         {"slow_receiver", slow_receiver},
         {"sender_reads_late", sender_reads_late}, {"called_rarely", called_rarely},
         {"fewer_rails", fewer_rails}, {"merged", merged},

@@ -195,10 +195,10 @@ static void rail_fails(void)
     void *memory = open_memory(true);
     receive_and_flush(memory, 1);
     CHECK(sees(1));
-    void *request = flush(memory, SIZE);
+    void *request = flush(memory, SIZE), *second = flush(memory, SIZE);
     faults_hold_neighbour(2, 1);
     faults_error(2);
-    CHECK_EQUAL(result_of(request, NULL), 0);
+    CHECK_EQUAL(results_of(request, second, NULL), 0);
     for (int i = 0; i < 50; i++)
         receive_and_flush(memory, (char)(2 + i));
     CHECK(sees(51));
@@ -244,12 +244,18 @@ static void no_reader(void)
 static void reads_fail(void)
 {
     machines(0, 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "16", 1); /* 2 x 0.3 s */
     void *memory = open_memory(true);
     flush_until_pairs(memory, 2 * 2 * 2 + 2);
     faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1, .refusing = 1});
     CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
     CHECK_EQUAL(drive_logged("rail fake2 is left: Cannot allocate memory"), 1);
     faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1});
+    flush_until_pairs(memory, 2 * 2 * 2 + 2);
+    faults_lose(2, 1000); /* only the read is under way */
+    CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
+    CHECK_EQUAL(drive_logged("rail fake2 is left: transport retry counter exceeded"), 1);
+    faults_lose(2, 0);
     flush_until_pairs(memory, 2 * 2 * 2 + 2);
     receive_and_flush(memory, 99);
     CHECK(sees(99));
