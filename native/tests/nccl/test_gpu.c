@@ -208,6 +208,18 @@ static void rail_fails(void)
     CHECK(sees(99));
 }
 
+/* What a rail that is left still reads is not waited for. */
+static void port_down(void)
+{
+    machines(0, 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s */
+    void *memory = open_memory(true);
+    receive_and_flush(memory, 1);
+    void *request = flush(memory, SIZE);
+    faults_port(2, 0);
+    CHECK_EQUAL(result_of(request, NULL), 0);
+}
+
 /* A rail that returns and cannot be read over is left again, which is said once; the last one stays, and reads
  * wait. */
 static void no_reader(void)
@@ -301,7 +313,7 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"dmabuf", dmabuf}, {"peer_memory", peer_memory}, {"none", none},
         {"one_port_without", one_port_without}, {"switched_off", switched_off},
-        {"refused", refused}, {"rail_fails", rail_fails}, {"no_reader", no_reader},
+        {"refused", refused}, {"rail_fails", rail_fails}, {"port_down", port_down}, {"no_reader", no_reader},
         {"reads_fail", reads_fail}, {"many_reads", many_reads}, {"dark", dark}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
