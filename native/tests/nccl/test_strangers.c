@@ -400,6 +400,9 @@ static void a_peer_repeats_itself(void)
         result = drive_send(&net, sender, from, 8, 0, send_memory, &request);
     CHECK_EQUAL(result, 6);
     CHECK_EQUAL(drive_logged("connection ended: the peer sent what is no message"), 1);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    while (faults_queue_pairs()) /* and no thread is left */
+        usleep(1000);
     close(fd);
 }
 
