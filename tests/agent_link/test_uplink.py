@@ -7,6 +7,7 @@ import logging
 import queue
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,6 +98,24 @@ def test_batches_are_acknowledged_and_counted(controller: ControllerProcess) -> 
         )
         assert status.probes_per_s == 40
     wait_until(lambda: not {s.host: s for s in controller.fleet().agents}["a1"].connected)
+
+
+def test_what_is_submitted_together_is_sent_at_the_end_or_when_released(
+    controller: ControllerProcess,
+) -> None:
+    with attached(controller.agent_config("a2")) as agent:
+        wait_until(lambda: agent.uplink.connected)
+        with agent.uplink.together():
+            for second in (0, 1):
+                agent.uplink.submit("probe_1s", *probe_rows("a2", second))
+            time.sleep(0.3)
+            assert agent.spool.acknowledged == 0
+            agent.uplink.release()
+            wait_until(lambda: agent.spool.acknowledged == 2)
+            agent.uplink.submit("probe_1s", *probe_rows("a2", 2))
+            time.sleep(0.3)
+            assert agent.spool.acknowledged == 2
+        wait_until(lambda: agent.spool.acknowledged == 3)
 
 
 def test_what_earlier_processes_left_is_delivered_first_and_counted_once(

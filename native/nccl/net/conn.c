@@ -69,7 +69,7 @@ static const char *take_record(struct conn *conn, int r, const struct completion
         return conn->is_sender && sender_cleared(&conn->sender, found->record) ? NULL
                                                                   : "invalid clear-to-send";
     case RECORD_HEADER:
-        if (conn->is_sender || !receiver_arrived(&conn->receiver, found->record, r))
+        if (conn->is_sender || !receiver_arrived(&conn->receiver, found->record))
             return "invalid chunk";
         return NULL;
     default:

@@ -215,6 +215,8 @@ static void peer_ended(struct conn *conn, const struct control *control, const v
         sender_concluded(&conn->sender, receipts, count, control->posted);
 }
 
+/* What a peer says of a rail's return is of this generation: before it goes on to the next one each end waits
+ * for the other one's word on that, and words come in order. */
 static void take_control(struct conn *conn, const struct control *control, const void *payload,
                          int64_t now_ns)
 {
@@ -231,12 +233,11 @@ static void take_control(struct conn *conn, const struct control *control, const
     if (control->kind == CONTROL_FENCED)
         peer_fenced(conn, control, payload, now_ns);
     else if (control->kind == CONTROL_REJOIN && has_endpoint && !conn->is_sender) {
-        conn->rejoining[r] = control->generation == rail->generation;
+        conn->rejoining[r] = true;
         conn->rejoin[r] = remote;
-        rail->due_ns = rail->state == RAIL_DOWN ? now_ns : rail->due_ns;
+        rail->due_ns = now_ns;
     } else if (control->kind == CONTROL_ACCEPT && has_endpoint && conn->is_sender) {
-        if (rail->state == RAIL_WAIT_ACK && !conn->build[r].running &&
-            control->generation == rail->generation) {
+        if (rail->state == RAIL_WAIT_ACK && !conn->build[r].running) {
             conn->probes[r] = 0;
             begin_build(conn, r, false, &remote); /* if it cannot, "no answer" follows */
         }

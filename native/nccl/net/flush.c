@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 
 #include "config.h"
+#include "conn_parts.h"
+#include "log.h"
 
 enum { PAGE = 4096 };
 
@@ -56,14 +58,26 @@ static const char *make_reader(struct reader *reader, const struct port *port, v
     reader->mr = verbs.reg_mr(port->pd, page, PAGE, IBV_ACCESS_LOCAL_WRITE);
     if (reader->mr == NULL)
         return "memory cannot be registered (ulimit -l?)";
-    reader->cq = verbs.create_cq(port->context, READS, NULL, NULL, 0);
+    reader->cq = verbs.create_cq(port->context, REQUESTS, NULL, NULL, 0);
     if (reader->cq == NULL)
         return "no completion queue";
     struct ibv_qp_init_attr attr = {
         .send_cq = reader->cq, .recv_cq = reader->cq, .qp_type = IBV_QPT_RC,
-        .cap = {.max_send_wr = READS, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
+        .cap = {.max_send_wr = REQUESTS, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1}};
     reader->qp = verbs.create_qp(port->pd, &attr);
     return reader->qp ? connect_to_itself(reader->qp, port) : "no queue pair";
+}
+
+/* Of a rail that is up, if it has none. NULL, or what is wrong. */
+static const char *need_reader(struct readers *readers, const struct conn *conn, int r)
+{
+    struct reader *reader = &readers->reader[r];
+    if (reader->qp || conn->rail[r].state != RAIL_UP)
+        return NULL;
+    const char *problem = make_reader(reader, conn->queues[r].port, readers->page);
+    if (problem)
+        end_reader(reader);
+    return problem;
 }
 
 const char *readers_make(struct readers *readers, const struct conn *conn)
@@ -74,17 +88,10 @@ const char *readers_make(struct readers *readers, const struct conn *conn)
             return "no memory";
         readers->page = page;
     }
-    for (int r = 0; r < conn->rails; r++) {
-        struct reader *reader = &readers->reader[r];
-        if (reader->qp || conn->rail[r].state != RAIL_UP)
-            continue;
-        const char *problem = make_reader(reader, conn->queues[r].port, readers->page);
-        if (problem) {
-            end_reader(reader);
-            return problem;
-        }
-    }
-    return NULL;
+    const char *problem = NULL;
+    for (int r = 0; r < conn->rails && problem == NULL; r++)
+        problem = need_reader(readers, conn, r);
+    return problem;
 }
 
 void readers_end(struct readers *readers)
@@ -96,29 +103,42 @@ void readers_end(struct readers *readers)
     readers->page = NULL;
 }
 
-static bool post(struct reader *reader, const struct flush *flush, int r)
+static int post(struct reader *reader, const struct flush *flush, int r)
 {
     struct ibv_sge sge = {(uint64_t)(uintptr_t)reader->mr->addr, 1, reader->mr->lkey};
     struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
                              .send_flags = IBV_SEND_SIGNALED,
                              .wr.rdma = {flush->address, flush->memory->mr[r]->rkey}}, *bad;
-    if (ibv_post_send(reader->qp, &wr, &bad))
-        return false;
-    reader->posted++;
-    return true;
+    int error = ibv_post_send(reader->qp, &wr, &bad);
+    reader->posted += error == 0;
+    return error;
 }
 
-void flush_begin(struct readers *readers, const struct conn *conn, struct flush *flush)
+/* A rail that cannot be read over is left: what it writes would not be seen. */
+static void leave(struct reader *reader, struct conn *conn, int r, const char *why)
+{
+    end_reader(reader);
+    conn_fail_rail(conn, r, why);
+}
+
+void flush_begin(struct readers *readers, struct conn *conn, struct flush *flush)
 {
     flush->waiting = 0;
-    if (readers_make(readers, conn)) /* a rail that has returned: tried again with the next */
-        return;
     for (int r = 0; r < conn->rails; r++) {
         struct reader *reader = &readers->reader[r];
-        if (conn->rail[r].state != RAIL_UP || reader->posted - reader->completed >= READS)
+        const char *problem = need_reader(readers, conn, r);
+        if (problem && problem != readers->said)
+            WARN("GPU memory cannot be flushed over %s: %s", conn_rail_name(conn, r),
+                 readers->said = problem);
+        if (problem && conn_living(conn) == 1)
+            return; /* tried again, until there is another rail, or a reader */
+        if (problem)
+            conn_fail_rail(conn, r, problem);
+        if (conn->rail[r].state != RAIL_UP)
             continue;
-        if (!post(reader, flush, r)) {
-            end_reader(reader);
+        int error = post(reader, flush, r);
+        if (error) {
+            leave(reader, conn, r, strerror(error));
             continue;
         }
         flush->waiting |= 1U << r;
@@ -127,17 +147,19 @@ void flush_begin(struct readers *readers, const struct conn *conn, struct flush 
     }
 }
 
-static void poll_reader(struct reader *reader)
+static void poll_reader(struct reader *reader, struct conn *conn, int r)
 {
     struct ibv_wc wc[16];
     int got = ibv_poll_cq(reader->cq, 16, wc);
     for (int i = 0; i < got && wc[i].status == IBV_WC_SUCCESS; i++)
         reader->completed++;
-    if (got < 0 || (got > 0 && wc[got - 1].status != IBV_WC_SUCCESS))
-        end_reader(reader);
+    if (got < 0)
+        leave(reader, conn, r, "its completion queue failed");
+    else if (got > 0 && wc[got - 1].status != IBV_WC_SUCCESS)
+        leave(reader, conn, r, verbs.wc_status_str(wc[got - 1].status));
 }
 
-bool flush_is_done(struct readers *readers, const struct conn *conn, struct flush *flush)
+bool flush_is_done(struct readers *readers, struct conn *conn, struct flush *flush)
 {
     for (int r = 0; r < conn->rails; r++) {
         struct reader *reader = &readers->reader[r];
@@ -145,9 +167,8 @@ bool flush_is_done(struct readers *readers, const struct conn *conn, struct flus
             continue;
         if (reader->qp && conn->rail[r].state != RAIL_UP)
             end_reader(reader);
-        else if (reader->qp && reader->generation == flush->generation[r] &&
-                 reader->completed < flush->number[r])
-            poll_reader(reader);
+        else if (reader->generation == flush->generation[r] && reader->completed < flush->number[r])
+            poll_reader(reader, conn, r);
         bool lost = reader->generation != flush->generation[r];
         if (!lost && reader->completed < flush->number[r])
             continue;

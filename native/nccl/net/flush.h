@@ -5,7 +5,8 @@
 
 #include "conn.h"
 
-enum { READS = 64 }; /* outstanding on a rail at most */
+/* Of one connection. Each may be a flush, which has one read outstanding on a rail at most. */
+enum { REQUESTS = SLOTS * MAX_GROUP + SLOTS };
 
 struct reader {
     struct ibv_cq *cq; /* NULL: it is to be made */
@@ -18,6 +19,7 @@ struct reader {
 struct readers {
     void *page; /* where what is read goes, and stays unused */
     struct reader reader[MAX_RAILS];
+    const char *said; /* in the log: why a rail has none */
 };
 
 struct flush {
@@ -32,9 +34,9 @@ struct flush {
 /* NULL, or what is wrong. Makes what is missing of the rails that are up. */
 const char *readers_make(struct readers *readers, const struct conn *conn);
 void readers_end(struct readers *readers);
-/* Reads by all rails that are up. */
-void flush_begin(struct readers *readers, const struct conn *conn, struct flush *flush);
+/* Reads by all rails that are up. One that cannot read is left, unless no other lives. */
+void flush_begin(struct readers *readers, struct conn *conn, struct flush *flush);
 /* Once each of them has read, or is left, and one has read. Begins again if none has. */
-bool flush_is_done(struct readers *readers, const struct conn *conn, struct flush *flush);
+bool flush_is_done(struct readers *readers, struct conn *conn, struct flush *flush);
 
 #endif

@@ -128,7 +128,7 @@ static void each_send(struct sender *sender, visit *visit, int rail, const void 
 
 bool sender_next_chunk(struct sender *sender, struct send **send, unsigned *chunk)
 {
-    for (; sender->todo && sender->todo_from <= sender->next + 1; sender->todo_from++) {
+    for (; sender->todo; sender->todo_from++) {
         uint64_t s = sender->todo_from;
         for (int i = 0; i < MAX_GROUP; i++) {
             *send = &sender->send[s % SLOTS][i];
@@ -195,8 +195,7 @@ static void replay(struct sender *sender, struct send *send, int rail, const voi
     unsigned count = (unsigned)__builtin_popcountll(missing);
     send->done |= send->lost[rail] & got;
     send->todo |= missing;
-    if (count)
-        add_todo(sender, send, count);
+    add_todo(sender, send, count);
     *report->replayed += count;
     send->lost[rail] = 0;
 }
@@ -235,7 +234,6 @@ struct receive *receiver_post(struct receiver *receiver, int count)
     receive->complete = false;
     receive->count = (uint8_t)count;
     receive->cts_rail = CTS_TODO;
-    receive->rails = 0;
     receive->sequence = sequence;
     receiver->next = sequence;
     if (!receiver->waiting)
@@ -248,8 +246,7 @@ struct receive *receiver_next_cts(struct receiver *receiver)
 {
     for (; receiver->waiting && receiver->cts_from <= receiver->next; receiver->cts_from++) {
         struct receive *receive = &receiver->receive[receiver->cts_from % SLOTS];
-        if (receive->used && receive->sequence == receiver->cts_from && !receive->complete &&
-            receive->cts_rail == CTS_TODO)
+        if (receive->used && !receive->complete && receive->cts_rail == CTS_TODO)
             return receive;
     }
     receiver->waiting = false;
@@ -277,7 +274,7 @@ static bool has_everything(const struct receive *receive)
     return true;
 }
 
-bool receiver_arrived(struct receiver *receiver, const struct header *header, int rail)
+bool receiver_arrived(struct receiver *receiver, const struct header *header)
 {
     struct receive *receive = &receiver->receive[header->sequence % SLOTS];
     if (receive->sequence != header->sequence || header->place >= receive->count)
@@ -294,7 +291,6 @@ bool receiver_arrived(struct receiver *receiver, const struct header *header, in
     place->chunks = header->chunks;
     place->size = header->size;
     place->got |= bit;
-    receive->rails |= (uint8_t)(1 << rail);
     receive->complete = has_everything(receive);
     return true;
 }
@@ -308,8 +304,7 @@ void receiver_replay(struct receiver *receiver, int rail, uint64_t posted, uint3
 {
     for (int i = 0; i < SLOTS; i++) {
         struct receive *receive = &receiver->receive[i];
-        if (receive->used && receive->cts_rail == rail &&
-            !is_cleared(receive->sequence, posted, bits)) {
+        if (receive->cts_rail == rail && !is_cleared(receive->sequence, posted, bits)) {
             receive->cts_rail = CTS_TODO;
             if (receive->sequence < receiver->cts_from)
                 receiver->cts_from = receive->sequence;

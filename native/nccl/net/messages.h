@@ -47,7 +47,6 @@ struct receive {
     bool used, complete;
     uint8_t count;
     int8_t cts_rail;
-    uint8_t rails; /* a bit for each that delivered a chunk */
     uint64_t sequence;
     struct place place[MAX_GROUP];
 };
@@ -91,7 +90,7 @@ struct receive *receiver_post(struct receiver *receiver, int count);
 struct receive *receiver_next_cts(struct receiver *receiver);
 void receiver_fill_cts(const struct receive *receive, struct cts *cts); /* without keys */
 /* A chunk is in place. False: no such chunk can be. */
-bool receiver_arrived(struct receiver *receiver, const struct header *header, int rail);
+bool receiver_arrived(struct receiver *receiver, const struct header *header);
 /* The sender's report, after both ends are fenced: which clear-to-sends it has, as of `struct control`. Others
  * that this rail carried are to be sent again: also acknowledged ones, for the sender may have lost its NIC
  * before it read them. One that it has is not: a sender never has more than SLOTS of them to read. */

@@ -17,7 +17,6 @@
 
 log_function *nccl_log;
 
-enum { REQUESTS = SLOTS * MAX_GROUP + SLOTS };
 static const uint64_t MAX_BYTES = UINT64_C(1) << 36; /* 64 chunks of 1 GiB */
 
 enum request_kind { REQUEST_FREE, REQUEST_SEND, REQUEST_RECEIVE, REQUEST_FLUSH };

@@ -2,13 +2,12 @@
 
 #include "conn_parts.h"
 
-/* An order to send by other rails counts only while one of them lives of which neither an order nor a
- * notice says to stay away. */
+/* An order to send by other rails counts only while one of them lives of which no order says so, too. One
+ * that a notice says to leave does not live any more. */
 static bool is_avoided(const struct conn *conn, int r, int64_t now_ns)
 {
     for (int q = 0; q < conn->rails && now_ns < conn->avoided_until_ns[r]; q++)
-        if (conn->rail[q].state == RAIL_UP && !rail_is_held(&conn->rail[q], now_ns) &&
-            now_ns >= conn->avoided_until_ns[q])
+        if (conn->rail[q].state == RAIL_UP && now_ns >= conn->avoided_until_ns[q])
             return true;
     return false;
 }
@@ -44,7 +43,7 @@ void conn_post_chunks(struct conn *conn)
     unsigned chunk;
     int pair, r;
     int64_t now_ns = 0;
-    if (conn->is_ordered && conn->sender.todo)
+    if (conn->is_ordered)
         conn->about_ns = now_ns = clock_ns();
     while (sender_next_chunk(&conn->sender, &send, &chunk) &&
            (r = pick_rail(conn, send->sequence, now_ns, &pair)) >= 0) {

@@ -202,7 +202,6 @@ static const char *take_hello(struct setup *setup, const struct control *control
     for (int r = 0; r < conn->rails; r++) {
         struct build_order order = {.connect = true, .remote = hello.rail[r], .generation = 1,
                                     .seed = conn->seed, .traffic_class = conn->traffic_class};
-        conn->queues[r].remote = hello.rail[r];
         if (!(setup->connected >> r & 1))
             continue;
         if (hello.rail[r].qps == 0) {

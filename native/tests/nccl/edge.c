@@ -135,6 +135,15 @@ static void *post_send_once(int *result)
     return request;
 }
 
+void pump_sender(int64_t for_ms)
+{
+    int result = 0;
+    for (int64_t begun = now_ms(); now_ms() - begun < for_ms; nap()) {
+        void *none = post_send_once(&result);
+        CHECK(none == NULL && result == 0);
+    }
+}
+
 void pump(void *request, int64_t for_ms)
 {
     int done, sizes[8], result = 0, turns = 0;
@@ -163,6 +172,16 @@ void exchange(void)
     CHECK(sent != NULL);
     CHECK_EQUAL(results_of(request, sent, ahead), 0);
     CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+}
+
+void both_rails_carry(void)
+{
+    enum { MESSAGES = 40, LEAST = 10 };
+    uint64_t before[] = {faults_writes_at(2), faults_writes_at(3)};
+    for (int i = 0; i < MESSAGES; i++)
+        exchange();
+    for (int rail = 0; rail < 2; rail++)
+        CHECK(faults_writes_at(2 + rail) - before[rail] >= LEAST);
 }
 
 void until_pairs(int wanted)

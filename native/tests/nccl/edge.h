@@ -29,9 +29,12 @@ int result_of(void *request, void *other);
 int results_of(void *request, void *sent, void *other);
 /* Both ends go on for so long; `request` is a receive that does not end meanwhile. */
 void pump(void *request, int64_t for_ms);
+void pump_sender(int64_t for_ms); /* only the sender goes on */
 /* A message, from the first call to the check of its bytes. A receive stays posted, with which the
  * receiver goes on; so after the first there is no `post_receive` for the next message. */
 void exchange(void);
+/* Messages go by either rail of device 1, in turns. */
+void both_rails_carry(void);
 /* Messages go on until so many queue pairs work. */
 void until_pairs(int wanted);
 void until_both_up(void); /* and until both ends know that both rails are */

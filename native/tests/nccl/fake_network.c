@@ -202,6 +202,7 @@ static void take_receive(struct pair *to, const struct packet *packet)
 static void write_memory(struct device *device, const struct packet *packet)
 {
     counts.writes++;
+    counts.writes_at[device - devices]++;
     if (!fake_is_gpu(packet->address)) {
         memcpy((void *)(uintptr_t)packet->address, packet->data, packet->size);
         return;

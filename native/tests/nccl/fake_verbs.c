@@ -26,6 +26,7 @@ void fake_limit(const struct fake_limits *to)
 static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
 {
     struct pair *pair = (struct pair *)qp;
+    const struct ibv_send_wr *first = wr;
     pthread_mutex_lock(&lock);
     for (; wr; wr = wr->next) {
         *bad = wr;
@@ -34,7 +35,8 @@ static int do_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
             pthread_mutex_unlock(&lock);
             return EINVAL;
         }
-        if (fake_device_of(qp->context)->machine.refusing && qp->qp_type == IBV_QPT_RC) {
+        int refusing = fake_device_of(qp->context)->machine.refusing;
+        if ((refusing == 1 || (refusing == 2 && wr != first)) && qp->qp_type == IBV_QPT_RC) {
             pthread_mutex_unlock(&lock);
             return ENOMEM;
         }

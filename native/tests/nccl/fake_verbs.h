@@ -31,7 +31,7 @@ struct fake_machine { /* what this device is; before it is opened, but where it 
     int few_queues, queues_left; /* queue pairs that can still be made */
     int no_memory;               /* none can be registered */
     int reads_gpus, takes_dmabuf; /* a GPU's memory can be registered: by its address, as a DMA-BUF */
-    int refusing;                /* work requests */
+    int refusing;                /* work requests; 2: all but the first of a list */
     int64_t unanswered_ns;       /* not 0: a way to where nobody is cannot be made, which takes so long */
 };
 
@@ -46,6 +46,7 @@ struct fake_counts {
                                                               after their sender's queue pair ended */
     uint64_t not_ready;      /* receiver not ready: never, with credits */
     uint64_t wrong_key;      /* access to memory that is not registered */
+    uint64_t writes_at[FAKE_PORTS]; /* of `writes` */
 };
 
 struct fake_limits { /* -1: none */

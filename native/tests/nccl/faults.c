@@ -34,6 +34,7 @@ static struct {
     int (*objects)(void);
 } fake;
 static struct syn_job_page *page;
+static int agent_fd; /* of the process that has it */
 static uint64_t notices;
 static pthread_mutex_t page_lock = PTHREAD_MUTEX_INITIALIZER;
 static int injected[FAULTS];
@@ -71,6 +72,7 @@ static void *serve(void *argument)
         memcpy(CMSG_DATA(header), &page_fd, sizeof page_fd);
         pthread_mutex_lock(&page_lock);
         page = made;
+        agent_fd = fd;
         notices = 0;
         pthread_mutex_unlock(&page_lock);
         if (sendmsg(fd, &message, 0) != 1)
@@ -92,6 +94,14 @@ void faults_start_agent(void)
         abort();
     pthread_detach(thread);
     setenv("SYNTONY_AGENT", address.sun_path, 1);
+}
+
+void faults_end_agent(void)
+{
+    pthread_mutex_lock(&page_lock);
+    close(agent_fd);
+    page = NULL;
+    pthread_mutex_unlock(&page_lock);
 }
 
 void faults_load(const char *provider)
@@ -272,6 +282,13 @@ void faults_slow_completions(int port, int64_t completion_delay_ns, int64_t dela
 {
     fake.set_fault(port, &(struct fake_fault){.completion_delay_ns = completion_delay_ns,
                                               .delay_ns = delay_ns});
+}
+
+uint64_t faults_writes_at(int port)
+{
+    struct fake_counts counts;
+    fake.counts(&counts);
+    return counts.writes_at[port];
 }
 
 uint64_t faults_writes(void)

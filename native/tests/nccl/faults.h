@@ -14,6 +14,7 @@ static const struct fake_limits NO_LIMITS = {-1, -1, -1, -1, {-1, -1, -1, -1}, -
 
 /* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
 void faults_start_agent(void);
+void faults_end_agent(void); /* it dies */
 /* Its page, once a process has it; NULL until then. */
 void *faults_page(void);
 void faults_load(const char *provider); /* the fake provider, by its path */
@@ -26,6 +27,7 @@ uint64_t faults_draw(uint64_t *random);
 void faults_port(int port, int active);
 void faults_slow_completions(int port, int64_t completion_delay_ns, int64_t delay_ns);
 uint64_t faults_writes(void);
+uint64_t faults_writes_at(int port);
 void faults_set(int port, const struct fake_fault *fault);
 void faults_delay(int port, int64_t delay_ns);
 void faults_limit(const struct fake_limits *limits);

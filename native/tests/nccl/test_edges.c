@@ -104,7 +104,7 @@ static void dark_while_nobody_calls(void)
 }
 
 /* Both ports of an end flap, and the peer's NCCL does not call, as in a checkpoint: when it does, the rails
- * return. Nothing says that the network is down meanwhile. */
+ * return. Nothing says that the network is down meanwhile. It is not the first time that they do. */
 static void dark_while_the_peer_does_not_call(bool senders)
 {
     setenv("SYNTONY_NCCL_SURVIVE_MS", "1500", 1);
@@ -112,6 +112,11 @@ static void dark_while_the_peer_does_not_call(bool senders)
     connect_both();
     void *request = post_receive(sizeof to), *sent = NULL;
     pump(request, 50);
+    for (int rail = 0; rail < 2; rail++) {
+        faults_error(rail);
+        while (drive_logged("is back") < 2 * rail + 2)
+            pump(request, 1);
+    }
     for (int port = 0; port < 2; port++)
         faults_port(port + 2 * !senders, 0);
     usleep(20000);
@@ -189,6 +194,7 @@ static void peer_gone(void)
     void *request = post_receive(64);
     CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
     CHECK_EQUAL(result_of(request, NULL), 6);
+    CHECK_EQUAL(drive_logged("connection ended: the peer closed it"), 1);
 }
 
 /* One fault and no other: what was lost goes on at once, not with the next fault. The receiver
@@ -223,6 +229,42 @@ static void last_acknowledgements(void)
     CHECK_EQUAL(result_of(request, NULL), 0);
     CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
     CHECK_EQUAL(result_of(sent, NULL), 0);
+}
+
+/* The receiver has one message, asks for another one in its place, and closes. That the first one was
+ * acknowledged, which comes after all that, says nothing of the other one. */
+static void acknowledged_late(void)
+{
+    void *requests[RECEIVES], *first = NULL, *sent = NULL;
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    for (int i = 0; i < RECEIVES; i++) {
+        if (i == RECEIVES - 2) { /* the receiver asks for the last one by the queue pair that is not late */
+            pump(requests[0], 20);
+            faults_lose(1, 1000);
+        }
+        requests[i] = post_receive(0);
+    }
+    pump(requests[0], 20);
+    faults_lose(1, 0);
+    faults_delay(3, 600000000);
+    CHECK_EQUAL(drive_send(&net, sender, from, 0, 0, send_memory, &first), 0);
+    CHECK(first != NULL);
+    CHECK_EQUAL(result_of(requests[0], NULL), 0);
+    faults_delay(3, 0);
+    for (int i = 1; i < RECEIVES; i++) {
+        CHECK_EQUAL(drive_send(&net, sender, from, 0, 0, send_memory, &sent), 0);
+        CHECK(sent != NULL);
+        CHECK_EQUAL(result_of(requests[i], NULL), 0);
+    }
+    post_receive(0);
+    pump_sender(20);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    CHECK_EQUAL(result_of(first, NULL), 0); /* the receiver's last word says so */
+    CHECK_EQUAL(drive_send(&net, sender, from, 0, 0, send_memory, &sent), 0);
+    CHECK(sent != NULL);
+    CHECK_EQUAL(result_of(sent, NULL), 6);
 }
 
 /* What has arrived is told of late, after the sender has closed: it is waited for. */
@@ -266,17 +308,42 @@ static void not_tried_while_down(void)
 {
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     begin();
-    connect_both();
-    for (int port = 0; port < 4; port += 2) {
+    for (int port = 0; port < 4; port += 2) { /* each with the shortest pauses */
+        listen_again();
+        connect_both();
+        exchange();
         until_both_up();
         faults_port(port, 0);
         until_pairs(4);
+        for (int end = 0; end < 4; end += 2)
+            faults_hold_neighbour(end, 1); /* who tries to connect waits there */
         for (int64_t begun = now_ms(); now_ms() - begun < 300;) {
             exchange();
             CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 4);
         }
+        CHECK_EQUAL(faults_held_calls(), 0);
+        for (int end = 0; end < 4; end += 2)
+            faults_hold_neighbour(end, 0);
         faults_port(port, 1);
+        close_both();
     }
+}
+
+/* What went by the other rail meanwhile is none of its load: one that returns has its part at once. */
+static void carries_at_return(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    exchange();
+    faults_port(0, 0);
+    until_pairs(4);
+    for (int i = 0; i < 1000; i++)
+        exchange();
+    faults_port(0, 1);
+    while (drive_logged("rail fake0 is back") == 0 || drive_logged("rail fake2 is back") == 0)
+        exchange();
+    both_rails_carry();
 }
 
 /* The sender asked for a rail and gave that up before the receiver could do anything: what it asked with is void,
@@ -463,9 +530,10 @@ int main(int argc, char **argv)
         {"dark_while_the_sender_is_away", dark_while_the_sender_is_away},
         {"foreign_handle", foreign_handle}, {"too_large", too_large}, {"peer_gone", peer_gone},
         {"receiver_leaves", receiver_leaves}, {"last_acknowledgements", last_acknowledgements},
-        {"sender_leaves", sender_leaves},
+        {"sender_leaves", sender_leaves}, {"acknowledged_late", acknowledged_late},
         {"returns_late", returns_late},
-        {"not_tried_while_down", not_tried_while_down}, {"asked_no_more", asked_no_more},
+        {"not_tried_while_down", not_tried_while_down},
+        {"carries_at_return", carries_at_return}, {"asked_no_more", asked_no_more},
         {"slow_receiver", slow_receiver},
         {"sender_reads_late", sender_reads_late}, {"called_rarely", called_rarely},
         {"fewer_rails", fewer_rails}, {"merged", merged},

@@ -174,26 +174,118 @@ static void refused(void)
     exchange();
 }
 
+static void receive_and_flush(void *memory, char value)
+{
+    receive(memory, value);
+    CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
+}
+
+/* Messages go on until so many queue pairs work: two of each rail at both ends, and a reader of each. */
+static void flush_until_pairs(void *memory, int wanted)
+{
+    static char value;
+    while (faults_flow_labels((uint32_t[16]){0}, 16) != wanted)
+        receive_and_flush(memory, --value);
+}
+
 /* A rail that dies under a read: the other one's read will do, and new ones are made at its return. */
 static void rail_fails(void)
 {
     machines(0, 1);
     void *memory = open_memory(true);
-    receive(memory, 1);
-    CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
+    receive_and_flush(memory, 1);
     CHECK(sees(1));
-    void *request = flush(memory, SIZE);
+    void *request = flush(memory, SIZE), *second = flush(memory, SIZE);
+    faults_hold_neighbour(2, 1);
     faults_error(2);
-    CHECK_EQUAL(result_of(request, NULL), 0);
-    for (int i = 0; i < 50; i++) { /* some of them with one rail */
-        receive(memory, (char)(2 + i));
-        CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
-        usleep(2000);
-    }
-    until_pairs(2 * 2 * 2 + 2);
-    receive(memory, 99);
-    CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
+    CHECK_EQUAL(results_of(request, second, NULL), 0);
+    for (int i = 0; i < 50; i++)
+        receive_and_flush(memory, (char)(2 + i));
+    CHECK(sees(51));
+    faults_hold_neighbour(2, 0);
+    flush_until_pairs(memory, 2 * 2 * 2 + 2);
+    receive_and_flush(memory, 99);
     CHECK(sees(99));
+}
+
+/* What a rail that is left still reads is not waited for. */
+static void port_down(void)
+{
+    machines(0, 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s */
+    void *memory = open_memory(true);
+    receive_and_flush(memory, 1);
+    void *request = flush(memory, SIZE);
+    faults_port(2, 0);
+    CHECK_EQUAL(result_of(request, NULL), 0);
+}
+
+/* A rail that returns and cannot be read over is left again, which is said once; the last one stays, and reads
+ * wait. */
+static void no_reader(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "1000", 1);
+    machines(0, 1);
+    void *memory = open_memory(true);
+    receive_and_flush(memory, 1);
+    faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1, .no_memory = 1});
+    faults_error(2);
+    for (char value = 2; drive_logged("rail fake2 is left: memory cannot be registered") < 2; value++)
+        receive_and_flush(memory, value);
+    CHECK_EQUAL(drive_logged("GPU memory cannot be flushed over fake2"), 1);
+    faults_port(3, 0);
+    void *request = NULL, *none;
+    int done = 1, sizes[8], left = 0;
+    for (int64_t begun = now_ms(); left == 0 || now_ms() - begun < 1500; nap()) {
+        bool is_last = drive_logged("rail fake3 is left: its port is down");
+        left = is_last && left == 0 ? drive_logged("rail fake2 is left") : left;
+        if (done)
+            request = flush(memory, SIZE);
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+        CHECK(!done || !is_last);
+        CHECK_EQUAL(drive_send(&net, sender, from, 8, 12345, send_memory, &none), 0);
+    }
+    CHECK_EQUAL(drive_logged("rail fake2 is left"), left);
+    faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1});
+    CHECK_EQUAL(result_of(request, NULL), 0);
+    receive_and_flush(memory, 99);
+    CHECK(sees(99));
+}
+
+/* Nor is it used while its NIC takes no reads, or they fail. */
+static void reads_fail(void)
+{
+    machines(0, 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "16", 1); /* 2 x 0.3 s */
+    void *memory = open_memory(true);
+    flush_until_pairs(memory, 2 * 2 * 2 + 2);
+    faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1, .refusing = 1});
+    CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
+    CHECK_EQUAL(drive_logged("rail fake2 is left: Cannot allocate memory"), 1);
+    faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1});
+    flush_until_pairs(memory, 2 * 2 * 2 + 2);
+    faults_lose(2, 1000); /* only the read is under way */
+    CHECK_EQUAL(result_of(flush(memory, SIZE), NULL), 0);
+    CHECK_EQUAL(drive_logged("rail fake2 is left: transport retry counter exceeded"), 1);
+    faults_lose(2, 0);
+    flush_until_pairs(memory, 2 * 2 * 2 + 2);
+    receive_and_flush(memory, 99);
+    CHECK(sees(99));
+}
+
+/* As many as there may be requests, asked for in any order. */
+static void many_reads(void)
+{
+    enum { READS = 200 };
+    void *requests[READS];
+    machines(0, 1);
+    void *memory = open_memory(true);
+    receive(memory, 1);
+    for (int i = 0; i < READS; i++)
+        CHECK((requests[i] = flush(memory, SIZE)) != NULL);
+    for (int i = READS - 1; i >= 0; i--)
+        CHECK_EQUAL(result_of(requests[i], NULL), 0);
+    CHECK(sees(1));
 }
 
 /* Without any rail a read waits for one, as messages do; and ends with the connection. */
@@ -221,6 +313,7 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"dmabuf", dmabuf}, {"peer_memory", peer_memory}, {"none", none},
         {"one_port_without", one_port_without}, {"switched_off", switched_off},
-        {"refused", refused}, {"rail_fails", rail_fails}, {"dark", dark}};
+        {"refused", refused}, {"rail_fails", rail_fails}, {"port_down", port_down}, {"no_reader", no_reader},
+        {"reads_fail", reads_fail}, {"many_reads", many_reads}, {"dark", dark}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -65,9 +65,29 @@ static void receivers_device_vanishes(void)
     CHECK(now_ms() - begun < 2000); /* not only when it should have drained */
 }
 
+/* At either end, of a rail that is left already: nothing is lost with it. */
+static void idle_device_vanishes(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    exchange();
+    for (int port = 0; port < 4; port += 2)
+        faults_port(port, 0);
+    until_pairs(4);
+    for (int64_t begun = now_ms(); now_ms() - begun < 100;) /* both are drained */
+        exchange();
+    for (int port = 0; port < 4; port += 2)
+        faults_vanish(port);
+    for (int i = 0; i < 100; i++)
+        exchange();
+    CHECK_EQUAL(drive_logged("does not end its work"), 0);
+}
+
 /* A NIC that hangs does not end its work: its queue pairs are taken away, and it may return. */
 static void work_never_ends(void)
 {
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     begin();
     connect_both();
     exchange();
@@ -81,6 +101,8 @@ static void work_never_ends(void)
         CHECK(now_ms() - begun < 15000);
         exchange();
     }
+    until_both_up();
+    both_rails_carry();
 }
 
 /* A NIC takes no work requests for a while, at either end: its rail is left, and returns. */
@@ -98,6 +120,82 @@ static void work_is_refused(void)
         faults_machine(port, &(struct fake_machine){0});
     }
     until_both_up();
+}
+
+/* The NIC takes the write of a chunk, and not the record behind it. It is not sent by the other rail before it
+ * can no longer be written by this one: its buffer may be another message's by then. */
+static void work_is_half_refused(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    for (int i = 1; i <= 10; i++) {
+        int result = 0, done, sizes[8];
+        listen_again();
+        connect_both();
+        void *request = post_receive(sizeof to), *next = post_receive(sizeof to);
+        pump(request, 2); /* they are asked for */
+        memset(from, i, sizeof from);
+        for (int port = 0; port < 2; port++)
+            faults_delay(port, port == 1 ? 20000000 : 0); /* by which the first message goes */
+        faults_machine(1, &(struct fake_machine){.refusing = 2});
+        void *sent = post_send(sizeof from, request, &result);
+        CHECK(sent != NULL);
+        CHECK_EQUAL(result_of(request, sent), 0);
+        CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
+        CHECK_EQUAL(drive_logged("rail fake1 is left: Cannot allocate memory"), i);
+        memset(to, 0xee, sizeof to);
+        pump_sender(30); /* the receiver's NCCL does not call */
+        for (size_t j = 0; j < sizeof to; j++)
+            CHECK_EQUAL(to[j], (char)0xee);
+        faults_delay(1, 0);
+        faults_machine(1, &(struct fake_machine){0});
+        CHECK_EQUAL(drive_test(&net, next, &done, sizes), 0);
+        close_both();
+    }
+}
+
+/* A receiver's NIC takes no work for a while, in which it could give credits: it gives them later. */
+static void credits_are_refused(void)
+{
+    enum { COUNT = 32, SIZE = 1 << 16 }; /* of chunks two times more than the credits of both rails */
+    static char source[COUNT][SIZE], target[COUNT][SIZE];
+    void *requests[COUNT], *sent[COUNT] = {0}, *there, *here;
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    setenv("SYNTONY_NCCL_CHUNK", "4096", 1);
+    setenv("SYNTONY_NCCL_QPS", "1", 1);
+    begin();
+    connect_both();
+    memset(source, 7, sizeof source);
+    CHECK_EQUAL(drive_reg(&net, sender, source, sizeof source, &here), 0);
+    CHECK_EQUAL(drive_reg(&net, receiver, target, sizeof target, &there), 0);
+    for (int i = 0; i < COUNT; i++) {
+        void *data = target[i];
+        size_t size = SIZE;
+        int tag = 0;
+        CHECK_EQUAL(drive_receive(&net, receiver, 1, &data, &size, &tag, &there, &requests[i]), 0);
+        CHECK(requests[i] != NULL);
+    }
+    for (int i = 0, done, sizes[8]; i < COUNT;) {
+        CHECK_EQUAL(drive_send(&net, sender, source[i], SIZE, 0, here, &sent[i]), 0);
+        i += sent[i] != NULL;
+        if (i == COUNT) /* all are asked for */
+            for (int port = 2; port < 4; port++)
+                faults_machine(port, &(struct fake_machine){.refusing = 1});
+        else if (i == 0)
+            CHECK_EQUAL(drive_test(&net, requests[COUNT - 1], &done, sizes), 0);
+    }
+    for (int64_t begun = now_ms(); now_ms() - begun < 100; nap()) {
+        int done, sizes[8];
+        CHECK_EQUAL(drive_test(&net, requests[COUNT - 1], &done, sizes), 0);
+        CHECK(!done);
+        CHECK_EQUAL(drive_test(&net, sent[COUNT - 1], &done, sizes), 0);
+    }
+    for (int port = 2; port < 4; port++)
+        faults_machine(port, &(struct fake_machine){0});
+    for (int i = 0; i < COUNT; i++)
+        CHECK_EQUAL(results_of(requests[i], sent[i], NULL), 0);
+    CHECK_EQUAL(memcmp(source, target, sizeof source), 0);
+    CHECK_EQUAL(drive_logged("is left"), 0);
 }
 
 /* Memory that cannot be registered with a rail that is not in use: it is not used again. Without any rail
@@ -162,6 +260,14 @@ static void queues_fail_silently(void)
             exchange();
         CHECK_EQUAL(pthread_join(thread, NULL), 0);
         faults_lose(0, 0);
+        if (kind == 3) { /* it is no reason to leave a rail of a connection that begins later */
+            int before = drive_logged("told of a failed queue");
+            close_both();
+            listen_again();
+            connect_both();
+            until_both_up();
+            CHECK_EQUAL(drive_logged("told of a failed queue"), before);
+        }
     }
 }
 
@@ -413,7 +519,9 @@ int main(int argc, char **argv)
         {"none_to_return_with", none_to_return_with},
         {"senders_device_vanishes", senders_device_vanishes},
         {"receivers_device_vanishes", receivers_device_vanishes},
+        {"idle_device_vanishes", idle_device_vanishes},
         {"work_never_ends", work_never_ends}, {"work_is_refused", work_is_refused},
+        {"work_is_half_refused", work_is_half_refused}, {"credits_are_refused", credits_are_refused},
         {"memory_for_some_rails", memory_for_some_rails},
         {"queues_fail_silently", queues_fail_silently}, {"numbers_again", numbers_again},
         {"agent_is_absent", agent_is_absent}, {"agent_talks_nonsense", agent_talks_nonsense},

@@ -149,6 +149,23 @@ static const struct syn_job_flow *flow_of(int rail)
     return found;
 }
 
+/* The sender's rail 0 is of the path whose addresses begin with `first`, and not with `other` any more. */
+static void until_path(uint8_t first, uint8_t other)
+{
+    const struct syn_job_page *page = faults_page();
+    for (int64_t begun = now_ms();; exchange()) {
+        int firsts = 0, others = 0;
+        for (int i = 0; i < SYN_JOB_FLOWS; i++)
+            if (page->flows[i].state != SYN_JOB_FREE && page->flows[i].local[15] == 1) {
+                firsts += page->flows[i].local[0] == first;
+                others += page->flows[i].local[0] == other;
+            }
+        if (firsts && !others)
+            return;
+        CHECK(now_ms() - begun < 15000);
+    }
+}
+
 /* A rail that returns is the same flow, unless it has another path now: of that, counts begin anew. */
 static void flows_are_of_paths(void)
 {
@@ -174,17 +191,13 @@ static void flows_are_of_paths(void)
     for (int port = 0; port < 4; port += 2)
         faults_machine(port, &(struct fake_machine){.gid_kind = IPV6});
     faults_error(0);
-    for (int64_t begun = now_ms();; exchange()) {
-        const struct syn_job_page *page = faults_page();
-        int olds = 0;
-        for (int i = 0; i < SYN_JOB_FLOWS; i++)
-            olds += page->flows[i].state != SYN_JOB_FREE && page->flows[i].local[15] == 1 &&
-                    page->flows[i].local[0] == 0;
-        if (olds == 0 && flow_of(0))
-            break;
-        CHECK(now_ms() - begun < 15000);
-    }
+    until_path(0x20, 0);
     CHECK(flow_of(0)->bytes_done < done);
+    for (int port = 0; port < 4; port += 2)
+        faults_machine(port, &(struct fake_machine){0});
+    faults_error(0);
+    until_path(0, 0x20);
+    CHECK_EQUAL(flow_of(0)->errors, 0); /* though its place may be one that was used before */
 }
 
 /* Messages go on until a rail carries some of them, and until that is reported. */
@@ -231,7 +244,6 @@ static void address_comes_later(void)
     until_pairs(4);
 }
 
-/* One message at a time goes by rail 0, unless it is to be avoided. */
 /* Also messages that are alone on their way, of a chunk each, use all rails. */
 static void small_messages_take_turns(void)
 {
@@ -370,6 +382,13 @@ static void move(void)
         for (int64_t begun = now_ms(); now_ms() - begun < 50;) /* both ends know that it is back */
             exchange();
     }
+    /* Each order counts once, and not for connections that begin later. */
+    avoid(1, -1);
+    exchange_for(100);
+    listen_again();
+    connect_both();
+    exchange_for(100);
+    CHECK_EQUAL(drive_logged("it is to take another way"), 3);
 }
 
 /* Messages take so long at a rate: at one of many tries, for the order may come late. */
@@ -418,6 +437,49 @@ static void pace_of_a_class(void)
     takes(5, 990, NEARLY_NOTHING_BPS, CLASS + 1, 1000000000);
 }
 
+/* More notices and orders than there are places: what holds keeps its place, what is over gives it up. */
+static void many_paths(void)
+{
+    enum { PATHS = 300, AT_ONCE = 30, RATES = 140 };
+    begin_with_agent();
+    avoid(0, LONG_NS);
+    until_carried_by(1);
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < (round < 2 ? PATHS : RATES); i++) {
+            faults_order(round < 2 ? SYN_JOB_PATH_DEAD : SYN_JOB_PATH_PACE, 10 + i % 200,
+                         10 + i / 200 + 10 * round, round ? LONG_NS : 1, NEARLY_NOTHING_BPS, 0);
+            if (i % AT_ONCE == 0)
+                usleep(20000); /* the background thread's look */
+        }
+    exchange_for(100);
+    not_carried_by(0);
+    avoid(0, -1);
+    until_carried_by(0);
+}
+
+/* What an agent that has died said is void. */
+static void agent_dies(void)
+{
+    begin_with_agent();
+    until_both_up();
+    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
+    until_pairs(4);
+    faults_end_agent();
+    until_pairs(8);
+}
+
+/* The path of a rail that is not connected yet is known, if both ends have addresses. */
+static void neighbour_comes_later(void)
+{
+    faults_hide_neighbour(0, 1);
+    begin_with_agent();
+    until_failed(0, 1);
+    CHECK_EQUAL(flow_of(0)->remote[15], 3);
+    faults_hide_neighbour(0, 0);
+    until_both_up();
+    until_failed(0, 0);
+}
+
 static void observe_only(void)
 {
     setenv("SYNTONY_NCCL_OBSERVE", "1", 1);
@@ -440,6 +502,8 @@ int main(int argc, char **argv)
         {"avoid_and_return", avoid_and_return}, {"avoid_expires", avoid_expires},
         {"avoid_ends_with_failover", avoid_ends_with_failover},
         {"avoid_everything", avoid_everything}, {"move", move}, {"pace", pace}, {"pace_ends", pace_ends},
-        {"pace_of_a_class", pace_of_a_class}, {"observe_only", observe_only}};
+        {"pace_of_a_class", pace_of_a_class}, {"many_paths", many_paths},
+        {"agent_dies", agent_dies}, {"neighbour_comes_later", neighbour_comes_later},
+        {"observe_only", observe_only}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

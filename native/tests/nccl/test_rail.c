@@ -161,11 +161,11 @@ static void only_what_lacks_is_replayed(void)
     for (unsigned i = 0; i < 4; i++)
         sender_posted(&sender, send, i, 0);
     struct header header = header_of(send, 0);
-    CHECK(receiver_arrived(&receiver, &header, 0));
+    CHECK(receiver_arrived(&receiver, &header));
     sender_acknowledged(send, 0, 0);
     header.chunk = 2;
-    CHECK(receiver_arrived(&receiver, &header, 0));
-    CHECK(!receiver_arrived(&receiver, &header, 1)); /* a chunk counts once */
+    CHECK(receiver_arrived(&receiver, &header));
+    CHECK(!receiver_arrived(&receiver, &header)); /* a chunk counts once */
     CHECK_EQUAL(receiver.duplicates, 1);
     sender_lost(&sender, 0);
     struct send *next;
@@ -187,7 +187,7 @@ static void what_is_complete_is_not_replayed(void)
     for (unsigned i = 0; i < 2; i++) {
         struct header header = header_of(send, i);
         sender_posted(&sender, send, i, 1);
-        CHECK(receiver_arrived(&receiver, &header, 1));
+        CHECK(receiver_arrived(&receiver, &header));
     }
     CHECK(receiver.receive[1].complete);
     sender_lost(&sender, 1);
@@ -262,7 +262,7 @@ static void receives_are_asked_for(void)
     receiver_replay(&receiver, 0, 0, 0); /* while one is still to be asked for */
     CHECK(receiver_next_cts(&receiver) == receives[0]);
     struct header header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 1};
-    CHECK(receiver_arrived(&receiver, &header, 1));
+    CHECK(receiver_arrived(&receiver, &header));
     CHECK(receives[0]->complete);
     for (int i = 2; i < SLOTS - 1; i += 2)
         CHECK(next_cts(1) == receives[i]);
@@ -271,7 +271,7 @@ static void receives_are_asked_for(void)
     receiver_replay(&receiver, 0, 0, 0);
     CHECK(next_cts(1) == NULL);
     receives[0]->used = false; /* NCCL has asked for it */
-    CHECK(!receiver_arrived(&receiver, &header, 1));
+    CHECK(!receiver_arrived(&receiver, &header));
     CHECK(receiver_post(&receiver, 1) == receives[0]);
     CHECK(next_cts(0) == receives[0]);
     receiver_replay(&receiver, 0, 0, 0);
@@ -350,20 +350,20 @@ static void nothing_foreign_is_believed(void)
     struct send *send = one_message(4096);
     struct header good = header_of(send, 0), header;
     header = good, header.sequence++;
-    CHECK(!receiver_arrived(&receiver, &header, 0));
+    CHECK(!receiver_arrived(&receiver, &header));
     header = good, header.place = 1, header.size = 0;
-    CHECK(!receiver_arrived(&receiver, &header, 0));
+    CHECK(!receiver_arrived(&receiver, &header));
     header = good, header.chunks = 65;
-    CHECK(!receiver_arrived(&receiver, &header, 0));
+    CHECK(!receiver_arrived(&receiver, &header));
     header = good, header.chunk = 1;
-    CHECK(!receiver_arrived(&receiver, &header, 0));
+    CHECK(!receiver_arrived(&receiver, &header));
     header = good, header.size = sizeof data + 1;
-    CHECK(!receiver_arrived(&receiver, &header, 0));
-    CHECK(receiver_arrived(&receiver, &good, 0));
+    CHECK(!receiver_arrived(&receiver, &header));
+    CHECK(receiver_arrived(&receiver, &good));
     good = header_of(one_message(2 * 4096), 0);
-    CHECK(receiver_arrived(&receiver, &good, 0));
+    CHECK(receiver_arrived(&receiver, &good));
     header = good, header.chunk = 1, header.chunks = 3; /* another message's */
-    CHECK(!receiver_arrived(&receiver, &header, 0));
+    CHECK(!receiver_arrived(&receiver, &header));
     struct cts cts = {.kind = RECORD_CTS, .count = 9, .sequence = 2};
     CHECK(!sender_cleared(&sender, &cts));
     cts.count = 0;

@@ -5,7 +5,9 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <linux/sockios.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -360,6 +362,50 @@ static bool is_told_of_the_end(int fd)
     return got == 0 || errno == ECONNRESET;
 }
 
+/* One that asks for a rail, and answers twice when it is asked: it is connected once. What is longer than any
+ * message ends the connection. */
+static void a_peer_repeats_itself(void)
+{
+    begin();
+    int fd = pretend(false), result = 0;
+    void *request = NULL;
+    struct { struct control control; struct endpoint endpoint; } accept = {
+        .control = {.kind = CONTROL_ACCEPT, .generation = 2, .length = sizeof accept.endpoint},
+        .endpoint = {.gid = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = 3}, .mtu = 5,
+                     .link_layer = 2 /* Ethernet */, .qps = 2}};
+    struct control message = {.kind = CONTROL_FENCED, .generation = 2}, heard;
+    CHECK_EQUAL(drive_reg(&net, sender, from, sizeof from, &send_memory), 0);
+    say(fd, &message, sizeof message);
+    for (;;) { /* until it asks */
+        CHECK_EQUAL(drive_send(&net, sender, from, 8, 0, send_memory, &request), 0);
+        if (recv(fd, &heard, sizeof heard, MSG_PEEK) != (ssize_t)sizeof heard)
+            continue;
+        char all[sizeof heard + sizeof(struct hello)];
+        if (recv(fd, all, sizeof heard + heard.length, MSG_PEEK) != (ssize_t)(sizeof heard + heard.length))
+            continue;
+        CHECK_EQUAL(recv(fd, all, sizeof heard + heard.length, 0), (ssize_t)(sizeof heard + heard.length));
+        if (heard.kind == CONTROL_REJOIN)
+            break;
+    }
+    faults_hold_neighbour(0, 1);
+    for (int i = 0; i < 2; i++)
+        say(fd, &accept, sizeof accept.control + sizeof accept.endpoint);
+    for (int64_t begun = now_ms(); now_ms() - begun < 100 || faults_held_calls() == 0;)
+        CHECK_EQUAL(drive_send(&net, sender, from, 8, 0, send_memory, &request), 0);
+    CHECK_EQUAL(faults_held_calls(), 1);
+    faults_hold_neighbour(0, 0);
+    message.length = SLOTS * sizeof(struct receipt) + 1;
+    say(fd, &message, sizeof message);
+    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 10000;)
+        result = drive_send(&net, sender, from, 8, 0, send_memory, &request);
+    CHECK_EQUAL(result, 6);
+    CHECK_EQUAL(drive_logged("connection ended: the peer sent what is no message"), 1);
+    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    while (faults_queue_pairs()) /* and no thread is left */
+        usleep(1000);
+    close(fd);
+}
+
 /* One that knows the cookie sends what comes to its mind: the connection goes on or ends, which it learns of,
  * and nothing else happens. */
 static void a_peer_raves(void)
@@ -416,6 +462,56 @@ static void a_peer_reads_nothing(void)
     close(fd);
 }
 
+/* The plug-in's socket of a control connection: it is one of this process. */
+static int other_end(int fd)
+{
+    struct sockaddr_in own, peer;
+    socklen_t size = sizeof own;
+    CHECK_EQUAL(getsockname(fd, (void *)&own, &size), 0);
+    for (int i = 0; i < 1024; i++) {
+        size = sizeof peer;
+        if (getpeername(i, (void *)&peer, &size) == 0 && memcmp(&own, &peer, sizeof own) == 0)
+            return i;
+    }
+    CHECK(!"there is one");
+    return -1;
+}
+
+/* One that reads late gets everything, also what had no room in the sockets. */
+static void a_peer_reads_late(void)
+{
+    enum { ANSWER = sizeof(struct control) + SLOTS * sizeof(struct receipt), LEAST = 4 };
+    int small = 1, done, sizes[8], in = 0, out = 0;
+    size_t said = 0, heard = 0;
+    void *request = NULL;
+    begin();
+    int fd = pretend(true), other = other_end(fd);
+    CHECK_EQUAL(setsockopt(other, SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+    CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
+    for (int i = 0; i < SLOTS; i++) /* each is in the answer */
+        request = post_receive(sizeof to);
+    struct control message = {.kind = CONTROL_FENCED, .generation = 2};
+    say(fd, &message, sizeof message);
+    while (drive_logged("the peer left it") == 0)
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0); /* it is drained, and has said so */
+    for (said = ANSWER; said < (size_t)(in + out + LEAST * ANSWER); said += ANSWER) {
+        message.generation++;
+        say(fd, &message, sizeof message);
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+        usleep(1000); /* what can go goes */
+        CHECK(ioctl(other, SIOCOUTQ, &out) == 0 && ioctl(fd, FIONREAD, &in) == 0);
+    }
+    for (int64_t begun = now_ms(); heard < said && now_ms() - begun < 10000;) {
+        char some[4096];
+        ssize_t got = recv(fd, some, sizeof some, 0);
+        heard += got > 0 ? (size_t)got : 0;
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    }
+    CHECK(heard >= said); /* and a greeting */
+    close(fd);
+}
+
 /* The same over queue pairs: one record that none can be ends the connection of whom it reaches. What may come
  * twice may, and has no effect. */
 static void a_peer_raves_over_queue_pairs(void)
@@ -466,8 +562,8 @@ int main(int argc, char **argv)
         {"too_many", too_many}, {"a_peer_stays", a_peer_stays}, {"only_peers", only_peers},
         {"a_peer_stalls", a_peer_stalls}, {"listener_closes", listener_closes},
         {"other_greeting", other_greeting}, {"last_word", last_word},
-        {"a_peer_raves", a_peer_raves},
-        {"a_peer_reads_nothing", a_peer_reads_nothing},
+        {"a_peer_raves", a_peer_raves}, {"a_peer_repeats_itself", a_peer_repeats_itself},
+        {"a_peer_reads_nothing", a_peer_reads_nothing}, {"a_peer_reads_late", a_peer_reads_late},
         {"a_peer_raves_over_queue_pairs", a_peer_raves_over_queue_pairs}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from syntony import __version__
 from syntony.agent import metrics
@@ -18,6 +15,7 @@ from syntony.agent.clock import host_clock
 from syntony.agent.config import AgentConfig
 from syntony.agent.delays import recent_delays
 from syntony.agent.early_rows import EarlyRows
+from syntony.agent.inbox import ClockSet, Inbox
 from syntony.agent.job_paths import JobPaths
 from syntony.agent.machine import Machine
 from syntony.agent.pipeline import Pipeline, agent_row
@@ -34,7 +32,7 @@ from syntony.io.renewal import Renewal, time_left_ns
 from syntony.io.window_fit import fit_window
 from syntony.mesh.stats import HOLD_NS, Columns
 from syntony.metrics.sheet import Sheet
-from syntony.model import MS, S, Timeline, UtcReading
+from syntony.model import MS, S, UtcReading
 from syntony.wire.arrow import encode_columns
 from syntony.wire.audit import AuditOrder
 from syntony.wire.clocks import Timelines
@@ -88,19 +86,13 @@ def run_agent(config: AgentConfig, stop: threading.Event) -> None:
         spool.close()
 
 
-class ClockSet(NamedTuple):
-    """The host's clock was set."""
-
-
 class Agent:
     """The loop. `hello` and `inbox` serve the uplink's thread, everything else the caller's."""
 
     def __init__(self, config: AgentConfig, spool: Spool) -> None:
         self._config = config
         self._clock = host_clock(config)
-        self.inbox: queue.SimpleQueue[ControllerMessage | metrics.Scrape | ClockSet] = (
-            queue.SimpleQueue()
-        )
+        self.inbox = Inbox()
         self._pipeline = Pipeline(config.host, fit_window)
         self._early = EarlyRows()
         self._machine = machine = Machine(config, spool, self._clock, self.inbox.put)
@@ -122,7 +114,7 @@ class Agent:
         self._next_second_ns = 0
         self._next_probes_ns = 0
         """Fleet time at which the next second of probing ends, the same on all hosts."""
-        self._next_check_ns = self._next_estimate_ns = 0
+        self._next_check_ns = self._next_estimate_ns = self._caught_up_ns = 0
         self._was_set = False
         self._audits: AuditService | None = None
 
@@ -217,10 +209,8 @@ class Agent:
 
     def _report_due(self, uplink: Uplink) -> None:
         """Send every periodic report that is due."""
-        self._look()
-        self._jobs.pace(stopped=self._stopped)
-        if self._jobs.are_due(self._reactor_update):
-            self._report_flows(uplink)
+        self._caught_up_ns = time.monotonic_ns()
+        self._look_at_flows(uplink)
         self._drain(DRAIN_RECORDS)
         local_ns = self._clock.now_ns()
         fleet_ns = self._pipeline.fleet_ns(local_ns)
@@ -235,19 +225,43 @@ class Agent:
             self._take_crossings(uplink, local_ns)
             if self._machine.discipline is not None:
                 self._machine.discipline.feed_chrony(self._clock_server.served(), local_ns)
+            self._catch_up(uplink)
             if self._next_second_ns // S % ESTIMATE_SECONDS == 0:
                 self._estimate(uplink, local_ns)
+                self._catch_up(uplink)
             if self._next_second_ns // S % PATHS_SECONDS == 0:
                 uplink.send(self._paths())
             self._report_flows(uplink)  # of a whole second nothing is awaited then
             self._report_jobs(uplink)
+            self._catch_up(uplink)
             self._report(uplink, fleet_ns)
         elif not self._clock_server.synchronized and local_ns >= self._next_estimate_ns:
             self._estimate(uplink, local_ns)
         next_ns = self._next_probes_ns
         if fleet_ns is not None and not next_ns - S <= fleet_ns < next_ns:
             self._next_probes_ns = ((fleet_ns - HOLD_NS) // S + 1) * S + HOLD_NS
+            self._catch_up(uplink)
             self._report_probes(uplink, fleet_ns)
+
+    def _look_at_flows(self, uplink: Uplink) -> None:
+        """Report jobs' flows if that is due, and keep their rates."""
+        self._look()
+        self._jobs.pace(stopped=self._stopped)
+        if self._jobs.are_due(self._reactor_update):
+            self._report_flows(uplink)
+
+    def _catch_up(self, uplink: Uplink) -> None:
+        """In a turn that takes longer than `TURN_NS`: obey orders that have arrived, and report
+        jobs' flows. On a host that is short of CPU a turn takes seconds, and orders expire after
+        one."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self._caught_up_ns < TURN_NS:
+            return
+        self._caught_up_ns = now_ns
+        for order in self.inbox.take_urgent():
+            self._run_order(order)
+        self._look_at_flows(uplink)
+        uplink.release()
 
     def _look(self) -> None:
         """Fetch news from the reactor."""
@@ -379,25 +393,23 @@ class Agent:
         """Everything that is there; waits for the first for up to `pause_ns`. Returns what is to be
         answered when all of it has been taken."""
         scrapes: list[metrics.Scrape] = []
-        wait_s: float | None = pause_ns / S
-        while True:
-            try:
-                message = self.inbox.get(block=wait_s is not None, timeout=wait_s)
-            except queue.Empty:
-                return scrapes
-            wait_s = None
+        for message in self.inbox.take(pause_ns):
             if isinstance(message, metrics.Scrape):
                 scrapes.append(message)
             else:
-                take = partial(self._take, message)
-                self.parts.run("orders", take, time.monotonic_ns(), always=True)
+                self._run_order(message)
+        return scrapes
+
+    def _run_order(self, message: ControllerMessage | ClockSet) -> None:
+        take = partial(self._take, message)
+        self.parts.run("orders", take, time.monotonic_ns(), always=True)
 
     def _take(self, message: ControllerMessage | ClockSet) -> None:
         if isinstance(message, Timelines):
             self._drain()
             self._pipeline.timelines(message.timelines, message.utc, self._clock.now_ns())
             self._clock_server.take(message.timelines, message.step)
-            self._steer(message.timelines)
+            self._machine.steer(message.timelines)
         elif isinstance(message, Reported):
             self._forward(message)
         elif isinstance(message, Paces):
@@ -424,25 +436,12 @@ class Agent:
         if self._audits is not None:
             self._audits.take(order, self._pipeline.fleet_ns(local_ns) or local_ns)
 
-    def _steer(self, timelines: Sequence[Timeline]) -> None:
-        """Steer the host's own clocks; others are not in `Discipline`. Only timelines that served
-        time accepts are used, not those that miss our last adjustment."""
-        discipline = self._machine.discipline
-        if discipline is None or not self._clock_server.synchronized:
-            return
-        for line in timelines:
-            nic = self._nic_clocks.get(line.node)
-            local_ns = self._clock.now_ns() if nic is None else nic.now_ns()
-            change = discipline.steer(line, local_ns)
-            if change is None or line.node != self._config.host:
-                continue
-            self._clock_server.adjusted(change.rate_ppb, coarse=change.coarse)
-
     def _report_probes(self, uplink: Uplink, fleet_ns: int) -> None:
         self._drain()
         probes = self._pipeline.probe_rows(fleet_ns)
         self._submit(uplink, PROBE, probes)
         self._submit(uplink, VERBS, self._pipeline.verbs_rows(fleet_ns))
+        self._catch_up(uplink)
         if probes is not None:
             self._tracer.retrace(probes, time.monotonic_ns())
 
@@ -460,10 +459,12 @@ class Agent:
         submit(HEARD, self._pipeline.received_rows(self._reactor.heard(), second_ns - S))
         heard = self._reactor.verbs_heard()
         submit(VERBS_HEARD, self._pipeline.received_rows(heard, second_ns - S, Plane.VERBS))
+        self._catch_up(uplink)
         look = partial(self._links.report, now_ns, now_ns + offset_ns)
         links = self.parts.run("link-counters", look, now_ns)
         for table, columns in links.rows if links is not None else ():
             submit(table, columns)
+        self._catch_up(uplink)
         submit(PATH, self._tracer.rows(now_ns + offset_ns, now_ns))
         shed = sum(self._shed().values()) + self._spool.dropped_rows
         submit(AGENT, agent_row(self._config.host, second_ns - S, self._reactor.vitals(shed)))

@@ -117,6 +117,19 @@ class Machine:
             self.parts.add(name, start, now_ns, RETRY_NS if name == "reactor" else MAX_BACKOFF_NS)
         self.describe()
 
+    def steer(self, timelines: Sequence[Timeline]) -> None:
+        """Steer the host's own clocks; others are not in `Discipline`. Only timelines that served
+        time accepts are used, not those that miss our last adjustment."""
+        if self.discipline is None or not self.clock_server.synchronized:
+            return
+        for line in timelines:
+            nic = self.nic_clocks.get(line.node)
+            local_ns = self._clock.now_ns() if nic is None else nic.now_ns()
+            change = self.discipline.steer(line, local_ns)
+            if change is None or line.node != self._config.host:
+                continue
+            self.clock_server.adjusted(change.rate_ppb, coarse=change.coarse)
+
     def check(self, now_ns: int) -> None:
         """Once a second: detect failed parts, retry those that are due."""
         spool = MissingError(self.spool.fault) if self.spool.fault else None

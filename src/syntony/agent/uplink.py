@@ -119,7 +119,7 @@ class Uplink:
         self._changed = threading.Condition()
         self._reports: dict[type[Report], Report] = {}
         self._audits = AuditReports()
-        self._gathering = self._gathered = False
+        self._gathering = self._gathered = self._released = False
         self._link: _ControllerStream | None = None
         self._closing = False
         self._attempts = ConnectionNumbers()
@@ -157,7 +157,7 @@ class Uplink:
     def together(self) -> Iterator[None]:
         """Messages submitted within this context are sent when it ends, as one if possible."""
         with self._changed:
-            self._gathering = True
+            self._gathering, self._released = True, False
         try:
             yield
         finally:
@@ -166,6 +166,13 @@ class Uplink:
                 if self._gathered:
                     self._gathered = False
                     self._changed.notify_all()
+
+    def release(self) -> None:
+        """Within `together`: send what has been submitted so far."""
+        with self._changed:
+            if self._gathered:
+                self._gathered, self._released = False, True
+                self._changed.notify_all()
 
     def submit(self, table: str, rows: int, arrow: bytes) -> None:
         """Store a batch and send it. Never waits for the network."""
@@ -330,11 +337,12 @@ class Uplink:
 
     def _take_reports(self) -> list[Report]:
         with self._changed:
+            self._released = False
             waiting, self._reports = list(self._reports.values()), {}
             return [*waiting, *self._audits.take(time.monotonic_ns())]
 
     def _has_work(self, stream: Stream) -> bool:
-        if self._gathering:
+        if self._gathering and not self._released:
             return False
         waiting = bool(self._reports or self._audits)
         return waiting or stream.delivery.ready or stream.delivery.over
