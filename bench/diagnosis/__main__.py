@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from bench.diagnosis import drawn, foreign, queued
-from bench.diagnosis.case import Case, arrow_tables, bundle_of, cut
+from bench.diagnosis.case import Case, arrow_tables, bundle_of, cut, with_cpu_time
 
 from syntony.io.bundle_files import write_bundle
 from syntony.workload import FaultClass, diagnose
@@ -67,7 +67,7 @@ class Graded(msgspec.Struct, frozen=True):
 
 def grade(generator: str, fault: str, seed: int, windows: int | None = None) -> Graded:
     """Makes one case and diagnoses it, or what of it was there some windows after the onset."""
-    case = GENERATORS[generator](fault, seed)
+    case = with_cpu_time(GENERATORS[generator](fault, seed), seed)
     if windows is not None and fault:
         case = cut(case, windows)
     bundle = bundle_of(case)
