@@ -9,11 +9,21 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.workload.stored_rows import SEED, T0, Rows, bundle, process, record, steps_of
+from tests.workload.stored_rows import (
+    SEED,
+    T0,
+    Rows,
+    bundle,
+    columns,
+    process,
+    record,
+    steps_of,
+)
 
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 from syntony.workload import Diagnosis, FaultClass, diagnose
+from syntony.workload.recorded import recorded
 from syntony.workload.sentences import sentences
 
 RANKS, NOW_S = 4, 60
@@ -250,3 +260,16 @@ def test_those_that_wait_for_a_rank_elsewhere_are_not_named(dies: bool) -> None:
     found = hangs({COLLECTIVE.name: rows + own,
                    JOB_PROCESS.name: processes(T0 + NOW_S * S, ends)})  # fmt: skip
     assert found == [("rank 3",)]
+
+
+@pytest.mark.parametrize("done", [(), ALL])
+def test_what_a_job_did_before_the_window_counts_if_it_stands_still(done: Any) -> None:
+    """The store adds the last operations before a window in which none began."""
+    rows = operations(done=done)
+    dies_ns, now_ns = stuck_ns(rows) + 10 * MS, T0 + 1_000 * S
+    readings = processes(now_ns, {3: dies_ns} if not done else {})
+    stored = columns({COLLECTIVE.name: rows, JOB_PROCESS.name: readings})
+    found = recorded("night", stored, now_ns - 120 * S, now_ns, now_ns)
+    assert ("collectives" in found.tables) is not bool(done)
+    verdicts = diagnose(bundle(found)).verdicts
+    assert [each.subjects for each in verdicts] == ([] if done else [("rank 3",)])

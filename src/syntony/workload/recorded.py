@@ -104,6 +104,7 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     ran_s = max(0, end_ns - begin_ns) // S if processes else 0
     clocks = _Clocks(_each(rows, CLOCK.name))
     ranks = _ranks(processes)
+    rows = {**rows, COLLECTIVE.name: _open_or_recent(rows.get(COLLECTIVE.name, {}), first_ns)}
     replaced = _Replaced(processes, _each(rows, COLLECTIVE.name))
     gpus = list(_each(rows, GPU.name))
     made = {
@@ -259,6 +260,26 @@ def _processes(rows: Rows, processes: list[Row], replaced: _Replaced) -> Iterato
 def _ranks(processes: list[Row]) -> dict[str, int]:
     """Host → rank, for hosts with one rank only: flows do not name their rank."""
     return only_values((each["host"], each["rank"]) for each in processes if each["rank"] >= 0)
+
+
+def _open_or_recent(
+    operations: Mapping[str, Sequence[Any]], first_ns: int
+) -> Mapping[str, Sequence[Any]]:
+    """No operations if they are all older than the window and none is open: a job that does
+    something else now is not judged by them."""
+    if max(operations.get("ts_ns", ()), default=first_ns) >= first_ns:
+        return operations
+    keys = zip(operations["comm"], operations["rank"], operations["seq"], strict=True)
+    newest: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    ends: dict[tuple[str, int, int], int] = {}
+    for (comm, rank, seq), done_ns in zip(keys, operations["done_ns"], strict=True):
+        newest[comm][rank] = max(newest[comm].get(rank, seq), seq)
+        ends[comm, rank, seq] = max(ends.get((comm, rank, seq), 0), done_ns)
+    still = any(
+        len({*last.values()}) > 1 or not all(ends[comm, rank, seq] for rank, seq in last.items())
+        for comm, last in newest.items()
+    )
+    return operations if still else dict.fromkeys(operations, ())
 
 
 class _Clocks:
