@@ -23,7 +23,7 @@ FEW_READINGS = 3
 """A process is read as stopped, or waiting for a disk, by chance: it is so for longer after so many
 readings in a row."""
 STATES = {
-    "T": "stopped (SIGSTOP, or a frozen terminal)",
+    "T": "stopped (SIGSTOP, or by a terminal)",
     "t": "held by a debugger",
     "D": "waiting for a disk, a file server or a driver (state D)",
 }
