@@ -99,9 +99,12 @@ def _gpu_is_late(ranks: Ranks, slow: SlowRank) -> bool | None:
 
 def _is_held(facts: BundleFacts, slow: SlowRank) -> list[Evidence]:
     """A state in which its process is often found meanwhile and does nothing, unlike its peers."""
-    found = []
-    for state, text in STATES.items() if facts.processes is not None else ():
-        own, *others = (facts.processes.share(rank, state, slow.begin_ns, slow.last_ns)
+    found: list[Evidence] = []
+    processes = facts.processes
+    if processes is None:
+        return found
+    for state, text in STATES.items():
+        own, *others = (processes.share(rank, state, slow.begin_ns, slow.last_ns)
                         for rank in (slow.rank, *slow.peers))  # fmt: skip
         usual = float(np.median([each for each in others if each is not None] or [0.0]))
         if own is not None and own > max(OFTEN_HELD, 2 * usual):
