@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from syntony.io.bundle_files import bundle_from_tables
@@ -93,19 +92,6 @@ def cut(case: Case, windows: int) -> Case:
         operations["done_ns"] = [at_ns if at_ns is not None and at_ns < end_ns else None
                                  for at_ns in operations["done_ns"]]  # fmt: skip
     return case._replace(tables=tables, manifest=case.manifest | {"end_ns": end_ns})
-
-
-def with_cpu_time(case: Case, seed: int) -> Case:
-    """In two of three cases hosts also say for how long the job's processes ran: a share of the
-    time that is the job's own, less where they wait for a core."""
-    draw, hosts = random.Random(f"cpu {seed}"), case.tables.get("hosts")
-    if hosts is None or "runq_ns" not in hosts or draw.random() < 1 / 3:
-        return case
-    busy = draw.uniform(0.05, 0.9)
-    ran = [None if waited is None else
-           busy * draw.lognormvariate(0, 0.1) * width**2 / (width + waited)
-           for waited, width in zip(hosts["runq_ns"], hosts["window_ns"], strict=True)]  # fmt: skip
-    return case._replace(tables={**case.tables, "hosts": {**hosts, "cpu_ns": ran}})
 
 
 def bundle_of(case: Case) -> Bundle:

@@ -34,6 +34,7 @@ def named(
     lost_in_all: int | None = None,
     spines: int = SPINES,
     queue_ns: float = 0.0,
+    counted: bool = True,
 ) -> list[tuple[str, ...]]:
     """Subjects of `bad-link`, of three hosts whose flows all take the first spine.
 
@@ -43,6 +44,7 @@ def named(
         detour: whether the flow from the second host to the third took one at once.
         spines: that probes are spread over.
         queue_ns: wait before the link, of flows and probes.
+        counted: whether it is recorded how many probes were sent.
         lost_in_all: probes that are lost across the link; None: as many as the link loses.
     """
     left = lost_in_all
@@ -76,12 +78,15 @@ def named(
                 lost = min(left, int(begun and bad in way))
                 left -= lost
             for name, value in {
-                "at_ns": T0 + second * S, "src": f"h{src}/n", "dst": f"h{dst}/n", "sent": 4.0,
+                "at_ns": T0 + second * S, "src": f"h{src}/n", "dst": f"h{dst}/n",
+                "sent": 4.0 if counted else None,
                 "lost": float(lost), "owd_p50_ns": 5_000.0,
                 "owd_p99_ns": 9_000.0 + queue_ns * (begun and bad in way),
                 "hops": way if known else None,
             }.items():  # fmt: skip
                 probes.setdefault(name, []).append(value)
+    if not counted:
+        del probes["sent"]
     found = diagnose(bundle({"flows": flows, "probes": probes})).verdicts
     if not queue_ns:
         assert {each.fault for each in found} <= {FaultClass.BAD_LINK}, (SEED, found)
@@ -116,6 +121,10 @@ def test_a_queue_before_one_of_many_uplinks_is_no_bad_link(
 ) -> None:
     """One probe of sixteen crosses it."""
     assert named(CABLE, known=True, spines=16, queue_ns=queue_ns) == named_, SEED
+
+
+def test_without_the_number_of_probes_their_paths_do_not_tell_which_link() -> None:
+    assert named(CABLE, known=True, counted=False) == [(NIC, CABLE)], SEED
 
 
 def test_probes_of_one_pair_are_apart_by_their_paths() -> None:
