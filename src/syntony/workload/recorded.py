@@ -83,11 +83,13 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     """
     notes: list[str] = []
     processes = list(_each(rows, JOB_PROCESS.name))
+    operations = _open_or_recent(rows.get(COLLECTIVE.name, {}), first_ns)
+    rows = {**rows, COLLECTIVE.name: operations}
     settled_ns = min(last_ns, now_ns - SETTLE_NS)
     reported_ns = _reported_ns(processes, now_ns)
-    if processes and reported_ns < now_ns - AWAITED_NS - STORED_NS:
+    if any(operations.values()) and reported_ns < now_ns - AWAITED_NS - STORED_NS:
         silent = format_ns(now_ns - reported_ns)
-        notes.append(f"no host has reported its processes for {silent}: nothing later is judged")
+        notes.append(f"no host has reported its processes for {silent}: ranks are judged to then")
     end_ns = min(settled_ns, reported_ns)
     # Flows of a second are stored together, once all hosts have reported them: nothing is waited
     # for.
@@ -104,7 +106,6 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     ran_s = max(0, end_ns - begin_ns) // S if processes else 0
     clocks = _Clocks(_each(rows, CLOCK.name))
     ranks = _ranks(processes)
-    rows = {**rows, COLLECTIVE.name: _open_or_recent(rows.get(COLLECTIVE.name, {}), first_ns)}
     replaced = _Replaced(processes, _each(rows, COLLECTIVE.name))
     gpus = list(_each(rows, GPU.name))
     made = {
