@@ -11,6 +11,7 @@ import pytest
 from tests.workload.made import MS, T0, bundle
 
 from syntony.workload import FaultClass, diagnose
+from syntony.workload.facts import BundleFacts
 from syntony.workload.probe_streams import ProbeStreams
 
 S = 1000 * MS
@@ -140,3 +141,18 @@ def test_probes_of_one_pair_are_apart_by_their_paths() -> None:
     assert streams.counts({0, 1}, T0, T0 + 1) == (3.0, 12.0)
     assert streams.counts({1}, T0, T0 + 1) == (0.0, 4.0)
     assert streams.counts((), T0, T0 + 1) == (0.0, 0.0)
+
+
+def test_losses_that_become_fewer_have_not_ended() -> None:
+    """A connection that begins to lose packets with its first second, most in the first three."""
+    losses = (27, 26, 9, 20, 16, 12, 17, 15, 15, 13)
+    rows = [(flow, second, 0) for flow in range(4) for second in range(SECONDS)]
+    rows += [(4, BEGIN + place, count) for place, count in enumerate(losses)]
+    flow, second, again = (np.array(each) for each in zip(*rows, strict=True))
+    found = BundleFacts(bundle({"flows": {
+        "flow": [f"f{each}" for each in flow], "at_ns": T0 + second * S,
+        "window_ns": np.full(len(rows), S), "src": [f"h{each}/n" for each in flow],
+        "dst": ["h9/n"] * len(rows), "retransmits": again.astype(float),
+    }})).flows  # fmt: skip
+    assert found is not None
+    assert {row: (each.first, each.last) for row, each in found.lossy.items()} == {4: (20, 29)}
