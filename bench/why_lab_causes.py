@@ -349,7 +349,7 @@ def hang(scene: Scene) -> Begun:
     os.killpg(group, signal.SIGSTOP)
 
     def right(subjects: tuple[str, ...]) -> bool:
-        # Of a rank that stopped within an operation nothing tells that it is that one.
+        # Of a rank that stopped within an operation three readings tell that it is that one.
         return subjects == (f"rank {rank}",) or subjects[0].startswith("communicator ")
 
     return Begun(lambda: os.killpg(group, signal.SIGCONT), right)

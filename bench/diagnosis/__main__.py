@@ -15,7 +15,7 @@ the right one counts as false, unless it names a second fault of the case.
 from __future__ import annotations
 
 import argparse
-import itertools
+import functools
 import json
 import os
 import random
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from bench.diagnosis import drawn, foreign, queued
 from bench.diagnosis.case import Case, arrow_tables, bundle_of, cut
+from bench.diagnosis.cpu_time import crowded, with_cpu_time
 
 from syntony.io.bundle_files import write_bundle
 from syntony.workload import FaultClass, diagnose
@@ -65,9 +66,12 @@ class Graded(msgspec.Struct, frozen=True):
     diagnose_s: float
 
 
-def grade(generator: str, fault: str, seed: int, windows: int | None = None) -> Graded:
+def grade(
+    generator: str, fault: str, seed: int, windows: int | None = None, *, crowd: bool = False
+) -> Graded:
     """Makes one case and diagnoses it, or what of it was there some windows after the onset."""
     case = GENERATORS[generator](fault, seed)
+    case = crowded(case, seed) if crowd else with_cpu_time(case, seed)
     if windows is not None and fault:
         case = cut(case, windows)
     bundle = bundle_of(case)
@@ -121,8 +125,8 @@ def _graded(work: list[tuple[str, str, int]], options: argparse.Namespace) -> li
     if options.report:
         return done
     with ProcessPoolExecutor(options.workers) as pool:
-        early = itertools.repeat(options.windows)
-        for each in pool.map(grade, *zip(*left, strict=True), early) if left else ():
+        judge = functools.partial(grade, windows=options.windows, crowd=options.crowded)
+        for each in pool.map(judge, *zip(*left, strict=True)) if left else ():
             done.append(each)
             if options.log:
                 with options.log.open("ab") as file:
@@ -138,6 +142,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", choices=[*GENERATORS])
     parser.add_argument("--class", dest="fault", choices=["", *CLASSES], default="")
     parser.add_argument("--windows", type=int, help="judge what is there so long after the onset")
+    parser.add_argument("--crowded", action="store_true", help="all hosts share their cores")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--log", type=Path, help="append each case; go on where it ends")
     parser.add_argument("--report", action="store_true", help="print what --log has")

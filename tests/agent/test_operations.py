@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -125,6 +127,22 @@ def test_collectives_steps_and_waits_for_data_become_rows(
     assert [row["step"] for row in steps] == [1, 2, 3]
     assert all(20 * MS <= row["data_ns"] <= row["end_ns"] - row["ts_ns"] for row in steps)
     assert all(one["end_ns"] == two["ts_ns"] for one, two in itertools.pairwise(steps))
+
+
+def test_the_instant_at_which_a_process_ended_is_in_its_last_row(
+    jobs: JobTelemetry, tmp_path: Path
+) -> None:
+    """Processes are looked for every two seconds; their end is noticed at once."""
+    with hooked(tmp_path, "work"):
+        gathered = Gathered(jobs)
+        assert math.isnan(gathered.of(JOB_PROCESS)[0]["lived_ns"])
+        before_ns = time.monotonic_ns() + AHEAD_NS
+    after_ns = time.monotonic_ns() + AHEAD_NS
+    found = gathered.rows[JOB_PROCESS.name]
+    while not found[-1]["ended"]:
+        found = gathered.of(JOB_PROCESS, len(found) + 1)
+    ended_ns = found[-1]["ts_ns"] + found[-1]["lived_ns"]
+    assert before_ns < ended_ns < min(after_ns + S // 2, found[-1]["ts_ns"] + 2 * S)
 
 
 def test_backward_passes_that_ddp_times_become_rows(jobs: JobTelemetry, tmp_path: Path) -> None:
@@ -281,12 +299,17 @@ def test_processes_of_jobs_are_found_whatever_they_are_written_in(
             time.sleep(1)
             (found,) = (each for each in table.look() if each.pid == process.pid)
             assert found.cpu_ns + found.runq_ns > 100 * MS
+            assert found.state == "R"
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+            (found,) = (each for each in table.look() if each.pid == process.pid)
+            assert found.state == "T"
         finally:
             for each in (process, foreign, nameless):
                 each.kill()
                 each.wait()
     (found,) = (each for each in table.look() if each.pid == process.pid)
-    assert found.ended
+    assert (found.ended, found.state) == (True, "")
     assert not any(each.pid == process.pid for each in table.look())
 
 

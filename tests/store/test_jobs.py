@@ -96,6 +96,23 @@ def test_a_recording_has_what_the_job_used_and_nothing_else(store: Store) -> Non
     assert len(store.jobs.recording("day's", T0, END)[COLLECTIVE.name]["seq"]) == 3
 
 
+def test_a_job_that_begins_no_operation_is_recorded_with_its_last(store: Store) -> None:
+    """It stands still for an hour; one of its two processes ended a minute after the last."""
+    fill(store)
+    first_ns = T0 + 3600 * S
+    ends = {"ts_ns": T0 + 60 * S, "host": "h0", "pid": 1, "ended": 1}
+    runs = [{"ts_ns": first_ns + second * S, "host": "h1", "pid": 1} for second in range(0, 60, 2)]
+    rows = [row | {"job": "night", "window_ns": 2 * S, "began_ns": T0} for row in (ends, *runs)]
+    store.insert(JOB_PROCESS, rows_of(JOB_PROCESS, rows))
+    found = store.jobs.recording("night", first_ns, first_ns + 120 * S)
+    assert sorted(found[COLLECTIVE.name]["seq"]) == [0, 1, 2]
+    assert len(found[JOB_PROCESS.name]["ts_ns"]) == 4 + len(runs)
+    assert sum(found[JOB_PROCESS.name]["ended"]) == 2
+    late = [{"job": "night", "seq": 9, "ts_ns": first_ns + S}]
+    store.insert(COLLECTIVE, rows_of(COLLECTIVE, late))
+    assert store.jobs.recording("night", first_ns, END + 3600 * S)[COLLECTIVE.name]["seq"] == [9]
+
+
 def test_too_much_is_refused(store: Store) -> None:
     fill(store)
     most = max(len(each["ts_ns"]) for each in store.jobs.recording("night", T0, END).values())

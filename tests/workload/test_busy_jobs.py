@@ -153,7 +153,7 @@ def utilised(made: Columns, link: str, full: float, *, own: float = 0.0) -> None
     ("full", "more", "own", "everywhere", "named"),
     [
         (0.95, 60 * US, 0.0, False, True),
-        (0.95, 25 * US, 0.0, False, True),  # by less than they waited before
+        (0.95, 40 * US, 0.0, False, True),  # by less than the longest of them waited before
         (0.7, 60 * US, 0.0, False, False),  # not full
         (0.95, 2 * US, 0.0, False, False),  # its packets wait as before
         (0.95, 60 * US, 1.0, False, False),  # the job sends more

@@ -72,7 +72,9 @@ def test_a_link_that_probes_wait_at_stands_out(kind: float, named: bool) -> None
     if named and found is not None:
         assert found.links == ("up",)
         assert found.flows == frozenset(UP)
-        assert abs((found.begin_ns - T0) // (100 * MS) - AFTER) <= 4
+        # By ranks two halves of equal size differ most: of its twelve windows with probes, each
+        # second one, up to three that happen to be the lowest are left to the time before.
+        assert 0 <= (found.begin_ns - T0) // (100 * MS) - AFTER <= 1 + 2 * 3
 
 
 @pytest.mark.parametrize(("more", "named"), [(8.0, False), (6.0, False), (5.0, True)])
@@ -100,8 +102,8 @@ def test_less_is_enough_for_few_links_that_flows_wait_at(monkeypatch: pytest.Mon
     assert facts.flows is not None
     found = changed_link(facts.flows, facts.crossings)
     assert found is not None
-    normal, all_links = NormalDist(), len({*facts.crossings[0].across})
-    between = 1 - normal.cdf(found.score)  # what one of some links exceeds by chance
+    all_links = len({*facts.crossings[0].across})
+    between = NormalDist().cdf(-found.score)  # what one of some links exceeds by chance
     monkeypatch.setattr(changed_links, "CHANCE", between * np.sqrt(all_links))
     assert changed_link(facts.flows, facts.crossings) is None
     assert changed_link(facts.flows, facts.crossings, {"up"}) == found

@@ -104,7 +104,7 @@ def test_an_earlier_run_of_a_job_does_not_hang(new: str) -> None:
     assert "397 collectives of earlier processes" in found.notes[0]
     # A window that begins so late that nothing says of these processes that they have ended.
     rows[JOB_PROCESS.name] = alone
-    assert record(rows, seconds=36).tables == found.tables | {"hosts": hosts_of(rows)}
+    assert record(rows, seconds=36).tables == found.tables | of_processes(rows)
     # While an earlier process runs, its operations count.
     rows[JOB_PROCESS.name] += [process(f"h{rank}", rank, 33) for rank in range(4)]
     assert not record(rows, seconds=36).notes
@@ -146,5 +146,5 @@ def test_a_job_whose_ranks_all_wait_in_one_operation_hangs_without_a_rank_to_nam
     assert "state T" in verdict.action
 
 
-def hosts_of(rows: Rows) -> Any:
-    return record({JOB_PROCESS.name: rows[JOB_PROCESS.name]}, seconds=36).tables["hosts"]
+def of_processes(rows: Rows) -> dict[str, Any]:
+    return record({JOB_PROCESS.name: rows[JOB_PROCESS.name]}, seconds=36).tables

@@ -16,8 +16,8 @@ from syntony.workload.gpu_rows import SLOT
 def test_hosts_wait_for_all_their_processes_and_know_their_clock() -> None:
     rows = {
         JOB_PROCESS.name: [
-            process("h0", 0, 10, runq_ns=5 * MS),
-            process("h0", 1, 10, runq_ns=7 * MS),
+            process("h0", 0, 10, runq_ns=5 * MS, cpu_ns=30 * MS),
+            process("h0", 1, 10, runq_ns=7 * MS, cpu_ns=20 * MS),
             process("h1", 2, 11, runq_ns=1 * MS),
         ],
         CLOCK.name: [
@@ -35,6 +35,7 @@ def test_hosts_wait_for_all_their_processes_and_know_their_clock() -> None:
         assert states[2] == {9: "UNKNOWN"}.get(second, state)
     hosts = record(rows).tables["hosts"]
     assert hosts["runq_ns"] == [12 * MS, 1 * MS]
+    assert hosts["cpu_ns"] == [50 * MS, 0]
     assert hosts["clk_state"] == ["SYNCHRONIZED", None]
     assert hosts["clk_err_ns"] == [40.0, None]
 

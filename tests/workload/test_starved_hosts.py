@@ -101,6 +101,30 @@ def test_a_host_is_ruled_out_only_where_its_threads_wait_as_others_do(
     assert f"{own:.0%}" in why.reason
 
 
+@pytest.mark.parametrize(
+    ("own", "runs", "others", "run", "short"),
+    [
+        (0.92, 0.06, 0.43, 0.3, True),  # a ratio of shares of three is more than all of the time
+        (0.60, 0.4, 0.40, 0.3, False),
+        (0.60, 0.4, 0.20, 0.13, False),  # three times as long, as it runs three times as much
+        (0.06, 0.02, 0.10, 0.9, False),  # it seldom runs; the others wait by turning
+        (0.92, None, 0.43, None, False),
+    ],
+)
+def test_threads_waits_are_compared_for_the_time_that_they_run(
+    own: float, runs: float | None, others: float, run: float | None, short: bool
+) -> None:
+    rows = host_rows({"own": own, "a": others, "b": others})
+    if runs is not None and run is not None:
+        rows["cpu_ns"] = [(runs if host == "own" else run) * S for host in rows["host"]]
+    facts = BundleFacts(bundle({"hosts": rows}))
+    last_ns = T0 + (BEGIN + 8) * S
+    assert host_jitter.is_short(facts, "own", T0 + BEGIN * S, last_ns) is short
+    assert (host_jitter._run_queues(facts).keys() == {"own"}) is short
+    sure = host_jitter.weighed(facts, "own", T0 + BEGIN * S, last_ns).excluded
+    assert not (sure and short)
+
+
 @pytest.mark.parametrize("shares", [{"own": 0.5}, {"a": 0.5}])
 def test_a_host_without_another_to_compare_is_not_ruled_out(shares: dict[str, float]) -> None:
     why = host_jitter.weighed(waiting(shares), "own", T0 + BEGIN * S, T0 + SECONDS * S)

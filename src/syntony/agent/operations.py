@@ -3,6 +3,7 @@ time."""
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections import deque
@@ -74,7 +75,7 @@ dropped."""
 
 
 MAX_ENDED = 256
-"""Processes that ended between two calls: maximum number whose last reports are kept."""
+"""Processes that ended: maximum number whose last reports are kept, and when they ended."""
 
 
 class _Source(NamedTuple):
@@ -92,6 +93,8 @@ class OperationsSocket(JobPeers[OperationsPage]):
         super().__init__(path)
         self._ended: deque[_Source] = deque(maxlen=MAX_ENDED)
         """The last reports of processes."""
+        self._left_ns: dict[int, int] = {}
+        """Process that disconnected → when, CLOCK_MONOTONIC."""
         self._malformed = 0
         """Of processes that ended."""
 
@@ -100,6 +103,15 @@ class OperationsSocket(JobPeers[OperationsPage]):
         self._malformed += peer.page.malformed
         if reported is not None:
             self._ended.append(_Source(peer.process, reported))
+        self._left_ns.pop(peer.process.pid, None)
+        self._left_ns[peer.process.pid] = time.monotonic_ns()
+        if len(self._left_ns) > MAX_ENDED:
+            del self._left_ns[next(iter(self._left_ns))]
+
+    def left_ns(self, pid: int) -> int | None:
+        """When a process disconnected, which it does by ending at the latest."""
+        with self._lock:
+            return self._left_ns.get(pid)
 
     def take(self) -> list[_Source]:
         """Reports of all processes since the last call."""
@@ -281,7 +293,16 @@ class JobTelemetry:
             "runq_ns": np.array([each.runq_ns for each in found], np.int64),
             "irq_ns": np.array([each.irq_ns for each in found], np.float32),
             "ended": np.array([each.ended for each in found], np.uint16),
+            "state": [each.state for each in found],
+            "lived_ns": np.array(
+                [self._lived_ns(each, now.at_ns - elapsed_ns) for each in found], np.float64
+            ),
         }
+
+    def _lived_ns(self, who: JobProcess, begin_ns: int) -> float:
+        """How long after the begin of a window a process ended; NaN: it runs, or not known."""
+        left_ns = self.socket.left_ns(who.pid) if who.ended or who.state == "Z" else None
+        return math.nan if left_ns is None or left_ns < begin_ns else float(left_ns - begin_ns)
 
 
 def _from_nccl(each: NcclOperation) -> JobOperation:

@@ -64,7 +64,7 @@ def fetch(
     from syntony.io.bundle_files import joined
     from syntony.wire.jobs import RecordingQuery
 
-    query = RecordingQuery(job=job, window_ns=window_ns, end_ns=end_ns)
+    query = RecordingQuery(job=job, window_ns=window_ns, end_ns=end_ns, processes=True)
     answer = ask(target, query, timeout_ns=PATIENCE_NS)
     for note in () if quiet else answer.notes:
         messages.print(f"note: {note}", markup=False)

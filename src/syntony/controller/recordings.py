@@ -36,6 +36,8 @@ def recording(
         UsageError: none, or too much.
     """
     found = read_job(store, query.job, query.window_ns, query.end_ns, now_ns, paths=paths)
+    if not query.processes:
+        found.tables.pop("processes", None)
     return Recording(
         manifest=msgspec.json.encode(found.manifest),
         notes=found.notes,

@@ -157,6 +157,8 @@ def _bundle(manifest: Manifest, tables: Mapping[str, pa.Table], gaps: tuple[Gap,
     columns: dict[str, dict[str, Any]] = {}
     found = list(gaps)
     for name, table in tables.items():
+        if name not in TABLES:
+            continue  # of a newer recorder
         columns[name] = {}
         for column, values, problem in _columns(name, table):
             if problem:

@@ -57,6 +57,8 @@ class JobProcess(NamedTuple):
     """Interrupts took of the cores that its job's processes here may run on, all together; NaN:
     not known."""
     ended: bool = False
+    state: str = ""
+    """Of its first thread, see `ProcStat`; of one that has ended: unknown."""
 
 
 class _Known:
@@ -160,7 +162,9 @@ class JobTable:
         used_ns = max(0, stat.cpu_ns - known.cpu_ns)
         known.waits, known.cpu_ns = waits, stat.cpu_ns
         known.who = known.who._replace(program=program, threads=stat.threads)
-        return known.who._replace(cpu_ns=0 if first else used_ns, runq_ns=0 if first else waited_ns)
+        return known.who._replace(
+            cpu_ns=0 if first else used_ns, runq_ns=0 if first else waited_ns, state=stat.state
+        )
 
 
 def _job(reported: Mapping[str, str], rank: int) -> str | None:

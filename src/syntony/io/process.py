@@ -28,6 +28,8 @@ def own_usage() -> Usage:
 class ProcStat(NamedTuple):
     """What ``/proc/PID/stat`` says of a process (proc_pid_stat(5))."""
 
+    state: str
+    """Of its first thread: R, S, D (waits for a device), T (stopped), t (traced), Z."""
     cpu_ns: int
     """User and system time of all its threads."""
     threads: int
@@ -41,7 +43,7 @@ def read_stat(process: Path) -> ProcStat:
     # Its name, in parentheses, may contain anything.
     fields = text.rpartition(")")[2].split()
     cpu_ns = (int(fields[11]) + int(fields[12])) * (S // os.sysconf("SC_CLK_TCK"))
-    return ProcStat(cpu_ns, int(fields[17]), int(fields[19]))
+    return ProcStat(fields[0], cpu_ns, int(fields[17]), int(fields[19]))
 
 
 def serve_promptly() -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from syntony.errors import UsageError
+from syntony.model import S
 from syntony.model.names import host_of
 from syntony.store.engine import Engine, Value, integer
 from syntony.store.queries import window
@@ -29,6 +30,8 @@ from syntony.wire.tables import (
 
 MAX_ROWS = 1_000_000
 """Most rows of one table in one recording."""
+STANDS_NS = 86_400 * S
+"""For how long a job that stands still is known to."""
 MAX_PROGRAMS = 8
 MAX_TAKEOVERS = 10_000
 """Most lost ranks that are read; more of them in a window are the same incident."""
@@ -125,7 +128,8 @@ class JobQueries:
     def recording(
         self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS
     ) -> dict[str, Columns]:
-        """The recording of a job in the window, by table, with the NICs and hosts that it used.
+        """The recording of a job in the window, by table, with the NICs and hosts that it used. If
+        it runs and begins no operation in the window, with the last that it began before.
 
         Raises:
             UsageError: more than `most` rows of one table.
@@ -135,6 +139,8 @@ class JobQueries:
             table.name: self._select(table, first_ns, last_ns, of_job, most)
             for table in (JOB_PROCESS, GPU, COLLECTIVE, STEP, JOB_FLOW, JOB_DELAY, QUEUE_PAIR)
         }
+        if found[JOB_PROCESS.name]["ts_ns"] and not found[COLLECTIVE.name]["ts_ns"]:
+            self._add_last_operations(found, first_ns, last_ns, of_job, most)
         flows, pairs = found[JOB_FLOW.name], found[QUEUE_PAIR.name]
         devices = f"{_among(_HOST, pairs['src'])} AND {_among(_DEVICE, pairs['device'])}"
         nics = {*flows["src"], *flows["dst"], *self._nics(first_ns, last_ns, devices)}
@@ -148,6 +154,24 @@ class JobQueries:
             CLOCK.name: self._select(CLOCK, first_ns, last_ns, _among("node", hosts), most),
         }
         return found
+
+    def _add_last_operations(
+        self, found: dict[str, Columns], first_ns: int, last_ns: int, of_job: str, most: int
+    ) -> None:
+        """Add the last operations before the window, of as long a time, and the readings of
+        processes from then on, for as long again: some may have ended."""
+        rows = self._engine.select(
+            f"SELECT max(ts_ns) FROM {COLLECTIVE.name} "
+            f"WHERE {window(first_ns - STANDS_NS, first_ns)} AND {of_job}"
+        )
+        newest_ns, width_ns = integer(rows[0][0]) if rows else 0, last_ns - first_ns
+        if not newest_ns:
+            return
+        for table, until_ns in ((COLLECTIVE, newest_ns + 1), (JOB_PROCESS, newest_ns + width_ns)):
+            end_ns = min(until_ns, first_ns)
+            more = self._select(table, newest_ns - width_ns, end_ns, of_job, most)
+            here = found[table.name]
+            found[table.name] = {name: [*more[name], *here[name]] for name in here}
 
     def _nics(self, first_ns: int, last_ns: int, which: str) -> set[str]:
         """Ports that meet a condition."""

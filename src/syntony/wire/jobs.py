@@ -53,6 +53,8 @@ class RecordingQuery(Query["Recording"], frozen=True, kw_only=True, tag="recordi
     window_ns: int
     end_ns: int = 0
     """Of the window, fleet time; 0: now."""
+    processes: bool = False
+    """Whether to send the table `processes`: older readers fail on tables that they do not know."""
 
 
 class RecordedRows(msgspec.Struct, frozen=True, kw_only=True):

@@ -313,6 +313,8 @@ JOB_PROCESS = Table(
         Column("runq_ns", "int64", "its threads were ready and had no core, all together"),
         Column("irq_ns", "float32", "interrupts took of the job's cores here; NaN: not known"),
         Column("ended", "uint16", "1: it has ended within the window"),
+        Column("state", "string", "its first thread's, as ps has it: R, S, D, T…; empty: unknown"),
+        Column("lived_ns", "float64", "it ended so long after ts_ns; NaN: it runs, or not known"),
     ),
     about=("job", "host", "pid"),
     retention_days=30,

@@ -84,7 +84,7 @@ def changed_link(
 def least_score(links: int) -> float:
     """The distance that stands out of so many links: the more are searched, the higher the highest
     of them is by chance."""
-    return NormalDist().inv_cdf(1 - CHANCE / links)
+    return -NormalDist().inv_cdf(CHANCE / links)
 
 
 def _changed(

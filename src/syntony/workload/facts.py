@@ -19,6 +19,7 @@ from syntony.workload.full_links import FullLink, full_links
 from syntony.workload.grid import Episode, K, N, median
 from syntony.workload.path_queues import beyond_queues
 from syntony.workload.probe_streams import ProbeStreams
+from syntony.workload.processes import Processes
 from syntony.workload.ranks import Ranks, step_length
 from syntony.workload.schema import NOT_KNOWN
 from syntony.workload.verdict import ECHO
@@ -63,6 +64,8 @@ class BundleFacts:
         collectives = bundle.tables.get("collectives")
         self.step_ns = step_length(self.steps, bundle.table("collectives"))
         self.ranks = None if collectives is None else Ranks(collectives, self.step_ns)
+        processes = bundle.tables.get("processes")
+        self.processes = None if processes is None else Processes(processes, self.end_ns)
         self.gaps: list[Gap] = list(bundle.gaps)
         if self.ranks is not None and self.ranks.left_out:
             left_out = f"the oldest {self.ranks.left_out:,} operations are left out: too many"

@@ -265,7 +265,9 @@ class Flows:
             first = _rise(sent[row])
             after = sent[row, first:][::-1]
             last = len(sent[row]) - 1 - _rise(after, SPLIT + math.log(len(after)))
-            if at_start(Episode(0, last, 1.0), known[row]):
+            rest = slice(last + 1, None)
+            goes_on = more_than_chance(float(sent[row, rest].sum()), float(now[rest].sum()))
+            if at_start(Episode(0, last, 1.0), known[row]) and not goes_on:
                 continue
             part = slice(first, last + 1)
             expected = float(now[part].sum())

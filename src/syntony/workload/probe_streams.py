@@ -124,9 +124,11 @@ class ProbeStreams:
         return {pair: float(lost[streams].sum()) for pair, streams in self.streams.items()}
 
     def windows(self, streams: Iterable[int], begin_ns: int, last_ns: int) -> int:
-        """Windows of a time interval in which any of these streams sent probes."""
-        part = self._part(begin_ns, last_ns)
-        return int(np.any(self.sent[sorted(streams), part] > 0, axis=0).sum())
+        """Windows of a time interval in which any of these streams sent probes, or some of them
+        arrived where it is not recorded how many that were."""
+        rows, part = sorted(streams), self._part(begin_ns, last_ns)
+        probed = (self.sent[rows, part] > 0) | np.isfinite(self.delay[rows, part])
+        return int(np.any(probed, axis=0).sum())
 
     def counts(self, streams: Iterable[int], begin_ns: int, last_ns: int) -> tuple[float, float]:
         """Probes of streams that were lost in a time interval, and that were sent."""

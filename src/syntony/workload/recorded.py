@@ -14,7 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from syntony.model import S
+from syntony.model import S, format_ns
 from syntony.model.names import host_of
 from syntony.wire.tables import (
     CLOCK,
@@ -84,13 +84,25 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     """
     notes: list[str] = []
     processes = list(_each(rows, JOB_PROCESS.name))
-    end_ns = min(last_ns, now_ns - SETTLE_NS, _reported_ns(processes, now_ns))
-    ended_ns = _ended(processes)
+    operations = _open_or_recent(rows.get(COLLECTIVE.name, {}), first_ns)
+    rows = {**rows, COLLECTIVE.name: operations}
+    settled_ns = min(last_ns, now_ns - SETTLE_NS)
+    reported_ns = _reported_ns(processes, now_ns)
+    if any(operations.values()) and reported_ns < now_ns - AWAITED_NS - STORED_NS:
+        silent = format_ns(now_ns - reported_ns)
+        notes.append(f"no host has reported its processes for {silent}: ranks are judged to then")
+    end_ns = min(settled_ns, reported_ns)
     # Flows of a second are stored together, once all hosts have reported them: nothing is waited
     # for.
-    flows_end_ns = last_ns
+    until_ns = {"flows": last_ns}
+    ended_ns = _ended(processes)
+    judged_ns = end_ns
     if ended_ns is not None:
-        end_ns, flows_end_ns = min(end_ns, ended_ns), min(flows_end_ns, ended_ns)
+        # What its last processes did before they ended says why they did.
+        until_ns = {"flows": min(last_ns, ended_ns.first_ns), "collectives": settled_ns,
+                    "processes": settled_ns}  # fmt: skip
+        judged_ns = min(end_ns, ended_ns.last_ns)
+        end_ns = min(end_ns, ended_ns.first_ns)
     begin_ns = max(first_ns, min((each["began_ns"] for each in processes), default=first_ns))
     ran_s = max(0, end_ns - begin_ns) // S if processes else 0
     clocks = _Clocks(_each(rows, CLOCK.name))
@@ -103,16 +115,17 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
         "probes": [_probe(each) for each in _each(rows, PROBE.name)],
         "links": list(_links(rows)),
         "hosts": [*_hosts(processes, clocks), *gpu_rows(gpus, notes)],
+        "processes": list(_processes(rows, processes, replaced)),
         "steps": [_step(each) for each in _each(rows, STEP.name) if each["rank"] >= 0],
     }
     tables = {
         name: columns
         for name, found in made.items()
-        if (columns := _columns(name, _before(found, flows_end_ns if name == "flows" else end_ns)))
+        if (columns := _columns(name, _before(found, until_ns.get(name, end_ns))))
     }
     manifest = {
         "format": FORMAT, "version": VERSION, "job": job, "timeline": "fleet",
-        "begin_ns": min(begin_ns, end_ns), "end_ns": end_ns,
+        "begin_ns": min(begin_ns, end_ns), "end_ns": judged_ns,
     }  # fmt: skip
     return RecordedBundle(manifest, tables, tuple(notes))
 
@@ -145,12 +158,19 @@ def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
 
 def _reported_ns(processes: list[Row], now_ns: int) -> int:
     """Until when all hosts with running processes of the job have reported. A late host is waited
-    for `AWAITED_NS`, and as long as no other host has reported."""
+    for `AWAITED_NS`, and as long as no other host has reported, or has reported since then that its
+    processes have ended."""
     newest: defaultdict[str, int] = defaultdict(int)
+    gone_ns = 0
     for each in _newest(processes):
-        if not each["ended"]:
-            newest[each["host"]] = max(newest[each["host"]], each["ts_ns"] + each["window_ns"])
+        last_ns = each["ts_ns"] + each["window_ns"]
+        if each["ended"]:
+            gone_ns = max(gone_ns, last_ns)
+        else:
+            newest[each["host"]] = max(newest[each["host"]], last_ns)
     first_ns, last_ns = (of(newest.values(), default=now_ns) for of in (min, max))
+    if gone_ns > last_ns:
+        last_ns = now_ns
     return max(first_ns - STORED_NS, min(now_ns - AWAITED_NS, last_ns - STORED_NS))
 
 
@@ -191,17 +211,77 @@ class _Replaced:
         return not mine and self._since_ns.get(row["rank"], 0) > row["ts_ns"]
 
 
-def _ended(processes: list[Row]) -> int | None:
-    """When the last process of the job had ended; None: one runs, or none is known."""
+class _End(NamedTuple):
+    """When the last process of a job ended: the begin of its window, and as far as it is known."""
+
+    first_ns: int
+    last_ns: int
+
+
+def _ended(processes: list[Row]) -> _End | None:
+    """None: a process runs, or none is known."""
     newest = _newest(processes)
     if not newest or not all(each["ended"] for each in newest):
         return None
-    return max(int(each["ts_ns"]) for each in newest)
+    first_ns = max(int(each["ts_ns"]) for each in newest)
+    return _End(first_ns, max(first_ns, *(_left_ns(each) or 0 for each in newest)))
+
+
+def _left_ns(process: Row) -> int | None:
+    """When it ended; None: unknown."""
+    lived_ns = known(process["lived_ns"])
+    return None if lived_ns is None else int(process["ts_ns"] + lived_ns)
+
+
+def _processes(rows: Rows, processes: list[Row], replaced: _Replaced) -> Iterator[Row]:
+    """Readings of the processes of ranks: of those that called operations, unless another of the
+    rank replaced them; of all where none did."""
+    callers: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
+    for each in _each(rows, COLLECTIVE.name):
+        if not replaced.has(each):
+            callers[each["rank"]].add((each["host"], each["pid"]))
+    ended = {(each["host"], each["pid"]): each["ts_ns"] for each in processes if each["ended"]}
+    over_ns = {rank: max(ended[process] for process in some)
+               for rank, some in callers.items() if some <= ended.keys()}  # fmt: skip
+    for each in processes:
+        rank, process = each["rank"], (each["host"], each["pid"])
+        later = rank in over_ns and each["began_ns"] > over_ns[rank]
+        if rank >= 0 and (not callers[rank] or process in callers[rank] or later):
+            yield {
+                "at_ns": each["ts_ns"],
+                "window_ns": each["window_ns"],
+                "host": each["host"],
+                "rank": rank,
+                "pid": each["pid"],
+                "state": each["state"] or None,
+                "ended": bool(each["ended"]),
+                "lived_ns": known(each["lived_ns"]),
+            }
 
 
 def _ranks(processes: list[Row]) -> dict[str, int]:
     """Host → rank, for hosts with one rank only: flows do not name their rank."""
     return only_values((each["host"], each["rank"]) for each in processes if each["rank"] >= 0)
+
+
+def _open_or_recent(
+    operations: Mapping[str, Sequence[Any]], first_ns: int
+) -> Mapping[str, Sequence[Any]]:
+    """No operations if they are all older than the window and none is open: a job that does
+    something else now is not judged by them."""
+    if max(operations.get("ts_ns", ()), default=first_ns) >= first_ns:
+        return operations
+    keys = zip(operations["comm"], operations["rank"], operations["seq"], strict=True)
+    newest: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    ends: dict[tuple[str, int, int], int] = {}
+    for (comm, rank, seq), done_ns in zip(keys, operations["done_ns"], strict=True):
+        newest[comm][rank] = max(newest[comm].get(rank, seq), seq)
+        ends[comm, rank, seq] = max(ends.get((comm, rank, seq), 0), done_ns)
+    still = any(
+        len({*last.values()}) > 1 or not all(ends[comm, rank, seq] for rank, seq in last.items())
+        for comm, last in newest.items()
+    )
+    return operations if still else dict.fromkeys(operations, ())
 
 
 class _Clocks:
@@ -474,6 +554,7 @@ def _hosts(processes: list[Row], clocks: _Clocks) -> Iterator[Row]:
             "window_ns": some[0]["window_ns"],
             "host": host,
             "runq_ns": sum(each["runq_ns"] for each in some),
+            "cpu_ns": sum(each["cpu_ns"] for each in some),
             # The same in all rows of a job, except for processes that have ended.
             "irq_ns": max(
                 (spent for each in some if (spent := known(each["irq_ns"])) is not None),

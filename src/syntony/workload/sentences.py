@@ -36,6 +36,8 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
         )
     first = result.verdicts[0]
     state = "stands still" if first.fault == FaultClass.HANG else "is slow"
+    if first.evidence[0].signal == "ended":
+        state = "cannot go on"
     return (
         f"{job} {state} because of {_name(first)}{_other_causes(len(result.verdicts) - 1)}.",
         f"{_capital(first.evidence[0].text)}{_cost(first)}.",

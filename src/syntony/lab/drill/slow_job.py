@@ -141,7 +141,7 @@ class Recorder(NamedTuple):
         from syntony.controller.client import ask
 
         window_ns = min(WINDOW_NS, time.monotonic_ns() - self.began_ns)
-        query = RecordingQuery(job=modes.JOB, window_ns=window_ns)
+        query = RecordingQuery(job=modes.JOB, window_ns=window_ns, processes=True)
         answer = ask(f"unix:{self.lab.controller_socket}", query, timeout_ns=ANSWER_NS)
         return joined(answer.rows), msgspec.json.decode(answer.manifest)
 

@@ -150,7 +150,7 @@ def _loses_unevenly(probes: ProbeStreams, link: str, span: tuple[int, int]) -> b
     across it: a link loses of all packets alike."""
     across = probes.across.get(link, set())
     lost, sent = probes.counts(across, *span)
-    if not lost:
+    if not lost or not sent:  # how many were sent may not be recorded
         return False
     for other in {each for stream in across for each in probes.hops[stream]}:
         own, count = probes.counts(across - probes.across[other], *span)

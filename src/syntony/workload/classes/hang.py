@@ -1,5 +1,5 @@
-"""Hang or desync: a communicator makes no progress, because a rank did not call the operation, or
-called another one."""
+"""Hang or desync: a communicator makes no progress, because a rank did not call the operation,
+called another one, is stopped, or is gone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.processes import SILENT_NS, STATES, first
 from syntony.workload.ranks import SYMMETRIC
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
@@ -25,6 +26,7 @@ LONGER = 10.0
 """… and so many times the longest usual time between operations, the 99.9th percentile."""
 MISSED = 2
 """Operations that others ended after a rank's last from which its newest rows are missing."""
+P2P = "send or recv"
 OFTEN = 10
 """After this many operations that were each followed by the same kind, the next one can be
 predicted."""
@@ -33,6 +35,15 @@ ACTION = (
     " from its checkpoint without it if it is dead"
 )
 
+ACTION_GONE = (
+    "look why that rank ended (its output, exit status, kernel log: out of memory, Xid), or whether"
+    " its host is up; restart the job from its checkpoint"
+)
+ACTION_HELD = {
+    "T": "continue the process (`kill -CONT`), or find who stopped it",
+    "t": "detach the debugger",
+    "D": "look what it waits for (`/proc/PID/stack`, kernel log, mounts of file servers)",
+}
 ACTION_ALL = (
     "look at the processes of all its ranks: one stopped within the operation (`ps`: state T or D,"
     " py-spy), or the network lost it (`syntony incidents list`)"
@@ -44,31 +55,102 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     ranks = facts.ranks
     if ranks is None:
         return []
-    stuck = []
+    stuck, found, waiting = [], list[RuleFinding](), set[int]()
     for comm in ranks.comms:
-        kind = _kinds(ranks, comm)
+        kind, lost = _kinds(ranks, comm), _lost(ranks, comm)
+        seq = _first_open(comm, lost)
+        gone = _gone(facts, ranks, comm, seq)
+        if gone is not None and seq is not None and not _is_left(ranks, comm, seq):
+            found.append(gone)
+            waiting |= _waiting(comm, seq)
+            continue
         if not _hangs(comm, facts.end_ns, _least_silence_ns(kind)):
             continue
-        lost = _lost(ranks, comm)
-        seq = _first_open(comm, lost)
         absent = lost if seq is None else ~comm.present[:, seq]
         if lost[absent].any() and lost[absent].all():
             facts.gaps.append(_gap(comm, lost))
         elif seq is not None and not _is_left(ranks, comm, seq):
             stuck.append((comm, kind, seq, lost))
-    waiting = {
-        int(rank)
-        for comm, _, seq, _ in stuck
-        for rank in comm.ranks[comm.present[:, seq] & (comm.done[:, seq] == NULL)]
-    }
-    found = []
+    for comm, _, seq, _ in stuck:
+        waiting |= _waiting(comm, seq)
     for comm, kind, seq, lost in stuck:
-        finding = _desync(facts, ranks, comm, kind, seq) or _missing(
-            facts, comm, seq, waiting, lost
+        finding = (
+            _desync(facts, ranks, comm, kind, seq)
+            or _held(facts, comm, seq)
+            or _missing(facts, comm, seq, waiting, lost)
         )
         if finding is not None:
             found.append(finding)
     return found
+
+
+def _waiting(comm: Comm, seq: int) -> set[int]:
+    """Ranks that have begun an operation and not ended it."""
+    return set(comm.ranks[comm.present[:, seq] & (comm.done[:, seq] == NULL)].tolist())
+
+
+def _gone(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int | None) -> RuleFinding | None:
+    """Ranks without which an operation that others wait in can never end: their processes have
+    ended, or their hosts do not report. Of several, those that never came to it, or else those that
+    ended first: the others may have ended because of them."""
+    processes = facts.processes
+    if processes is None or seq is None:
+        return None
+    begun, open_here = comm.present[:, seq], comm.done[:, seq] == NULL
+    row = int(comm.row[begun, seq].max(initial=-1))
+    if row < 0 or _both_ends(str(ranks.table.codes("op").at(row))) == P2P:
+        return None  # nobody needs all ranks for a send and its receive
+    known = np.concatenate((comm.enqueue[comm.present], comm.done[comm.done != NULL]))
+    gone = processes.gone(comm.ranks[open_here].tolist(), int(known.max()))
+    waits = _waiting(comm, seq)
+    if not gone or not (waits - gone.keys() or (waits and open_here.all())):
+        return None  # those that are left ended it
+    absent = set(comm.ranks[~begun].tolist())
+    if 2 * len(first(gone, gone)) > len(comm.ranks) or (absent and not absent & gone.keys()):
+        return None  # somebody ended the job, or all wait for one that is there
+    names = first(gone, absent & gone.keys() or gone)
+    one, ago = names[0], format_ns(max(0, facts.end_ns - gone[names[0]].last_ns))
+    if one not in processes.ended:
+        text = f"no report of {ranks.host.get(one, 'its host')} in the last {ago}"
+    else:
+        text = f"its process ended {ago} before the recording does"
+        if others := len(gone) - len(names):
+            text += f", before {others} other{'s' * (others > 1)}"
+    evidence = (Evidence("ended", text), _progress(comm, seq))
+    return _finding(
+        facts, comm, seq, names, evidence=evidence, sure=len(names) == 1,
+        other="the others have the same operation", action=ACTION_GONE,
+    )  # fmt: skip
+
+
+def _held(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding | None:
+    """Ranks whose processes do nothing since the operation was begun: they are stopped, or, if no
+    other rank is missing, wait for a device. One that was stopped later is looked at by
+    somebody."""
+    if facts.processes is None:
+        return None
+    begun = comm.enqueue[comm.present[:, seq], seq]
+    by_ns = int(np.median(begun)) + SILENT_NS
+    held = {rank: each for rank in comm.ranks[comm.done[:, seq] == NULL].tolist()
+            if (each := facts.processes.held.get(rank)) and each.since_ns <= by_ns}  # fmt: skip
+    absent = set(comm.ranks[~comm.present[:, seq]].tolist())
+    stopped = {rank for rank, each in held.items() if each.state != "D"}
+    names = sorted(stopped or (held.keys() & absent if absent else held.keys()))
+    if not names or len(names) == len(comm.ranks):
+        return None
+    one = held[names[0]]
+    text = f"its process is {STATES[one.state]} for {format_ns(facts.end_ns - one.since_ns)}"
+    evidence = (Evidence("state", text), _progress(comm, seq))
+    return _finding(
+        facts, comm, seq, names, evidence=evidence, sure=len(names) == 1,
+        other="the others have the same operation", action=ACTION_HELD[one.state],
+    )  # fmt: skip
+
+
+def _progress(comm: Comm, seq: int) -> Evidence:
+    begun, done = comm.present[:, seq], comm.done[:, seq] != NULL
+    return Evidence("seq", f"operation {comm.seqs[seq]} of {comm.name}: {begun.sum()} of"
+                    f" {len(comm.ranks)} ranks enqueued it, {done.sum()} ended it")  # fmt: skip
 
 
 def _is_left(ranks: Ranks, comm: Comm, seq: int) -> bool:
@@ -181,7 +263,7 @@ def _desync(
     if due in order:
         text += ", which until then always came next"
     return _finding(
-        facts, comm, seq, odd, evidence=Evidence("op", text), sure=not tied,
+        facts, comm, seq, odd, evidence=(Evidence("op", text),), sure=not tied,
         other="all ranks came" if len(here) == len(comm.ranks) else
         "those that came differ")  # fmt: skip
 
@@ -200,7 +282,7 @@ def _due(kinds: Ints, seq: int) -> int | None:
 def _both_ends(op: str) -> str:
     """A send and its receive count as one operation."""
     parts = op.lower().replace(":", " ").split()
-    return "send or recv" if {"send", "recv", "isend", "irecv"} & set(parts) else op
+    return P2P if {"send", "recv", "isend", "irecv"} & set(parts) else op
 
 
 def _name(ranks: Ranks, row: int) -> str:
@@ -220,10 +302,10 @@ def _missing(
     if roots:
         text += f" {len(comm.ranks)} ranks wait since it was enqueued"
         return _finding(
-            facts, comm, seq, roots, evidence=Evidence("seq", text), sure=len(roots) == 1,
+            facts, comm, seq, roots, evidence=(Evidence("seq", text),), sure=len(roots) == 1,
             other="the others have the same operation")  # fmt: skip
     text += f" {len(comm.ranks)} ranks enqueued the same and none ended it"
-    return _finding(facts, comm, seq, [], evidence=Evidence("done_ns", text), sure=False,
+    return _finding(facts, comm, seq, [], evidence=(Evidence("done_ns", text),), sure=False,
                     other="all ranks have the same operation")  # fmt: skip
 
 
@@ -233,26 +315,28 @@ def _finding(
     seq: int,
     odd: list[int],
     *,
-    evidence: Evidence,
+    evidence: tuple[Evidence, ...],
     sure: bool,
     other: str,
+    action: str = "",
 ) -> RuleFinding:
     enqueued = comm.enqueue[comm.present[:, seq], seq]
     onset_ns = int(np.median(enqueued)) if len(enqueued) else facts.begin_ns
-    no_progress = f"no progress for {format_ns(facts.end_ns - onset_ns)} until the recording ends"
+    silence = format_ns(max(0, facts.end_ns - onset_ns))
+    no_progress = f"no progress for {silence} until the recording ends"
     ranks = facts.ranks
     assert ranks is not None  # noqa: S101 - a communicator
     those = odd or [int(rank) for rank in comm.ranks]
     return RuleFinding(
         fault=FaultClass.HANG,
         subjects=tuple(f"rank {rank}" for rank in odd) or (f"communicator {comm.name}",),
-        onset_ns=onset_ns, last_ns=facts.end_ns,
+        onset_ns=onset_ns, last_ns=max(onset_ns, facts.end_ns),
         confidence=confidence(0.98, *(True if each else None for each in (sure, odd))),
-        evidence=(evidence, Evidence("enqueue_ns", no_progress)),
+        evidence=(*evidence, Evidence("enqueue_ns", no_progress)),
         alternatives=(
             weigh(FaultClass.STRAGGLER, True, "it does not come at all"),
             weigh(FaultClass.HANG, True, other),
         ),
-        action=ACTION if odd else ACTION_ALL, ranks=frozenset(those),
+        action=action or (ACTION if odd else ACTION_ALL), ranks=frozenset(those),
         hosts=frozenset(ranks.host.get(rank, "") for rank in those),
     )  # fmt: skip

@@ -3,7 +3,7 @@ other hosts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,8 @@ MOST = 0.8
 host."""
 OFTEN = 0.5
 """Maximum ratio of the share of windows in which flows of other hosts show it meanwhile."""
+MIN_RUN = 0.01
+"""Share of a window for which they run at least: CPU time is counted in 10 ms, of 2 s."""
 MIN_WAIT = 0.05
 """Minimum share of a window for which its threads wait for a core."""
 ACTION = (
@@ -109,16 +111,32 @@ def _waits(hosts: DeviceTable) -> Floats:
     return waits
 
 
+def _delays(hosts: DeviceTable) -> Floats:
+    """How long threads wait for a core, for each ns that they run; where that is not recorded, of
+    the time, (hosts, windows).
+
+    Shares of the time cannot be compared: three times a third is all of it, and a rank for which
+    the others wait is ready for a larger share. Per time that they run, threads wait for as long as
+    others compete for their cores.
+    """
+    waits, runs = _waits(hosts), hosts.column("cpu_ns", "sum") / hosts.column("window_ns", "sum")
+    if (np.isfinite(waits) & np.isnan(runs)).any():
+        return waits
+    delays: Floats = waits / np.maximum(runs, MIN_RUN)
+    return delays
+
+
 def _run_queues(facts: BundleFacts) -> dict[str, tuple[int, int, Episode, float, float]]:
     hosts = facts.hosts
     if hosts is None or not hosts.table.rows:
         return {}
-    wait = _waits(hosts)
+    wait, delay = _waits(hosts), _delays(hosts)
     found = {}
     for row in range(len(hosts.names)):
         usual = median(np.delete(wait, row, axis=0), axis=0)
+        others = median(np.delete(delay, row, axis=0), axis=0)
         with np.errstate(invalid="ignore"):
-            bad = (wait[row] > TIMES * usual) & (wait[row] > MIN_WAIT)
+            bad = (delay[row] > TIMES * others) & (wait[row] > np.fmax(MIN_WAIT, LIKE * usual))
         stretch = episode(bad, np.isfinite(wait[row]))
         if stretch is not None and stretch.share >= 0.6:
             part = slice(stretch.first, stretch.last + 1)
@@ -129,24 +147,41 @@ def _run_queues(facts: BundleFacts) -> dict[str, tuple[int, int, Episode, float,
     return found
 
 
-def _waits_then(
-    facts: BundleFacts, host: str, begin_ns: int, last_ns: int
-) -> tuple[float, float] | None:
-    """Share of that time for which a host's threads wait for a core, and those of the others; None:
-    unknown."""
+class _WaitsThen(NamedTuple):
+    """Waits of a host's threads for a core during some time, and the median of the others'."""
+
+    own: float
+    """Share of the time."""
+    usual: float
+    ratio: float
+    """That of their `_delays`."""
+
+    def exceed(self, times: float) -> bool:
+        """Whether they wait for so many times as long, and for a larger share of the time: one that
+        seldom runs waits for little."""
+        return self.own > max(MIN_WAIT, LIKE * self.usual) and self.ratio > times
+
+
+def _waits_then(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> _WaitsThen | None:
+    """None: unknown."""
     if facts.hosts is None or host not in facts.hosts.index:
         return None
     part, place = facts.hosts.during(begin_ns, last_ns), facts.hosts.index[host]
-    known = median(_waits(facts.hosts)[:, part], axis=1)
-    own, usual = float(known[place]), float(median(np.delete(known, place)))
-    return (own, usual) if np.isfinite([own, usual]).all() else None
+    waits, delays = (median(each(facts.hosts)[:, part], axis=1) for each in (_waits, _delays))
+    own, usual, delay, others = (
+        float(each)
+        for known in (waits, delays) for each in (known[place], median(np.delete(known, place)))
+    )  # fmt: skip
+    if not np.isfinite([own, usual, delay, others]).all():
+        return None
+    return _WaitsThen(own, usual, delay / max(others, 1e-9))
 
 
 def is_short(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> bool:
     """Whether a host's threads waited for a core then, unlike those of others, for however short a
     time."""
     waits = _waits_then(facts, host, begin_ns, last_ns)
-    return waits is not None and waits[0] > max(MIN_WAIT, TIMES * waits[1])
+    return waits is not None and waits.exceed(TIMES)
 
 
 def weighed(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> Alternative:
@@ -154,9 +189,9 @@ def weighed(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> Alter
     waits = _waits_then(facts, host, begin_ns, last_ns)
     if waits is None:
         return weigh(FaultClass.HOST_JITTER, None, "", "its host's run queues at that time")
-    own, usual = waits
-    text = f"its host's threads wait for a core {own:.0%} of the time, elsewhere {usual:.0%}"
-    return weigh(FaultClass.HOST_JITTER, own <= max(MIN_WAIT, LIKE * usual), text)
+    text = (f"its host's threads wait for a core {waits.own:.0%} of the time, elsewhere"
+            f" {waits.usual:.0%}")  # fmt: skip
+    return weigh(FaultClass.HOST_JITTER, not waits.exceed(LIKE), text)
 
 
 def _judge(

@@ -11,6 +11,7 @@ from syntony.model import format_ns
 from syntony.workload.classes import host_jitter
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import median
+from syntony.workload.processes import STATES
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ EXPLAINED = 0.5
 """Minimum share of its lag that its work leaves unexplained."""
 WAITS_FOR_DATA = 0.5
 """Share of its lag that may be waiting for data."""
+OFTEN_HELD = 0.3
+"""Minimum share of readings of its process in a state in which it does nothing."""
 ACTION = (
     "run the GPU's health checks (`syntony audit run --only node`) and replace the rank if it stays"
     " behind"
@@ -94,6 +97,22 @@ def _gpu_is_late(ranks: Ranks, slow: SlowRank) -> bool | None:
     return None if gpu is None else gpu > WAITS_LONG
 
 
+def _is_held(facts: BundleFacts, slow: SlowRank) -> list[Evidence]:
+    """A state in which its process is often found meanwhile and does nothing, unlike its peers."""
+    found: list[Evidence] = []
+    processes = facts.processes
+    if processes is None:
+        return found
+    for state, text in STATES.items():
+        own, *others = (processes.share(rank, state, slow.begin_ns, slow.last_ns)
+                        for rank in (slow.rank, *slow.peers))  # fmt: skip
+        usual = float(np.median([each for each in others if each is not None] or [0.0]))
+        if own is not None and own > max(OFTEN_HELD, 2 * usual):
+            found.append(Evidence("state", f"in {own:.0%} of readings its process is {text},"
+                                  f" others' in {usual:.0%}", own, usual))  # fmt: skip
+    return found
+
+
 def lag(slow: SlowRank) -> Evidence:
     """How far a rank is behind."""
     return Evidence(
@@ -109,6 +128,7 @@ def _finding(facts: BundleFacts, ranks: Ranks, slow: SlowRank) -> RuleFinding:
     if late and gpu is not None:
         evidence.append(Evidence("gpu_wait_ns", f"its proxy waits {gpu:.1f} times as long for the"
                                  " GPU as others", gpu, 1.0))  # fmt: skip
+    evidence += _is_held(facts, slow)
     work = bool(np.isfinite(facts.steps.numbers("work")).any())
     devices = facts.gpus is not None and ranks.gpu.get(slow.rank, "") in facts.gpus.index
     return RuleFinding(

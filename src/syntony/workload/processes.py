@@ -1,0 +1,137 @@
+"""What became of the ranks' processes: which have ended, and what the others do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from syntony.model import MS, S
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from syntony.workload.bundle import BundleTable
+
+SILENT_NS = 5 * S
+"""A host reports its processes every two seconds: one without a row for longer does not report."""
+SAME_TIME_NS = 50 * MS
+"""Ends of processes that are less apart are of the same time: agents notice them within 10 ms."""
+FEW_READINGS = 3
+"""A process is read as stopped, or waiting for a disk, by chance: it is so for longer after so many
+readings in a row."""
+STATES = {
+    "T": "stopped (SIGSTOP, or by a terminal)",
+    "t": "held by a debugger",
+    "D": "waiting for a disk, a file server or a driver (state D)",
+}
+"""States in which a process does nothing, by their letter in proc_pid_stat(5)."""
+
+
+class Ended(NamedTuple):
+    """When the last process of a rank ended: not before `first_ns`, and by `last_ns`."""
+
+    first_ns: int
+    last_ns: int
+
+
+class Held(NamedTuple):
+    """A state of `STATES` in which a process is until the recording ends."""
+
+    state: str
+    since_ns: int
+
+
+class Processes:
+    """The table `processes`; several processes of a rank count as one."""
+
+    def __init__(self, table: BundleTable, end_ns: int) -> None:
+        self._table, self._end_ns = table, end_ns
+        at_ns, self._rank = table.ints("at_ns"), table.ints("rank")
+        self._last_ns = at_ns + table.ints("window_ns")
+        self._rows: defaultdict[int, dict[tuple[int, int], list[int]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        """Rank → its processes by host and number → rows in order."""
+        hosts, pids = table.codes("host").codes.tolist(), np.nan_to_num(table.numbers("pid"))
+        for row in np.argsort(at_ns, kind="stable").tolist():
+            process = hosts[row], int(pids[row])
+            self._rows[int(self._rank[row])][process].append(row)
+
+    @cached_property
+    def ended(self) -> dict[int, Ended]:
+        """Ranks of which no process is left."""
+        ended = self._table.numbers("ended") > 0
+        lived_ns = self._table.numbers("lived_ns")
+        found = {}
+        for rank, processes in self._rows.items():
+            newest = [rows[-1] for rows in processes.values()]
+            if not all(ended[row] for row in newest):
+                continue
+            last = max(newest, key=lambda row: int(self._last_ns[row]))
+            begin_ns, lived = int(self._table.ints("at_ns")[last]), lived_ns[last]
+            exact = np.isfinite(lived)
+            found[rank] = Ended(
+                begin_ns + int(lived) if exact else begin_ns,
+                begin_ns + int(lived) if exact else int(self._last_ns[last]),
+            )
+        return found
+
+    @cached_property
+    def silent(self) -> dict[int, int]:
+        """Ranks that have not ended, as far as is known, and of which no host reports any more →
+        since when."""
+        since = {rank: max(int(self._last_ns[rows[-1]]) for rows in processes.values())
+                 for rank, processes in self._rows.items() if rank not in self.ended}  # fmt: skip
+        return {rank: at for rank, at in since.items() if self._end_ns - at > SILENT_NS}
+
+    @cached_property
+    def held(self) -> dict[int, Held]:
+        """Ranks all of whose processes are in a state of `STATES`, the newest of these."""
+        states, found = self._table.codes("state"), {}
+        for rank, processes in self._rows.items():
+            some = [held for rows in processes.values()
+                    if (held := self._held([states.at(row) for row in rows], rows))]  # fmt: skip
+            if len(some) == len(processes) and rank not in self.ended:
+                found[rank] = max(some, key=lambda each: each.since_ns)
+        return found
+
+    def _held(self, states: list[str | None], rows: list[int]) -> Held | None:
+        """The state at the end of these readings, in order."""
+        last = states[-1]
+        since = len(states)
+        while since and states[since - 1] == last:
+            since -= 1
+        if last not in STATES or len(states) - since < FEW_READINGS:
+            return None
+        return Held(last, int(self._last_ns[rows[since]]))
+
+    def share(self, rank: int, state: str, begin_ns: int, last_ns: int) -> float | None:
+        """Share of the readings of a rank in an interval that show a state; None: none is
+        recorded."""
+        states = self._table.codes("state")
+        inside = (self._rank == rank) & (self._last_ns >= begin_ns) & (self._last_ns <= last_ns)
+        read = [states.at(row) for row in np.flatnonzero(inside & (states.codes >= 0))]
+        return sum(each == state for each in read) / len(read) if read else None
+
+    def gone(self, ranks: Collection[int], progress_ns: int) -> dict[int, Ended]:
+        """Those of these ranks that cannot take part any more → since when: their processes have
+        ended, or their hosts do not report, and they have done nothing since.
+
+        Args:
+            ranks: of a communicator.
+            progress_ns: when it made progress last.
+        """
+        ended = {rank: self.ended[rank] for rank in ranks if rank in self.ended}
+        silent = {rank: Ended(self.silent[rank], self.silent[rank]) for rank in ranks
+                  if progress_ns - self.silent.get(rank, -SILENT_NS) <= SILENT_NS}  # fmt: skip
+        return ended | silent
+
+
+def first(gone: Mapping[int, Ended], among: Iterable[int]) -> list[int]:
+    """Those of these ranks that ended before the others; several if that is not known."""
+    known = {rank: gone[rank] for rank in among}
+    by_ns = min(each.last_ns for each in known.values()) + SAME_TIME_NS
+    return sorted(rank for rank, each in known.items() if each.first_ns <= by_ns)
