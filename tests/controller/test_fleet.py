@@ -127,6 +127,9 @@ def test_clocks_of_rdma_devices_are_the_fleets_clocks() -> None:
     assert fleet.is_clock("h0/rail0:verbs")
     assert not fleet.is_clock("h3/rail0:verbs")
     assert not fleet.is_clock("h0/rail0:other")
+    fleet.join(stamping("h0", clocks=False), S)
+    assert fleet.is_clock("h0")
+    assert not fleet.is_clock("h0/rail0:verbs")
 
 
 def test_a_host_is_told_of_its_own_clock_where_its_nics_have_others() -> None:

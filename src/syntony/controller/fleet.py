@@ -57,11 +57,10 @@ class Member:
     """One host and its state."""
 
     def __init__(self, hello: Hello) -> None:
-        self.hello = hello
+        self.attach(hello)
         self.has_rdma = False
         """Whether it ever had a NIC with RDMA: an agent that restarts finds RDMA ports only
         later."""
-        self.connected = True
         self.left_ns = 0
         self.newest_ns = 0
         self.batches = 0
@@ -78,6 +77,14 @@ class Member:
         """Reported NICs that are not used → why."""
         self._parts: tuple[PartStatus, ...] = ()
         self._parts_ns = 0
+
+    def attach(self, hello: Hello) -> None:
+        """Its agent is connected, and says this."""
+        self.hello = hello
+        of_nics = {clock for nic in hello.nics for clock in (nic.clock, nic.verbs_clock)}
+        self.clocks = frozenset({hello.host} | of_nics)
+        """Names of the clocks of the host and its NICs."""
+        self.connected = True
 
     def count(self, outcome: BatchOutcome) -> None:
         """Count the result of one of its batches."""
@@ -177,8 +184,7 @@ class Fleet:
         if member is None:
             member = self.members[hello.host] = Member(hello)
         else:
-            member.hello = hello
-            member.connected = True
+            member.attach(hello)
         member.has_rdma |= any(nic.rdma for nic in hello.nics)
         member.faults = tuple(faults)
         if not known or any(ref not in self.mesh.nics for ref in _refs(hello)):
@@ -204,10 +210,7 @@ class Fleet:
     def is_clock(self, node: str) -> bool:
         """Whether a member of the fleet has a clock with that name."""
         member = self.members.get(node.partition("/")[0])
-        return member is not None and (
-            node == member.hello.host
-            or any(node in (nic.clock, nic.verbs_clock) for nic in member.hello.nics)
-        )
+        return member is not None and node in member.clocks
 
     def parts(self, now_ns: int) -> dict[str, tuple[PartStatus, ...]]:
         """Host → the parts of its agent, for agents that have reported; `now_ns` is monotonic."""
@@ -375,7 +378,9 @@ class Fleet:
         own: dict[str, set[NicRef]] = defaultdict(set)
         for ref in nics:
             own[ref.host].add(ref)
-        targets = {host: {_ref(flow.dst) for flow in mine} for host, mine in flows.items()}
+        targets = {
+            host: {_ref(dst) for dst in {flow.dst for flow in mine}} for host, mine in flows.items()
+        }
         sources = _sources(flows)
         return {
             host: Plan(

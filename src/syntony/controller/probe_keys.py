@@ -226,7 +226,7 @@ def _pairs(mesh: PlannedMesh) -> dict[str, dict[str, tuple[int, ...]]]:
     """Host → every host that it probes or is probed by → the numbers of that host's NICs."""
     peers: dict[str, set[str]] = defaultdict(set)
     for host, flows in mesh.flows.items():
-        for other in {flow.dst.partition("/")[0] for flow in flows}:
+        for other in {dst.partition("/")[0] for dst in {flow.dst for flow in flows}}:
             peers[host].add(other)
             peers[other].add(host)
     numbers: dict[str, list[int]] = defaultdict(list)
