@@ -127,13 +127,13 @@ class Connection:
         """What arrives at the client, until the stream ends."""
         return self.down.arrived
 
-    def leave(self) -> None:
-        """The client ends the stream; its server learns of it, sooner or later."""
+    def leave(self, *, unnoticed: bool = False) -> None:
+        """The client's end of the stream is gone; its server learns of it, sooner or later."""
         if self.client_gone:
             return
         self.client_gone = True
         self.down.arrived.put(None)
-        late = self._network.cut(self.client.name, self.server.name)
+        late = unnoticed or self._network.cut(self.client.name, self.server.name)
         after_s = (NOTICE_NS if late else self._network.delay_ns()) / S
         self._network.loop.call_later(after_s, self._end_serving, context=self._network.context)
 

@@ -239,9 +239,12 @@ SHOWN_BY: dict[str, dict[str, Any]] = {
     "stops-at-damage": {"only": ("flip_a_bit",)},
     "gateway-wakes-up-unaware": {"only": ("pause_gateway", "store_slow")},
     "timeline-told-before-it-is-kept": {"only": ("kill_controller",)},
+    "batches-not-held": {"only": ("split_streams",), "gateways": 2, "mean_gap_s": 3.0},
     "names-of-streams-not-mended": {"only": ("flip_a_bit", "network_slow", "store_slow")},
     "starts-end-later-stops": {"only": ("partition",), "order_gap_s": 2.0},
-    "stops-replace-later-stops": {"only": ("partition",), "order_gap_s": 2.0},
+    "stops-replace-later-stops": {
+        "only": ("partition",), "order_gap_s": 1.0, "faults_s": 600.0, "mean_gap_s": 12.0
+    },
     "absence-by-the-hosts-clock": {
         "only": ("controllers_clock_jump", "partition"),
         "hostile": False,
