@@ -53,14 +53,15 @@ async def suffer(world: World) -> None:
     if only:
         faults |= NAMED_FAULTS
         faults = {fault: weight for fault, weight in faults.items() if fault.__name__ in only}
-    end_s = world.loop.time() + world.settings.faults_s
+    end_s, under_way = world.loop.time() + world.settings.faults_s, []
     while world.loop.time() < end_s:
         await asyncio.sleep(world.chance.expovariate(1 / world.settings.mean_gap_s))
         fault = world.chance.choices(*zip(*faults.items(), strict=True))[0]
         world.log.say("world", fault.__name__)
-        world.loop.spawn(None, fault(world))
+        under_way.append(world.loop.spawn(None, fault(world)))
     operator.cancel()
-    await asyncio.sleep(25)  # the longest fault is over
+    await asyncio.sleep(25)
+    await asyncio.gather(*under_way, return_exceptions=True)
     heal(world)
     await asyncio.sleep(SETTLE_S)
     await check_well(world)
@@ -449,14 +450,14 @@ async def store_away(world: World) -> None:
 
 
 async def store_gone(world: World) -> None:
-    """For an hour, which is more than a spool holds. Where nothing else happens, agents stay, and
-    no host is paged."""
+    """For an hour, which is more than a spool holds. Where nothing else happens, agents stay, no
+    host is paged, and what spools still hold is delivered in five minutes."""
     if world.store.down:
         return
     world.store.down = True
     await asyncio.sleep(3_600)
-    leader = world.leader
-    if _alone(world, store_gone) and leader is not None:
+    leader, alone = world.leader, _alone(world, store_gone)
+    if alone and leader is not None:
         status = await ask(world, leader, ControllerQuery())
         world.ledger.hold(
             isinstance(status, ControllerStatus) and status.agents >= len(world.hosts),
@@ -465,6 +466,12 @@ async def store_gone(world: World) -> None:
         paged = _of_others(world.pager.paged)
         world.ledger.hold(not paged, f"the store is gone, and these were paged: {paged}")
     world.store.down = False
+    await asyncio.sleep(300)
+    for name, agent in world.agents.items():
+        behind = agent.spool.last_seq - agent.spool.acknowledged
+        world.ledger.hold(
+            behind < 10 or not alone, f"the store is back, and {name} still keeps {behind} batches"
+        )
 
 
 async def store_full(world: World) -> None:

@@ -32,7 +32,9 @@ class GatewayUnit(Unit):
         world = self.world
         leaders = tuple(each.address for each in world.processes)
         self.gateway = Gateway(
-            leaders, cast("Store", world.store), self._dial,
+            leaders,
+            cast("Store", world.store),
+            self._dial,
             lambda: node.clock.read_ns(world.loop.true_ns),
         )
         try:
