@@ -145,6 +145,26 @@ def test_a_host_is_told_of_its_own_clock_where_its_nics_have_others() -> None:
     assert all(host in known for host, known in fleet.replan(SETTLE_NS).clocks.items())
 
 
+def test_a_plan_that_does_not_change_stays_as_it_is() -> None:
+    """It need not be sent again. Others are as if made for the first time."""
+    hosts = [f"h{number}" for number in range(60)]
+    fleet, before = fleet_of(*hosts)
+    fleet.join(hello("new", "s"), S)
+    mesh = fleet.replan(2 * S)
+    changed = {host for host, plan in mesh.plans.items() if plan is not before.get(host)}
+    assert "new" in changed
+    assert len(changed) < 20
+    numbers = {host: plan.generation for host, plan in mesh.plans.items()}
+    assert numbers == {host: 2 if host in changed else 1 for host in mesh.plans}
+    fresh = new_fleet()
+    fresh._nic_ids = fleet._nic_ids.copy()
+    for host in (*hosts, "new"):
+        fresh.join(hello(host, "s"), 0)
+    for host, plan in fresh.replan(SETTLE_NS).plans.items():
+        assert plan == msgspec.structs.replace(mesh.plans[host], generation=1), host
+        assert host in changed or plan == before[host]
+
+
 def test_starting_agents_give_one_plan() -> None:
     fleet = new_fleet()
     for place, host in enumerate(HOSTS):

@@ -122,6 +122,7 @@ class PlannedMesh(NamedTuple):
     nics: dict[NicRef, MeshNic]
     flows: dict[str, tuple[ProbeFlow, ...]]
     plans: dict[str, Plan]
+    """Per host; one that did not change is the same object as before, of that generation."""
     clocks: dict[str, frozenset[str]]
     """Per host: its own clocks and those of every NIC it probes or is probed by."""
     verbs: dict[str, tuple[ProbeFlow, ...]]
@@ -261,6 +262,7 @@ class Fleet:
         generation = max(generation, self.mesh.generation + 1)
         verbs = over_verbs(flows, nics, config.verbs_classes, config.verbs_interval_ns)
         plans = self._plans(generation, nics, flows, verbs, device_stamps=device_stamps)
+        plans = {host: _kept(plan, self.mesh.plans.get(host)) for host, plan in plans.items()}
         clocks = _clocks(nics, flows, verbs)
         self.mesh = PlannedMesh(generation, nics, flows, plans, clocks, verbs, _probed(nics, flows))
         return self.mesh
@@ -405,6 +407,13 @@ class Fleet:
             )
             for host, mine in flows.items()
         }
+
+
+def _kept(plan: Plan, before: Plan | None) -> Plan:
+    """The plan before, if only its number would change."""
+    if before is None or msgspec.structs.replace(plan, generation=before.generation) != before:
+        return plan
+    return before
 
 
 def _by_address(nics: dict[NicRef, MeshNic]) -> dict[str, list[NicRef]]:
