@@ -358,6 +358,16 @@ async def partition(world: World) -> None:
     world.network.heal()
 
 
+async def cut_host(world: World) -> None:
+    """A host's network for management fails: it reaches no controller or gateway for a while, and
+    other hosts all the time."""
+    host = world.chance.choice(list(world.hosts))
+    pairs = {frozenset((host, unit.name)) for unit in world.units}
+    world.network.partition(pairs)
+    await asyncio.sleep(world.chance.uniform(5, 60))
+    world.network.mend(pairs)
+
+
 async def cut_gateway(world: World) -> None:
     """One gateway cannot reach any controller. After a while its agents try another one: where
     nothing else happens, the leader has all of them again."""
@@ -545,8 +555,8 @@ Fault = Callable[["World"], Awaitable[None]]
 FAULTS: dict[Fault, float] = {
     kill_controller: 2.0, die_within_a_transaction: 1.5, unsure_commit: 1.0, stop_controller: 1.0,
     pause_controller: 2.0, pause_agent: 1.0, kill_agent: 1.5, lose_power: 1.5, flip_a_bit: 1.0,
-    partition: 1.5, database_away: 1.0, database_full: 0.7, database_slow: 0.7, store_away: 1.0,
-    store_fails: 1.0, store_slow: 0.7, store_full: 0.5, store_half_migrated: 0.5,
+    partition: 1.5, cut_host: 0.7, database_away: 1.0, database_full: 0.7, database_slow: 0.7,
+    store_away: 1.0, store_fails: 1.0, store_slow: 0.7, store_full: 0.5, store_half_migrated: 0.5,
     split_streams: 1.0, network_slow: 0.7, pager_away: 1.0, disk_full: 0.7,
     clock_jump: 0.7, controllers_clock_jump: 0.5,}  # fmt: skip
 """Each with its weight."""

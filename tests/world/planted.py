@@ -246,7 +246,7 @@ SHOWN_BY: dict[str, dict[str, Any]] = {
         "mean_gap_s": 12.0,
     },
     "absence-by-the-hosts-clock": {
-        "only": ("controllers_clock_jump", "partition"),
+        "only": ("controllers_clock_jump", "cut_host", "stop_controller"),
         "hostile": False,
         "faults_s": 600.0,
         "mean_gap_s": 10.0,
