@@ -227,10 +227,6 @@ PLANTED: dict[str, Plant] = {
     "silent-hosts-not-noticed": _patch(silent_agents, "of_hosts", lambda *_: []),
     "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip
-NOT_FOUND_YET = {
-    "absence-by-the-hosts-clock": "7 seeds, not found",
-}
-"""For these the worlds have no eyes yet: what was tried."""
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))
 SHOWN_BY: dict[str, dict[str, Any]] = {
     "stops-at-damage": {"only": ("flip_a_bit",)},
