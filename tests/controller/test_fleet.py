@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -17,6 +21,7 @@ from syntony.controller.fleet import (
     Fleet,
 )
 from syntony.controller.fleet_time import FORGET_NS, FleetTime
+from syntony.controller.server import Controller
 from syntony.mesh.plan import make_plan
 from syntony.model import NicRef, S
 from syntony.model.names import host_of, nic_number
@@ -127,6 +132,9 @@ def test_clocks_of_rdma_devices_are_the_fleets_clocks() -> None:
     assert fleet.is_clock("h0/rail0:verbs")
     assert not fleet.is_clock("h3/rail0:verbs")
     assert not fleet.is_clock("h0/rail0:other")
+    fleet.join(stamping("h0", clocks=False), S)
+    assert fleet.is_clock("h0")
+    assert not fleet.is_clock("h0/rail0:verbs")
 
 
 def test_a_host_is_told_of_its_own_clock_where_its_nics_have_others() -> None:
@@ -140,6 +148,57 @@ def test_a_host_is_told_of_its_own_clock_where_its_nics_have_others() -> None:
         ]
         fleet.join(msgspec.structs.replace(reported, nics=tuple(nics)), 0)
     assert all(host in known for host, known in fleet.replan(SETTLE_NS).clocks.items())
+
+
+def test_a_plan_that_does_not_change_stays_as_it_is() -> None:
+    """It need not be sent again. Others are as if made for the first time."""
+    hosts = [f"h{number}" for number in range(60)]
+    fleet, before = fleet_of(*hosts)
+    fleet.join(hello("new", "s"), S)
+    mesh = fleet.replan(2 * S)
+    changed = {host for host, plan in mesh.plans.items() if plan is not before.get(host)}
+    assert "new" in changed
+    assert len(changed) < 20
+    numbers = {host: plan.generation for host, plan in mesh.plans.items()}
+    assert numbers == {host: 2 if host in changed else 1 for host in mesh.plans}
+    fresh = new_fleet()
+    fresh._nic_ids = fleet._nic_ids.copy()
+    for host in (*hosts, "new"):
+        fresh.join(hello(host, "s"), 0)
+    for host, plan in fresh.replan(SETTLE_NS).plans.items():
+        assert plan == msgspec.structs.replace(mesh.plans[host], generation=1), host
+        assert host in changed or plan == before[host]
+
+
+def test_a_new_plan_is_sent_to_hosts_for_which_it_is_another_one() -> None:
+    fleet, sent = new_fleet(), list[tuple[str, int]]()
+
+    def session(host: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            outbox=SimpleNamespace(put=lambda plan: sent.append((host, plan.generation)))
+        )
+
+    controller = object.__new__(Controller)
+    controller.__dict__ |= {
+        "_fleet": fleet,
+        "_state": SimpleNamespace(take_number=lambda _: 0),
+        "_owners": SimpleNamespace(save=lambda _: None),
+        "_keys": SimpleNamespace(plan=lambda _: None),
+        "_sessions": {f"h{number}": session(f"h{number}") for number in range(41)},
+    }
+    since_ns = time.monotonic_ns() - 60 * S
+    for number in range(40):
+        fleet.join(hello(f"h{number}", "s"), since_ns)
+    asyncio.run(controller._plan())
+    assert len(sent) == 40
+    sent.clear()
+    before = fleet.mesh.plans
+    fleet.join(hello("h40", "s"), since_ns)
+    asyncio.run(controller._plan())
+    changed = [host for host, plan in fleet.mesh.plans.items() if plan is not before.get(host)]
+    assert sent == [(host, 2) for host in changed]
+    assert "h40" in changed
+    assert len(changed) < 20
 
 
 def test_starting_agents_give_one_plan() -> None:

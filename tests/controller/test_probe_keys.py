@@ -296,6 +296,22 @@ def test_what_a_host_holds_of_another_plan_is_no_confirmation(tmp_path: Path) ->
     net.state.close()
 
 
+def test_a_new_plan_brings_keys_to_hosts_with_other_pairs_only(tmp_path: Path) -> None:
+    net = _Net(1, tmp_path)
+    _settle(net)
+    keys = net.keys
+    assert keys is not None
+    before, mesh = keys._numbers.copy(), net.fleet.mesh
+    keys.plan(mesh)
+    assert keys._numbers == before
+    h0, h1 = (tuple(flow for flow in mesh.flows[host] if "h0" in (host, flow.dst.partition("/")[0]))
+              for host in ("h0", "h1"))  # fmt: skip
+    keys.plan(mesh._replace(flows={"h0": h0, "h1": h1}))
+    sent = {host for host, number in keys._numbers.items() if number != before[host]}
+    assert sent == set(HOSTS) - {"h0"}, "those without pairs as well: theirs are forgotten"
+    net.state.close()
+
+
 def test_a_peer_that_is_planned_no_more_is_forgotten_once_others_send_with_a_new_key() -> None:
     keyring, nic = Keyring(), 7
     pair = PairKeys(host="h1", nics=(nic,), keys=(b"a" * 16,))

@@ -156,9 +156,12 @@ class Agent:
                 connection.up.send(data)
             if not stream.delivery.ready:
                 self._wake.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(stream.delivery.held_ns / S or None):
-                        await self._wake.wait()
+                if held_ns := stream.delivery.held_ns:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(held_ns / S):
+                            await self._wake.wait()
+                else:
+                    await self._wake.wait()
         stream.renewed = True
         connection.leave()
 

@@ -89,11 +89,9 @@ def surroundings(
     loop: Loop, chance: random.Random, log: Log, post: Callable[..., Any]
 ) -> Iterator[None]:
     """Everything replaced, and back afterwards."""
-    real_monotonic_ns, real_clock_ns = time.monotonic_ns, time.clock_gettime_ns
+    real_clock_ns = time.clock_gettime_ns
 
     def monotonic_ns() -> int:
-        if not loop.is_running():
-            return real_monotonic_ns()
         node = NODE.get()
         return loop.now_ns + (node.boot_ns if node is not None else 0) + 1_000 * S
 

@@ -21,6 +21,7 @@ from syntony.wire.failover import FailoverStatus, SwitchCommand
 from syntony.wire.probes import KeysQuery, KeysStatus, RotateKeys
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.spoolfile import SEGMENT_BYTES
+from syntony.wire.tables import AGENT, CLOCK
 from syntony.wire.traffic import PlacementCommand
 
 if TYPE_CHECKING:
@@ -50,15 +51,17 @@ async def suffer(world: World) -> None:
     await asyncio.sleep(20)
     faults = FAULTS | (GATEWAY_FAULTS if world.gateways else {})
     if only:
+        faults |= NAMED_FAULTS
         faults = {fault: weight for fault, weight in faults.items() if fault.__name__ in only}
-    end_s = world.loop.time() + world.settings.faults_s
+    end_s, under_way = world.loop.time() + world.settings.faults_s, []
     while world.loop.time() < end_s:
         await asyncio.sleep(world.chance.expovariate(1 / world.settings.mean_gap_s))
         fault = world.chance.choices(*zip(*faults.items(), strict=True))[0]
         world.log.say("world", fault.__name__)
-        world.loop.spawn(None, fault(world))
+        under_way.append(world.loop.spawn(None, fault(world)))
     operator.cancel()
-    await asyncio.sleep(25)  # the longest fault is over
+    await asyncio.sleep(25)
+    await asyncio.gather(*under_way, return_exceptions=True)
     heal(world)
     await asyncio.sleep(SETTLE_S)
     await check_well(world)
@@ -83,6 +86,8 @@ def heal(world: World) -> None:
     world.server.deadly.clear()
     world.store.down = world.pager.down = False
     world.store.unreachable.clear()
+    world.store.full = False
+    world.store.lacks.clear()
     world.store.fails = world.store.slow_ns = 0
     world.pager.loses = 0.0
     world.full.clear()
@@ -353,6 +358,16 @@ async def partition(world: World) -> None:
     world.network.heal()
 
 
+async def cut_host(world: World) -> None:
+    """A host's network for management fails: it reaches no controller or gateway for a while, and
+    other hosts all the time."""
+    host = world.chance.choice(list(world.hosts))
+    pairs = {frozenset((host, unit.name)) for unit in world.units}
+    world.network.partition(pairs)
+    await asyncio.sleep(world.chance.uniform(5, 60))
+    world.network.mend(pairs)
+
+
 async def cut_gateway(world: World) -> None:
     """One gateway cannot reach any controller. After a while its agents try another one: where
     nothing else happens, the leader has all of them again."""
@@ -413,6 +428,12 @@ async def lose_gateway(world: World) -> None:
         world.ledger.hold(not others, f"{subject} is gone, and these were paged: {others}")
 
 
+async def old_gateway_clock(world: World) -> None:
+    """A gateway's host starts in 1970."""
+    clock = world.chance.choice(world.gateways).clock
+    clock.jump(-clock.read_ns(world.loop.true_ns))
+
+
 async def database_away(world: World) -> None:
     world.server.down = True
     world.server.end_all()
@@ -438,6 +459,46 @@ async def store_away(world: World) -> None:
     world.store.down = False
 
 
+async def store_gone(world: World) -> None:
+    """For an hour, which is more than a spool holds. Where nothing else happens, agents stay, no
+    host is paged, and what spools still hold is delivered in five minutes."""
+    if world.store.down:
+        return
+    world.store.down = True
+    await asyncio.sleep(3_600)
+    leader, alone = world.leader, _alone(world, store_gone)
+    if alone and leader is not None:
+        status = await ask(world, leader, ControllerQuery())
+        world.ledger.hold(
+            isinstance(status, ControllerStatus) and status.agents >= len(world.hosts),
+            f"the store is gone, and so are agents: {status}",
+        )
+        paged = _of_others(world.pager.paged)
+        world.ledger.hold(not paged, f"the store is gone, and these were paged: {paged}")
+    world.store.down = False
+    await asyncio.sleep(300)
+    for name, agent in world.agents.items():
+        behind = agent.spool.last_seq - agent.spool.acknowledged
+        world.ledger.hold(
+            behind < 10 or not alone, f"the store is back, and {name} still keeps {behind} batches"
+        )
+
+
+async def store_full(world: World) -> None:
+    """Or read-only: inserts fail, and lookups do not."""
+    world.store.full = True
+    await asyncio.sleep(world.chance.uniform(1, 20))
+    world.store.full = False
+
+
+async def store_half_migrated(world: World) -> None:
+    """It lacks a table."""
+    name = world.chance.choice((AGENT.name, CLOCK.name))
+    world.store.lacks.add(name)
+    await asyncio.sleep(world.chance.uniform(1, 20))
+    world.store.lacks.discard(name)
+
+
 async def store_fails(world: World) -> None:
     world.store.fails = world.chance.uniform(0.1, 0.8)
     await asyncio.sleep(world.chance.uniform(1, 20))
@@ -454,6 +515,14 @@ async def network_slow(world: World) -> None:
     world.network.slow_ns = world.chance.randrange(2 * S)
     await asyncio.sleep(world.chance.uniform(1, 15))
     world.network.slow_ns = 0
+
+
+async def split_streams(world: World) -> None:
+    """A balancer forgets streams: their clients connect again, mostly to others, and the servers
+    take them for connected all the while."""
+    for connection in world.network.connections:
+        if world.chance.random() < 0.5:
+            connection.leave(unnoticed=True)
 
 
 async def pager_away(world: World) -> None:
@@ -486,13 +555,16 @@ Fault = Callable[["World"], Awaitable[None]]
 FAULTS: dict[Fault, float] = {
     kill_controller: 2.0, die_within_a_transaction: 1.5, unsure_commit: 1.0, stop_controller: 1.0,
     pause_controller: 2.0, pause_agent: 1.0, kill_agent: 1.5, lose_power: 1.5, flip_a_bit: 1.0,
-    partition: 1.5, database_away: 1.0, database_full: 0.7, database_slow: 0.7, store_away: 1.0,
-    store_fails: 1.0, store_slow: 0.7, network_slow: 0.7, pager_away: 1.0, disk_full: 0.7,
+    partition: 1.5, cut_host: 0.7, database_away: 1.0, database_full: 0.7, database_slow: 0.7,
+    store_away: 1.0, store_fails: 1.0, store_slow: 0.7, store_full: 0.5, store_half_migrated: 0.5,
+    split_streams: 1.0, network_slow: 0.7, pager_away: 1.0, disk_full: 0.7,
     clock_jump: 0.7, controllers_clock_jump: 0.5,}  # fmt: skip
 """Each with its weight."""
 GATEWAY_FAULTS: dict[Fault, float] = {
     kill_gateway: 2.0, stop_gateway: 1.0, pause_gateway: 3.0, cut_gateway: 1.5, cut_agents: 1.0,
-    cut_store: 1.0, lose_gateway: 0.3,
+    cut_store: 1.0, lose_gateway: 0.3, old_gateway_clock: 0.3,
 }  # fmt: skip
 """… where there are gateways."""
-NAMES = tuple(fault.__name__ for fault in FAULTS | GATEWAY_FAULTS)
+NAMED_FAULTS: dict[Fault, float] = {store_gone: 1.0}
+"""… and those that happen only where they are named: they leave little else to see."""
+NAMES = tuple(fault.__name__ for fault in FAULTS | GATEWAY_FAULTS | NAMED_FAULTS)

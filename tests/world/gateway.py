@@ -32,7 +32,10 @@ class GatewayUnit(Unit):
         world = self.world
         leaders = tuple(each.address for each in world.processes)
         self.gateway = Gateway(
-            leaders, cast("Store", world.store), self._dial, lambda: world.loop.true_ns
+            leaders,
+            cast("Store", world.store),
+            self._dial,
+            lambda: node.clock.read_ns(world.loop.true_ns),
         )
         try:
             async with asyncio.TaskGroup() as group:

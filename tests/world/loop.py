@@ -15,6 +15,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -133,6 +134,9 @@ class Loop(asyncio.BaseEventLoop):
         """Called with what ended a task that should not have ended so."""
         self.broken: BaseException | None = None
         self.set_exception_handler(lambda *_: None)
+        # Both are called for each future.
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
+        self.get_debug = bool  # type: ignore[method-assign]
 
     def time(self) -> float:
         return self._now_s

@@ -127,13 +127,13 @@ class Connection:
         """What arrives at the client, until the stream ends."""
         return self.down.arrived
 
-    def leave(self) -> None:
-        """The client ends the stream; its server learns of it, sooner or later."""
+    def leave(self, *, unnoticed: bool = False) -> None:
+        """The client's end of the stream is gone; its server learns of it, sooner or later."""
         if self.client_gone:
             return
         self.client_gone = True
         self.down.arrived.put(None)
-        late = self._network.cut(self.client.name, self.server.name)
+        late = unnoticed or self._network.cut(self.client.name, self.server.name)
         after_s = (NOTICE_NS if late else self._network.delay_ns()) / S
         self._network.loop.call_later(after_s, self._end_serving, context=self._network.context)
 
@@ -197,8 +197,13 @@ class Network:
         self.cuts |= pairs
 
     def heal(self) -> None:
-        self.cuts.clear()
+        """Everything passes, at once."""
         self.slow_ns = 0
+        self.mend(set(self.cuts))
+
+    def mend(self, pairs: set[frozenset[str]]) -> None:
+        """These can reach each other again."""
+        self.cuts -= pairs
         waiting, self.waiting = dict.fromkeys(self.waiting), []
         for pipe in waiting:
             pipe.release()

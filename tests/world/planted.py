@@ -227,26 +227,26 @@ PLANTED: dict[str, Plant] = {
     "silent-hosts-not-noticed": _patch(silent_agents, "of_hosts", lambda *_: []),
     "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip
-NOT_FOUND_YET = {
-    "batches-not-held": "50 seeds, not found (long worlds had it twice in 122, as seed 85000148)",
-    "stops-replace-later-stops": "5 seeds, not found",
-    "absence-by-the-hosts-clock": "7 seeds, not found",
-    "names-of-streams-not-mended": "hardly tried",
-}
-"""For these the worlds have no eyes yet: what was tried."""
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))
 SHOWN_BY: dict[str, dict[str, Any]] = {
     "stops-at-damage": {"only": ("flip_a_bit",)},
     "gateway-wakes-up-unaware": {"only": ("pause_gateway", "store_slow")},
     "timeline-told-before-it-is-kept": {"only": ("kill_controller",)},
+    "batches-not-held": {"only": ("split_streams",), "gateways": 2, "mean_gap_s": 3.0},
     "names-of-streams-not-mended": {"only": ("flip_a_bit", "network_slow", "store_slow")},
     "starts-end-later-stops": {"only": ("partition",), "order_gap_s": 2.0},
-    "stops-replace-later-stops": {"only": ("partition",), "order_gap_s": 2.0},
-    "absence-by-the-hosts-clock": {
-        "only": ("controllers_clock_jump", "partition"),
-        "hostile": False,
-        "faults_s": 300.0,
+    "stops-replace-later-stops": {
+        "only": ("partition",),
+        "order_gap_s": 1.0,
+        "faults_s": 600.0,
         "mean_gap_s": 12.0,
+    },
+    "absence-by-the-hosts-clock": {
+        "only": ("controllers_clock_jump", "cut_host", "stop_controller"),
+        "hostile": False,
+        "faults_s": 600.0,
+        "mean_gap_s": 10.0,
+        "order_gap_s": 2.0,
     },
     "stepped-clocks-do-not-wait": {"only": ("clock_jump", "kill_controller", "partition")},
     "part-chosen-by-its-size": {"only": ("clock_jump", "partition"), "mean_gap_s": 3.0},

@@ -46,6 +46,10 @@ class WorldStore:
         self.path_events: list[tuple[int, str, str]] = []
         """(fleet time, what was ordered, evidence), of operators."""
         self.down = False
+        self.full = False
+        """Or read-only: it takes no rows, and answers."""
+        self.lacks: set[str] = set()
+        """Names of tables that it does not have."""
         self.unreachable: set[str] = set()
         """Processes that cannot reach it."""
         self.fails = 0.0
@@ -58,7 +62,7 @@ class WorldStore:
     def insert(self, table: Table, rows: pa.Table) -> None:
         """All rows of a partition, or none."""
         self._loop.spend(self.slow_ns or 2 * MS)
-        away = self._away()
+        away = self.full or self._away(table)
         fails = away or self._chance.random() < self.fails
         done = self._chance.random() if fails and not away else 1.0 if not fails else 0.0
         hosts, streams = rows.column("host").to_pylist(), rows.column("stream").to_pylist()
@@ -80,14 +84,15 @@ class WorldStore:
         if fails:
             raise StoreError("the store does not answer")
 
-    def _away(self) -> bool:
+    def _away(self, table: Table) -> bool:
         node = NODE.get()
-        return self.down or (node is not None and node.name in self.unreachable)
+        unreachable = node is not None and node.name in self.unreachable
+        return self.down or unreachable or table.name in self.lacks
 
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
         """Which batches have rows in the window."""
         self._loop.spend(self.slow_ns or MS)
-        if self._away() or self._chance.random() < self.fails:
+        if self._away(table) or self._chance.random() < self.fails:
             raise StoreError("the store does not answer")
         width = partition_ns(table)
         parts = range(first_ns // width, (last_ns - 1) // width + 1)

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.world.planted import NOT_FOUND_YET, PLANTED
+from tests.world.planted import PLANTED
 
 ROOT = Path(__file__).parents[2]
 DRAWN = random.randrange(1_000_000)
@@ -66,8 +66,6 @@ def test_what_is_lost_behind_one_gateway_is_known_exactly(fault: str) -> None:
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PLANTED],
 )
 def test_a_fault_that_is_put_back_is_found(name: str) -> None:
-    if name in NOT_FOUND_YET:
-        pytest.skip(f"{NOT_FOUND_YET[name]}: that worlds find it is NOT tested")
     ran = _bench("--planted", name, "--seeds", "50")
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import shutil
 import sys
@@ -326,7 +327,8 @@ class World:
                 self._bury()
 
     def _bury(self) -> None:
-        """What still runs ends here, whatever it would do about it."""
+        """What still runs ends here, whatever it would do, or log, about it."""
+        self.log.setLevel(logging.CRITICAL + 1)
         for agent in self.agents.values():
             agent.spool.close()
         with warnings.catch_warnings():

@@ -57,11 +57,10 @@ class Member:
     """One host and its state."""
 
     def __init__(self, hello: Hello) -> None:
-        self.hello = hello
+        self.attach(hello)
         self.has_rdma = False
         """Whether it ever had a NIC with RDMA: an agent that restarts finds RDMA ports only
         later."""
-        self.connected = True
         self.left_ns = 0
         self.newest_ns = 0
         self.batches = 0
@@ -78,6 +77,14 @@ class Member:
         """Reported NICs that are not used → why."""
         self._parts: tuple[PartStatus, ...] = ()
         self._parts_ns = 0
+
+    def attach(self, hello: Hello) -> None:
+        """Its agent is connected, and says this."""
+        self.hello = hello
+        of_nics = {clock for nic in hello.nics for clock in (nic.clock, nic.verbs_clock)}
+        self.clocks = frozenset({hello.host} | of_nics)
+        """Names of the clocks of the host and its NICs."""
+        self.connected = True
 
     def count(self, outcome: BatchOutcome) -> None:
         """Count the result of one of its batches."""
@@ -115,6 +122,7 @@ class PlannedMesh(NamedTuple):
     nics: dict[NicRef, MeshNic]
     flows: dict[str, tuple[ProbeFlow, ...]]
     plans: dict[str, Plan]
+    """Per host; one that did not change is the same object as before, of that generation."""
     clocks: dict[str, frozenset[str]]
     """Per host: its own clocks and those of every NIC it probes or is probed by."""
     verbs: dict[str, tuple[ProbeFlow, ...]]
@@ -177,8 +185,7 @@ class Fleet:
         if member is None:
             member = self.members[hello.host] = Member(hello)
         else:
-            member.hello = hello
-            member.connected = True
+            member.attach(hello)
         member.has_rdma |= any(nic.rdma for nic in hello.nics)
         member.faults = tuple(faults)
         if not known or any(ref not in self.mesh.nics for ref in _refs(hello)):
@@ -204,10 +211,7 @@ class Fleet:
     def is_clock(self, node: str) -> bool:
         """Whether a member of the fleet has a clock with that name."""
         member = self.members.get(host_of(node))
-        return member is not None and (
-            node == member.hello.host
-            or any(node in (nic.clock, nic.verbs_clock) for nic in member.hello.nics)
-        )
+        return member is not None and node in member.clocks
 
     def parts(self, now_ns: int) -> dict[str, tuple[PartStatus, ...]]:
         """Host → the parts of its agent, for agents that have reported; `now_ns` is monotonic."""
@@ -258,6 +262,7 @@ class Fleet:
         generation = max(generation, self.mesh.generation + 1)
         verbs = over_verbs(flows, nics, config.verbs_classes, config.verbs_interval_ns)
         plans = self._plans(generation, nics, flows, verbs, device_stamps=device_stamps)
+        plans = {host: _kept(plan, self.mesh.plans.get(host)) for host, plan in plans.items()}
         clocks = _clocks(nics, flows, verbs)
         self.mesh = PlannedMesh(generation, nics, flows, plans, clocks, verbs, _probed(nics, flows))
         return self.mesh
@@ -375,7 +380,9 @@ class Fleet:
         own: dict[str, set[NicRef]] = defaultdict(set)
         for ref in nics:
             own[ref.host].add(ref)
-        targets = {host: {_ref(flow.dst) for flow in mine} for host, mine in flows.items()}
+        targets = {
+            host: {_ref(dst) for dst in {flow.dst for flow in mine}} for host, mine in flows.items()
+        }
         sources = _sources(flows)
         return {
             host: Plan(
@@ -400,6 +407,13 @@ class Fleet:
             )
             for host, mine in flows.items()
         }
+
+
+def _kept(plan: Plan, before: Plan | None) -> Plan:
+    """The plan before, if only its number would change."""
+    if before is None or msgspec.structs.replace(plan, generation=before.generation) != before:
+        return plan
+    return before
 
 
 def _by_address(nics: dict[NicRef, MeshNic]) -> dict[str, list[NicRef]]:

@@ -82,12 +82,16 @@ class ProbeKeyDistribution:
         return self._rotation.ring.hosts
 
     def plan(self, mesh: PlannedMesh) -> None:
-        """A new plan: each host gets the keys of its pairs, before it gets the plan."""
-        before, self._pairs = self._pairs or {}, _pairs(mesh)
-        self._rotation.replanned(
-            host for host, peers in self._pairs.items() if before.get(host) != peers
-        )
-        self._send(self._sessions)
+        """A new plan: each host that has other pairs than before gets their keys, before it gets
+        the plan."""
+        before, self._pairs = self._pairs, _pairs(mesh)
+        if before is None:
+            self._rotation.replanned(self._pairs)
+            self._send(self._sessions)
+            return
+        changed = [host for host, peers in self._pairs.items() if before.get(host) != peers]
+        self._rotation.replanned(changed)
+        self._send((*changed, *(host for host in before if host not in self._pairs)))
 
     def attached(self, host: str) -> None:
         """An agent has attached."""
@@ -227,7 +231,7 @@ def _pairs(mesh: PlannedMesh) -> dict[str, dict[str, tuple[int, ...]]]:
     """Host → every host that it probes or is probed by → the numbers of that host's NICs."""
     peers: dict[str, set[str]] = defaultdict(set)
     for host, flows in mesh.flows.items():
-        for other in {host_of(flow.dst) for flow in flows}:
+        for other in {host_of(dst) for dst in {flow.dst for flow in flows}}:
             peers[host].add(other)
             peers[other].add(host)
     numbers: dict[str, list[int]] = defaultdict(list)

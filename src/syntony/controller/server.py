@@ -425,7 +425,7 @@ class Controller:
             generation = 0
             _log.error("plan's generation not recorded reason=%s", error)
         # Takes seconds for a large fleet: not on the event loop.
-        before = self._fleet.owners
+        before, plans = self._fleet.owners, self._fleet.mesh.plans
         mesh = await asyncio.to_thread(self._fleet.replan, now_ns, generation)
         if self._fleet.owners != before:
             try:
@@ -440,7 +440,8 @@ class Controller:
             _log.warning("addresses excluded nic=%s reason=another host claims %s too", ref, each)
         self._keys.plan(mesh)
         for host, plan in mesh.plans.items():
-            self._send(host, plan)
+            if plan is not plans.get(host):
+                self._send(host, plan)
 
     async def _rotate_keys(self) -> None:
         try:
