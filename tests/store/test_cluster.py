@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -168,7 +169,12 @@ def test_without_zookeeper_rows_are_refused_and_stored_once_when_it_is_back(
     rows = rows_of(AGENT, [{"host": "h1", "seq": 2, "stream": "refused", "ts_ns": T0 + 2 * S}])
     with pytest.raises(StoreError):
         keep_inserting(stored, rows)
+    # Servers that found it half started would lose their threads for statements on the cluster.
+    for server in cluster.servers:
+        server.signal(signal.SIGSTOP)
     cluster.start_keeper()
+    for server in cluster.servers:
+        server.signal(signal.SIGCONT)
     for seq in range(2, 5):
         insert_once(stored, "h1", "keeper", seq)
     assert_each_once(stored, "keeper", 4)
