@@ -19,14 +19,14 @@ from syntony.store.schema import DAY_NS, HOUR_NS, capabilities, create_table
 from syntony.wire.tables import AGENT, CLOCK, HEARD, PROBE, Table
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 90
+PATIENCE_S = 300
 HOSTS = [f"h{number}" for number in range(12)]
 END = T0 + 60 * S
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster")).running() as running:
+    with Cluster(tmp_path_factory.mktemp("cluster"), session_s=20).running() as running:
         yield running
 
 
