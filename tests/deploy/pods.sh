@@ -23,8 +23,9 @@ wait_for() { # wait_for WHAT COMMAND...
 }
 end_pods() { # unshare, a child of each job, is deaf to all but SIGKILL, and takes its children along
     local job children
-    for job in $(jobs -p); do
-        read -ra children <"/proc/$job/task/$job/children" || true # it has no end of line
+    for job in $(jobs -pr); do
+        children=()
+        [ ! -e "/proc/$job" ] || read -ra children <"/proc/$job/task/$job/children" || true # it has no end of line
         [ ${#children[@]} = 0 ] || kill -KILL "${children[@]}"
     done
 }
@@ -112,5 +113,6 @@ attached | head -c 300
 echo
 end_pods
 wait || true
+trap - EXIT
 rm -rf "$pods"
 echo "pods: well, with a read-only root"
