@@ -58,7 +58,7 @@ demo: setup ## The whole story on one machine (ACT=… for some acts; HOLD=1 kee
 	$(BIN)/syntony demo --act $(ACT) $(if $(FETCH_TORCH),--fetch-torch) $(if $(HOLD),--hold)
 
 # The workers fill the cores: threads of OpenBLAS beside them only wait for each other.
-test test-live: export OPENBLAS_NUM_THREADS = 1
+test test-live test-slow: export OPENBLAS_NUM_THREADS = 1
 test: dev native-test ## Native and unit tests, each of little work; minutes
 	@sh deploy/system-packages.sh --test || echo "tests of deploy/ will be skipped" >&2
 	$(BIN)/python -m pytest -m 'not slow and not lab and not costly' $(SPLIT)
@@ -68,9 +68,10 @@ test-live: dev native-threads native-costly ## Costly unit tests (tests/costly.t
 	$(BIN)/python -m pytest -m 'costly and not slow and not lab' $(PARALLEL)
 	$(BIN)/python -m pytest -m 'lab and not slow'
 
-test-slow: dev ## The slow tests: a real ClickHouse server, chrony, long fuzzing
-	@sh deploy/system-packages.sh --slow
-	$(BIN)/python -m pytest -m slow
+test-slow: dev ## The slow tests: other systems, packages, all drawn cases; hours, as root (CONTRIBUTING.md)
+	@sh deploy/system-packages.sh --slow || echo "tests that need these packages will be skipped" >&2
+	$(BIN)/python -m pytest -m 'slow and not lab' $(PARALLEL)
+	$(BIN)/python -m pytest -m 'slow and lab'
 
 native-test: sanitized ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(BIN)/ctest --test-dir $(SANITIZED) --parallel $(WAITING) --output-on-failure -LE costly

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.slow
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "use-the-api.md"
 ROWS, PAGE = 60, 7
 JSON, CHANGES = "application/json", "/api/v1/changes"
-TOPICS, STREAM_S = 4, 4.0
+TOPICS, STREAM_S, PATIENCE_S = 4, 4.0, 300.0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -146,24 +148,30 @@ def test_pages_are_of_one_instant_while_rows_are_added(rows: Recorded) -> None:
         adding.join()
 
 
-def events(api: ApiController, token: str, seconds: float, last: str = "") -> list[str]:
-    """Ids of what a stream sends in so many seconds, in order."""
+def events(api: ApiController, token: str, last: str = "") -> list[str]:
+    """Ids of what a stream sends until `STREAM_S` after the first event, in order."""
     more = ["-H", f"Last-Event-ID: {last}"] if last else []
-    done = subprocess.run(
-        ["curl", "-sSN", "--max-time", str(seconds), "-H", f"Authorization: Bearer {token}", *more,
-         f"{api.url}/api/v1/events"],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    return re.findall(r"^id: (\S+)$", done.stdout, re.MULTILINE)
+    words = ["curl", "-sSN", "-H", f"Authorization: Bearer {token}", *more]
+    with subprocess.Popen([*words, f"{api.url}/api/v1/events"], stdout=subprocess.PIPE) as stream:
+        assert stream.stdout is not None
+        said, end_s = b"", time.monotonic() + PATIENCE_S
+        while select.select([stream.stdout], [], [], max(0.0, end_s - time.monotonic()))[0]:
+            part = os.read(stream.stdout.fileno(), 1 << 16)
+            assert part, "the stream has ended"
+            before, said = said, said + part
+            if b"id: " in said and b"id: " not in before:
+                end_s = time.monotonic() + STREAM_S
+        stream.kill()
+    return re.findall(r"^id: (\S+)$", said.decode(), re.MULTILINE)
 
 
 def test_a_stream_that_breaks_goes_on_where_it_was(rows: Recorded) -> None:
     """By the id of the last event: none is lost, none comes twice."""
     token = rows.api.token()
-    got = events(rows.api, token, STREAM_S)
+    got = events(rows.api, token)
     for number in (1, 2):
         rows.order(number)
-        more = events(rows.api, token, STREAM_S, got[-1])
+        more = events(rows.api, token, got[-1])
         assert more, "what happened meanwhile is told to who comes back"
         got += more
     numbers = [int(each.partition("-")[2]) for each in got]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +25,8 @@ pytestmark = [
         "InfiniBand's own tools are NOT tested",
     ),
 ]
-BIG_BUDGET_S = 10.0
+BIG_BUDGET_S = 3.0
+"""Of processor time, `ibnetdiscover`'s included: it takes 0.8 s."""
 
 
 def _swap_rails(wiring: Wiring) -> None:
@@ -80,6 +81,11 @@ def test_every_fault_of_a_routed_subnet_is_named_alone(name: str, tmp_path: Path
         assert _wrong(subnet.discover()) == expected
 
 
+def _cpu_s() -> float:
+    """Of this process and the children it has waited for."""
+    return sum(os.times()[:4])
+
+
 def test_2048_hcas_are_discovered_and_audited_in_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,11 +95,11 @@ def test_2048_hcas_are_discovered_and_audited_in_time(
     wiring.cut(Port("leaf-02-07", 40))
     wiring.cut(Port("leaf-08-01", 31))
     with simulated(wiring, tmp_path, manager=False) as subnet:
-        start_s = time.monotonic()
+        before_s = _cpu_s()
         file = tmp_path / "fabric.txt"
         file.write_text(subnet.discover())
         code = run(["audit", "fabric", "--ibnetdiscover", str(file), "--json"])
-        took_s = time.monotonic() - start_s
+        took_s = _cpu_s() - before_s
     reported = json.loads(capsys.readouterr().out)
     wrong = {(r["check"], r["subject"]) for r in reported if r["status"] in {"fail", "warn"}}
     assert wrong == {

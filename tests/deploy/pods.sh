@@ -21,6 +21,15 @@ wait_for() { # wait_for WHAT COMMAND...
     done
     fail "no $what after five minutes"
 }
+end_pods() { # unshare, a child of each job, is deaf to all but SIGKILL, and takes its children along
+    local job children
+    for job in $(jobs -pr); do
+        children=()
+        [ ! -e "/proc/$job" ] || read -ra children <"/proc/$job/task/$job/children" || true # it has no end of line
+        [ ${#children[@]} = 0 ] || kill -KILL "${children[@]}"
+    done
+}
+trap end_pods EXIT
 # shellcheck disable=SC2016 # expanded by the inner shell
 pod() { # pod IMAGE STATE UID CAPABILITIES COMMAND...: in one container of a pod
     env --ignore-environment "PATH=$PATH" "root=$1" "state=$2" "user=$3" "capabilities=$4" "names=$names" \
@@ -102,7 +111,8 @@ attached() {
 wait_for "agent in the fleet" attached
 attached | head -c 300
 echo
-kill %1 %2 %3
+end_pods
 wait || true
+trap - EXIT
 rm -rf "$pods"
 echo "pods: well, with a read-only root"

@@ -28,6 +28,7 @@ HOSTS = ("gpu001", "gpu002", "gpu003")
 SOCKET = "unix:/run/syntony-controller/controller.sock"
 LONG_S = 600.0
 pytestmark = [
+    pytest.mark.lab,
     pytest.mark.slow,
     pytest.mark.skipif(
         os.geteuid() != 0, reason="needs root, for machines: the Ansible role is NOT run"

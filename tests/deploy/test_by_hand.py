@@ -30,6 +30,7 @@ HOSTS = ("gpu001", "gpu002", "gpu003")
 FIRST = HOSTS[0]
 LONG_S = 900.0
 pytestmark = [
+    pytest.mark.lab,
     pytest.mark.slow,
     pytest.mark.skipif(
         os.geteuid() != 0, reason="needs root, for machines: a deployment by hand is NOT tested"

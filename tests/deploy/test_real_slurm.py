@@ -18,6 +18,7 @@ from tests.deploy.slurm import _SBIN, PROGRAMS, Slurm
 from tests.live import eventually, live, syntony
 
 pytestmark = [
+    pytest.mark.lab,
     pytest.mark.slow,
     pytest.mark.skipif(
         os.geteuid() != 0, reason="needs root, for slurmd: Slurm's hooks are NOT tested with Slurm"

@@ -17,8 +17,8 @@ NOBODY = 65_534 if os.getuid() == 0 else os.getuid()
 
 
 class Machine:
-    """One whose compiler has all headers and refuses files that hold some text, and whose apt-get
-    installs nothing."""
+    """One whose compiler has all headers and refuses files that hold some text, whose apt-get
+    installs nothing, and whose distribution has all packages but one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -27,6 +27,10 @@ class Machine:
         header.parent.mkdir(mode=0o755)
         header.touch()
         self._program("apt-get", f'echo "$*" >>{self.requested_for}')
+        self.lack("")
+
+    def lack(self, package: str) -> None:
+        self._program("apt-cache", f'[ "$2" != "{package}" ]')
 
     def _program(self, name: str, text: str) -> None:
         path = self._folder / name
@@ -93,3 +97,16 @@ def test_root_installs_and_looks_again(machine: Machine, refused: str, status: i
     assert done.returncode == status, done.stderr
     last = done.stderr.splitlines()[-1]
     assert ("without its NCCL" if status == 0 else "still lacks: gcc libc6-dev") in last
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0, reason="needs root: that missing system packages are installed is NOT tested"
+)
+def test_a_package_that_the_distribution_lacks_does_not_keep_others_away(machine: Machine) -> None:
+    """apt-get installs nothing at all if it does not know one of the names."""
+    machine.lack("libc6-dev")
+    done = machine.ask(MAIN, 0)
+    assert "== not in this distribution: libc6-dev" in done.stderr.splitlines()
+    installed = machine.requested_for.read_text().splitlines()[-1].split()
+    assert "libc6-dev" not in installed
+    assert {"gcc", "libibverbs-dev"} <= set(installed)

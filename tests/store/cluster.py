@@ -111,9 +111,13 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5) as ask
 
 
 class Cluster:
-    """All of them. ``replicas[shard][number]``."""
+    """All of them. ``replicas[shard][number]``.
 
-    def __init__(self, directory: Path, enter: Enter = tuple) -> None:
+    A server that gets no processor time for `session_s` loses ZooKeeper, and with it the statement
+    that it is at. One that was killed and is back is refused until its last session has ended.
+    """
+
+    def __init__(self, directory: Path, enter: Enter = tuple, session_s: int = 5) -> None:
         binary, classes = clickhouse(), _classes()
         keeper = directory / "keeper"
         keeper.mkdir()
@@ -138,13 +142,17 @@ class Cluster:
             + "</shard>"
             for shard in (1, 2)
         )
+        zookeeper = (
+            f"<node><host>127.0.0.1</host><port>{self.keeper.port}</port></node>"
+            f"<session_timeout_ms>{1000 * session_s}</session_timeout_ms>"
+        )
         self.replicas: list[list[Server]] = [[], []]
         for shard, number in places:
             place = directory / f"s{shard}r{number}"
             place.mkdir()
             (place / "users.xml").write_text(_USERS)
             (place / "config.xml").write_text(
-                _config(place, ports[shard, number], shards, self.keeper.port, (shard, number))
+                _config(place, ports[shard, number], shards, zookeeper, (shard, number))
             )
             command = [binary, f"--config-file={place / 'config.xml'}"]
             self.replicas[shard - 1].append(Server(command, place, ports[shard, number][0], enter))
@@ -183,7 +191,7 @@ class Cluster:
 
 
 def _config(
-    place: Path, ports: tuple[int, int, int], shards: str, keeper: int, own: tuple[int, int]
+    place: Path, ports: tuple[int, int, int], shards: str, zookeeper: str, own: tuple[int, int]
 ) -> str:
     http, tcp, between = ports
     shard, number = own
@@ -197,8 +205,7 @@ def _config(
   <users_config>users.xml</users_config>
   <default_profile>default</default_profile><default_database>default</default_database>
   <mark_cache_size>67108864</mark_cache_size>
-  <zookeeper><node><host>127.0.0.1</host><port>{keeper}</port></node>
-    <session_timeout_ms>5000</session_timeout_ms></zookeeper>
+  <zookeeper>{zookeeper}</zookeeper>
   <remote_servers><{NAME}>{shards}</{NAME}></remote_servers>
   <macros><shard>{shard}</shard><replica>{number}</replica></macros>
   <distributed_ddl><path>/clickhouse/task_queue/ddl</path></distributed_ddl>

@@ -19,14 +19,14 @@ from syntony.store.schema import capabilities, create_table
 from syntony.wire.tables import AGENT, CLOCK, HEARD, PROBE, Table
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 90
+PATIENCE_S = 300
 HOSTS = [f"h{number}" for number in range(12)]
 END = T0 + 60 * S
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster")).running() as running:
+    with Cluster(tmp_path_factory.mktemp("cluster"), session_s=20).running() as running:
         yield running
 
 
@@ -160,20 +160,6 @@ def test_a_lost_replica_costs_no_row(cluster: Cluster, stored: Store, shard: int
     assert_each_once(stored, stream, 6 * len(HOSTS) + 1)
 
 
-def test_without_zookeeper_rows_are_refused_and_stored_once_when_it_is_back(
-    cluster: Cluster, stored: Store
-) -> None:
-    insert_once(stored, "h1", "keeper", 1)
-    cluster.keeper.kill()
-    rows = rows_of(AGENT, [{"host": "h1", "seq": 2, "stream": "refused", "ts_ns": T0 + 2 * S}])
-    with pytest.raises(StoreError):
-        keep_inserting(stored, rows)
-    cluster.start_keeper()
-    for seq in range(2, 5):
-        insert_once(stored, "h1", "keeper", seq)
-    assert_each_once(stored, "keeper", 4)
-
-
 def test_what_is_too_old_goes_from_every_replica(cluster: Cluster, stored: Store) -> None:
     before = stored.count_rows()
     assert before
@@ -200,3 +186,19 @@ def test_a_table_of_an_earlier_version_gains_its_columns_everywhere(cluster: Clu
     found = {each.node: each.bound_ns for each in store.clock_history(T0, END)}
     assert found == {"h0": None, "h1": 7.0}
     store.close()
+
+
+def test_without_zookeeper_rows_are_refused_and_stored_once_when_it_is_back(
+    cluster: Cluster, stored: Store
+) -> None:
+    """The last test: ClickHouse 18 may end its thread for statements on the cluster, for good, when
+    ZooKeeper goes away (its log then says `DDLWorker: Unexpected error, will terminate`)."""
+    insert_once(stored, "h1", "keeper", 1)
+    cluster.keeper.kill()
+    rows = rows_of(AGENT, [{"host": "h1", "seq": 2, "stream": "refused", "ts_ns": T0 + 2 * S}])
+    with pytest.raises(StoreError):
+        keep_inserting(stored, rows)
+    cluster.start_keeper()
+    for seq in range(2, 5):
+        insert_once(stored, "h1", "keeper", seq)
+    assert_each_once(stored, "keeper", 4)

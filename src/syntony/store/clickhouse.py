@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import select
 import ssl
 import threading
 import urllib.parse
@@ -224,8 +225,8 @@ class ClickHouseEngine:
             response = connection.getresponse()
             return response.status, response.read()
         except (OSError, http.client.HTTPException) as error:
-            # A closed connection opens again at its next request; anyone who inserts looks up what
-            # arrived of this one.
+            # A connection closed here opens again at its next request; anyone who inserts looks up
+            # what arrived of this one.
             connection.close()
             self._at = (at + 1) % len(self._servers)
             host, port = self._servers[at]
@@ -248,4 +249,16 @@ class ClickHouseEngine:
                 connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
             known[at] = connection
             self._connections.append(connection)
+        elif _closed_by_server(connection):
+            connection.close()  # opens again at the request
         return connection
+
+
+def _closed_by_server(connection: http.client.HTTPConnection) -> bool:
+    """Whether the server has closed an idle connection (ClickHouse: after `keep_alive_timeout`, 3 s
+    or more). All of the last answer was read, so there is nothing to read but the end."""
+    if connection.sock is None:
+        return False
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return bool(poll.poll(0))

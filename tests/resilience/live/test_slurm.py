@@ -22,6 +22,7 @@ from tests.deploy.slurm import _SBIN, PROGRAMS, Slurm
 from tests.live import SYNTONY, live
 
 pytestmark = [
+    pytest.mark.lab,
     pytest.mark.slow,
     pytest.mark.skipif(
         os.geteuid() != 0, reason="needs root, for slurmd: jobs under srun are NOT tested"
