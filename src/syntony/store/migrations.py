@@ -61,6 +61,8 @@ MIGRATIONS = (
     Migration(15),
     # Collectives have the number of their batch beside that of the operation: a column is added.
     Migration(16),
+    # Processes of jobs have a state, and when they ended: columns are added.
+    Migration(17),
 )
 SUMMED_HOURS = 13
 """The version that added this table; it is filled after the tables are created."""
