@@ -32,7 +32,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -227,11 +227,12 @@ class Bench:
         lingering(folder)
         shutil.copy(source / "topology.json", folder)
         shutil.copytree(source / "logs", folder / "logs")
-        # The engine keeps merged parts for minutes: what is not being written can be copied.
-        shutil.copytree(
-            source / "store", folder / "store", symlinks=True,
-            ignore=shutil.ignore_patterns("tmp*", "delete_tmp*"),
-        )  # fmt: skip
+        # The engine keeps merged parts for minutes; those that vanish meanwhile are in others.
+        with suppress(shutil.Error):
+            shutil.copytree(
+                source / "store", folder / "store", symlinks=True,
+                ignore=shutil.ignore_patterns("tmp*", "delete_tmp*"),
+            )  # fmt: skip
 
     def _wait(
         self, case: Case, before: set[tuple[int, int, Page]], opened: set[Page]

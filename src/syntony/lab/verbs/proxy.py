@@ -60,6 +60,9 @@ async def run(address: str, argv: list[str]) -> int:
                 _write(1 if kind is FrameKind.OUTPUT else 2, body)
     except (EOFError, OSError, ValueError):
         print(f"guest {address} has gone", file=sys.stderr)
+        writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()  # else asyncio may report its error once more
         return GUEST_UNREACHABLE
 
 
