@@ -37,13 +37,13 @@ from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import DAY_NS, S
 
 REOPEN_NS = 15 * 60 * S
 """A condition that returns within this time after it was resolved reopens its incident."""
-REPEAT_NS = 7 * 24 * 3600 * S
+REPEAT_NS = 7 * DAY_NS
 """Incidents of the same rule and subject within this time are counted as repeats."""
-RETENTION_NS = 30 * 24 * 3600 * S
+RETENTION_NS = 30 * DAY_NS
 """Resolved incidents are dropped after this time; the store keeps them longer."""
 MAX_RESOLVED = 10_000
 """… or earlier, the oldest first, if there are more: all are in memory."""
