@@ -2,9 +2,9 @@
 
 Only hops that answered count, never a topology file. A cable exists while some flow's path crosses
 it. It is gone when the paths that crossed it were traced again and avoid it. A path without answers
-proves nothing, and a path that is no longer traced makes a cable *unseen*, not gone; nor does it
-show that a cable is there which all others have left. A change is
-reported once it has lasted for `HOLD_NS`. The first discovery is not a change.
+proves nothing. A path that is no longer traced makes a cable *unseen*, not gone; if all other paths
+have left the cable, it does not show that the cable is still there either. A change is reported
+once it has lasted for `HOLD_NS`. The first discovery is not a change.
 """
 
 from __future__ import annotations
