@@ -88,7 +88,7 @@ def _switch_and_link(fabric: Probed) -> list[Fault]:
 
 
 def _link_and_paused(fabric: Probed) -> list[Fault]:
-    """A link loses; one or two hosts stand still now and then (see `_pause`)."""
+    """A link loses; `pair` lets one or two hosts stand still every 15 s."""
     return [_loses(fabric, _leaf(fabric), fabric.rng.choice(fabric.spines))]
 
 

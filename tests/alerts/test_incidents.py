@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syntony.alerts.incident_book import REOPEN_NS, RETENTION_NS, Book, explained
+from syntony.alerts.causes import explained
+from syntony.alerts.incident_book import REOPEN_NS, Book
 from syntony.alerts.incident_texts import shown
-from syntony.alerts.incidents import BookState, ChangeKind, IncidentChange, IncidentState
+from syntony.alerts.incidents import (
+    RETENTION_NS,
+    BookState,
+    ChangeKind,
+    IncidentChange,
+    IncidentState,
+)
 from syntony.alerts.observations import Observation, measured
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence
@@ -147,7 +154,7 @@ def test_a_dead_spine_is_one_page_and_its_links_are_evidence() -> None:
     pages = [change for change in story.changes if change.kind is ChangeKind.PAGE]
     assert [page.incident.subject for page in pages] == ["spine0"]
     spine = pages[0].incident.number
-    assert {child.subject for child in explained(story.book, spine)} == {
+    assert {child.subject for child in explained(spine, story.book.incidents)} == {
         "leaf0->spine0",
         "leaf1->spine0",
     }

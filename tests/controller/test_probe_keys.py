@@ -25,7 +25,7 @@ from syntony.mesh import key_rotation
 from syntony.mesh.key_rotation import KeyRing, KeyRotation, Master, RotationPhase, pair_key
 from syntony.mesh.plan import make_plan
 from syntony.model import MS, S
-from syntony.model.names import NicRef, nic_number
+from syntony.model.names import NicRef, host_of, nic_number
 from syntony.state import ControlState, DatabaseConnection
 from syntony.wire.control import Issuer
 from syntony.wire.messages import PROTOCOL, Hello, NicInfo
@@ -304,7 +304,7 @@ def test_a_new_plan_brings_keys_to_hosts_with_other_pairs_only(tmp_path: Path) -
     before, mesh = keys._numbers.copy(), net.fleet.mesh
     keys.plan(mesh)
     assert keys._numbers == before
-    h0, h1 = (tuple(flow for flow in mesh.flows[host] if "h0" in (host, flow.dst.partition("/")[0]))
+    h0, h1 = (tuple(flow for flow in mesh.flows[host] if "h0" in (host, host_of(flow.dst)))
               for host in ("h0", "h1"))  # fmt: skip
     keys.plan(mesh._replace(flows={"h0": h0, "h1": h1}))
     sent = {host for host, number in keys._numbers.items() if number != before[host]}

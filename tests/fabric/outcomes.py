@@ -11,6 +11,7 @@ from syntony.fabric.candidates import Listing
 from syntony.fabric.locate import WindowCounts, locate
 from syntony.fabric.numbering import make_candidates
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 
 if TYPE_CHECKING:
     from tests.fabric.varied import Drawn
@@ -101,4 +102,4 @@ def place(name: str) -> str:
     name = name.removeprefix("replies of ").removeprefix("clock of ")
     ends = name.split(mark(name)) if mark(name) else [name]
     nic = next((end for end in ends if "/" in end), "")
-    return nic.partition("/")[0] or cable_of(name)
+    return host_of(nic) or cable_of(name)

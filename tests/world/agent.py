@@ -24,6 +24,7 @@ from syntony.errors import WireError
 from syntony.io.dialling import ControllerDialer
 from syntony.io.probe_records import PeerKeys
 from syntony.model import ClockState, Edge, S, Timeline
+from syntony.model.names import host_of
 from syntony.wire.arrow import encode_columns
 from syntony.wire.clocks import Edges, Timelines
 from syntony.wire.failover import PathsReport, Switch
@@ -198,7 +199,7 @@ class Agent:
             if found is not None:
                 self.plan = plan = found.plan
                 self._probed = tuple({flow.dst: flow for flow in plan.flows}.values())
-                self._peers = sorted({host_of(flow) for flow in self._probed})
+                self._peers = sorted({host_of(flow.dst) for flow in self._probed})
                 self._keep(msgspec.structs.replace(self._kept, plan=message))
         elif isinstance(message, Timelines):
             self._world.ledger.timed(self, message)
@@ -274,7 +275,7 @@ class Agent:
         """One probe, authenticated by the keys of the pair."""
         assert self.plan is not None
         keys = self._keys.get(flow.dst_nic_id)
-        name = host_of(flow)
+        name = host_of(flow.dst)
         own = self.plan.nic_ids.get(flow.src)
         if keys is None or own is None or not self._world.reachable(name):
             return
@@ -295,11 +296,6 @@ class Agent:
                 f"{self.host.name} refuses a probe of NIC {source} for its key: "
                 f"epoch {sending[0]}, it accepts {accepted}"
             )
-
-
-def host_of(flow: ProbeFlow) -> str:
-    """The host that is probed."""
-    return flow.dst.partition("/")[0]
 
 
 @functools.cache

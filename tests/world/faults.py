@@ -1,246 +1,25 @@
-"""What a world suffers, and an operator who gives orders meanwhile."""
+"""Faults of a world, by name."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-from tests.world.hostile import NAME as HOSTILE
-from tests.world.hostile import is_served, mallory
-from tests.world.ledger import LOSES, Order
+from tests.world.hostile import of_others
+from tests.world.ledger import LOSES
+from tests.world.orders import ask
 from tests.world.unit import RESTART_S
-from tests.world.world import KEY_PERIOD_S, SETTLE_S
 
 from syntony.model import MS, S
-from syntony.wire.coding import encode
 from syntony.wire.control import ControllerQuery, ControllerStatus
-from syntony.wire.enrol import RevokeCommand, Revoked
-from syntony.wire.failover import FailoverStatus, SwitchCommand
-from syntony.wire.probes import KeysQuery, KeysStatus, RotateKeys
-from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.spoolfile import SEGMENT_BYTES
 from syntony.wire.tables import AGENT, CLOCK
-from syntony.wire.traffic import PlacementCommand
 
 if TYPE_CHECKING:
     from tests.world.loop import Node
     from tests.world.unit import Unit
     from tests.world.world import Process, World
-
-ROTATION_S = 30
-"""A new leader waits so long for agents before it goes on with a rotation."""
-PAGED_S, CLEARED_S = 20, 30
-"""A silence is an incident after 10 s, and over after another 10 s with reports, by rules that are
-evaluated every two seconds."""
-
-
-async def suffer(world: World) -> None:
-    """The course of a world: it begins, suffers, and must be well again."""
-    for unit in world.units:
-        unit.start()
-    for name in world.hosts:
-        world.start_agent(name)
-    if world.settings.hostile:
-        world.loop.spawn(None, mallory(world))
-    operator = world.loop.spawn(None, operate(world))
-    only = world.settings.only
-    if not only or kill_controller.__name__ in only:
-        world.loop.spawn(None, _begin_badly(world))
-    await asyncio.sleep(20)
-    faults = FAULTS | (GATEWAY_FAULTS if world.gateways else {})
-    if only:
-        faults |= NAMED_FAULTS
-        faults = {fault: weight for fault, weight in faults.items() if fault.__name__ in only}
-    end_s, under_way = world.loop.time() + world.settings.faults_s, []
-    while world.loop.time() < end_s:
-        await asyncio.sleep(world.chance.expovariate(1 / world.settings.mean_gap_s))
-        fault = world.chance.choices(*zip(*faults.items(), strict=True))[0]
-        world.log.say("world", fault.__name__)
-        under_way.append(world.loop.spawn(None, fault(world)))
-    operator.cancel()
-    await asyncio.sleep(25)
-    await asyncio.gather(*under_way, return_exceptions=True)
-    heal(world)
-    await asyncio.sleep(SETTLE_S)
-    await check_well(world)
-    await check_page(world)
-
-
-async def _begin_badly(world: World) -> None:
-    """One leader in three dies soon after it has told the first timelines."""
-    if world.chance.random() < 1 / 3:
-        await asyncio.sleep(world.chance.uniform(1, 12))
-        world.log.say("world", "the first leader dies")
-        await kill_controller(world)
-
-
-def heal(world: World) -> None:
-    """Nothing is broken any more."""
-    world.log.say("world", "heals")
-    world.network.heal()
-    world.server.down = world.server.full = False
-    world.server.slow_ns = 0
-    world.server.unreachable.clear()
-    world.server.deadly.clear()
-    world.store.down = world.pager.down = False
-    world.store.unreachable.clear()
-    world.store.full = False
-    world.store.lacks.clear()
-    world.store.fails = world.store.slow_ns = 0
-    world.pager.loses = 0.0
-    world.full.clear()
-    for unit in world.units:
-        if unit.node is not None and unit.node.paused:
-            world.loop.resume(unit.node)
-    for name, agent in world.agents.items():
-        if agent.node.paused:
-            world.loop.resume(agent.node)
-        if not agent.node.alive:
-            world.start_agent(name)
-
-
-async def check_well(world: World) -> None:
-    """What must hold once faults are over for `SETTLE_S`."""
-    ledger, leader = world.ledger, world.leader
-    ledger.hold(leader is not None, "no controller is in charge")
-    wanted = ledger.acknowledged_order
-    controller = leader.controller if leader is not None else None
-    switch = controller._traffic.switch if controller is not None else None
-    for name, agent in world.agents.items():
-        ledger.hold(agent.connection is not None, f"{name} has no controller")
-        behind = agent.spool.last_seq - agent.spool.acknowledged
-        ledger.hold(behind < 10, f"{name} waits for {behind} acknowledgements")
-        ledger.hold(agent.line is not None, f"{name} has no fleet time")
-        if wanted is not None:
-            position = agent.switch.position
-            order = ledger.order_of(position.by) if position is not None else None
-            # 0501: by the clock of the controller that could not record it, it is the later one.
-            safe = (
-                position is not None and position.stopped and not position.recorded
-                and switch is not None and position.at_ns > switch.at_ns
-            )  # fmt: skip
-            ledger.hold(
-                safe or (order is not None and order.number >= wanted.number),
-                f"{name} obeys {order}, and {wanted} was acknowledged",
-            )
-    if leader is None:
-        return
-    missed = _of_others(world.pager.open)
-    ledger.hold(not missed, f"these are well, and nobody was told: {missed}")
-    ledger.together()
-    ledger.logged_once()
-    await _check_gateways(world, leader)
-    if ledger.revoked:
-        for unit in world.units:
-            served = await is_served(world, unit)
-            ledger.hold(not served, f"{unit.name} serves an agent whose certificate is revoked")
-    if world.settings.hostile and not ledger.revoked:
-        return
-    status = await ask(world, leader, KeysQuery())
-    ledger.hold(
-        isinstance(status, KeysStatus)
-        and not status.left_behind
-        and status.age_ns < (KEY_PERIOD_S + ROTATION_S) * S,
-        f"probe keys: {status}",
-    )
-
-
-async def check_page(world: World) -> None:
-    """A host that dies while all is well is the only one that is paged, until it is back."""
-    ledger, pager = world.ledger, world.pager
-    name = world.chance.choice(list(world.hosts))
-    place = ("host-silent", name)
-    pager.paged.clear()
-    world.kill(world.agents[name].node)
-    await asyncio.sleep(PAGED_S)
-    paged = _of_others(pager.paged)
-    ledger.hold(paged == [place], f"{name} is dead, and these were paged: {paged}")
-    world.start_agent(name)
-    await asyncio.sleep(CLEARED_S)
-    paged = _of_others(pager.paged)
-    ledger.hold(paged == [place], f"{name} was dead, and these were paged: {paged}")
-    ledger.hold(place not in pager.open, f"{name} is back, and nobody was told")
-
-
-def _of_others(places: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """(rule, subject) of incidents that have nothing to do with the hostile host, which comes and
-    goes."""
-    return sorted(each for each in places if HOSTILE not in each[1])
-
-
-async def _check_gateways(world: World, leader: Process) -> None:
-    """The leader has them all; they pass on nothing that people ask."""
-    if not world.gateways:
-        return
-    found = await ask(world, leader, ControllerQuery())
-    assert isinstance(found, ControllerStatus)
-    connected = [each.name for each in found.gateways if each.connected]
-    world.ledger.hold(
-        connected == [each.name for each in world.gateways],
-        f"{leader.name} knows these gateways: {connected}",
-    )
-    world.ledger.hold(
-        found.agents >= len(world.agents), f"{leader.name} knows of {found.agents} agents"
-    )
-    for unit in world.gateways:
-        answer = await ask(world, unit, ControllerQuery())
-        world.ledger.hold(isinstance(answer, Failure), f"{unit.name} answers people: {answer}")
-
-
-async def ask(world: World, process: Unit, query: Query[A]) -> A | Failure | None:
-    """A question, or an order, of the operator. None: no answer."""
-    data = await world.network.ask("operator", process.address, world.operator_pem, encode(query))
-    return None if data is None else decode_answer(data, answer_type(type(query)))
-
-
-async def operate(world: World) -> None:
-    """Stops and starts failover, rotates keys, changes placement's mode; repeats nothing."""
-    while True:
-        await asyncio.sleep(world.chance.expovariate(1 / world.settings.order_gap_s))
-        process: Unit | None = world.leader if world.chance.random() < 0.8 else None
-        process = process or world.chance.choice(world.units)
-        draw = world.chance.random()
-        if draw < 0.06 and world.settings.hostile and not world.ledger.revoked:
-            await _revoke(world, process)
-        elif draw < 0.3:
-            await _order(world, process, RotateKeys(by="op"))
-        elif draw < 0.45:
-            mode = world.chance.choice(("observe", "off"))
-            await _order(world, process, PlacementCommand(mode=mode, by="op"))
-        else:
-            await _throw(world, process)
-
-
-async def _order(world: World, process: Unit, command: Query[A]) -> A | Failure | None:
-    """Give an order, with a reason of its own, which the audit log repeats."""
-    why = world.ledger.gives_order()
-    answer = await ask(world, process, msgspec.structs.replace(command, why=why))
-    if not isinstance(answer, Failure | None):
-        world.ledger.logged(why)
-    return answer
-
-
-async def _revoke(world: World, process: Unit) -> None:
-    """The hostile host's certificate."""
-    answer = await ask(world, process, RevokeCommand(what=HOSTILE, by="op", comment="world"))
-    world.log.say("operator", f"revokes {HOSTILE}: {type(answer).__name__}")
-    world.ledger.revoked |= isinstance(answer, Revoked)
-
-
-async def _throw(world: World, process: Unit) -> None:
-    ledger = world.ledger
-    order = Order(len(ledger.orders) + 1, world.chance.random() < 0.6)
-    ledger.orders.append(order)
-    command = SwitchCommand(stopped=order.stopped, by=f"order-{order.number}")
-    answer = await _order(world, process, command)
-    world.log.say("operator", f"{order}: {type(answer).__name__}")
-    if isinstance(answer, FailoverStatus):
-        ledger.acknowledged_order = order
-
-
-# --- faults ---
 
 
 def _any_controller(world: World) -> Process:
@@ -473,7 +252,7 @@ async def store_gone(world: World) -> None:
             isinstance(status, ControllerStatus) and status.agents >= len(world.hosts),
             f"the store is gone, and so are agents: {status}",
         )
-        paged = _of_others(world.pager.paged)
+        paged = of_others(world.pager.paged)
         world.ledger.hold(not paged, f"the store is gone, and these were paged: {paged}")
     world.store.down = False
     await asyncio.sleep(300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -126,3 +127,9 @@ def _edge(world: World, a: str, b: str) -> Edge:
         drift_ppb=0.0, sigma_ns=1e-3, drift_sigma_ppb=1e-3, rtt_floor_ns=1.0, probes=1_000_000,
     )  # fmt: skip
     return msgspec.structs.replace(made, sigma_ns=world.chance.choice((1e-9, math.inf, -1.0)))
+
+
+def of_others(places: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """(rule, subject) of incidents that have nothing to do with the hostile host, which comes and
+    goes."""
+    return sorted(each for each in places if NAME not in each[1])

@@ -302,7 +302,7 @@ class World:
         Args:
             planted: a fault of `tests.world.planted`.
         """
-        from tests.world.faults import suffer
+        from tests.world.course import suffer
         from tests.world.planted import PLANTED
 
         with contextlib.ExitStack() as stack:

@@ -75,7 +75,8 @@ dropped."""
 
 
 MAX_ENDED = 256
-"""Processes that ended: maximum number whose last reports are kept, and when they ended."""
+"""Maximum number of ended processes of which the last reports, and the instants of their ends, are
+kept."""
 
 
 class _Source(NamedTuple):
@@ -109,7 +110,7 @@ class OperationsSocket(JobPeers[OperationsPage]):
             del self._left_ns[next(iter(self._left_ns))]
 
     def left_ns(self, pid: int) -> int | None:
-        """When a process disconnected, which it does by ending at the latest."""
+        """When a process disconnected, at the latest by ending; None: not known."""
         with self._lock:
             return self._left_ns.get(pid)
 

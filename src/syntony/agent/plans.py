@@ -16,10 +16,10 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.errors import SyntonyError
-from syntony.model import US, S
+from syntony.model import HOUR_NS, US
 from syntony.wire.probes import Plan, ProbeFlow
 
-MIN_INTERVAL_NS, MAX_INTERVAL_NS = 100 * US, 3600 * S
+MIN_INTERVAL_NS, MAX_INTERVAL_NS = 100 * US, HOUR_NS
 """The minimum is the probe engine's."""
 _U32 = (1 << 32) - 1
 _MAX_LABEL = (1 << 20) - 1

@@ -15,7 +15,7 @@ from syntony.agent.job_peers import JobPeers, Peer
 from syntony.agent.queue_pairs import FleetOffset, on_fleet
 from syntony.io.job_socket import Process
 from syntony.mesh.stats import Columns
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.wire.tables import TAKEOVER, Table
 
 MAX_MESSAGE = 4096
@@ -25,7 +25,7 @@ MAX_WAITING = 4096
 MAX_LEFT = 64
 """Maximum number of processes, ended between two readings, whose last messages are kept. Those of
 further ones are counted as unused."""
-OLDEST_NS = 3600 * S
+OLDEST_NS = HOUR_NS
 SPARES = "spares"
 """Number of waiting spares: not an event of a lost rank."""
 WHAT = (

@@ -20,6 +20,30 @@ def is_reported(incident: Incident) -> bool:
     return incident.paged and RANK[incident.severity] <= RANK[reported]
 
 
+def was_reported(number: int, incidents: Iterable[Incident]) -> bool:
+    """Whether a cause, of that number, is live, or somebody was paged for it, or for what explained
+    it, before it ended."""
+    ended = {each.number: each for each in incidents if not each.live}
+    while incident := ended.pop(number, None):
+        if incident.paged_as or incident.silenced:
+            return True
+        if not incident.cause:
+            return False
+        number = incident.cause
+    return number > 0
+
+
+def explained(number: int, incidents: Iterable[Incident]) -> list[Incident]:
+    """The live incidents that an incident, of that number, explains, directly or through others."""
+    live = [each for each in incidents if each.live]
+    found: list[Incident] = []
+    causes = {number}
+    while more := [each for each in live if each.cause in causes and each not in found]:
+        found += more
+        causes = {each.number for each in more}
+    return sorted(found, key=lambda incident: incident.number)
+
+
 def precedes(one: Incident, other: Incident, topology: Containment) -> bool:
     """Whether, of two incidents of one rule, the second is evidence of the first: the narrower one
     (a cable's direction) of the wider one. If only the narrower one has paged, the wider one is

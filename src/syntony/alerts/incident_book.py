@@ -22,6 +22,7 @@ from syntony.alerts.causes import (
     joint_page,
     precedes,
     was_reached_over,
+    was_reported,
 )
 from syntony.alerts.incident_names import choose, may_rename, rename, take_words
 from syntony.alerts.incident_texts import RANK, copy_effect, update
@@ -32,21 +33,18 @@ from syntony.alerts.incidents import (
     IncidentChange,
     IncidentState,
     Streak,
+    forget,
 )
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import DAY_NS, S
 
 REOPEN_NS = 15 * 60 * S
 """A condition that returns within this time after it was resolved reopens its incident."""
-REPEAT_NS = 7 * 24 * 3600 * S
+REPEAT_NS = 7 * DAY_NS
 """Incidents of the same rule and subject within this time are counted as repeats."""
-RETENTION_NS = 30 * 24 * 3600 * S
-"""Resolved incidents are dropped after this time; the store keeps them longer."""
-MAX_RESOLVED = 10_000
-"""… or earlier, the oldest first, if there are more: all are in memory."""
 
 
 class Book:
@@ -95,15 +93,13 @@ class Book:
         for rule in self._rules.values():
             if rule.metric in measured.metrics:
                 found = self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
-                for incident in (change.incident for change in found):
-                    if incident.held_ns == now_ns:
-                        incident.held_ns = measured.at_ns.get(rule.metric, now_ns)
+                _wait_from(measured.at_ns.get(rule.metric, now_ns), found, now_ns)
                 changes += found
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
         changes += self._rename(now_ns, topology)
         changes += self._page(now_ns, measured, topology)
-        self._forget(now_ns)
+        forget(self.state, now_ns)
         return changes
 
     def acknowledge(self, number: int, who: str, comment: str, now_ns: int) -> list[IncidentChange]:
@@ -346,22 +342,12 @@ class Book:
         since, or the incident ended within the value's window. One that nobody was paged for
         explains nothing."""
         if self._rules[incident.rule].counts:
-            known = incident.value <= incident.caused and self._was_reported(incident.cause)
+            known = incident.value <= incident.caused and was_reported(
+                incident.cause, self.state.incidents
+            )
             return incident.cause if known else 0
         cause = self._cause(incident, ended, topology, now_ns - incident.span_ns)
         return cause.number if cause else 0
-
-    def _was_reported(self, number: int) -> bool:
-        """Whether a cause is live, or somebody was paged for it, or for what explained it, before
-        it ended."""
-        ended = {each.number: each for each in self.state.incidents if not each.live}
-        while incident := ended.pop(number, None):
-            if incident.paged_as or incident.silenced:
-                return True
-            if not incident.cause:
-                return False
-            number = incident.cause
-        return number > 0
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether another one has paged for the same fault: for one of the names of this one if
@@ -470,20 +456,6 @@ class Book:
                 changes.append(IncidentChange(now_ns, ChangeKind.PAGE, incident))
         return changes
 
-    def _forget(self, now_ns: int) -> None:
-        ended = [each.resolved_ns for each in self.state.incidents if not each.live]
-        oldest_ns = now_ns - RETENTION_NS
-        if len(ended) > MAX_RESOLVED:
-            oldest_ns = max(oldest_ns, sorted(ended)[-MAX_RESOLVED - 1])
-        self.state.incidents = [
-            incident
-            for incident in self.state.incidents
-            if incident.live or incident.resolved_ns > oldest_ns
-        ]
-        self.state.silences = [
-            silence for silence in self.state.silences if silence.last_ns > now_ns
-        ]
-
 
 def _wait_ns(incident: Incident, rule: Rule, live: int) -> int:
     """How long its page is delayed. `idle_wait` is only for an incident that was never explained or
@@ -504,14 +476,11 @@ def _postpone_page(incident: Incident, good_ns: int) -> None:
         incident.held_ns += good_ns
 
 
-def explained(book: Book, number: int) -> list[Incident]:
-    """The live incidents that an incident explains, directly or through others."""
-    found: list[Incident] = []
-    causes = {number}
-    while more := [i for i in book.incidents if i.live and i.cause in causes and i not in found]:
-        found += more
-        causes = {incident.number for incident in more}
-    return sorted(found, key=lambda incident: incident.number)
+def _wait_from(at_ns: int, changes: Iterable[IncidentChange], now_ns: int) -> None:
+    """Let delays of pages that begin now begin when the metric was measured, at `at_ns`."""
+    for incident in (change.incident for change in changes):
+        if incident.held_ns == now_ns:
+            incident.held_ns = at_ns
 
 
 def _key(rule: str, subject: str) -> str:

@@ -9,6 +9,12 @@ import msgspec
 
 from syntony.alerts.rules import Severity
 from syntony.alerts.silences import Silence
+from syntony.model import DAY_NS
+
+RETENTION_NS = 30 * DAY_NS
+"""Resolved incidents are dropped after this time; the store keeps them longer."""
+MAX_RESOLVED = 10_000
+"""… or earlier, the oldest first, if there are more: all are in memory."""
 
 
 class IncidentState(enum.StrEnum):
@@ -138,3 +144,15 @@ class BookState(msgspec.Struct, kw_only=True):
     """By ``rule|subject``."""
     silences: list[Silence] = msgspec.field(default_factory=list)
     next_silence: int = 1
+
+
+def forget(state: BookState, now_ns: int) -> None:
+    """Drop old resolved incidents, and silences that are over."""
+    ended = [each.resolved_ns for each in state.incidents if not each.live]
+    oldest_ns = now_ns - RETENTION_NS
+    if len(ended) > MAX_RESOLVED:
+        oldest_ns = max(oldest_ns, sorted(ended)[-MAX_RESOLVED - 1])
+    state.incidents = [
+        each for each in state.incidents if each.live or each.resolved_ns > oldest_ns
+    ]
+    state.silences = [silence for silence in state.silences if silence.last_ns > now_ns]

@@ -24,7 +24,7 @@ from syntony.controller.config import OidcConfig
 from syntony.errors import ConfigError
 from syntony.input_files import MAX_SECRET_BYTES, read_text
 from syntony.io.http_request import ERRORS, http_request
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.model.names import is_loopback, is_name
 from syntony.wire.rest import OIDC_CALLBACK, DeviceLogin
 from syntony.wire.roles import Identity, Role
@@ -42,7 +42,7 @@ LEEWAY_S = 60
 MAX_ANSWER_BYTES = 1 << 20
 MAX_SUBJECT = 255
 """Characters, OpenID Connect Core section 2."""
-REFRESH_NS = 3600 * S
+REFRESH_NS = HOUR_NS
 """The provider's metadata and keys are fetched again after this long …"""
 MIN_KEY_REFRESH_NS = 10 * S
 """… and its keys also when one is missing, at most once in this interval."""

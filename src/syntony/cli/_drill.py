@@ -13,7 +13,7 @@ import msgspec
 from syntony.cli.output import json_option, messages
 from syntony.errors import MissingError, UsageError
 from syntony.lab.jobs import programs
-from syntony.model import S, parse_duration_ns
+from syntony.model import HOUR_NS, parse_duration_ns
 
 if TYPE_CHECKING:
     from syntony.lab.drill.report import DrillReport
@@ -42,7 +42,7 @@ def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def positive(option: str, text: str) -> int:
     """Parse an option's duration to ns. Raises `UsageError`: not a duration, 0, or over an hour."""
     value_ns = parse_duration_ns(text)
-    if not 0 < value_ns <= 3600 * S:
+    if not 0 < value_ns <= HOUR_NS:
         raise UsageError(f"{option} {text}: give a time up to an hour")
     return value_ns
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from syntony.cli.fleet import FleetTarget, ask, window_option
 from syntony.cli.output import messages
 from syntony.errors import UsageError
-from syntony.model import S, parse_duration_ns
+from syntony.model import DAY_NS, S, parse_duration_ns
 from syntony.model.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PATIENCE_NS = 60 * S
 """Time limit for the store's reads."""
-KEPT_NS = 90 * 86_400 * S
+KEPT_NS = 90 * DAY_NS
 """The longest time that a fleet's recordings go back."""
 
 
@@ -80,7 +80,7 @@ def last_of(target: FleetTarget, job: str, window_ns: int) -> JobRecording:
     seen_ns = {each.job: each.seen_ns for each in answer.jobs}
     if job not in seen_ns:
         raise UsageError(
-            f"{job}: neither a directory nor a job of the last {KEPT_NS // (86_400 * S)} days"
+            f"{job}: neither a directory nor a job of the last {KEPT_NS // DAY_NS} days"
             f"{did_you_mean(job, seen_ns)}; `syntony jobs list --window 90d` shows jobs"
         )
     return fetch(target, job, window_ns, end_ns=seen_ns[job])

@@ -12,7 +12,7 @@ import msgspec
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.output import messages, print_json
 from syntony.errors import MissingError, UsageError
-from syntony.model import NicRef, S, parse_duration_ns
+from syntony.model import DAY_NS, NicRef, S, parse_duration_ns
 from syntony.wire.clocks import ClockHistory, ClockHistoryQuery
 from syntony.wire.probes import MatrixQuery, SeriesPoint, SeriesQuery
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PATIENCE_NS = 60 * S
 """Timeout of its queries, which are large."""
-MAX_DELAY_NS = 7 * 24 * 3600 * S
+MAX_DELAY_NS = 7 * DAY_NS
 """How long the controller keeps delays; older samples are shown without them."""
 
 

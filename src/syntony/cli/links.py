@@ -17,7 +17,7 @@ from syntony.links.counters import EVERY, TABLE, LinkCounter, Side
 from syntony.links.deltas import CounterOutcome
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import LinkRole
-from syntony.model import NicRef, S, parse_duration_ns
+from syntony.model import DAY_NS, HOUR_NS, NicRef, S, parse_duration_ns
 from syntony.model.names import did_you_mean
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
@@ -383,7 +383,7 @@ def _module(port: LinkStatus) -> str:
 
 def _ago(age_ns: int) -> str:
     """An age in seconds, minutes, hours or days."""
-    for name, unit_ns in (("d", 86_400 * S), ("h", 3600 * S), ("min", 60 * S)):
+    for name, unit_ns in (("d", DAY_NS), ("h", HOUR_NS), ("min", 60 * S)):
         if age_ns >= 2 * unit_ns:
             return f"{age_ns // unit_ns} {name}"
     return f"{max(0, age_ns) // S} s"

@@ -9,12 +9,12 @@ from __future__ import annotations
 from syntony.cli.fleet import FleetTarget, ask
 from syntony.cli.output import messages
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import DAY_NS
 from syntony.model.names import did_you_mean
 from syntony.wire.jobs import JobsQuery
 from syntony.wire.messages import AgentStatus, FleetQuery
 
-JOBS_NS = 86_400 * S
+JOBS_NS = DAY_NS
 """Jobs that ran within this time are known."""
 
 

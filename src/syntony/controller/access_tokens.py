@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import DAY_NS, HOUR_NS, S
 from syntony.model.names import is_name
 from syntony.state import ControlState
 from syntony.state.access_tokens import AccessTokenStore, ApiSecret, SecretKind
@@ -28,10 +28,10 @@ from syntony.wire.roles import Identity, Role
 
 TOKEN_BYTES = 32
 ROLES = (Role.VIEWER, Role.OPERATOR)
-MAX_TOKEN_NS = 366 * 86_400 * S
-MAX_LOGIN_NS = 86_400 * S
+MAX_TOKEN_NS = 366 * DAY_NS
+MAX_LOGIN_NS = DAY_NS
 """Validity of a token for one session, which is used soon."""
-SESSION_NS = 12 * 3600 * S
+SESSION_NS = 12 * HOUR_NS
 """A working day; a session never outlives a token that is valid for several."""
 _TOKEN, _SESSION = "syntony-api-", "syntony-session-"
 
@@ -238,4 +238,4 @@ def _check(command: AccessTokenCommand) -> None:
         raise UsageError(f"{command.name!r} cannot be a name")
     most_ns = MAX_LOGIN_NS if command.once else MAX_TOKEN_NS
     if not S <= command.valid_ns <= most_ns:
-        raise UsageError(f"a token like this is valid for 1 s to {most_ns // (3600 * S)} h")
+        raise UsageError(f"a token like this is valid for 1 s to {most_ns // HOUR_NS} h")

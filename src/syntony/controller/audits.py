@@ -14,7 +14,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.model.names import is_name
 from syntony.state import ControlState, DatabaseConnection, log_change
 from syntony.wire.audit import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 EXPIRE_NS = 60 * S
 """An order that has not reached its agent within this time is void."""
-MAX_DEADLINE_NS = 3600 * S
+MAX_DEADLINE_NS = HOUR_NS
 MAX_RUNS = 8
 """Number of stored runs; the oldest is removed first."""
 MAX_REPORT_BYTES = 2 << 20

@@ -14,7 +14,7 @@ from syntony.controller.notify import Receiver
 from syntony.errors import UsageError
 from syntony.mesh.plan import VerbsClass
 from syntony.metrics.settings import MetricsConfig
-from syntony.model import S, SyntheticClockSpec, parse_duration_ns
+from syntony.model import DAY_NS, HOUR_NS, S, SyntheticClockSpec, parse_duration_ns
 from syntony.model.config_values import (
     ApiListener,
     ClockName,
@@ -29,11 +29,11 @@ from syntony.traffic.classes import JobClass
 from syntony.traffic.moves import MovePolicy
 from syntony.traffic.pacing import PacePolicy
 
-MIN_DETAIL_NS = 6 * 3600 * S
+MIN_DETAIL_NS = 6 * HOUR_NS
 """Latency is compared with the past hour, and an hour is aggregated by minute after its end."""
-MAX_DETAIL_NS = 7 * 86_400 * S
+MAX_DETAIL_NS = 7 * DAY_NS
 MIN_LIFETIME_NS = 10 * S
-MAX_LIFETIME_NS = 366 * 86_400 * S
+MAX_LIFETIME_NS = 366 * DAY_NS
 _ANY_ADDRESS = {"0.0.0.0", "[::]"}  # noqa: S104 - compared only
 
 
@@ -108,7 +108,7 @@ class EnrolmentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     authority: str = ""
     """Directory of the CA: ``ca.crt`` and ``ca.key``. Empty: this controller issues nothing, and
     certificates are renewed by other means."""
-    lifetime_ns: Annotated[int, Meta(ge=MIN_LIFETIME_NS, le=MAX_LIFETIME_NS)] = 86_400_000_000_000
+    lifetime_ns: Annotated[int, Meta(ge=MIN_LIFETIME_NS, le=MAX_LIFETIME_NS)] = DAY_NS
     """Validity of certificates; they are renewed after two thirds of it."""
 
 

@@ -19,7 +19,7 @@ from syntony.controller.access import LOCAL, Caller
 from syntony.controller.config import MAX_LIFETIME_NS, MIN_LIFETIME_NS, EnrolmentConfig
 from syntony.controller.pki import Authority, check_address, load_authority, read_request
 from syntony.errors import StateError, UsageError
-from syntony.model import S
+from syntony.model import DAY_NS, S
 from syntony.model.names import is_name
 from syntony.state.identities import IdentityStore, Record, Token
 from syntony.wire.control import Issuer
@@ -39,7 +39,7 @@ from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import Certificate, read_certificate
 
 TOKEN_BYTES = 32
-MAX_TOKEN_NS = 7 * 86_400 * S
+MAX_TOKEN_NS = 7 * DAY_NS
 """Maximum validity of a join token, which is used in an ongoing installation."""
 _NOTE_INTERVAL_NS = 60 * S
 """A last use is recorded at this interval, not with every request."""

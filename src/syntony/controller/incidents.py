@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from syntony.alerts import render
-from syntony.alerts.incident_book import Book, explained
+from syntony.alerts.causes import explained
+from syntony.alerts.incident_book import Book
 from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
 from syntony.alerts.render import FleetName
 from syntony.alerts.rules import with_defaults
@@ -147,7 +148,10 @@ class IncidentService:
             return self._past(query.since_ns, fleet_ns)
         with self._lock:
             if query.number:
-                found = [self._book.find(query.number), *explained(self._book, query.number)]
+                found = [
+                    self._book.find(query.number),
+                    *explained(query.number, self._book.incidents),
+                ]
             else:
                 found = [each for each in self._book.incidents if query.resolved or each.live]
                 found.reverse()

@@ -10,7 +10,7 @@ from typing import Any
 
 from syntony.alerts.observations import Observation
 from syntony.controller.batches import BatchPiece
-from syntony.model import S, format_ns
+from syntony.model import HOUR_NS, S, format_ns
 from syntony.store import Store
 from syntony.wire.tables import TAKEOVER
 
@@ -18,7 +18,7 @@ REPLACED, NOT_REPLACED = "ranks_replaced_1h", "ranks_not_replaced_1h"
 LATE = "ranks_late"
 METRICS = frozenset({REPLACED, NOT_REPLACED, LATE})
 MAX_EVIDENCE = 8
-WINDOW_NS = 3600 * S
+WINDOW_NS = HOUR_NS
 MAX_ROWS = 10_000
 """Maximum rows of `job_takeovers` in the window; the newest are kept."""
 _SHORT = 12

@@ -22,7 +22,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from syntony.alerts import render
-from syntony.alerts.incident_book import Book, explained
+from syntony.alerts.causes import explained
+from syntony.alerts.incident_book import Book
 from syntony.alerts.incidents import ChangeKind, Incident, IncidentChange
 from syntony.alerts.render import FleetName
 from syntony.alerts.rules import Severity
@@ -140,7 +141,7 @@ class Notifier:
             silenced = change.kind is ChangeKind.RENAMED and change.incident.silenced
             if change.kind not in _NOTIFIED or silenced:
                 continue
-            children = explained(book, change.incident.number)
+            children = explained(change.incident.number, book.incidents)
             for outgoing in self._receivers:
                 if change.incident.severity in outgoing.receiver.severities:
                     body = self._body(outgoing, change, children)

@@ -10,7 +10,7 @@ import msgspec
 from syntony.controller.recorded_paths import RecordedPaths
 from syntony.errors import UsageError
 from syntony.io.bundle_files import arrow_tables
-from syntony.model import S, format_ns
+from syntony.model import DAY_NS, S, format_ns
 from syntony.model.names import did_you_mean
 from syntony.store import Store
 from syntony.store.jobs import MAX_ROWS, JobHost
@@ -19,7 +19,7 @@ from syntony.workload.recorded import RecordedBundle, recorded
 
 ROWS_AT_ONCE = 20_000
 """Rows in one part of an answer: a page or less."""
-KNOWN_NS = 86_400 * S
+KNOWN_NS = DAY_NS
 """For an unknown job the nearest name of a job of this time is suggested."""
 SAME_PATHS_NS = 60 * S
 """Maximum age of the end of a window to which probes' paths as known now apply."""

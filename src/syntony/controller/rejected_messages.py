@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.state.outbox import QueuedMessage
 
 BACKOFF_MIN_NS, BACKOFF_MAX_NS = 1 * S, 60 * S
-GIVE_UP_NS = 3600 * S
+GIVE_UP_NS = HOUR_NS
 """A message is dropped if it was rejected for this long …"""
 GIVE_UP_TIMES = 5
 """… and this often, each time after the receiver had accepted others: then neither an outage nor

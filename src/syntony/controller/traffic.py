@@ -15,7 +15,7 @@ import msgspec
 from syntony.controller.batches import BatchPiece
 from syntony.controller.path_event_rows import PathEventRows
 from syntony.errors import StateError
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.model.findings import QueueFlow
 from syntony.state import ControlState, LeaseLostError
 from syntony.wire.control import Issuer
@@ -35,7 +35,7 @@ MAX_USED = 65_536
 """Maximum (job, NIC, NIC) that are remembered."""
 STALE_NS = 10 * S
 """Five reports are missing: the host's connections are unknown."""
-FORGET_NS = 3600 * S
+FORGET_NS = HOUR_NS
 """A host without a report for this long is no longer shown; until then, with its age."""
 USED_NS = 120 * S
 """An incident's jobs are those that used its component this recently: failover leaves within

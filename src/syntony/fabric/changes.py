@@ -2,9 +2,9 @@
 
 Only hops that answered count, never a topology file. A cable exists while some flow's path crosses
 it. It is gone when the paths that crossed it were traced again and avoid it. A path without answers
-proves nothing, and a path that is no longer traced makes a cable *unseen*, not gone; nor does it
-show that a cable is there which all others have left. A change is
-reported once it has lasted for `HOLD_NS`. The first discovery is not a change.
+proves nothing. A path that is no longer traced makes a cable *unseen*, not gone; if all other paths
+have left the cable, it does not show that the cable is still there either. A change is reported
+once it has lasted for `HOLD_NS`. The first discovery is not a change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.departures import FEW, Departures
 from syntony.fabric.graph import TopologyDifference
 from syntony.fabric.names import cable_name, link_ends
-from syntony.model import S
+from syntony.model import DAY_NS, S
 
 HOLD_NS = 8 * S
 """Shorter changes are flaps, which links report. A path that has changed is traced again after half
@@ -36,9 +36,9 @@ place has this long to show that it is gone."""
 ENOUGH = 10
 """Paths that must have left a cable. If that many crossed it, the chance that a redistribution of
 all paths leaves none on it is e^-10."""
-LOST_NS = 7 * 86_400 * S
+LOST_NS = 7 * DAY_NS
 """A lost cable is remembered for this long, …"""
-MOVED_NS = 86_400 * S
+MOVED_NS = DAY_NS
 """… and a moved NIC for this long."""
 MAX_REPORTED = 32
 """Changes of one kind reported at a time; of further ones, only their number."""

@@ -93,8 +93,8 @@ class Endings:
             findings: current ones.
             searches: of the windows that end now, shortest first.
             seconds: length of each of these windows.
-            of_some: whether a fault is over that an unknown share of the first paths crosses;
-                the second paths cross other findings.
+            of_some: from the paths that may cross a group, of which an unknown share does, and
+                those that cross other findings: the ending of the group's fault; None: it lasts.
         """
         if not findings and not self._reported:
             return []

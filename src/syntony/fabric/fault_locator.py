@@ -287,7 +287,8 @@ class FaultLocator:
         return over
 
     def _ending_of_some(self, paths: NDArray[np.bool_], others: NDArray[np.bool_]) -> Ending | None:
-        """As `Endings.take` asks: flows of other findings lose packets by these."""
+        """The ending of a group's fault, for `Endings.take`. Flows that cross other findings lose
+        packets there, and are left out."""
         left = paths.reshape(OBSERVATIONS, -1) & ~self._crossing(others)
         there, back = left[:WAYS]
         since = endings.ended(

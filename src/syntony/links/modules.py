@@ -8,11 +8,12 @@ from typing import NamedTuple
 from syntony.links.ledger import LinkNote
 from syntony.links.optics import Module
 from syntony.links.trend import Slope, Trend
+from syntony.model import DAY_NS
 
 FORESIGHT_H = 7 * 24.0
 """A trend that reaches a limit within this time is reported: the module should be replaced in the
 next maintenance window."""
-REPEAT_NS = 24 * 3_600_000_000_000
+REPEAT_NS = DAY_NS
 """A trend is reported once a day while it lasts."""
 COOLER_C = 5.0
 BRIGHTER_DB = 1.0

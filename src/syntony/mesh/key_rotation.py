@@ -18,11 +18,11 @@ from collections.abc import Container, Iterable
 
 import msgspec
 
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 
 KEY_BYTES = 16
 MASTER_BYTES = 32
-PATIENCE_NS = 3600 * S
+PATIENCE_NS = HOUR_NS
 """A phase waits this long for a host that is not connected; then it is left behind. A restarted
 controller begins the wait again: the clock of its predecessor's host may have shown another time.
 """

@@ -6,7 +6,7 @@ import enum
 from typing import NamedTuple
 
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import DAY_NS
 from syntony.state.control import ControlState, log_change
 from syntony.state.database import DatabaseConnection, take_number
 from syntony.wire.access_tokens import AccessTokenView
@@ -16,7 +16,7 @@ MAX_LIVE = 10_000
 """Most tokens and sessions valid at one time: a loop of logins must not fill the disk."""
 MAX_SESSIONS = 64
 """Most sessions of one token or person; one more ends the oldest."""
-KEEP_NS = 30 * 86_400 * S
+KEEP_NS = 30 * DAY_NS
 """How long they are listed after they expire."""
 _COLUMNS = (
     "digest, number, kind, parent, role, name, issuer, made_ns, expires_ns, used_ns, revoked_ns"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import DAY_NS
 from syntony.model.names import host_of
 from syntony.store.engine import Engine, Value, integer
 from syntony.store.queries import window
@@ -30,8 +30,8 @@ from syntony.wire.tables import (
 
 MAX_ROWS = 1_000_000
 """Most rows of one table in one recording."""
-STANDS_NS = 86_400 * S
-"""For how long a job that stands still is known to."""
+STANDS_STILL_NS = DAY_NS
+"""A job that stands still is judged by operations that it began up to this long ago."""
 MAX_PROGRAMS = 8
 MAX_TAKEOVERS = 10_000
 """Most lost ranks that are read; more of them in a window are the same incident."""
@@ -128,8 +128,8 @@ class JobQueries:
     def recording(
         self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS
     ) -> dict[str, Columns]:
-        """The recording of a job in the window, by table, with the NICs and hosts that it used. If
-        it runs and begins no operation in the window, with the last that it began before.
+        """The recording of a job in the window, by table, with the NICs and hosts that it used. Of
+        a job that runs and begins no operation in the window, also the last ones before it.
 
         Raises:
             UsageError: more than `most` rows of one table.
@@ -158,11 +158,11 @@ class JobQueries:
     def _add_last_operations(
         self, found: dict[str, Columns], first_ns: int, last_ns: int, of_job: str, most: int
     ) -> None:
-        """Add the last operations before the window, of as long a time, and the readings of
-        processes from then on, for as long again: some may have ended."""
+        """Add the newest operations before the window, of a time as long as the window, and the
+        readings of processes from then until as long after the newest: some may have ended."""
         rows = self._engine.select(
             f"SELECT max(ts_ns) FROM {COLLECTIVE.name} "
-            f"WHERE {window(first_ns - STANDS_NS, first_ns)} AND {of_job}"
+            f"WHERE {window(first_ns - STANDS_STILL_NS, first_ns)} AND {of_job}"
         )
         newest_ns, width_ns = integer(rows[0][0]) if rows else 0, last_ns - first_ns
         if not newest_ns:

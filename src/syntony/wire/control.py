@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from syntony.model import DAY_NS
 from syntony.wire.query import Query
 
 CHANGES_LIMIT = 1_000
@@ -85,7 +86,7 @@ class Issuer(NamedTuple):
 class ChangesQuery(Query["Changes"], frozen=True, kw_only=True, tag="changes"):
     """The audit log: changes of the last `window_ns`, the newest `limit` of them."""
 
-    window_ns: int = 86_400_000_000_000
+    window_ns: int = DAY_NS
     limit: int = 100
 
 

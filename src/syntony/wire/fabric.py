@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from syntony.model import DAY_NS
 from syntony.model.findings import Finding
 from syntony.wire.query import Query
 
@@ -13,7 +14,7 @@ MAX_CHANGES = 5_000
 class FabricChangesQuery(Query["FabricChanges"], frozen=True, kw_only=True, tag="fabric-changes"):
     """Changes of the fabric over the last `window_ns`, as seen in traced paths."""
 
-    window_ns: int = 86_400_000_000_000
+    window_ns: int = DAY_NS
 
 
 class FabricChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from syntony.model import HOUR_NS
 from syntony.wire.bounds import MAX_REASONS, MAX_VIEWS, Count, Text, Unsigned, Word
 from syntony.wire.query import Query
 
@@ -136,7 +137,7 @@ class ConnectionsQuery(Query["FleetConnections"], frozen=True, kw_only=True, tag
 class FailoverLogQuery(Query["FailoverLog"], frozen=True, kw_only=True, tag="failover-log"):
     """Actions on paths over the last `window_ns`, newest last."""
 
-    window_ns: int = 3_600_000_000_000
+    window_ns: int = HOUR_NS
     job: str = ""
     host: str = ""
     limit: int = 1_000

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
+from syntony.model import DAY_NS, HOUR_NS
 from syntony.wire.query import Query
 
 
 class LinksQuery(Query["Links"], frozen=True, kw_only=True, tag="links"):
     """Every port, with its losses of carrier over the window."""
 
-    window_ns: int = 3_600_000_000_000
+    window_ns: int = HOUR_NS
 
 
 class LinkHistoryQuery(Query["LinkHistory"], frozen=True, kw_only=True, tag="link-history"):
     """Events of one port (``host/name``), or of all if `nic` is empty."""
 
     nic: str = ""
-    window_ns: int = 86_400_000_000_000
+    window_ns: int = DAY_NS
 
 
 class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -124,7 +124,8 @@ LIMITS = {
     "processes": "",
     "steps": "data stalls, and stragglers explained by their work",
 }
-"""Conclusions that are impossible without each table; empty: none, it only adds evidence."""
+"""What cannot be concluded without each table; empty: a table that no class needs, and whose
+absence is not noted."""
 
 
 def parse_manifest(data: bytes) -> Manifest:

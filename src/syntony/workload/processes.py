@@ -1,4 +1,4 @@
-"""What became of the ranks' processes: which have ended, and what the others do."""
+"""Ends and states of the ranks' processes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import BundleTable
 
 SILENT_NS = 5 * S
-"""A host reports its processes every two seconds: one without a row for longer does not report."""
+"""A host without a report of processes for longer is silent: there is one every two seconds."""
 SAME_TIME_NS = 50 * MS
-"""Ends of processes that are less apart are of the same time: agents notice them within 10 ms."""
+"""Ends of processes that are less apart than this count as simultaneous: agents notice each within
+10 ms."""
 FEW_READINGS = 3
-"""A process is read as stopped, or waiting for a disk, by chance: it is so for longer after so many
-readings in a row."""
+"""Minimum readings in a row that show a process as stopped, or waiting for a disk; fewer may do so
+by chance."""
 STATES = {
     "T": "stopped (SIGSTOP, or by a terminal)",
     "t": "held by a debugger",
@@ -38,7 +39,7 @@ class Ended(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A state of `STATES` in which a process is until the recording ends."""
+    """A state of `STATES` in which a process remains until the recording ends."""
 
     state: str
     since_ns: int
@@ -81,15 +82,15 @@ class Processes:
 
     @cached_property
     def silent(self) -> dict[int, int]:
-        """Ranks that have not ended, as far as is known, and of which no host reports any more →
-        since when."""
+        """Ranks whose host does not report any more, and that are not known to have ended → since
+        when."""
         since = {rank: max(int(self._last_ns[rows[-1]]) for rows in processes.values())
                  for rank, processes in self._rows.items() if rank not in self.ended}  # fmt: skip
         return {rank: at for rank, at in since.items() if self._end_ns - at > SILENT_NS}
 
     @cached_property
     def held(self) -> dict[int, Held]:
-        """Ranks all of whose processes are in a state of `STATES`, the newest of these."""
+        """Ranks all of whose processes are held → the state that began last."""
         states, found = self._table.codes("state"), {}
         for rank, processes in self._rows.items():
             some = [held for rows in processes.values()
@@ -131,7 +132,8 @@ class Processes:
 
 
 def first(gone: Mapping[int, Ended], among: Iterable[int]) -> list[int]:
-    """Those of these ranks that ended before the others; several if that is not known."""
+    """Those of these ranks that ended first; several if they ended at the same time, or if the
+    order is not known."""
     known = {rank: gone[rank] for rank in among}
     by_ns = min(each.last_ns for each in known.values()) + SAME_TIME_NS
     return sorted(rank for rank, each in known.items() if each.first_ns <= by_ns)

@@ -9,8 +9,7 @@ from typing import Any
 
 from syntony.model import S
 from syntony.model.names import host_of
-
-Row = dict[str, Any]
+from syntony.workload.gpu_rows import Row
 
 
 def queue_pair_flows(

@@ -11,7 +11,7 @@ import itertools
 import math
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from syntony.model import S, format_ns
@@ -30,18 +30,21 @@ from syntony.wire.tables import (
     STEP,
 )
 from syntony.wire.traffic import REDRAWN
-from syntony.workload.gpu_rows import SLOT, gpu_rows, gpus_of_ranks, known, only_values
-from syntony.workload.queue_pair_flows import Row, queue_pair_flows
+from syntony.workload.gpu_rows import SLOT, Row, gpu_rows, gpus_of_ranks, known, only_values
+from syntony.workload.process_rows import (
+    AWAITED_NS,
+    STORED_NS,
+    Replaced,
+    job_end,
+    process_rows,
+    reported_until_ns,
+)
+from syntony.workload.queue_pair_flows import queue_pair_flows
 from syntony.workload.round_trips import Second, one_way, with_probes
 from syntony.workload.schema import FORMAT, NOT_KNOWN, TABLES, VERSION
 
 SETTLE_NS = 4 * S
 """Events this shortly before now may not have arrived from all hosts."""
-AWAITED_NS = 20 * S
-"""If all reports of a host are late, its rows are waited for this long: without them its ranks
-would seem to hang."""
-STORED_NS = 1 * S
-"""Maximum time between the storing of its rows of one instant."""
 IDLE_SHARE = 0.01
 """Share of the busiest flow's mean rate: a flow with less carries the job's control traffic, not
 its data."""
@@ -86,28 +89,15 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
     processes = list(_each(rows, JOB_PROCESS.name))
     operations = _open_or_recent(rows.get(COLLECTIVE.name, {}), first_ns)
     rows = {**rows, COLLECTIVE.name: operations}
-    settled_ns = min(last_ns, now_ns - SETTLE_NS)
-    reported_ns = _reported_ns(processes, now_ns)
-    if any(operations.values()) and reported_ns < now_ns - AWAITED_NS - STORED_NS:
-        silent = format_ns(now_ns - reported_ns)
+    ends = _ends(processes, last_ns, now_ns)
+    if any(operations.values()) and ends.silent_ns > AWAITED_NS + STORED_NS:
+        silent = format_ns(ends.silent_ns)
         notes.append(f"no host has reported its processes for {silent}: ranks are judged to then")
-    end_ns = min(settled_ns, reported_ns)
-    # Flows of a second are stored together, once all hosts have reported them: nothing is waited
-    # for.
-    until_ns = {"flows": last_ns}
-    ended_ns = _ended(processes)
-    judged_ns = end_ns
-    if ended_ns is not None:
-        # What its last processes did before they ended says why they did.
-        until_ns = {"flows": min(last_ns, ended_ns.first_ns), "collectives": settled_ns,
-                    "processes": settled_ns}  # fmt: skip
-        judged_ns = min(end_ns, ended_ns.last_ns)
-        end_ns = min(end_ns, ended_ns.first_ns)
     begin_ns = max(first_ns, min((each["began_ns"] for each in processes), default=first_ns))
-    ran_s = max(0, end_ns - begin_ns) // S if processes else 0
+    ran_s = max(0, ends.rows_ns - begin_ns) // S if processes else 0
     clocks = _Clocks(_each(rows, CLOCK.name))
     ranks = _ranks(processes)
-    replaced = _Replaced(processes, _each(rows, COLLECTIVE.name))
+    replaced = Replaced(processes, _each(rows, COLLECTIVE.name))
     gpus = list(_each(rows, GPU.name))
     made = {
         "collectives": list(_collectives(rows, replaced, clocks, gpus, notes)),
@@ -115,19 +105,49 @@ def recorded(job: str, rows: Rows, first_ns: int, last_ns: int, now_ns: int) -> 
         "probes": [_probe(each) for each in _each(rows, PROBE.name)],
         "links": list(_links(rows)),
         "hosts": [*_hosts(processes, clocks), *gpu_rows(gpus, notes)],
-        "processes": list(_processes(rows, processes, replaced)),
+        "processes": list(process_rows(processes, _each(rows, COLLECTIVE.name), replaced)),
         "steps": [_step(each) for each in _each(rows, STEP.name) if each["rank"] >= 0],
     }
     tables = {
         name: columns
         for name, found in made.items()
-        if (columns := _columns(name, _before(found, until_ns.get(name, end_ns))))
+        if (columns := _columns(name, _before(found, ends.of_table.get(name, ends.rows_ns))))
     }
     manifest = {
         "format": FORMAT, "version": VERSION, "job": job, "timeline": "fleet",
-        "begin_ns": min(begin_ns, end_ns), "end_ns": judged_ns,
+        "begin_ns": min(begin_ns, ends.rows_ns), "end_ns": ends.judged_ns,
     }  # fmt: skip
     return RecordedBundle(manifest, tables, tuple(notes))
+
+
+class _Ends(NamedTuple):
+    """Until when a job is recorded, fleet time."""
+
+    rows_ns: int
+    """Rows of tables that are not in `of_table`."""
+    of_table: Mapping[str, int]
+    judged_ns: int
+    """End of the recording."""
+    silent_ns: int
+    """Time since all hosts had reported their processes."""
+
+
+def _ends(processes: list[Row], last_ns: int, now_ns: int) -> _Ends:
+    settled_ns = min(last_ns, now_ns - SETTLE_NS)
+    reported_ns = reported_until_ns(processes, now_ns)
+    rows_ns, silent_ns = min(settled_ns, reported_ns), now_ns - reported_ns
+    end = job_end(processes)
+    if end is None:
+        # Flows of a second are stored together, once all hosts have reported them: nothing is
+        # waited for.
+        return _Ends(rows_ns, {"flows": last_ns}, rows_ns, silent_ns)
+    # What its last processes did before they ended says why they did.
+    of_table = {
+        "flows": min(last_ns, end.begin_ns),
+        "collectives": settled_ns,
+        "processes": settled_ns,
+    }
+    return _Ends(min(rows_ns, end.begin_ns), of_table, min(rows_ns, end.at_ns), silent_ns)
 
 
 def _each(rows: Rows, table: str) -> Iterator[Row]:
@@ -154,109 +174,6 @@ def _columns(table: str, found: list[Row]) -> dict[str, list[Any]]:
         for name, values in columns.items()
         if any(value is not None for value in values)
     }
-
-
-def _reported_ns(processes: list[Row], now_ns: int) -> int:
-    """Until when all hosts with running processes of the job have reported. A late host is waited
-    for `AWAITED_NS`, and as long as no other host has reported, or has reported since then that its
-    processes have ended."""
-    newest: defaultdict[str, int] = defaultdict(int)
-    gone_ns = 0
-    for each in _newest(processes):
-        last_ns = each["ts_ns"] + each["window_ns"]
-        if each["ended"]:
-            gone_ns = max(gone_ns, last_ns)
-        else:
-            newest[each["host"]] = max(newest[each["host"]], last_ns)
-    first_ns, last_ns = (of(newest.values(), default=now_ns) for of in (min, max))
-    if gone_ns > last_ns:
-        last_ns = now_ns
-    return max(first_ns - STORED_NS, min(now_ns - AWAITED_NS, last_ns - STORED_NS))
-
-
-def _newest(processes: list[Row]) -> Collection[Row]:
-    """The newest row of each process."""
-    newest: dict[tuple[str, int], Row] = {}
-    for each in processes:
-        key = each["host"], each["pid"]
-        if key not in newest or each["ts_ns"] >= newest[key]["ts_ns"]:
-            newest[key] = each
-    return newest.values()
-
-
-class _Replaced:
-    """Processes that have ended and whose ranks have another since, which runs or had operations:
-    of an earlier run of the job. Nobody waits for them any more."""
-
-    def __init__(self, processes: list[Row], operations: Iterable[Row]) -> None:
-        running = [each for each in _newest(processes) if not each["ended"]]
-        self._current = {(each["host"], each["pid"]) for each in running}
-        self._since_ns: defaultdict[int, int] = defaultdict(int)
-        for each in running:
-            self._since_ns[each["rank"]] = max(self._since_ns[each["rank"]], each["began_ns"])
-        first_ns: dict[int, dict[tuple[str, int], int]] = defaultdict(dict)
-        for each in operations:
-            times = first_ns[each["rank"]]
-            key = each["host"], each["pid"]
-            times[key] = min(times.get(key, each["ts_ns"]), each["ts_ns"])
-        for rank, times in first_ns.items():
-            if rank not in self._since_ns:
-                last = max(times, key=lambda process: times[process])
-                self._current.add(last)
-                self._since_ns[rank] = times[last]
-
-    def has(self, row: Row) -> bool:
-        """Whether an operation is of such a process."""
-        mine = (row["host"], row["pid"]) in self._current
-        return not mine and self._since_ns.get(row["rank"], 0) > row["ts_ns"]
-
-
-class _End(NamedTuple):
-    """When the last process of a job ended: the begin of its window, and as far as it is known."""
-
-    first_ns: int
-    last_ns: int
-
-
-def _ended(processes: list[Row]) -> _End | None:
-    """None: a process runs, or none is known."""
-    newest = _newest(processes)
-    if not newest or not all(each["ended"] for each in newest):
-        return None
-    first_ns = max(int(each["ts_ns"]) for each in newest)
-    return _End(first_ns, max(first_ns, *(_left_ns(each) or 0 for each in newest)))
-
-
-def _left_ns(process: Row) -> int | None:
-    """When it ended; None: unknown."""
-    lived_ns = known(process["lived_ns"])
-    return None if lived_ns is None else int(process["ts_ns"] + lived_ns)
-
-
-def _processes(rows: Rows, processes: list[Row], replaced: _Replaced) -> Iterator[Row]:
-    """Readings of the processes of ranks: of those that called operations, unless another of the
-    rank replaced them; of all where none did."""
-    callers: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
-    for each in _each(rows, COLLECTIVE.name):
-        if not replaced.has(each):
-            callers[each["rank"]].add((each["host"], each["pid"]))
-    ended = {(each["host"], each["pid"]): each["ts_ns"] for each in processes if each["ended"]}
-    over_ns = {rank: max(ended[process] for process in some)
-               for rank, some in callers.items() if some <= ended.keys()}  # fmt: skip
-    for each in processes:
-        rank, process = each["rank"], (each["host"], each["pid"])
-        later = rank in over_ns and each["began_ns"] > over_ns[rank]
-        if rank >= 0 and (not callers[rank] or process in callers[rank] or later):
-            yield {
-                "at_ns": each["ts_ns"],
-                "window_ns": each["window_ns"],
-                "host": each["host"],
-                "rank": rank,
-                "pid": each["pid"],
-                "state": each["state"] or None,
-                "ended": bool(each["ended"]),
-                "lived_ns": known(each["lived_ns"]),
-            }
 
 
 def _ranks(processes: list[Row]) -> dict[str, int]:
@@ -314,7 +231,7 @@ class _Clocks:
 
 
 def _collectives(
-    rows: Rows, replaced: _Replaced, clocks: _Clocks, gpus: list[Row], notes: list[str]
+    rows: Rows, replaced: Replaced, clocks: _Clocks, gpus: list[Row], notes: list[str]
 ) -> Iterator[Row]:
     """Of rows of one operation that which knows its end."""
     gpu_of = gpus_of_ranks(gpus)

@@ -165,9 +165,9 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         _required("rank", "whole", "its rank in the job"),
         _optional("pid", "number", "its number on the host"),
         _optional("job", "text", "job; the manifest's where there is no such column"),
-        _optional("state", "text", "its first thread's at the end of the window, as `ps` has it"),
+        _optional("state", "text", "its first thread at the end of the window: a letter of `ps`"),
         _optional("ended", "flag", "it ended in the window"),
-        _optional("lived_ns", "number", "it ended so long after the window's begin"),
+        _optional("lived_ns", "number", "time from `at_ns` until it ended"),
     ),
     "steps": (
         _required("step", "whole", "number of the step"),

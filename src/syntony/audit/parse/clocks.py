@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from syntony.audit.facts import UnreadableError
 from syntony.audit.parse.text import fields
-from syntony.model import MS, US, S
+from syntony.model import DAY_NS, HOUR_NS, MS, US, S
 
 
 class WallClockError(NamedTuple):
@@ -48,7 +48,7 @@ def parse_ntpq(text: str) -> WallClockError:
 
 
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(us|µs|ms|min|s|h|d)\b")
-_UNITS = {"us": US, "µs": US, "ms": MS, "s": S, "min": 60 * S, "h": 3600 * S, "d": 86_400 * S}
+_UNITS = {"us": US, "µs": US, "ms": MS, "s": S, "min": 60 * S, "h": HOUR_NS, "d": DAY_NS}
 
 
 def parse_timesyncd(text: str) -> WallClockError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from syntony.errors import UsageError
 from syntony.lab.plan import LabPlan, Link, LinkKind, Port
 from syntony.lab.rates import parse_rate_bps
-from syntony.model import S, parse_duration_ns
+from syntony.model import HOUR_NS, parse_duration_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -156,7 +156,7 @@ def _duration(low_ns: int, high_ns: int, example: str) -> Callable[[str], int]:
 def _step(text: str) -> int:
     sign = -1 if text.startswith("-") else 1
     value_ns = sign * parse_duration_ns(text.lstrip("+-"))
-    if value_ns == 0 or abs(value_ns) > 3600 * S:
+    if value_ns == 0 or abs(value_ns) > HOUR_NS:
         raise UsageError(f"{text!r} is not a clock step; write for example 10ms or -300us")
     return value_ns
 
@@ -187,7 +187,7 @@ OPTIONS: Mapping[str, Callable[[str], int | float | str]] = {
     "percent": _percent,
     "add": _duration(1_000, 10_000_000_000, "300us"),
     "to": parse_rate_bps,
-    "period": _duration(20_000_000, 3_600_000_000_000, "2s"),
+    "period": _duration(20_000_000, HOUR_NS, "2s"),
     "count": _between(0, 1_000_000),
     "duty": _fraction,
     "procs": _between(1, 64),

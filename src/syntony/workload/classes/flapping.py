@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.grid import Flags, episodes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SOON_NS, SOON = 60 * S, 2
 """This many losses of carrier within a minute (taxonomy)."""
-LONG_NS, OFTEN = 3600 * S, 8
+LONG_NS, OFTEN = HOUR_NS, 8
 """… or this many within an hour (taxonomy)."""
 SLOWER = 0.95
 """Share of its nominal speed below which a port has lost lanes."""

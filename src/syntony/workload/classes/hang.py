@@ -27,6 +27,7 @@ LONGER = 10.0
 MISSED = 2
 """Operations that others ended after a rank's last from which its newest rows are missing."""
 P2P = "send or recv"
+"""Operations between two ranks, which need no others."""
 OFTEN = 10
 """After this many operations that were each followed by the same kind, the next one can be
 predicted."""
@@ -90,9 +91,9 @@ def _waiting(comm: Comm, seq: int) -> set[int]:
 
 
 def _gone(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int | None) -> RuleFinding | None:
-    """Ranks without which an operation that others wait in can never end: their processes have
-    ended, or their hosts do not report. Of several, those that never came to it, or else those that
-    ended first: the others may have ended because of them."""
+    """A finding if an operation that others wait in can never end, because processes of its ranks
+    have ended, or their hosts do not report. It names those of these ranks that did not begin the
+    operation, or else those that ended first: others may have ended because of them."""
     processes = facts.processes
     if processes is None or seq is None:
         return None
@@ -124,9 +125,9 @@ def _gone(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int | None) -> Rule
 
 
 def _held(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding | None:
-    """Ranks whose processes do nothing since the operation was begun: they are stopped, or, if no
-    other rank is missing, wait for a device. One that was stopped later is looked at by
-    somebody."""
+    """A finding if processes of ranks have done nothing since the operation was begun: they are
+    stopped, or, if no other rank is missing, wait for a device. A process that was stopped later
+    does not count: somebody may be examining the hang."""
     if facts.processes is None:
         return None
     begun = comm.enqueue[comm.present[:, seq], seq]

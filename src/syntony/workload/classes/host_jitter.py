@@ -35,7 +35,8 @@ host."""
 OFTEN = 0.5
 """Maximum ratio of the share of windows in which flows of other hosts show it meanwhile."""
 MIN_RUN = 0.01
-"""Share of a window for which they run at least: CPU time is counted in 10 ms, of 2 s."""
+"""Minimum share of a window that counts as run: CPU time is counted in steps of 10 ms, and a window
+has 2 s."""
 MIN_WAIT = 0.05
 """Minimum share of a window for which its threads wait for a core."""
 ACTION = (
@@ -112,8 +113,8 @@ def _waits(hosts: DeviceTable) -> Floats:
 
 
 def _delays(hosts: DeviceTable) -> Floats:
-    """How long threads wait for a core, for each ns that they run; where that is not recorded, of
-    the time, (hosts, windows).
+    """Time for which threads wait for a core, divided by the time for which they run, or by the
+    window's length if the time for which they run is not recorded, (hosts, windows).
 
     Shares of the time cannot be compared: three times a third is all of it, and a rank for which
     the others wait is ready for a larger share. Per time that they run, threads wait for as long as
@@ -147,23 +148,24 @@ def _run_queues(facts: BundleFacts) -> dict[str, tuple[int, int, Episode, float,
     return found
 
 
-class _WaitsThen(NamedTuple):
-    """Waits of a host's threads for a core during some time, and the median of the others'."""
+class _CoreWaits(NamedTuple):
+    """Waits of a host's threads for a core in an interval, compared with those of other hosts."""
 
     own: float
-    """Share of the time."""
+    """Share of the interval for which they wait."""
     usual: float
+    """The median of other hosts' shares."""
     ratio: float
-    """That of their `_delays`."""
+    """Of its `_delays` to the median of other hosts'."""
 
     def exceed(self, times: float) -> bool:
-        """Whether they wait for so many times as long, and for a larger share of the time: one that
-        seldom runs waits for little."""
+        """Whether its delay is more than so many times the others', and its share larger than
+        theirs: a thread that seldom runs waits for little of the time."""
         return self.own > max(MIN_WAIT, LIKE * self.usual) and self.ratio > times
 
 
-def _waits_then(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> _WaitsThen | None:
-    """None: unknown."""
+def _core_waits(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> _CoreWaits | None:
+    """Those of a host in an interval; None: unknown."""
     if facts.hosts is None or host not in facts.hosts.index:
         return None
     part, place = facts.hosts.during(begin_ns, last_ns), facts.hosts.index[host]
@@ -174,19 +176,19 @@ def _waits_then(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> _
     )  # fmt: skip
     if not np.isfinite([own, usual, delay, others]).all():
         return None
-    return _WaitsThen(own, usual, delay / max(others, 1e-9))
+    return _CoreWaits(own, usual, delay / max(others, 1e-9))
 
 
 def is_short(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> bool:
     """Whether a host's threads waited for a core then, unlike those of others, for however short a
     time."""
-    waits = _waits_then(facts, host, begin_ns, last_ns)
+    waits = _core_waits(facts, host, begin_ns, last_ns)
     return waits is not None and waits.exceed(TIMES)
 
 
 def weighed(facts: BundleFacts, host: str, begin_ns: int, last_ns: int) -> Alternative:
     """Whether this host's CPU may explain what lasted from `begin_ns` to `last_ns`."""
-    waits = _waits_then(facts, host, begin_ns, last_ns)
+    waits = _core_waits(facts, host, begin_ns, last_ns)
     if waits is None:
         return weigh(FaultClass.HOST_JITTER, None, "", "its host's run queues at that time")
     text = (f"its host's threads wait for a core {waits.own:.0%} of the time, elsewhere"

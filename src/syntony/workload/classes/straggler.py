@@ -98,7 +98,7 @@ def _gpu_is_late(ranks: Ranks, slow: SlowRank) -> bool | None:
 
 
 def _is_held(facts: BundleFacts, slow: SlowRank) -> list[Evidence]:
-    """A state in which its process is often found meanwhile and does nothing, unlike its peers."""
+    """States in which its process does nothing and is found much more often than its peers."""
     found: list[Evidence] = []
     processes = facts.processes
     if processes is None:

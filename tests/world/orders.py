@@ -1,0 +1,72 @@
+"""What an operator asks and orders while a world suffers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+from tests.world.hostile import NAME as HOSTILE
+from tests.world.ledger import Order
+
+from syntony.wire.coding import encode
+from syntony.wire.enrol import RevokeCommand, Revoked
+from syntony.wire.failover import FailoverStatus, SwitchCommand
+from syntony.wire.probes import RotateKeys
+from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
+from syntony.wire.traffic import PlacementCommand
+
+if TYPE_CHECKING:
+    from tests.world.unit import Unit
+    from tests.world.world import World
+
+
+async def ask(world: World, process: Unit, query: Query[A]) -> A | Failure | None:
+    """A question, or an order, of the operator. None: no answer."""
+    data = await world.network.ask("operator", process.address, world.operator_pem, encode(query))
+    return None if data is None else decode_answer(data, answer_type(type(query)))
+
+
+async def operate(world: World) -> None:
+    """Stops and starts failover, rotates keys, changes placement's mode; repeats nothing."""
+    while True:
+        await asyncio.sleep(world.chance.expovariate(1 / world.settings.order_gap_s))
+        process: Unit | None = world.leader if world.chance.random() < 0.8 else None
+        process = process or world.chance.choice(world.units)
+        draw = world.chance.random()
+        if draw < 0.06 and world.settings.hostile and not world.ledger.revoked:
+            await _revoke(world, process)
+        elif draw < 0.3:
+            await _order(world, process, RotateKeys(by="op"))
+        elif draw < 0.45:
+            mode = world.chance.choice(("observe", "off"))
+            await _order(world, process, PlacementCommand(mode=mode, by="op"))
+        else:
+            await _throw(world, process)
+
+
+async def _order(world: World, process: Unit, command: Query[A]) -> A | Failure | None:
+    """Give an order, with a reason of its own, which the audit log repeats."""
+    why = world.ledger.gives_order()
+    answer = await ask(world, process, msgspec.structs.replace(command, why=why))
+    if not isinstance(answer, Failure | None):
+        world.ledger.logged(why)
+    return answer
+
+
+async def _revoke(world: World, process: Unit) -> None:
+    """The hostile host's certificate."""
+    answer = await ask(world, process, RevokeCommand(what=HOSTILE, by="op", comment="world"))
+    world.log.say("operator", f"revokes {HOSTILE}: {type(answer).__name__}")
+    world.ledger.revoked |= isinstance(answer, Revoked)
+
+
+async def _throw(world: World, process: Unit) -> None:
+    ledger = world.ledger
+    order = Order(len(ledger.orders) + 1, world.chance.random() < 0.6)
+    ledger.orders.append(order)
+    command = SwitchCommand(stopped=order.stopped, by=f"order-{order.number}")
+    answer = await _order(world, process, command)
+    world.log.say("operator", f"{order}: {type(answer).__name__}")
+    if isinstance(answer, FailoverStatus):
+        ledger.acknowledged_order = order
