@@ -40,6 +40,9 @@ class NameContainment:
     def names(self, one: str, other: str) -> bool:
         return one == other
 
+    def may_include(self, group: str, part: str) -> bool:
+        return False
+
     def mirrors(self, one: str, other: str) -> bool:
         return "->" in one and "->".join(reversed(one.split("->"))) == other
 

@@ -31,7 +31,7 @@ class Apart:
     def holds(self, wider: str, narrower: str) -> bool:
         return False
 
-    may_hold = holds
+    may_hold = may_include = holds
 
     def names(self, one: str, other: str) -> bool:
         return one == other

@@ -45,7 +45,12 @@ def name(rng: random.Random) -> str:
     """Of one of the kinds of subjects that incidents have."""
     nic, other = (f"h{rng.randrange(5)}/rail{rng.randrange(2)}" for _ in range(2))
     leaf, spine = f"leaf{rng.randrange(3)}", f"spine{rng.randrange(2)}"
-    ends = rng.choice([(leaf, spine), (spine, leaf), (nic, leaf), (leaf, nic), (leaf, "*")])
+    ends = rng.choice(
+        [
+            (leaf, spine), (spine, leaf), (nic, leaf), (leaf, nic), (leaf, "*"), ("*", "*"),
+            (nic, other), (leaf, f"leaf{rng.randrange(3)}"),
+        ]
+    )  # fmt: skip
     one = rng.choice(
         [
             nic, host_of(nic), leaf, spine, f"{nic}->{other}", f"{nic}<->{other}",
@@ -64,7 +69,7 @@ def drawn() -> random.Random:
 
 def test_whatever_holds_or_mirrors_shares_a_root() -> None:
     rng = drawn()
-    held = 0
+    held = included = 0
     for _ in range(20):
         places = fabric(rng)
         for _ in range(400):
@@ -73,7 +78,12 @@ def test_whatever_holds_or_mirrors_shares_a_root() -> None:
             if wider == narrower or any(each(wider, narrower) for each in touch):
                 held += 1
                 assert places.roots(wider) & places.around(narrower), (wider, narrower)
+            elif places.may_include(wider, narrower):
+                included += 1
+                found = places.roots(wider) & places.around(narrower)
+                assert found or places.roots(narrower) & places.around(wider), (wider, narrower)
     assert held > 400
+    assert included > 50
 
 
 def rule(number: int, **settings: object) -> Rule:
@@ -223,6 +233,39 @@ def test_the_hosts_of_a_switch_are_those_with_a_nic_at_it(
 )  # fmt: skip
 def test_which_pages_have_named_what_is_found(page: str, found: str, named: bool) -> None:
     assert PathContainment({}, {}).names(page, found) is named
+
+
+@pytest.mark.parametrize(
+    ("group", "part", "inside"),
+    [
+        # A switch next to an end, or a link of an end.
+        ("leaf0..leaf1", "spine0", True), ("leaf1..leaf0", "spine0", True),
+        ("leaf0..leaf1", "leaf0--spine1", True), ("leaf0..leaf1", "spine1->leaf1", True),
+        ("leaf0..leaf1", "leaf2--spine0 or spine0", True), ("leaf0..*", "spine0", True),
+        ("*..leaf1 or leaf0..* or leaf0..leaf1", "leaf0--spine0", True),
+        # Elsewhere, at an end, or behind one.
+        ("leaf0..leaf1", "spine9", False), ("leaf0..leaf1", "leaf2--spine0", False),
+        ("leaf0..leaf1", "leaf0", False), ("leaf0..leaf1", "h0/rail0", False),
+        ("leaf0..leaf1", "h0/rail0--leaf0", False), ("leaf0..*", "leaf0->h0/rail0", False),
+        ("leaf0..leaf1", "h0", False),
+        # Everything unknown: all but leaves and what is behind them.
+        ("*..*", "spine0", True), ("*..*", "leaf0->spine0", True), ("*..*", "leaf0", False),
+        ("*..*", "h0/rail0", False), ("*..*", "h0", False), ("*..*", "h0/rail0->leaf0", False),
+        # Groups.
+        ("*..*", "leaf0..*", True), ("leaf0..*", "*..*", False), ("leaf0..*", "leaf0..leaf1", True),
+        ("leaf0..leaf1", "leaf1..leaf0", True), ("leaf0..leaf1", "leaf0..leaf2", False),
+        ("leaf0..leaf1", "leaf0..*", False), ("leaf0..*", "leaf1..*", False),
+        # Between NICs: also what is between their leaves.
+        ("h0/rail0..h2/rail0", "h0/rail0->leaf0", True), ("h0/rail0..h2/rail0", "leaf0", True),
+        ("h0/rail0..h2/rail0", "leaf0->spine0", True), ("h0/rail0..h2/rail0", "spine0", True),
+        ("h0/rail0..h2/rail0", "leaf0..leaf1", True), ("h0/rail0..h2/rail0", "h0/rail0", False),
+        # Not a group.
+        ("spine0", "leaf0--spine0", False), ("spine0", "leaf0..leaf1", False),
+    ],
+)  # fmt: skip
+def test_what_may_be_in_a_group(group: str, part: str, inside: bool) -> None:
+    homes = {"h0/rail0": "leaf0", "h1/rail0": "leaf0", "h2/rail0": "leaf1"}
+    assert PathContainment(CROSSING, homes).may_include(group, part) is inside
 
 
 @pytest.mark.parametrize(

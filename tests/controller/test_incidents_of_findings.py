@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.controller.judged import T0, Control, finding
+from tests.controller.judged import CROSSING, T0, Control, finding
 
 from syntony.controller.observe import APART, BURSTS
 from syntony.model import S
-from syntony.model.findings import Queue, QueueFlow
+from syntony.model.findings import Finding, Queue, QueueFlow
 from syntony.model.sla import Latency, SlaRow, SlaStatus
 from syntony.wire.incidents import IncidentsQuery
 
@@ -52,6 +52,102 @@ def test_what_nothing_lists_is_one_page(control: Control) -> None:
     control.findings = (finding("*..*", "group"),)
     control.tick(9)
     assert control.pages() == ["ambiguous-loss *..*"]
+
+
+GROUP = finding("leaf0..leaf1", "group")
+SPINE = finding(
+    "spine0", "spine", alternatives=("leaf0--spine0", "leaf1--spine0"),
+    probabilities=(0.3, 0.3), twins=2,
+)  # fmt: skip
+SUSPECTS = "leaf0--spine0 or leaf1--spine0 or spine0"
+
+
+def test_suspects_and_a_group_that_they_may_be_in_are_one_page(control: Control) -> None:
+    """Some paths over the spine are known, others list the group."""
+    control.findings = (GROUP, SPINE)
+    control.tick(20)
+    assert control.pages() == [f"ambiguous-loss {SUSPECTS}"]
+    control.findings = (GROUP,)
+    control.tick(40)
+    assert set(control.live()) == {SUSPECTS, "leaf0..leaf1"}, "not over yet"
+    control.findings = ()
+    control.tick(40)
+    assert control.live() == {}
+    assert control.pages() == [f"ambiguous-loss {SUSPECTS}"]
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [
+        (GROUP, SPINE), (SPINE, GROUP), (GROUP, finding("leaf0->spine0", "link")),
+        (finding("leaf0->spine0", "link"), GROUP), (GROUP, finding("spine0", "spine")),
+        (finding("spine0", "spine"), GROUP), (finding("leaf0..*", "group"), SPINE),
+        (finding("leaf0->spine0", "link"), finding("leaf0..*", "group")),
+        (finding("leaf0..*", "group"), finding("*..*", "group")),
+        (finding("*..*", "group"), finding("leaf0..*", "group")),
+        (finding("*..*", "group"), SPINE), (SPINE, finding("*..*", "group")),
+    ],
+)  # fmt: skip
+def test_the_later_of_a_part_and_its_group_joins_the_page(
+    control: Control, first: Finding, later: Finding
+) -> None:
+    control.findings = (first,)
+    control.tick(9)
+    (page,) = control.pages()
+    control.findings = (first, later)
+    control.tick(30)
+    control.findings = (later,)
+    control.tick(30)
+    assert control.pages() == [page]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        finding("h1/rail0", "nic"), finding("leaf0->h1/rail0", "link"),
+        finding("leaf2--spine0", "cable"), finding("leaf2..leaf3", "group"),
+        finding("leaf0..leaf2", "group"), finding("spine9", "spine"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("together", [True, False])
+def test_a_fault_outside_of_a_group_is_another_page(
+    control: Control, other: Finding, together: bool
+) -> None:
+    control.findings = (GROUP, other) if together else (GROUP,)
+    control.tick(9)
+    control.findings = (GROUP, other)
+    control.tick(9)
+    assert len(control.pages()) == 2
+
+
+def test_a_critical_part_does_not_join_the_warning_of_its_group(control: Control) -> None:
+    crossing = CROSSING | {"h1/rail0->h2/rail0": frozenset({GROUP.component})}
+    control.slas = control.slas._replace(crossing=crossing, jobs={})
+    control.findings = (msgspec.structs.replace(GROUP, loss=1e-4),)
+    control.tick(9)
+    control.findings = (*control.findings, SPINE)
+    control.tick(9)
+    assert [each["severity"] for each in control.live_incidents()] == ["critical", "warning"]
+    assert len(control.pages()) == 2
+
+
+def test_a_part_that_loses_far_more_than_its_group_is_another_fault(control: Control) -> None:
+    link = finding("leaf0->spine0", "link", loss=0.2)
+    control.findings = (finding("leaf0..*", "group"), link)
+    control.tick(9)
+    assert len(control.pages()) == 2
+
+
+@pytest.mark.parametrize("group", ["leaf0..leaf1", "*..*"])
+def test_a_page_of_a_group_is_renamed_after_the_part_at_fault(control: Control, group: str) -> None:
+    control.findings = (finding(group, "group"),)
+    control.tick(9)
+    control.findings = (*control.findings, SPINE)
+    control.tick(9)
+    (page,) = (each for each in control.live_incidents() if not each["cause"])
+    assert page["subject"] == group
+    assert page["summary"].startswith(f"{SUSPECTS}: loses")
+    assert control.pages() == [f"ambiguous-loss {group}"]
 
 
 def test_a_fault_of_some_flows_has_the_loss_of_all_that_cross_it(control: Control) -> None:

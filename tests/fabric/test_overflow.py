@@ -157,12 +157,23 @@ def test_what_is_late_of_some_ways_is_held_against_what_these_lose() -> None:
     assert classify(bursts(runs, share=0.95)).overflow is Overflow.NONE
 
 
-def test_a_burst_is_as_long_as_what_tells_it() -> None:
+def test_a_burst_is_the_longest_delay_that_losses_come_with() -> None:
     found = classify(bursts([(20, 1, 5), (20, 0, 0)]))
     assert found.standing_ns == 0.0
-    assert found.burst_ns in LEVELS_NS[:DEEP]
+    assert found.burst_ns == LEVELS_NS[DEEP - 1]
     assert classify(bursts([(30, 1, 5)])) == (Overflow.OPEN, 0.0, 0.0)
     assert classify(bursts([(1, 1, 0), (20, 0, 5), (20, 1, 0)])) == (Overflow.NONE, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("usual", [0.0, 1.5 * STANDS_NS])
+def test_a_shorter_delay_that_fits_better_makes_no_shorter_burst(usual: float) -> None:
+    """Or the queue that was paged for would be gone while packets still wait for it."""
+    each = bursts([(21, 2, 5), (20, 0, 0)])
+    late = each.waits.late.copy()
+    late[DEEP - 1, 20] = 1
+    usual_ns = np.where(each.lost > 0, usual, 0.0)
+    found = classify(each._replace(waits=each.waits._replace(usual_ns=usual_ns, late=late)))
+    assert (found.overflow, found.burst_ns) == (Overflow.ALL, LEVELS_NS[DEEP - 1])
 
 
 def test_clocks_that_err_see_no_short_burst() -> None:

@@ -351,8 +351,9 @@ class Book:
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
         """Whether another one has paged for the same fault: for one of the names of this one if
-        this one is proven, else for what this one has replaced and may be; a proven one if its
-        subject was reached over what this one names."""
+        this one is proven, else for what this one has replaced and may be, or may be at the same
+        time if one of them is a group; a proven one if its subject was reached over what this one
+        names."""
         if not other.paged or other.cause:
             return False
         one, two = incident.subject, other.subject
@@ -362,6 +363,8 @@ class Book:
             return False
         if self._rules[other.rule].proven:
             return was_reached_over(other, incident, topology)
+        if self._is_group_of(incident, other, topology):
+            return True
         if self._is_bad_now(other):
             return False
         return topology.may_hold(one, two) or topology.may_hold(two, one)
@@ -392,7 +395,19 @@ class Book:
         if self._is_named_by(other, incident, topology):
             return True
         silence = self._rules[incident.rule].proven and was_reached_over(incident, other, topology)
-        return incident.paged > other.paged and (silence or not self._is_bad_now(incident))
+        one = silence or self._is_group_of(other, incident, topology)
+        return incident.paged > other.paged and (one or not self._is_bad_now(incident))
+
+    def _is_group_of(self, incident: Incident, other: Incident, topology: Containment) -> bool:
+        """Whether one of two is a group that may include the other, which is no less severe: the
+        paths of a group may have lost what is found to be lost at a part. A part that was measured
+        apart from the group is another fault."""
+        one, two = incident.subject, other.subject
+        apart = {*incident.apart_from, *other.apart_from}
+        if apart & {self._rules[each.rule].metric for each in (incident, other)}:
+            return False
+        either = topology.may_include(one, two) or topology.may_include(two, one)
+        return either and _is_as_severe(other, incident)
 
     def _is_continued(self, incident: Incident) -> bool:
         """Whether an incident of another name continues it."""
@@ -434,7 +449,7 @@ class Book:
     def _page(self, now_ns: int, measured: Measured, topology: Containment) -> list[IncidentChange]:
         """Page for incidents whose metrics were measured this time. Delays of pages are counted in
         the times of measurements: one that arrives late does not make a fault last longer."""
-        changes = []
+        due = []
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
             rule = self._rules[incident.rule]
@@ -442,18 +457,28 @@ class Book:
             incident.silenced = silenced(self.state.silences, incident.rule, names, now_ns)
             # Effects of an ended cause may still be in the measuring window.
             at_ns = measured.at_ns.get(rule.metric, now_ns)
-            due = at_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
-            due = due and not incident.pending
+            waited = at_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
             may_page = (
                 incident.state is IncidentState.OPEN
                 and rule.metric in measured.metrics
                 and not incident.cause
                 and not incident.silenced
+                and not incident.pending
             )
-            if may_page and due and self._is_bad_now(incident) and not is_reported(incident):
-                incident.paged, incident.paged_as = True, incident.severity
-                incident.pages += 1
-                changes.append(IncidentChange(now_ns, ChangeKind.PAGE, incident))
+            if may_page and waited and self._is_bad_now(incident) and not is_reported(incident):
+                due.append(incident)
+        changes: list[IncidentChange] = []
+        for incident in _exact_first(due, topology):
+            joins = self._rules[incident.rule].joins
+            if any(
+                each.incident.rule in joins and self._continues(incident, each.incident, topology)
+                for each in changes
+            ):
+                # The next evaluation adds it to what pages now.
+                continue
+            incident.paged, incident.paged_as = True, incident.severity
+            incident.pages += 1
+            changes.append(IncidentChange(now_ns, ChangeKind.PAGE, incident))
         return changes
 
 
@@ -462,6 +487,14 @@ def _wait_ns(incident: Incident, rule: Rule, live: int) -> int:
     reopened, is the only live one of its rule, and affects no known job."""
     first = not incident.reopened and not incident.caused and live == 1
     return rule.idle_wait_ns if first and not incident.jobs else rule.wait_ns
+
+
+def _exact_first(due: list[Incident], topology: Containment) -> list[Incident]:
+    """Incidents with groups after what these may include."""
+    names = [each.subject for each in due]
+    groups = {name for name in names if topology.may_include(name, name)}
+    wide = {each: sum(topology.may_include(each, name) for name in names) for each in groups}
+    return sorted(due, key=lambda each: wide.get(each.subject, 0))
 
 
 def _is_as_severe(other: Incident, incident: Incident) -> bool:

@@ -54,6 +54,12 @@ def choose(
     def is_wider(one: Incident) -> bool:
         return one.rule == incident.rule and topology.holds(one.subject, incident.subject)
 
+    def is_exact(one: Incident) -> bool:
+        # Of a group that explains all that is in it, one part is no better name.
+        is_group = topology.may_include(one.subject, one.subject)
+        is_part = topology.may_include(incident.subject, one.subject)
+        return is_part and not is_group and not topology.holds(incident.subject, one.subject)
+
     if len(incident.members) > 1:
         return None
     by_number = {incident.number: incident} | {each.number: each for each in joined}
@@ -65,7 +71,7 @@ def choose(
         and (each.continues or is_wider(each))
         and is_bad(each, 1 if is_proof(each) else CONFIRM_TIMES)
     ]
-    better = [each for each in names if is_proof(each)] or [*filter(is_wider, names)]
+    better = [*filter(is_proof, names)] or [*filter(is_wider, names)] or [*filter(is_exact, names)]
     if not better:
         better = [incident] if is_bad(incident) else names
     return current if current in better else next(iter(better), None)
@@ -81,14 +87,15 @@ def may_rename(
     now_ns: int,
 ) -> bool:
     """Whether the words of `current` (None: it is resolved) may be replaced now by those of `new`:
-    seldom, and, unless these are proven or of a wider component, only after `current` has ended."""
+    seldom, and, unless these are proven, of a wider component or of a part of a group, only after
+    `current` has ended."""
     if incident.named_ns and now_ns - incident.named_ns < RENAME_NS:
         return False
     if current is None or (new is not incident and rules[new.rule].proven):
         return True
-    if current is incident and new.rule == incident.rule:
-        return True
     was = streaks.get(f"{current.rule}|{current.subject}")
+    if current is incident and (new.rule == incident.rule or (was is not None and was.bad)):
+        return True
     return was is None or (was.bad == 0 and now_ns - was.good_ns >= CONFIRM_NS)
 
 

@@ -51,6 +51,11 @@ class Containment(Protocol):
         by one direction, a NIC also by its cable, or by its host if that has no other NIC, the
         hosts at a switch also by that."""
 
+    def may_include(self, group: str, part: str) -> bool:
+        """Whether `group` names something that is not known part by part, among suspects or alone,
+        and any of the suspects of `part` may be in it: the first may be the second, said less
+        exactly. Every group may include itself."""
+
     def parts(self, name: str) -> frozenset[str]:
         """What a name consists of: each suspect, the ends of links, the switches of NICs."""
 

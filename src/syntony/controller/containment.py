@@ -3,6 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -160,6 +161,45 @@ class PathContainment:
             named |= nics if len(nics) == 1 else set()
         return named >= _components(other)
 
+    def may_include(self, group: str, part: str) -> bool:
+        """Whether any group that `group` names may include any of the suspects of `part`."""
+        if GROUP not in group:
+            return False
+        groups = [each for each in suspects(group) if GROUP in each]
+        return any(self._is_inside(one, each) for one in suspects(part) for each in groups)
+
+    def _is_inside(self, part: str, group: str) -> bool:
+        """Whether a component or group may be between the ends of a group: a switch next to one of
+        them, a link of it, or the leaf of a NIC that is an end. The ends are known, and so is what
+        is behind them: the NICs at a leaf."""
+        ends = {*group.split(GROUP)}
+        near = ends | {self._homes[end] for end in ends & self._homes.keys()}
+        if GROUP in part:
+            inner = {*part.split(GROUP)}
+            within = inner <= near and inner != {ANY}
+            return ends == {ANY} or within or NameContainment.holds(group, part)
+        link = {*(link_ends(part) or ())}
+        if nics := {end for end in link if "/" in end}:
+            return not nics.isdisjoint(ends)
+        if link:
+            return ends == {ANY} or not link.isdisjoint(near)
+        beside = self._neighbours.get(part)
+        if beside is None or part in ends or "/" in part:
+            return False
+        if ends == {ANY}:
+            return part not in self._homes.values()
+        return part in near or not beside.isdisjoint(near)
+
+    @functools.cached_property
+    def _neighbours(self) -> dict[str, set[str]]:
+        """Device → those that learnt links connect it to."""
+        found: dict[str, set[str]] = {}
+        for name in set[str]().union(*self._crossing.values()):
+            a, b = link_ends(name) or ("", "")
+            found.setdefault(a, set()).add(b)
+            found.setdefault(b, set()).add(a)
+        return found
+
     def parts(self, name: str) -> frozenset[str]:
         """What a name consists of: each suspect, the ends of links, the switches of NICs."""
         found = {*suspects(name), *_pieces(name)}
@@ -171,9 +211,14 @@ class PathContainment:
         return frozenset(host_of(piece) for piece in _pieces(name))
 
     def around(self, name: str) -> frozenset[str]:
-        """Roots of all that may contain or mirror what `name` names, or any of its suspects."""
-        found = {FLEET, *self.roots(name)}
+        """Roots of all that may contain or mirror what `name` names, or any of its suspects; of a
+        group also of what it may include."""
+        found = {FLEET, ANY, *self.roots(name)}
         for each in suspects(name):
+            for end in each.split(GROUP) if GROUP in each else ():
+                near = {end, self._homes.get(end, end)}
+                for device in near.union(*(self._neighbours.get(one, ()) for one in near)):
+                    found |= self.roots(device)
             one, both, other = each.partition(BOTH_WAYS)
             for way in (f"{one}->{other}", f"{other}->{one}") if both else (each,):
                 near = self._switches(way) | {self._homes.get(way, "")}

@@ -79,8 +79,7 @@ class OverflowFinding(NamedTuple):
     standing_ns: float
     """Queueing delay in nearly every one of the last seconds; 0: none."""
     burst_ns: float = 0.0
-    """Delay of the slowest packets in the seconds with losses, if all losses come with the
-    queue."""
+    """The longest delay of late packets that all losses come with; 0: there is none."""
 
     def queue(self, lossy: Finding, least_ns: float) -> Finding | None:
         """The queue at a component that loses, if packets wait there for at least this long."""
@@ -108,13 +107,16 @@ def classify(seconds: ComponentSeconds) -> OverflowFinding:
     for level_ns, late in zip(LEVELS_NS.tolist(), waits.late[:, known], strict=True):
         if level_ns >= least_ns:
             read.append((_by_some(sent, lost, late, waits.share), level_ns))
-    nats, burst_ns = min(read)
-    if nats > OVER_NATS:
+    if min(nats for nats, _ in read) > OVER_NATS:
         return OverflowFinding(Overflow.NONE, standing_ns)
     # The best of this many alternatives may suit a queue by chance.
-    if nats >= -OVER_NATS - np.log(len(read)):
+    chance = np.log(len(read))
+    fitting_ns = [level_ns for nats, level_ns in read if nats < -OVER_NATS - chance]
+    if not fitting_ns:
         return OverflowFinding(Overflow.OPEN, standing_ns)
-    return OverflowFinding(Overflow.ALL, standing_ns, burst_ns)
+    # Packets that wait for long are late by every shorter delay too: which of these fits best is
+    # chance.
+    return OverflowFinding(Overflow.ALL, standing_ns, max(fitting_ns))
 
 
 def _standing(usual_ns: Floats, least_ns: float) -> float:
