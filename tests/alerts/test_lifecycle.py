@@ -455,6 +455,26 @@ def test_a_count_stays_explained_by_the_end_of_what_a_page_explains() -> None:
     assert {each.rule: each.pages for each in book.incidents} == {"flaps": 0, "down": 0, "rack": 1}
 
 
+@pytest.mark.parametrize("begin_s", [0, 20])
+def test_a_count_that_a_page_explained_stays_explained_by_it_after_another_cause(
+    begin_s: int,
+) -> None:
+    """The rack's page is over, then a loss at the rack that nobody was paged for. A count that
+    begins after the page has no such explanation."""
+    rules = [
+        rule("flaps", counts=True, explained_by=("rack", "loss")), rule("rack", clear_after=1),
+        rule("loss", wait="99s", clear_after=1),
+    ]  # fmt: skip
+    book = Book(rules)
+    for at_s in range(0, 60, 5):
+        seen = [Observation("flaps", "r1/x", 12 if at_s >= begin_s else 1),
+                Observation("rack", "r1", 11 if at_s < 10 else 1),
+                Observation("loss", "r1", 11 if at_s < 30 else 1)]  # fmt: skip
+        book.evaluate(T0 + at_s * S, measured(seen, ["flaps", "rack", "loss"]), Inside())
+    pages = {each.rule: each.pages for each in book.incidents}
+    assert pages == {"flaps": int(begin_s > 0), "rack": 1, "loss": 0}
+
+
 def test_no_page_for_what_is_not_measured_any_more() -> None:
     """It is not known whether it is still bad."""
     book = Book([rule(wait="5s")])

@@ -20,12 +20,17 @@ def is_reported(incident: Incident) -> bool:
     return incident.paged and RANK[incident.severity] <= RANK[reported]
 
 
+def was_paged_for(incident: Incident) -> bool:
+    """Whether somebody was paged for it, or would have been but for a silence."""
+    return bool(incident.paged_as or incident.silenced)
+
+
 def was_reported(number: int, incidents: Iterable[Incident]) -> bool:
     """Whether a cause, of that number, is live, or somebody was paged for it, or for what explained
     it, before it ended."""
     ended = {each.number: each for each in incidents if not each.live}
     while incident := ended.pop(number, None):
-        if incident.paged_as or incident.silenced:
+        if was_paged_for(incident):
             return True
         if not incident.cause:
             return False

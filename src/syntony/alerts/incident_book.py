@@ -21,6 +21,7 @@ from syntony.alerts.causes import (
     joint_cause,
     joint_page,
     precedes,
+    was_paged_for,
     was_reached_over,
     was_reported,
 )
@@ -332,7 +333,7 @@ class Book:
         return [
             each
             for each in self.state.incidents
-            if each.resolved_ns > oldest_ns and not each.live and (each.paged_as or each.silenced)
+            if each.resolved_ns > oldest_ns and not each.live and was_paged_for(each)
         ]
 
     def _past_cause(
@@ -340,13 +341,16 @@ class Book:
     ) -> int:
         """The number of a resolved incident that still explains this one: the count has not risen
         since, or the incident ended within the value's window. One that nobody was paged for
-        explains nothing."""
+        explains nothing; a count may have had another explanation meanwhile."""
+        since_ns = now_ns - incident.span_ns
         if self._rules[incident.rule].counts:
-            known = incident.value <= incident.caused and was_reported(
-                incident.cause, self.state.incidents
-            )
-            return incident.cause if known else 0
-        cause = self._cause(incident, ended, topology, now_ns - incident.span_ns)
+            if incident.value > incident.caused:
+                return 0
+            if was_reported(incident.cause, self.state.incidents):
+                return incident.cause
+            over = (each for each in self.state.incidents if not each.live and was_paged_for(each))
+            ended, since_ns = Related(over, topology), incident.opened_ns
+        cause = self._cause(incident, ended, topology, since_ns)
         return cause.number if cause else 0
 
     def _continues(self, incident: Incident, other: Incident, topology: Containment) -> bool:
