@@ -19,13 +19,12 @@ from syntony.agent.spool import Spool
 from syntony.controller.client import ask
 from syntony.controller.pki import Authority, TlsPaths, create_authority
 from syntony.errors import RemoteError
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import PROTOCOL, Fleet, FleetQuery, Hello, NicInfo
 from syntony.wire.roles import Role
 from syntony.wire.tables import PROBE
 
-HOUR_NS = 3600 * S
 T0 = 1_700_000_000 * S
 _RUN = "from syntony.cli.controller import command; command()"
 PATIENCE_S = 60.0

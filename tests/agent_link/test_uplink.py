@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.link import HOUR_NS, ControllerProcess, hello, open_spool, probe_rows, wait_until
+from tests.link import ControllerProcess, hello, open_spool, probe_rows, wait_until
 
 from syntony.agent.config import AgentConfig, TlsFiles
 from syntony.agent.fence import Fence
@@ -26,7 +26,7 @@ from syntony.controller.client import ask
 from syntony.controller.pki import create_authority
 from syntony.errors import RemoteError, WireError
 from syntony.io.transport import grpc
-from syntony.model import Edge, S
+from syntony.model import HOUR_NS, Edge, S
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import ClockQuery, Clocks, Edges, Timelines
 from syntony.wire.coding import encode

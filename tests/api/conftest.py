@@ -15,10 +15,8 @@ from tests.link import ControllerProcess
 from tests.ports import free_port
 
 from syntony.controller.client import ask
-from syntony.model import S
+from syntony.model import HOUR_NS
 from syntony.wire.access_tokens import AccessTokenCommand
-
-HOUR_NS = 3600 * S
 
 
 class Response(NamedTuple):

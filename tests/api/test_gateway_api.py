@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.api.conftest import ApiController, Asked, Response
-from tests.link import HOUR_NS, ControllerProcess, GatewayProcess, wait_until
+from tests.link import ControllerProcess, GatewayProcess, wait_until
 from tests.ports import free_port
 
 from syntony.client import Client
@@ -22,6 +22,7 @@ from syntony.client.http import Access
 from syntony.controller.client import ask
 from syntony.controller.pki import TlsPaths
 from syntony.errors import RemoteError
+from syntony.model import HOUR_NS
 from syntony.wire.access_tokens import AccessTokenCommand, AccessTokensQuery, RevokeAccessCommand
 from syntony.wire.control import ChangesQuery, ControllerQuery
 from syntony.wire.failover import SwitchCommand

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 from tests.api.issuer import CLIENT, SECRET, Issuer, Json, jwk, sign
-from tests.link import HOUR_NS
 
 from syntony.api import oidc
 from syntony.api.oidc import Login, Person, Provider, person_of
@@ -19,6 +18,7 @@ from syntony.api.problems import ProblemError, ProblemType
 from syntony.controller.config import OidcConfig
 from syntony.controller.pki import create_authority
 from syntony.errors import ConfigError
+from syntony.model import HOUR_NS
 from syntony.wire.roles import Identity, Role
 
 CONSOLE = "https://syntony.example:8445"

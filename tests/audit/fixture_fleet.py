@@ -8,7 +8,6 @@ specification learnt from them. A fault names a shape, what changes on one host 
 from __future__ import annotations
 
 import functools
-import shutil
 import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -233,12 +232,6 @@ def failures(results: tuple[Result, ...] | list[Result]) -> list[str]:
     """In a line each."""
     return [f"{each.subject} {each.check}: {each.got} (expected {each.expected}; {each.evidence})"
             for each in results if each.status is Status.FAIL]  # fmt: skip
-
-
-def copy_of(root: Path, to: Path) -> Path:
-    """A tree to be changed."""
-    shutil.copytree(root, to, symlinks=True)
-    return to
 
 
 def healthy_runs(shape: str) -> Iterator[tuple[str, list[Result]]]:

@@ -10,14 +10,13 @@ import pytest
 from tests.console.browser import enter
 from tests.console.views import goto
 
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
     from tests.console.server import FakeApi
 
 pytestmark = pytest.mark.slow
-HOUR_NS = 3600 * S
 
 
 def asked(page: Page, view: str, name: str) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ from syntony.controller.config import EnrolmentConfig
 from syntony.controller.enrolment import Enrolment
 from syntony.controller.pki import create_authority
 from syntony.errors import UsageError
-from syntony.model import S
+from syntony.model import HOUR_NS
 from syntony.state import ControlState
 from syntony.state.identities import IdentityStore
 from syntony.wire.control import Issuer
@@ -27,7 +27,6 @@ from syntony.wire.roles import Identity, Role
 from syntony.wire.x509 import civil_ns, read_certificate
 
 ANN = Issuer("ann", "local")
-HOUR_NS = 3600 * S
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
 
 

@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from tests.controller.enrolled import ANN, HOUR_NS, Fleet, csr, forged, issued_elsewhere, shows
+from tests.controller.enrolled import ANN, Fleet, csr, forged, issued_elsewhere, shows
 
 from syntony.controller.access import LOCAL, Caller
 from syntony.controller.config import MAX_LIFETIME_NS, MIN_LIFETIME_NS, EnrolmentConfig
@@ -21,7 +21,7 @@ from syntony.controller.enrolment import (
 )
 from syntony.controller.pki import create_authority
 from syntony.errors import ConfigError, StateError, UsageError
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.state import ControlState, identities
 from syntony.state.identities import MAX_LIVE, IdentityStore
 from syntony.state.sqlite import FILE

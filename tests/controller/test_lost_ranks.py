@@ -12,10 +12,8 @@ from tests.controller.judged import T0, Control
 from syntony.controller.batches import BatchPiece
 from syntony.controller.job_takeovers import LostRanks, observations
 from syntony.errors import StoreError
-from syntony.model import S
+from syntony.model import HOUR_NS, S
 from syntony.wire.tables import STEP, TAKEOVER, Table
-
-HOUR_NS = 3600 * S
 
 
 def row(at_ns: int, **values: Any) -> dict[str, Any]:

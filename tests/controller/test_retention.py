@@ -6,10 +6,8 @@ from typing import Any, cast
 
 from syntony.controller import retention
 from syntony.controller.config import ControllerConfig
-from syntony.model import S
+from syntony.model import HOUR_NS
 from syntony.store import Store
-
-HOUR_NS = 3600 * S
 
 
 class Calls:

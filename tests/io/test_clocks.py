@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from syntony.errors import UsageError
 from syntony.io.clocks import ClockSource, KernelClock, SyntheticClock
-from syntony.model import MS, S, SyntheticClockSpec
+from syntony.model import HOUR_NS, MS, S, SyntheticClockSpec
 
 BASE_NS = 1_700_000_000 * S
-HOUR_NS = 3600 * S
 
 specs = st.builds(
     SyntheticClockSpec,

@@ -17,12 +17,10 @@ from syntony.controller.pki import Authority, TlsPaths, create_authority
 from syntony.errors import ConfigError, MissingError
 from syntony.io.listening import listening_socket
 from syntony.io.scrape import ScrapeServer, ServerTls
-from syntony.model import S
+from syntony.model import HOUR_NS
 from syntony.wire.enrol import Revocations
 from syntony.wire.roles import Role
 from syntony.wire.x509 import read_certificate
-
-HOUR_NS = 3600 * S
 
 
 def page(accept: str) -> tuple[str, str] | None:

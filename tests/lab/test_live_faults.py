@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 SRC, DST = "h0/rail0", "h3/rail0"
 SAME_LEAF = "h1/rail0"
-UPLINKS = ("leaf0-0/spine0", "leaf0-0/spine1")
 needs_tun = pytest.mark.skipif(
     not os.access(TUN_DEVICE, os.R_OK | os.W_OK),
     reason=f"needs {TUN_DEVICE} (module tun, rights to open it): losses of carrier are NOT "

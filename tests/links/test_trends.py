@@ -13,9 +13,7 @@ from syntony.links.ledger import LinkNote
 from syntony.links.modules import BRIGHTER_DB, COOLER_C, FORESIGHT_H, REPEAT_NS, ModuleWatch
 from syntony.links.optics import Lane, Module, ModuleIdentity
 from syntony.links.trend import LEAST, MAX_SAMPLES, SPACING_NS, Slope, Trend, theil_sen
-
-HOUR_NS = 3_600_000_000_000
-DAY_NS = 24 * HOUR_NS
+from syntony.model import DAY_NS, HOUR_NS
 
 
 @given(

@@ -32,7 +32,7 @@ from syntony.io.probe_records import WatchStatus
 from syntony.model import MS, S
 from syntony.model.paths import FourTuple, LivenessEvent, StallEvent
 from syntony.traffic.failover import Event
-from syntony.traffic.instructions import Cause, Destroy, Instruction
+from syntony.traffic.instructions import Destroy, Instruction
 from syntony.traffic.pairs import ConnectionProgress, WatchedFlow
 
 TURN_NS = 5 * MS
@@ -199,12 +199,6 @@ class SilentWorld(World):
                 if mute and reverse(each.flow) in self.peer[host.name].subflows:
                     self.wrong.append((self.now_ns, host.name, each))
         super().do(host, instructions)
-
-    def _is_wrong(self, host: Host, order: Destroy) -> bool:
-        """Whether a healthy subflow is ended, healthy for long enough to be known as such."""
-        carries = order.flow in self.living(host.name)
-        settled = self.now_ns - self.changed_ns > S // 2
-        return carries and settled and order.reason.cause is not Cause.SURPLUS
 
     def _turn(self, host: Host) -> None:
         agent = self.agents[host.name]

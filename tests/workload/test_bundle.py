@@ -34,15 +34,15 @@ def bundle_tables() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+WRITTEN = [table for table in TABLES if table != "processes"]
+"""Tables that the generator makes."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     case = drawn.make_case("contention", 3)
     write_bundle(tmp_path / "bundle", arrow_tables(case), case.manifest)
     return tmp_path / "bundle"
-
-
-WRITTEN = [table for table in TABLES if table != "processes"]
-"""Tables of the generator."""
 
 
 def reasons(bundle: Bundle) -> str:

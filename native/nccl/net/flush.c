@@ -68,7 +68,7 @@ static const char *make_reader(struct reader *reader, const struct port *port, v
     return reader->qp ? connect_to_itself(reader->qp, port) : "no queue pair";
 }
 
-/* Of a rail that is up, if it has none. NULL, or what is wrong. */
+/* Makes the reader of a rail that is up and has none. NULL, or what is wrong. */
 static const char *need_reader(struct readers *readers, const struct conn *conn, int r)
 {
     struct reader *reader = &readers->reader[r];
@@ -127,13 +127,14 @@ void flush_begin(struct readers *readers, struct conn *conn, struct flush *flush
     for (int r = 0; r < conn->rails; r++) {
         struct reader *reader = &readers->reader[r];
         const char *problem = need_reader(readers, conn, r);
-        if (problem && problem != readers->said)
-            WARN("GPU memory cannot be flushed over %s: %s", conn_rail_name(conn, r),
-                 readers->said = problem);
-        if (problem && conn_living(conn) == 1)
-            return; /* tried again, until there is another rail, or a reader */
-        if (problem)
+        if (problem) {
+            if (problem != readers->logged)
+                WARN("GPU memory cannot be flushed over %s: %s", conn_rail_name(conn, r), problem);
+            readers->logged = problem;
+            if (conn_living(conn) == 1)
+                return; /* tried again, until there is another rail, or a reader */
             conn_fail_rail(conn, r, problem);
+        }
         if (conn->rail[r].state != RAIL_UP)
             continue;
         int error = post(reader, flush, r);

@@ -5,7 +5,7 @@
 
 #include "conn.h"
 
-/* Of one connection. Each may be a flush, which has one read outstanding on a rail at most. */
+/* At most, of one connection. Each may be a flush, which has at most one read outstanding on a rail. */
 enum { REQUESTS = SLOTS * MAX_GROUP + SLOTS };
 
 struct reader {
@@ -19,7 +19,7 @@ struct reader {
 struct readers {
     void *page; /* where what is read goes, and stays unused */
     struct reader reader[MAX_RAILS];
-    const char *said; /* in the log: why a rail has none */
+    const char *logged; /* the last reason in the log why a rail has none */
 };
 
 struct flush {
@@ -34,7 +34,7 @@ struct flush {
 /* NULL, or what is wrong. Makes what is missing of the rails that are up. */
 const char *readers_make(struct readers *readers, const struct conn *conn);
 void readers_end(struct readers *readers);
-/* Reads by all rails that are up. One that cannot read is left, unless no other lives. */
+/* Reads over all rails that are up. A rail that cannot is left, unless it is the last live one. */
 void flush_begin(struct readers *readers, struct conn *conn, struct flush *flush);
 /* Once each of them has read, or is left, and one has read. Begins again if none has. */
 bool flush_is_done(struct readers *readers, struct conn *conn, struct flush *flush);

@@ -209,8 +209,8 @@ class FabricMap:
     # --- internal ---
 
     def _drop_untraced(self, now_ns: int) -> None:
-        """Drop paths that have not been traced for two rounds and are the last across a cable that
-        others have left: the plan no longer has them."""
+        """Drop paths that have not been traced for two rounds, if they cross a cable that others
+        have left and that no path was traced across since: the plan no longer has them."""
         if self._traced_ns is None or now_ns - self._checked_ns < HOLD_NS:
             return
         self._checked_ns = now_ns

@@ -35,7 +35,7 @@ CONCLUSIVE_LLR = 40.0
 PLAIN_CONFIDENCE = 0.9
 """From these values on a finding is conclusive: no longer window can improve it."""
 AS_SURE = 0.01
-"""So is a window that is less sure than the surest one by no more than this."""
+"""… or if no window is surer of one of its suspects by more than this."""
 PLAIN_LOST = 3.0
 """Average losses per path: with the same rate, 1 path in 20 would lose nothing."""
 MIN_CABLE_SHARE = 0.01

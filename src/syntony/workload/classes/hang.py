@@ -114,14 +114,11 @@ def _gone(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int | None) -> Rule
     if one not in processes.ended:
         text = f"no report of {ranks.host.get(one, 'its host')} in the last {ago}"
     else:
-        text = f"its process ended {ago} before the recording does"
+        text = f"its process ended {ago} before the end of the recording"
         if others := len(gone) - len(names):
             text += f", before {others} other{'s' * (others > 1)}"
     evidence = (Evidence("ended", text), _progress(comm, seq))
-    return _finding(
-        facts, comm, seq, names, evidence=evidence, sure=len(names) == 1,
-        other="the others have the same operation", action=ACTION_GONE,
-    )  # fmt: skip
+    return _finding(facts, comm, seq, names, evidence=evidence, action=ACTION_GONE)
 
 
 def _held(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding | None:
@@ -142,10 +139,7 @@ def _held(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding | None:
     one = held[names[0]]
     text = f"its process is {STATES[one.state]} for {format_ns(facts.end_ns - one.since_ns)}"
     evidence = (Evidence("state", text), _progress(comm, seq))
-    return _finding(
-        facts, comm, seq, names, evidence=evidence, sure=len(names) == 1,
-        other="the others have the same operation", action=ACTION_HELD[one.state],
-    )  # fmt: skip
+    return _finding(facts, comm, seq, names, evidence=evidence, action=ACTION_HELD[one.state])
 
 
 def _progress(comm: Comm, seq: int) -> Evidence:
@@ -302,9 +296,7 @@ def _missing(
     text = f"operation {comm.seqs[seq]} of {comm.name}: {len(comm.ranks) - len(absent)} of"
     if roots:
         text += f" {len(comm.ranks)} ranks wait since it was enqueued"
-        return _finding(
-            facts, comm, seq, roots, evidence=(Evidence("seq", text),), sure=len(roots) == 1,
-            other="the others have the same operation")  # fmt: skip
+        return _finding(facts, comm, seq, roots, evidence=(Evidence("seq", text),))
     text += f" {len(comm.ranks)} ranks enqueued the same and none ended it"
     return _finding(facts, comm, seq, [], evidence=(Evidence("done_ns", text),), sure=False,
                     other="all ranks have the same operation")  # fmt: skip
@@ -317,10 +309,23 @@ def _finding(
     odd: list[int],
     *,
     evidence: tuple[Evidence, ...],
-    sure: bool,
-    other: str,
+    sure: bool | None = None,
+    other: str = "the others have the same operation",
     action: str = "",
 ) -> RuleFinding:
+    """A hang in an operation, of the odd ranks, or of the communicator if there are none.
+
+    Args:
+        facts: of the bundle.
+        comm: the communicator.
+        seq: the operation.
+        odd: ranks at fault.
+        evidence: the first says why.
+        sure: whether it can be no others; None: if it is one rank.
+        other: why no other rank left an operation out.
+        action: what to do; empty: what is usual.
+    """
+    is_sure = len(odd) == 1 if sure is None else sure
     enqueued = comm.enqueue[comm.present[:, seq], seq]
     onset_ns = int(np.median(enqueued)) if len(enqueued) else facts.begin_ns
     silence = format_ns(max(0, facts.end_ns - onset_ns))
@@ -332,7 +337,7 @@ def _finding(
         fault=FaultClass.HANG,
         subjects=tuple(f"rank {rank}" for rank in odd) or (f"communicator {comm.name}",),
         onset_ns=onset_ns, last_ns=max(onset_ns, facts.end_ns),
-        confidence=confidence(0.98, *(True if each else None for each in (sure, odd))),
+        confidence=confidence(0.98, *(True if each else None for each in (is_sure, odd))),
         evidence=(*evidence, Evidence("enqueue_ns", no_progress)),
         alternatives=(
             weigh(FaultClass.STRAGGLER, True, "it does not come at all"),
