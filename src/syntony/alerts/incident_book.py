@@ -367,11 +367,9 @@ class Book:
             return False
         if self._rules[other.rule].proven:
             return was_reached_over(other, incident, topology)
-        if self._is_group_of(incident, other, topology):
-            return True
-        if self._is_bad_now(other):
-            return False
-        return topology.may_hold(one, two) or topology.may_hold(two, one)
+        either = topology.may_hold(one, two) or topology.may_hold(two, one)
+        replaced = either and not self._is_bad_now(other)
+        return replaced or self._is_group_of(incident, other, topology)
 
     def _may_continue(self, incident: Incident, cause: Incident, topology: Containment) -> bool:
         """Whether an incident may be the same fault as its cause, and then keeps it open. A proven
