@@ -245,6 +245,9 @@ class Fitted:
         self._gains = np.array(gains)
         self.held = 0
 
+    def most(self, candidates: Index, _rates: Floats, _floor: Floats) -> Floats:
+        return self._gains[candidates]
+
     def fitted(self, candidates: Index, _rates: Floats, _floor: Floats) -> tuple[Floats, Floats]:
         return self._gains[candidates], np.full(len(candidates), 0.1)
 
@@ -311,6 +314,25 @@ def test_rates_are_refitted_until_they_are_stable_and_no_longer(
     paths = [[0]] * 20 + background(100)
     LossSearch(tally(paths, [1_000] * 120, [50] * 20 + [0] * 100), PENALTY)
     assert fitted < 12
+
+
+def test_candidates_that_cannot_win_are_not_fitted_and_nothing_is_fitted_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of 32 candidates is on one of the paths across the faulty one."""
+    fits: list[tuple[int, bytes, bytes]] = []
+    new_gains = Fit._new_gains
+
+    def counted(self: Fit, candidates: Index, rates: Floats, floor: Floats) -> Gains:
+        fits.append((len(candidates), candidates.tobytes(), rates.tobytes() + floor.tobytes()))
+        return new_gains(self, candidates, rates, floor)
+
+    monkeypatch.setattr(Fit, "_new_gains", counted)
+    paths = [[0, 1 + n] for n in range(32)] + [[33]] * 100
+    counts = tally_losses(paths, np.full(132, 1_000), np.array([100] * 32 + [0] * 100), 34)
+    (found,) = LossSearch(counts, np.full(34, math.log(34))).findings
+    assert found.candidate == 0
+    assert max(many for many, *_ in fits) <= 8
 
 
 @pytest.mark.parametrize(("nats", "named"), [(1.0, True), (4.0, False)])
