@@ -11,6 +11,7 @@ from bench.tallies import LossTally, merge, tally_losses
 
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.loss_fit import Fit
+from syntony.fabric.loss_gains import Gains
 from syntony.fabric.loss_pairs import Pair, RivalPairs, instead, two_of
 from syntony.fabric.loss_suspects import OVERSTATED, SuspectSearch, may_exceed
 from syntony.fabric.tally import CandidateParts, Floats, Index, NoStructure, PartlyLearnt
@@ -316,23 +317,27 @@ def test_rates_are_refitted_until_they_are_stable_and_no_longer(
     assert fitted < 12
 
 
-def test_candidates_that_cannot_win_are_not_fitted_and_nothing_is_fitted_twice(
+def test_candidates_that_cannot_win_are_not_fitted_and_none_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each of 32 candidates is on one of the paths across the faulty one."""
-    fits: list[tuple[int, bytes, bytes]] = []
-    new_gains = Fit._new_gains
+    """Each of 20 others is on one of the paths across the faulty one."""
+    fits: list[int] = []
+    fit = Fit._fit
 
-    def counted(self: Fit, candidates: Index, rates: Floats, floor: Floats) -> Gains:
-        fits.append((len(candidates), candidates.tobytes(), rates.tobytes() + floor.tobytes()))
-        return new_gains(self, candidates, rates, floor)
+    def counted(gains: Gains, candidates: int) -> tuple[Floats, Floats]:
+        fits.append(candidates)
+        return fit(gains, candidates)
 
-    monkeypatch.setattr(Fit, "_new_gains", counted)
-    paths = [[0, 1 + n] for n in range(32)] + [[33]] * 100
-    counts = tally_losses(paths, np.full(132, 1_000), np.array([100] * 32 + [0] * 100), 34)
-    (found,) = LossSearch(counts, np.full(34, math.log(34))).findings
+    monkeypatch.setattr(Fit, "_fit", staticmethod(counted))
+    paths = [[0, 3 + n] for n in range(20)] + [[1]] * 100
+    counts = tally(paths, [1_000] * 120, [100] * 20 + [0] * 100)
+    search = SuspectSearch(counts, PENALTY + 4, 32, NoStructure())
+    (found,) = search.run() or []
     assert found.candidate == 0
-    assert max(many for many, *_ in fits) <= 8
+    assert max(fits) <= 8
+    before = len(fits)
+    search._finding(0)
+    assert len(fits) == before
 
 
 @pytest.mark.parametrize(("nats", "named"), [(1.0, True), (4.0, False)])
