@@ -11,6 +11,7 @@ from bench.tallies import LossTally, merge, tally_losses
 
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.loss_fit import Fit
+from syntony.fabric.loss_gains import Gains
 from syntony.fabric.loss_pairs import Pair, RivalPairs, instead, two_of
 from syntony.fabric.loss_suspects import OVERSTATED, SuspectSearch, may_exceed
 from syntony.fabric.tally import CandidateParts, Floats, Index, NoStructure, PartlyLearnt
@@ -245,6 +246,9 @@ class Fitted:
         self._gains = np.array(gains)
         self.held = 0
 
+    def most(self, candidates: Index, _rates: Floats, _floor: Floats) -> Floats:
+        return self._gains[candidates]
+
     def fitted(self, candidates: Index, _rates: Floats, _floor: Floats) -> tuple[Floats, Floats]:
         return self._gains[candidates], np.full(len(candidates), 0.1)
 
@@ -311,6 +315,29 @@ def test_rates_are_refitted_until_they_are_stable_and_no_longer(
     paths = [[0]] * 20 + background(100)
     LossSearch(tally(paths, [1_000] * 120, [50] * 20 + [0] * 100), PENALTY)
     assert fitted < 12
+
+
+def test_candidates_that_cannot_win_are_not_fitted_and_none_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of 20 others is on one of the paths across the faulty one."""
+    fits: list[int] = []
+    fit = Fit._fit
+
+    def counted(gains: Gains, candidates: int) -> tuple[Floats, Floats]:
+        fits.append(candidates)
+        return fit(gains, candidates)
+
+    monkeypatch.setattr(Fit, "_fit", staticmethod(counted))
+    paths = [[0, 3 + n] for n in range(20)] + [[1]] * 100
+    counts = tally(paths, [1_000] * 120, [100] * 20 + [0] * 100)
+    search = SuspectSearch(counts, PENALTY + 4, 32, NoStructure())
+    (found,) = search.run() or []
+    assert found.candidate == 0
+    assert max(fits) <= 8
+    before = len(fits)
+    search._finding(0)
+    assert len(fits) == before
 
 
 @pytest.mark.parametrize(("nats", "named"), [(1.0, True), (4.0, False)])

@@ -3,6 +3,8 @@ Pure."""
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,6 +34,8 @@ _MIN_BACKGROUND, _MAX_BACKGROUND = 1e-7, 1e-2
 _MAX_MOVED = 0.3
 _MOST = float(np.log(2))
 """At this rate a path loses half of its packets."""
+
+_Key = tuple[bytes, float, float]
 
 
 class Fit:
@@ -75,6 +79,8 @@ class Fit:
         self._seen = np.flatnonzero(surely + maybe >= MIN_LOST)
         self._partly = tally.partly
         self._of_another: dict[tuple[int, bytes], bool] = {}
+        self._fitted: dict[_Key, tuple[Floats, Floats]] = {}
+        self._last_gains: tuple[_Key, Gains] | None = None
         self._total_sent = tally.total_sent / dispersion
         self._paths = tally.paths
         self._moved = min(1.0 / tally.paths, _MAX_MOVED)
@@ -303,23 +309,48 @@ class Fit:
 
     def fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
         """Nats gained by each candidate at its most likely rate in addition to `rates`, and that
-        rate."""
-        gains = self._gains_of(candidates, rates, floor)
-        grid = np.broadcast_to(_GRID, (len(candidates), len(_GRID)))
+        rate. A search returns to the same question often, which is answered once."""
+        key = self._key(candidates, rates, floor)
+        if key not in self._fitted:
+            self._fitted[key] = self._fit(self._gains_of(candidates, rates, floor), len(candidates))
+        return self._fitted[key]
+
+    @staticmethod
+    def _fit(gains: Gains, candidates: int) -> tuple[Floats, Floats]:
+        each = np.arange(candidates)
+        grid = np.broadcast_to(_GRID, (candidates, len(_GRID)))
         value = gains.at(grid)
-        rate = grid[np.arange(len(candidates)), np.argmax(value, axis=1)]
+        rate = grid[each, np.argmax(value, axis=1)]
         for width in (_STEP, _STEP / 4, _STEP / 16):
             fine = np.clip(rate[:, None] * np.exp(_FINE * width), _GRID[0], _GRID[-1])
             value = gains.at(fine)
             place = np.argmax(value, axis=1)
-            rate = fine[np.arange(len(candidates)), place]
-        return value[np.arange(len(candidates)), place], rate
+            rate = fine[each, place]
+        return value[each, place], rate
+
+    def _key(self, candidates: Index, rates: Floats, floor: Floats) -> _Key:
+        """Equal for equal questions."""
+        asked = b"".join(each.tobytes() for each in (candidates, rates, floor))
+        return hashlib.blake2b(asked, digest_size=16).digest(), self._outlier, self._some_flows
+
+    def most(self, candidates: Index, rates: Floats, floor: Floats) -> Floats:
+        """Nats that each candidate would gain if it explained each path as well as its own best
+        rate: no candidate gains more."""
+        room = self._best - np.maximum(self._likelihood(rates), floor)
+        return np.asarray(self._entries.sums(room)[candidates] + self._may.sums(room)[candidates])
 
     def gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
         """Nats gained by each candidate at each trial rate, (candidates, trial rates)."""
         return self._gains_of(candidates, rates, floor).at(grid)
 
     def _gains_of(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
+        """The gains; those that were last asked for are kept."""
+        key = self._key(candidates, rates, floor)
+        if self._last_gains is None or self._last_gains[0] != key:
+            self._last_gains = key, self._new_gains(candidates, rates, floor)
+        return self._last_gains[1]
+
+    def _new_gains(self, candidates: Index, rates: Floats, floor: Floats) -> Gains:
         paths = CandidatePaths(
             self._entries, self._may, self._clean_of(candidates), self._partly,
             self._counted.crossings, self._clean_of, self._of_another,

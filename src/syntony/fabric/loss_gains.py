@@ -91,10 +91,18 @@ class _Rows:
     trial rate; equal paths are one row."""
 
     def __init__(
-        self, entries: Entries, candidates: Index, path_losses: PathLosses, alike: Ints
+        self,
+        entries: Entries,
+        candidates: Index,
+        path_losses: PathLosses,
+        alike: Callable[[], Ints],
     ) -> None:
         rows, owner, times = entries.all_of(candidates)
-        key = (owner * len(alike) + alike[rows]) * _TIMES + times.astype(np.int64)
+        if len(rows) < len(path_losses.lost):
+            same = _alike(PathLosses(*(each[rows] for each in path_losses)))
+        else:
+            same = alike()[rows]
+        key = (owner * len(path_losses.lost) + same) * _TIMES + times.astype(np.int64)
         _, some, count = np.unique(key, return_index=True, return_counts=True)
         rows, self.owner, self.times = rows[some], owner[some], times[some]
         self._begins = np.flatnonzero(np.diff(self.owner, prepend=-1))
@@ -149,11 +157,11 @@ class Gains:
 
     @cached_property
     def _sure(self) -> _Rows:
-        return _Rows(self._paths.sure, self._candidates, self._path_losses, self._alike)
+        return _Rows(self._paths.sure, self._candidates, self._path_losses, lambda: self._alike)
 
     @cached_property
     def _may(self) -> _Rows:
-        return _Rows(self._paths.may, self._candidates, self._path_losses, self._alike)
+        return _Rows(self._paths.may, self._candidates, self._path_losses, lambda: self._alike)
 
     def at(self, grid: Floats) -> Floats:
         """Gain over all paths, with the most likely share of those that may cross. `grid` and the
@@ -174,21 +182,28 @@ class Gains:
         probes = (clean.probes / np.maximum(clean.paths, 1))[:, None]
         share = self.share_of_flows
         with np.errstate(divide="ignore"):
-            hit = np.log(share)[of.owner] + there
-            mixed = np.maximum(hit, np.log1p(-share)[of.owner] + of.plain)
             well = np.log(1 - share + share * np.exp(-grid * probes))
-        some = of.sums(np.maximum(mixed, of.low) - of.base, self._owners)
-        some += clean.paths[:, None] * np.maximum(well, -self._outlier) - self._some_flows
         likelier = of.sums((there > of.plain).astype(np.float64), self._owners)
-        some[likelier < MIN_SHARE * self._crossed] = -np.inf
-        np.maximum(there, of.low, out=there)
         there -= of.base
+        hit, spared = self._some
+        some = of.sums(np.maximum(there + hit, spared), self._owners)
+        some += clean.paths[:, None] * np.maximum(well, -self._outlier) - self._some_flows
+        some[likelier < MIN_SHARE * self._crossed] = -np.inf
+        np.maximum(there, of.low - of.base, out=there)
         each = np.minimum(grid * probes, self._outlier)
         every = of.sums(there, self._owners) - clean.paths[:, None] * each
         for place in np.flatnonzero(some.max(axis=1) > np.maximum(every.max(axis=1), 0)).tolist():
             if self._is_of_another(place):
                 some[place] = -np.inf
         return every, some
+
+    @cached_property
+    def _some(self) -> tuple[Floats, Floats]:
+        """For a fault of some flows: the logarithm of their share, and the nats gained by a path
+        that it does not affect, (rows, 1) each."""
+        of, share = self._sure, self.share_of_flows[self._sure.owner]
+        with np.errstate(divide="ignore"):
+            return np.log(share), np.maximum(np.log1p(-share) + of.plain, of.low) - of.base
 
     def _is_of_another(self, place: int) -> bool:
         """For the candidate at this place: whether the affected paths are those of another
@@ -241,6 +256,7 @@ class Gains:
         if not len(of.owner):
             return gains
         there = of.at(grid[of.owner])
+        there -= of.base
         probes = self._clean.partly_probes / np.maximum(self._clean.partly_paths, 1)
         come = np.exp(-grid * probes[:, None])
         at_once = max(1, AT_ONCE // there.size)
@@ -248,10 +264,19 @@ class Gains:
             some = slice(first, first + at_once)
             share = SHARES[some, None, None]
             with np.errstate(divide="ignore"):
-                mixed = np.maximum(np.log1p(-share) + of.plain, np.log(share) + there)
                 clean = np.maximum(np.log(1 - share + share * come), -self._outlier)
-            lossy = np.maximum(mixed, of.low) - of.base
+            lossy = there + np.log(share)
+            np.maximum(lossy, self._elsewhere[some], out=lossy)
             gains[some] = of.sums(lossy, self._owners)
             gains[some] += self._clean.partly_paths[:, None] * clean
         gains[self._paths.partly.impossible(self._candidates)] = -np.inf
         return gains
+
+    @cached_property
+    def _elsewhere(self) -> Floats:
+        """Nats gained by a path that may cross and does not, by the share that does: (SHARES, rows,
+        1)."""
+        of = self._may
+        with np.errstate(divide="ignore"):
+            plain = np.log1p(-SHARES)[:, None, None] + of.plain
+        return np.asarray(np.maximum(plain, of.low) - of.base)

@@ -30,7 +30,7 @@ import numpy as np
 
 from syntony.fabric import loss_pairs
 from syntony.fabric.loss_fit import Fit
-from syntony.fabric.loss_pairs import Pair, RivalPairs, SwitchPair
+from syntony.fabric.loss_pairs import FAR_NATS, Pair, RivalPairs, SwitchPair
 from syntony.fabric.tally import Floats, Index, Structure, Tally
 
 STRICTNESS = 4.0
@@ -41,6 +41,8 @@ CLOSE_NATS = 3.0
 """Candidates at most this far behind the best (20 to 1) are named as alternatives."""
 BLACKHOLE_LOSS = 0.9
 """Above this a component is called a black hole: because of stale paths it is not exactly 1."""
+_AT_ONCE = 8
+"""Number of candidates that are compared before others are left out."""
 _EXCHANGES = 4
 """Limit on exchanges: they can return to an earlier state, which ends the search."""
 _ENOUGH = 2
@@ -104,17 +106,15 @@ class Search(Fit):
             seen.add(frozenset(self._found))
             if len(self._found) > _ENOUGH and self._is_uneven():
                 return False
-            candidates = self._promising()
-            gain, rate = self._score(candidates)
-            if not len(gain) or gain.max() <= 0:
+            best, gain, rate = self._best_of(self._promising())
+            if gain <= 0:
                 break
-            best = int(np.argmax(gain))
-            self._take(int(candidates[best]), float(rate[best]), self._rates)
+            self._take(best, rate, self._rates)
             self._refit()
             self._exchange()
             self._part()
             self._recombine()
-            if not self._prune(int(candidates[best])):
+            if not self._prune(best):
                 break
         return True
 
@@ -134,12 +134,30 @@ class Search(Fit):
 
     def _promising(self) -> Index:
         """Candidates that could reach their threshold if all evidence were in their favour."""
-        now = np.maximum(self._likelihood(self._rates), self._floor())
-        room = self._best - now
-        bound = self._entries.sums(room)[self._seen] + self._may.sums(room)[self._seen]
-        able = bound + self._threshold() > self.price[self._seen]
+        able = (
+            self.most(self._seen, self._rates, self._floor()) + self._threshold()
+            > self.price[self._seen]
+        )
         fresh = ~np.isin(self._seen, list(self._found))
         return np.asarray(self._seen[able & fresh])
+
+    def _best_of(self, candidates: Index) -> tuple[int, float, float]:
+        """Of these the one that gains most, what it gains and its rate. The most promising are
+        compared first: few others can gain more than the best of them."""
+        most = self.most(candidates, self._rates, self._floor())
+        most += self._threshold() - self.price[candidates]
+        order = np.argsort(-most, kind="stable")
+        best, gain, rate = -1, 0.0, 0.0
+        for first in range(0, len(order), _AT_ONCE):
+            some = order[first : first + _AT_ONCE]
+            some = candidates[np.sort(some[most[some] > gain])]
+            if not len(some):
+                break
+            gains, rates = self._score(some)
+            place = int(np.argmax(gains))
+            if gains[place] > gain:
+                best, gain, rate = int(some[place]), float(gains[place]), float(rates[place])
+        return best, gain, rate
 
     def _settle(self) -> None:
         """Exchange until no finding has a likelier rival, since each exchange changes what the
@@ -159,7 +177,7 @@ class Search(Fit):
     def _exchange(self) -> None:
         """Replace each finding by a rival that explains more, given the others."""
         for candidate in list(self._found):
-            rivals, gain, rate = self._rivals(candidate)
+            rivals, gain, rate = self._rivals_now.get(candidate) or self._compared(candidate, 0.0)
             best = int(np.argmax(gain))
             own = gain[np.flatnonzero(rivals == candidate)[0]]
             if rivals[best] != candidate and gain[best] > own + 1e-6:
@@ -169,13 +187,24 @@ class Search(Fit):
                 self._refit()
 
     def _rivals(self, candidate: int) -> tuple[Index, Floats, Floats]:
-        """Candidates on the same lossy paths (including itself), their gains and rates."""
+        """Candidates on the same lossy paths (including itself), their gains and rates; without
+        those that cannot come near it."""
         if candidate not in self._rivals_now:
-            near = self._near(candidate)
-            taken = [other for other in self._found if other != candidate]
-            rivals = near[~np.isin(near, taken)]
-            self._rivals_now[candidate] = rivals, *self._score(rivals, without=candidate)
+            self._rivals_now[candidate] = self._compared(candidate, FAR_NATS)
         return self._rivals_now[candidate]
+
+    def _compared(self, candidate: int, behind: float) -> tuple[Index, Floats, Floats]:
+        """As `_rivals`, those that are certainly so far behind left out."""
+        near = self._near(candidate)
+        taken = [other for other in self._found if other != candidate]
+        rivals = near[~np.isin(near, taken)]
+        only = np.array([candidate], dtype=np.intp)
+        own, _ = self._score(only, without=candidate)
+        most = self.most(rivals, self._rates_without(candidate), self._floor(candidate))
+        most += np.log(len(self._found)) - self.price[rivals]
+        kept = [candidate, self._structure.unknown_beside(candidate)]
+        rivals = rivals[(most > own - behind) | np.isin(rivals, [n for n in kept if n is not None])]
+        return rivals, *self._score(rivals, without=candidate)
 
     def _part(self) -> None:
         """Replace each finding by two of its parts where these are clearly likelier."""
