@@ -37,6 +37,7 @@ from syntony.alerts.incidents import (
     forget,
 )
 from syntony.alerts.observations import Containment, Measured, Observation
+from syntony.alerts.paging import exact_first, postpone, wait_from, wait_ns
 from syntony.alerts.rules import Rule, Severity
 from syntony.alerts.silences import Silence, silenced
 from syntony.errors import UsageError
@@ -94,7 +95,7 @@ class Book:
         for rule in self._rules.values():
             if rule.metric in measured.metrics:
                 found = self._apply(now_ns, rule, by_metric.get(rule.metric, {}))
-                _wait_from(measured.at_ns.get(rule.metric, now_ns), found, now_ns)
+                wait_from(measured.at_ns.get(rule.metric, now_ns), found, now_ns)
                 changes += found
         changes += self._drop_orphans(now_ns)
         changes += self._explain(now_ns, topology)
@@ -165,7 +166,7 @@ class Book:
         streak = self.state.streaks.setdefault(_key(rule.name, subject), Streak())
         incident = self._live.get((rule.name, subject))
         if incident is not None and streak.good:
-            _postpone_page(incident, now_ns - streak.good_ns)
+            postpone(incident, now_ns - streak.good_ns)
         streak.bad, streak.good, streak.last_bad_ns = streak.bad + 1, 0, now_ns
         changes: list[IncidentChange] = []
         if incident is None:
@@ -198,7 +199,7 @@ class Book:
         if streak.good < rule.clear_after or not stable or self._is_continued(incident):
             return []
         del self.state.streaks[key]
-        _postpone_page(incident, now_ns - streak.good_ns)
+        postpone(incident, now_ns - streak.good_ns)
         return self._close(incident, now_ns)
 
     def _open(self, now_ns: int, rule: Rule, subject: str) -> IncidentChange:
@@ -218,7 +219,7 @@ class Book:
             incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
             incident.named_by, incident.named_ns = 0, 0
             kind = ChangeKind.REOPENED
-            _postpone_page(incident, gap_ns)
+            postpone(incident, gap_ns)
             if incident.pages or gap_ns >= rule.stable_ns:
                 incident.held_ns = now_ns
         else:
@@ -459,7 +460,7 @@ class Book:
             incident.silenced = silenced(self.state.silences, incident.rule, names, now_ns)
             # Effects of an ended cause may still be in the measuring window.
             at_ns = measured.at_ns.get(rule.metric, now_ns)
-            waited = at_ns - incident.held_ns >= _wait_ns(incident, rule, live[rule.name])
+            waited = at_ns - incident.held_ns >= wait_ns(incident, rule, live[rule.name])
             may_page = (
                 incident.state is IncidentState.OPEN
                 and rule.metric in measured.metrics
@@ -470,7 +471,7 @@ class Book:
             if may_page and waited and self._is_bad_now(incident) and not is_reported(incident):
                 due.append(incident)
         changes: list[IncidentChange] = []
-        for incident in _exact_first(due, topology):
+        for incident in exact_first(due, topology):
             joins = self._rules[incident.rule].joins
             if any(
                 each.incident.rule in joins and self._continues(incident, each.incident, topology)
@@ -484,38 +485,9 @@ class Book:
         return changes
 
 
-def _wait_ns(incident: Incident, rule: Rule, live: int) -> int:
-    """How long its page is delayed. `idle_wait` is only for an incident that was never explained or
-    reopened, is the only live one of its rule, and affects no known job."""
-    first = not incident.reopened and not incident.caused and live == 1
-    return rule.idle_wait_ns if first and not incident.jobs else rule.wait_ns
-
-
-def _exact_first(due: list[Incident], topology: Containment) -> list[Incident]:
-    """Incidents with groups after what these may include."""
-    names = [each.subject for each in due]
-    groups = {name for name in names if topology.may_include(name, name)}
-    wide = {each: sum(topology.may_include(each, name) for name in names) for each in groups}
-    return sorted(due, key=lambda each: wide.get(each.subject, 0))
-
-
 def _is_as_severe(other: Incident, incident: Incident) -> bool:
     """Whether the page of another one is, or will be, no less severe."""
     return RANK[incident.severity] <= RANK[other.paged_as or other.severity]
-
-
-def _postpone_page(incident: Incident, good_ns: int) -> None:
-    """Do not count time in which it was not bad towards the delay of its first page: an
-    intermittent fault pages once its bad times add up to the delay."""
-    if not incident.pages:
-        incident.held_ns += good_ns
-
-
-def _wait_from(at_ns: int, changes: Iterable[IncidentChange], now_ns: int) -> None:
-    """Let delays of pages that begin now begin when the metric was measured, at `at_ns`."""
-    for incident in (change.incident for change in changes):
-        if incident.held_ns == now_ns:
-            incident.held_ns = at_ns
 
 
 def _key(rule: str, subject: str) -> str:

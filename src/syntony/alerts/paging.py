@@ -1,0 +1,38 @@
+"""When an incident may page, and which of several pages first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from syntony.alerts.incidents import Incident, IncidentChange
+from syntony.alerts.observations import Containment
+from syntony.alerts.rules import Rule
+
+
+def wait_ns(incident: Incident, rule: Rule, live: int) -> int:
+    """How long its page is delayed. `idle_wait` is only for an incident that was never explained or
+    reopened, is the only live one of its rule, and affects no known job."""
+    first = not incident.reopened and not incident.caused and live == 1
+    return rule.idle_wait_ns if first and not incident.jobs else rule.wait_ns
+
+
+def exact_first(due: Sequence[Incident], topology: Containment) -> list[Incident]:
+    """Incidents with groups after what these may include."""
+    names = [each.subject for each in due]
+    groups = {name for name in names if topology.may_include(name, name)}
+    wide = {each: sum(topology.may_include(each, name) for name in names) for each in groups}
+    return sorted(due, key=lambda each: wide.get(each.subject, 0))
+
+
+def postpone(incident: Incident, good_ns: int) -> None:
+    """Do not count time in which it was not bad towards the delay of its first page: an
+    intermittent fault pages once its bad times add up to the delay."""
+    if not incident.pages:
+        incident.held_ns += good_ns
+
+
+def wait_from(at_ns: int, changes: Iterable[IncidentChange], now_ns: int) -> None:
+    """Let delays of pages that begin now begin when the metric was measured, at `at_ns`."""
+    for incident in (change.incident for change in changes):
+        if incident.held_ns == now_ns:
+            incident.held_ns = at_ns
