@@ -13,6 +13,7 @@ from syntony.fabric.loss import LossSearch
 from syntony.fabric.loss_fit import Fit
 from syntony.fabric.loss_gains import Gains
 from syntony.fabric.loss_pairs import Pair, RivalPairs, instead, two_of
+from syntony.fabric.loss_search import Search
 from syntony.fabric.loss_suspects import OVERSTATED, SuspectSearch, may_exceed
 from syntony.fabric.tally import CandidateParts, Floats, Index, NoStructure, PartlyLearnt
 
@@ -246,9 +247,6 @@ class Fitted:
         self._gains = np.array(gains)
         self.held = 0
 
-    def most(self, candidates: Index, _rates: Floats, _floor: Floats) -> Floats:
-        return self._gains[candidates]
-
     def fitted(self, candidates: Index, _rates: Floats, _floor: Floats) -> tuple[Floats, Floats]:
         return self._gains[candidates], np.full(len(candidates), 0.1)
 
@@ -331,12 +329,13 @@ def test_candidates_that_cannot_win_are_not_fitted_and_none_twice(
     monkeypatch.setattr(Fit, "_fit", staticmethod(counted))
     paths = [[0, 3 + n] for n in range(20)] + [[1]] * 100
     counts = tally(paths, [1_000] * 120, [100] * 20 + [0] * 100)
-    search = SuspectSearch(counts, PENALTY + 4, 32, NoStructure())
-    (found,) = search.run() or []
-    assert found.candidate == 0
+    search = Search(counts, PENALTY + 4, 32, NoStructure())
+    assert search._search()
+    assert search._found.keys() == {0}
     assert max(fits) <= 8
     before = len(fits)
-    search._finding(0)
+    search._restore(search._state())
+    search._exchange()
     assert len(fits) == before
 
 

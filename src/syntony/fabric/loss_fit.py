@@ -333,7 +333,7 @@ class Fit:
         asked = b"".join(each.tobytes() for each in (candidates, rates, floor))
         return hashlib.blake2b(asked, digest_size=16).digest(), self._outlier, self._some_flows
 
-    def most(self, candidates: Index, rates: Floats, floor: Floats) -> Floats:
+    def _most(self, candidates: Index, rates: Floats, floor: Floats) -> Floats:
         """Nats that each candidate would gain if it explained each path as well as its own best
         rate: no candidate gains more."""
         room = self._best - np.maximum(self._likelihood(rates), floor)

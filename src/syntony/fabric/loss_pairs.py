@@ -25,9 +25,6 @@ NEAR_NATS = 10.0
 SHORT = 0.75
 """Two parts that each alone gain less than this share of what their switch does, added up, are not
 fitted together: the likelihood of a path is concave in its rate, so together they gain no more."""
-FAR_NATS = 60.0
-"""What is at least this far behind (10^17 to 1, though evidence is overstated by half) is not
-compared."""
 SETTLED_NATS = 0.01
 
 
@@ -40,9 +37,6 @@ class Fits(Protocol):
 
     def fitted(self, candidates: Index, rates: Floats, floor: Floats) -> tuple[Floats, Floats]:
         """Nats gained by each candidate at its most likely rate besides `rates`, and that rate."""
-
-    def most(self, candidates: Index, rates: Floats, floor: Floats) -> Floats:
-        """Nats that no candidate can exceed at any rate."""
 
     def gains(self, candidates: Index, grid: Floats, rates: Floats, floor: Floats) -> Floats:
         """Nats gained by each candidate at each trial rate, (candidates, trial rates)."""
@@ -231,17 +225,12 @@ def find_pairs(  # noqa: PLR0917
         floor: lower bound of each row's likelihood, (rows,).
     """
     found: dict[tuple[int, int], Pair] = {}
-    most = -np.inf
     for start in starts.tolist():
         one, rate, best = start, float(alone[start]), -np.inf
         while True:
             each = int(parts.candidates[one])
             rates_with, fixed = _with_rate(fits, each, rate, base, floor)
-            able = fixed + fits.most(parts.candidates, rates_with, floor) > most - FAR_NATS
-            able[starts] = True
-            others = np.flatnonzero(able & (parts.place != parts.place[one]))
-            if not len(others):
-                break
+            others = np.flatnonzero(parts.place != parts.place[one])
             gain, rest = fits.fitted(parts.candidates[others], rates_with, floor)
             for other, other_rate, nats in zip(
                 parts.candidates[others].tolist(), rest.tolist(), (fixed + gain).tolist(),
@@ -250,7 +239,6 @@ def find_pairs(  # noqa: PLR0917
                 (a, a_rate), (b, b_rate) = sorted(((each, rate), (other, other_rate)))
                 if (a, b) not in found or nats > found[a, b].nats:
                     found[a, b] = Pair((a, b), (a_rate, b_rate), nats)
-            most = max(most, fixed + float(gain.max()))
             two = int(np.argmax(gain))
             if fixed + gain[two] <= best + NO_GAIN:
                 break

@@ -30,7 +30,7 @@ import numpy as np
 
 from syntony.fabric import loss_pairs
 from syntony.fabric.loss_fit import Fit
-from syntony.fabric.loss_pairs import FAR_NATS, Pair, RivalPairs, SwitchPair
+from syntony.fabric.loss_pairs import Pair, RivalPairs, SwitchPair
 from syntony.fabric.tally import Floats, Index, Structure, Tally
 
 STRICTNESS = 4.0
@@ -135,7 +135,7 @@ class Search(Fit):
     def _promising(self) -> Index:
         """Candidates that could reach their threshold if all evidence were in their favour."""
         able = (
-            self.most(self._seen, self._rates, self._floor()) + self._threshold()
+            self._most(self._seen, self._rates, self._floor()) + self._threshold()
             > self.price[self._seen]
         )
         fresh = ~np.isin(self._seen, list(self._found))
@@ -144,7 +144,7 @@ class Search(Fit):
     def _best_of(self, candidates: Index) -> tuple[int, float, float]:
         """Of these the one that gains most, what it gains and its rate. The most promising are
         compared first: few others can gain more than the best of them."""
-        most = self.most(candidates, self._rates, self._floor())
+        most = self._most(candidates, self._rates, self._floor())
         most += self._threshold() - self.price[candidates]
         order = np.argsort(-most, kind="stable")
         best, gain, rate = -1, 0.0, 0.0
@@ -177,7 +177,7 @@ class Search(Fit):
     def _exchange(self) -> None:
         """Replace each finding by a rival that explains more, given the others."""
         for candidate in list(self._found):
-            rivals, gain, rate = self._rivals_now.get(candidate) or self._compared(candidate, 0.0)
+            rivals, gain, rate = self._likelier(candidate)
             best = int(np.argmax(gain))
             own = gain[np.flatnonzero(rivals == candidate)[0]]
             if rivals[best] != candidate and gain[best] > own + 1e-6:
@@ -187,24 +187,29 @@ class Search(Fit):
                 self._refit()
 
     def _rivals(self, candidate: int) -> tuple[Index, Floats, Floats]:
-        """Candidates on the same lossy paths (including itself), their gains and rates; without
-        those that cannot come near it."""
+        """Candidates on the same lossy paths (including itself), their gains and rates."""
         if candidate not in self._rivals_now:
-            self._rivals_now[candidate] = self._compared(candidate, FAR_NATS)
+            rivals = self._beside(candidate)
+            self._rivals_now[candidate] = rivals, *self._score(rivals, without=candidate)
         return self._rivals_now[candidate]
 
-    def _compared(self, candidate: int, behind: float) -> tuple[Index, Floats, Floats]:
-        """As `_rivals`, those that are certainly so far behind left out."""
-        near = self._near(candidate)
-        taken = [other for other in self._found if other != candidate]
-        rivals = near[~np.isin(near, taken)]
+    def _likelier(self, candidate: int) -> tuple[Index, Floats, Floats]:
+        """As `_rivals`, only those that could gain more than the candidate."""
+        if candidate in self._rivals_now:
+            return self._rivals_now[candidate]
+        rivals = self._beside(candidate)
         only = np.array([candidate], dtype=np.intp)
         own, _ = self._score(only, without=candidate)
-        most = self.most(rivals, self._rates_without(candidate), self._floor(candidate))
+        most = self._most(rivals, self._rates_without(candidate), self._floor(candidate))
         most += np.log(len(self._found)) - self.price[rivals]
-        kept = [candidate, self._structure.unknown_beside(candidate)]
-        rivals = rivals[(most > own - behind) | np.isin(rivals, [n for n in kept if n is not None])]
+        rivals = rivals[(most > own) | (rivals == candidate)]
         return rivals, *self._score(rivals, without=candidate)
+
+    def _beside(self, candidate: int) -> Index:
+        """Candidates on the same lossy paths (including itself), other findings left out."""
+        near = self._near(candidate)
+        taken = [other for other in self._found if other != candidate]
+        return np.asarray(near[~np.isin(near, taken)])
 
     def _part(self) -> None:
         """Replace each finding by two of its parts where these are clearly likelier."""
