@@ -111,6 +111,17 @@ def test_without_readings_of_processes_a_rank_that_ended_within_an_operation_is_
     assert hangs({COLLECTIVE.name: operations()}) == [("communicator 0.abc",)]
 
 
+def test_of_ranks_that_ended_after_one_called_another_operation_that_one_is_named() -> None:
+    """Whichever of them ended first: the mismatch ends them all."""
+    rows = operations()
+    for row in rows:
+        if row["seq"] == LAST and row["rank"] == 0:
+            row["bytes"] += 4
+    ends = {rank: stuck_ns(rows) + (900, 800, 1000, 10)[rank] * MS for rank in ALL}
+    found = hangs({COLLECTIVE.name: rows, JOB_PROCESS.name: processes(T0 + NOW_S * S, ends)})
+    assert found == [("rank 0",)]
+
+
 @pytest.mark.parametrize(
     ("ends_ms", "exact", "begun", "named"),
     [

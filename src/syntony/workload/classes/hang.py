@@ -60,7 +60,8 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     for comm in ranks.comms:
         kind, lost = _kinds(ranks, comm), _lost(ranks, comm)
         seq = _first_open(comm, lost)
-        gone = _gone(facts, ranks, comm, seq)
+        # Ranks that call different operations end by themselves, whichever is the first.
+        gone = None if _differ(kind) else _gone(facts, ranks, comm, seq)
         if gone is not None and seq is not None and not _is_left(ranks, comm, seq):
             found.append(gone)
             waiting |= _waiting(comm, seq)
@@ -179,12 +180,16 @@ def _kinds(ranks: Ranks, comm: Comm) -> Ints:
 
 
 def _least_silence_ns(kinds: Ints) -> int:
-    """Minimum time without progress before a communicator counts as hanging. If ranks differ in
-    their last operation and never before, it hangs: such jobs often end within a few seconds."""
+    """Minimum time without progress before a communicator counts as hanging. If its ranks differ,
+    it hangs: such jobs often end within a few seconds."""
+    return 0 if _differ(kinds) else MIN_SILENCE_NS
+
+
+def _differ(kinds: Ints) -> bool:
+    """Whether ranks differ in their last operation and never before."""
     known = kinds >= 0
     same = (~known | (kinds == kinds.max(axis=0))).all(axis=0)
-    differs = len(same) > OFTEN and same[:-1].all() and not same[-1]
-    return 0 if differs else MIN_SILENCE_NS
+    return len(same) > OFTEN and bool(same[:-1].all()) and not same[-1]
 
 
 def _hangs(comm: Comm, end_ns: int, least_ns: int) -> bool:
