@@ -438,20 +438,29 @@ static void a_peer_raves(void)
     peer_connects();
 }
 
+/* The receiver posts all that it can, and drains the rail that the peer leaves by this message: it answers later
+ * ones at once. Returns its last request. */
+static void *drained(int fd, const struct control *message)
+{
+    int done, sizes[8];
+    void *request = NULL;
+    CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
+    for (int i = 0; i < SLOTS; i++) /* each is in the answer */
+        request = post_receive(sizeof to);
+    say(fd, message, sizeof *message);
+    while (drive_logged("the peer left it") == 0)
+        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
+    return request;
+}
+
 /* One that asks for an answer again and again and reads none: the connection ends when they have no room. */
 static void a_peer_reads_nothing(void)
 {
     begin();
     int fd = pretend(true), done, sizes[8], result = 0;
-    void *request = NULL;
-    CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
-    for (int i = 0; i < SLOTS; i++) /* each is in the answer */
-        request = post_receive(sizeof to);
     struct control message = {.kind = CONTROL_FENCED, .generation = 2};
-    say(fd, &message, sizeof message);
-    while (drive_logged("the peer left it") == 0)
-        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
-    CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0); /* it is drained: later ones are answered at once */
+    void *request = drained(fd, &message);
     for (message.generation++; result == 0; message.generation++) {
         if (message.generation < 100000)
             (void)!send(fd, &message, sizeof message, MSG_NOSIGNAL);
@@ -483,18 +492,11 @@ static void a_peer_reads_late(void)
     enum { ANSWER = sizeof(struct control) + SLOTS * sizeof(struct receipt), LEAST = 4 };
     int small = 1, done, sizes[8], in = 0, out = 0;
     size_t said = 0, heard = 0;
-    void *request = NULL;
     begin();
     int fd = pretend(true), other = other_end(fd);
     CHECK_EQUAL(setsockopt(other, SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
-    CHECK_EQUAL(drive_reg(&net, receiver, to, sizeof to, &receive_memory), 0);
-    for (int i = 0; i < SLOTS; i++) /* each is in the answer */
-        request = post_receive(sizeof to);
     struct control message = {.kind = CONTROL_FENCED, .generation = 2};
-    say(fd, &message, sizeof message);
-    while (drive_logged("the peer left it") == 0)
-        CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
-    CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0); /* it is drained, and has said so */
+    void *request = drained(fd, &message);
     for (said = ANSWER; said < (size_t)(in + out + LEAST * ANSWER); said += ANSWER) {
         message.generation++;
         say(fd, &message, sizeof message);

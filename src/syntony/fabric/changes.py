@@ -319,13 +319,13 @@ class FabricMap:
 
     def _reported_of(self, cable: str) -> None:
         self._reported.add(cable)
-        self._differs.pop(cable, None)
-        self._left.pop(cable, None)
-        self._crossed_ns.pop(cable, None)
-        self._left_with.pop(cable, None)
+        self._forget_departures(cable)
 
     def _unreported(self, cable: str) -> None:
         self._reported.discard(cable)
+        self._forget_departures(cable)
+
+    def _forget_departures(self, cable: str) -> None:
         self._differs.pop(cable, None)
         self._left.pop(cable, None)
         self._crossed_ns.pop(cable, None)

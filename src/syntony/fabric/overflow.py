@@ -79,7 +79,7 @@ class OverflowFinding(NamedTuple):
     standing_ns: float
     """Queueing delay in nearly every one of the last seconds; 0: none."""
     burst_ns: float = 0.0
-    """The longest delay of late packets that all losses come with; 0: there is none."""
+    """The longest delay for which losses occur only in seconds with packets that late; 0: none."""
 
     def queue(self, lossy: Finding, least_ns: float) -> Finding | None:
         """The queue at a component that loses, if packets wait there for at least this long."""

@@ -54,6 +54,7 @@ _SLOT = (
     _optional("pcie_width", "number", "NICs, GPUs: lanes"),
     _optional("pcie_max_width", "number", "NICs, GPUs: lanes that slot and card have"),
 )
+_JOB = (_optional("job", "text", "job; the manifest's where there is no such column"),)
 _CLOCK = (_optional("clk_err_ns", "number", "1-sigma of the clock behind the row's instants"),)
 _DROPPED = (_optional("dropped", "number", "records lost since the one before"),)
 NOT_KNOWN = frozenset({"UNKNOWN", "DISRUPTED"})
@@ -67,7 +68,7 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         _required("rank", "whole", "rank in the job"),
         _required("host", "text", "host of the rank"),
         _required("enqueue_ns", "instant", "when the rank enqueued it"),
-        _optional("job", "text", "job; the manifest's where there is no such column"),
+        *_JOB,
         _optional("done_ns", "instant", "when its last part was done; null: not yet"),
         _optional("bytes", "number", "bytes of the operation"),
         _optional("nranks", "number", "ranks of the communicator"),
@@ -83,7 +84,7 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         _required("window_ns", "whole", "length of the window"),
         _required("src", "text", "sending NIC, `HOST/NIC`"),
         _required("dst", "text", "receiving NIC, `HOST/NIC`"),
-        _optional("job", "text", "job; the manifest's where there is no such column"),
+        *_JOB,
         _optional("bytes", "number", "sent in the window"),
         _optional("rate_bps", "number", "bit/s while the flow had data to send"),
         _optional("owd_p50_ns", "number", "in-band one-way delay, median of the window"),
@@ -164,7 +165,7 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         _required("host", "text", "host of the process"),
         _required("rank", "whole", "its rank in the job"),
         _optional("pid", "number", "its number on the host"),
-        _optional("job", "text", "job; the manifest's where there is no such column"),
+        *_JOB,
         _optional("state", "text", "its first thread at the end of the window: a letter of `ps`"),
         _optional("ended", "flag", "it ended in the window"),
         _optional("lived_ns", "number", "time from `at_ns` until it ended"),
@@ -174,7 +175,7 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         _required("rank", "whole", "rank in the job"),
         _required("begin_ns", "instant", "begin"),
         _required("end_ns", "instant", "end"),
-        _optional("job", "text", "job; the manifest's where there is no such column"),
+        *_JOB,
         _optional("host", "text", "host of the rank"),
         _optional("work", "number", "work estimate, for example tokens"),
         _optional("data_ns", "number", "waited for data"),
