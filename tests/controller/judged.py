@@ -177,7 +177,8 @@ def queues_of(
         Queue(
             component=each.component, delay_ns=each.delay_ns, since_ns=0,
             confidence=each.confidence, alternatives=each.alternatives, suspects=suspected(each),
-            bursts=bool(each.overflow), pairs=(),
+            bursts=bool(each.overflow),
+            pairs=tuple(pair for pair, parts in crossing.items() if each.component in parts),
             flows=tuple(
                 QueueFlow(job="train", pair=f"{a}->{b}", rate_bps=10**9)
                 for a, b in pairs

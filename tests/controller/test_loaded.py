@@ -6,13 +6,13 @@ Delays and overflow are drawn here, packet by packet of a queue, not by Syntony'
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.cases import mostly_slow
-from tests.controller.judged import Control, queues_of
+from tests.controller.judged import Control, port, queues_of
 from tests.fabric.flow_rows import FlowCounts, add
 
 from syntony.controller.incident_inputs import LatencyInputs
@@ -22,6 +22,8 @@ from syntony.fabric.fault_locator import FaultLocator, reply
 
 FORGOTTEN = 9
 """The case in which bursts of a queue were forgotten, and its cable was named."""
+NOTHING_LEFT = 10
+"""The case in which a found delay explained nothing any more, and was compared all the same."""
 SMALL = 22
 """The seed of the smallest fabric: 2 leaves, 2 spines, 5 hosts."""
 PROBES = 10
@@ -58,7 +60,7 @@ class Went(NamedTuple):
 class Busy:
     """A fabric, jobs that load some of its links, and what the controller makes of it."""
 
-    def __init__(self, control: Control, seed: int) -> None:
+    def __init__(self, control: Control, seed: int, *, known: bool = True) -> None:
         self.control, self.rng = control, np.random.default_rng(seed)
         draw = random.Random(seed)
         leaves, spines = draw.randint(2, 3), draw.randint(2, 3)
@@ -84,6 +86,11 @@ class Busy:
         """Link to its load and how long a packet takes there, ns."""
         self.pairs: list[tuple[str, str]] = []
         """Of the job."""
+        self.known = known
+        """Whether the job reports its connections; else only ports' counters show its traffic."""
+        self.sent: dict[str, int] = {}
+        """The last second in which a NIC sent for it; `received` alike."""
+        self.received: dict[str, int] = {}
         self.overflow = 0.0
         """Share that a switch loses on a link while packets wait for it."""
         self.broken: dict[str, float] = {}
@@ -140,23 +147,49 @@ class Busy:
         return Went(float(usual_ns), float(delay_ns[-1]), 1 - kept)
 
     def _judge(self) -> None:
-        jobs = {"train": frozenset(self.pairs)} if self.pairs else {}
-        queues = queues_of(self.watch.queues(), self.pairs, self.crossing)
+        pairs = self.pairs if self.known else []
+        jobs = {"train": frozenset(pairs)} if pairs else {}
+        queues = queues_of(self.watch.queues(), pairs, self.crossing)
+        self.sent |= {a: self.second for a, _ in self.pairs}
+        self.received |= {b: self.second for _, b in self.pairs}
+        self.control.store.links.seen = tuple(
+            port(nic, tx_bps=self._peak(self.sent, nic), rx_bps=self._peak(self.received, nic))
+            for nic in self.homes
+        )
         self.control.slas = LatencyInputs(None, queues, self.crossing, jobs)
         self.control.findings = self.watch.findings()
         self.control.tick()
 
+    def _peak(self, last: dict[str, int], nic: str) -> float:
+        """Bits per second, as an agent reports it: the peak of ten seconds."""
+        return 3.9e11 if self.second - last.get(nic, -10) < 10 else 1e6
 
-def drawn(control: Control, case: int) -> Busy:
-    seed = {0: SMALL, FORGOTTEN: 98_074}.get(case) or random.randrange(100_000)
+
+def traffic(cases: Iterable[int], always: Collection[int]) -> pytest.MarkDecorator:
+    """Cases of traffic of a known job and of none; those not among `always` are marked slow, and of
+    the latter all but the first."""
+    both = [(case, known) for known in (True, False) for case in cases]
+    quick = {(case, True) for case in always} | {(0, False)}
+    return pytest.mark.parametrize(
+        ("case", "known"),
+        [each if each in quick else pytest.param(*each, marks=pytest.mark.slow) for each in both],
+    )
+
+
+def drawn(control: Control, case: int, known: bool = True) -> Busy:
+    seed = {0: SMALL, FORGOTTEN: 98_074, NOTHING_LEFT: 92_822}.get(case) or random.randrange(
+        100_000
+    )
     print(f"seed {seed}")
-    return Busy(control, seed)
+    return Busy(control, seed, known=known)
 
 
-@pytest.mark.parametrize("case", mostly_slow(range(2), {0}))
-def test_a_nic_that_is_loaded_both_ways_pages_nobody(control: Control, case: int) -> None:
+@traffic(range(2), {0})
+def test_a_nic_that_is_loaded_both_ways_pages_nobody(
+    control: Control, case: int, known: bool
+) -> None:
     """Training at 85 to 95 % of a NIC of 25 to 400 Gb/s; packets of 9,000 bytes."""
-    busy = drawn(control, case)
+    busy = drawn(control, case, known)
     busy.run(40)
     nic = sorted(busy.homes)[case]
     leaf = busy.homes[nic]
@@ -184,10 +217,12 @@ def incast(busy: Busy, victim: str) -> str:
     return last
 
 
-@pytest.mark.parametrize("case", mostly_slow(range(3), {0}))
-def test_an_incast_is_one_warning_and_its_senders_are_none(control: Control, case: int) -> None:
+@traffic(range(3), {0})
+def test_an_incast_is_one_warning_and_its_senders_are_none(
+    control: Control, case: int, known: bool
+) -> None:
     """The receiver's link overflows; those who send to it wait at their own NICs as well."""
-    busy = drawn(control, case)
+    busy = drawn(control, case, known)
     busy.run(40)
     last = incast(busy, f"h{case}/rail0")
     busy.overflow = (0.002, 0.0005, 0.02)[case]
@@ -198,10 +233,10 @@ def test_an_incast_is_one_warning_and_its_senders_are_none(control: Control, cas
     assert control.pages() == [f"congestion {last}"]
 
 
-@pytest.mark.parametrize("case", mostly_slow([*range(3), FORGOTTEN], {FORGOTTEN}))
-def test_a_queue_that_comes_and_goes_is_no_cable(control: Control, case: int) -> None:
+@traffic([*range(3), FORGOTTEN], {FORGOTTEN})
+def test_a_queue_that_comes_and_goes_is_no_cable(control: Control, case: int, known: bool) -> None:
     """A job of steps: a second of everybody to one, some without."""
-    busy = drawn(control, case)
+    busy = drawn(control, case, known)
     busy.run(40)
     last = incast(busy, "h1/rail0")
     loads, rests = busy.loads, busy.rng.integers(1, 4)
@@ -214,12 +249,12 @@ def test_a_queue_that_comes_and_goes_is_no_cable(control: Control, case: int) ->
     assert not [page for page in control.pages() if page != f"congestion {last}"]
 
 
-@pytest.mark.parametrize("case", mostly_slow(range(3), {0}))
+@traffic(range(3), {0})
 def test_a_cable_that_loses_under_a_job_that_waits_there_is_named(
-    control: Control, case: int
+    control: Control, case: int, known: bool
 ) -> None:
     """The same job; the cable loses in steps and between them."""
-    busy = drawn(control, case)
+    busy = drawn(control, case, known)
     busy.run(40)
     last = incast(busy, "h1/rail0")
     loads, rests = busy.loads, busy.rng.integers(1, 3)
@@ -233,10 +268,12 @@ def test_a_cable_that_loses_under_a_job_that_waits_there_is_named(
     assert losses == [f"link-loss {last}"]
 
 
-@pytest.mark.parametrize("case", mostly_slow(range(3), {0}))
-def test_a_queue_that_is_full_for_moments_is_congestion(control: Control, case: int) -> None:
+@traffic(range(3), {0})
+def test_a_queue_that_is_full_for_moments_is_congestion(
+    control: Control, case: int, known: bool
+) -> None:
     """The link is half empty in most of each second; bursts of the job overflow it."""
-    busy = drawn(control, case)
+    busy = drawn(control, case, known)
     busy.run(40)
     victim = "h1/rail0"
     last = f"{busy.homes[victim]}->{victim}"
@@ -249,9 +286,11 @@ def test_a_queue_that_is_full_for_moments_is_congestion(control: Control, case: 
     assert BURSTS in reported["evidence"]
 
 
-@pytest.mark.parametrize("case", mostly_slow(range(3), {0}))
-def test_a_cable_under_bursts_that_all_fit_is_named(control: Control, case: int) -> None:
-    busy = drawn(control, case)
+@traffic(range(3), {0})
+def test_a_cable_under_bursts_that_all_fit_is_named(
+    control: Control, case: int, known: bool
+) -> None:
+    busy = drawn(control, case, known)
     busy.run(40)
     victim = "h1/rail0"
     last = f"{busy.homes[victim]}->{victim}"
@@ -263,9 +302,11 @@ def test_a_cable_under_bursts_that_all_fit_is_named(control: Control, case: int)
     assert control.pages() == [f"link-loss {last}"]
 
 
-@pytest.mark.parametrize("case", mostly_slow(range(2), {0}))
-def test_where_packets_wait_all_the_time_the_cable_may_be_it(control: Control, case: int) -> None:
-    busy = drawn(control, case)
+@traffic([*range(2), NOTHING_LEFT], {0})
+def test_where_packets_wait_all_the_time_the_cable_may_be_it(
+    control: Control, case: int, known: bool
+) -> None:
+    busy = drawn(control, case, known)
     busy.run(40)
     last = incast(busy, "h1/rail0")
     busy.broken = {last: 0.005}

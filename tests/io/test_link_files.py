@@ -15,6 +15,7 @@ from syntony.io.ethtool import NicStatistics, module_eeprom
 from syntony.io.link_files import LinkFiles, number
 from syntony.links.ports import LinkRate, PortState
 from syntony.links.roles import LinkRole
+from syntony.links.traffic import PortBytes
 
 
 def tree(root: Path, files: dict[str, str]) -> Path:
@@ -152,3 +153,20 @@ def test_driver_statistics_of_this_machine() -> None:
     # Only CAP_NET_ADMIN is informed whether there is a module.
     with pytest.raises(OSError, match=r"not supported|not permitted"):
         module_eeprom("lo")
+
+
+def test_bytes_are_those_of_the_interface_or_of_its_rdma_port(tmp_path: Path) -> None:
+    """RDMA sends words of four bytes past the interface's counters."""
+    bytes_of = {f"{NET}/statistics/tx_bytes": "1000\n", f"{NET}/statistics/rx_bytes": "70000\n"}
+    words = {f"{IB}/counters/port_xmit_data": "5000\n", f"{IB}/counters/port_rcv_data": "300\n"}
+    tree(tmp_path, HEALTHY | bytes_of | words | {f"{IB}/gid_attrs/ndevs/0": "eth0\n"})
+    with LinkFiles(tmp_path) as files:
+        assert files.byte_counts(["eth0"]) == {}, "no port is known before the first look"
+        files.read()
+        assert files.byte_counts(["eth0", "eth9"]) == {"eth0": PortBytes(1000, 70000)}
+        tree(tmp_path, {f"{IB}/counters/port_xmit_data": "50000\n"})
+        assert files.byte_counts(["eth0"]) == {"eth0": PortBytes(200_000, 1200)}
+        tree(tmp_path, {f"{IB}/counters/port_xmit_data": "N/A (no PMA)\n"})
+        assert files.byte_counts(["eth0"]) == {"eth0": PortBytes(1000, 70000)}
+        tree(tmp_path, {f"{NET}/statistics/rx_bytes": "-1\n"})
+        assert files.byte_counts(["eth0"]) == {}

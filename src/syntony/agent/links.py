@@ -14,7 +14,7 @@ import queue
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +33,7 @@ from syntony.links.modules import ModuleWatch
 from syntony.links.optics import Module, from_flat, parse
 from syntony.links.roles import LinkRole
 from syntony.links.snapshot import PortSnapshot, Slot
+from syntony.links.traffic import PortPeaks, TrafficMeter, has_changed
 from syntony.mesh.stats import Columns
 from syntony.model import MS, S
 from syntony.model.paths import LinkEvent
@@ -50,7 +51,8 @@ POLL_NS = 100 * MS
 reported; the reactor acts on them and reads ten times as often."""
 SETTLE_NS = 1 * S
 PORTS_NS = 60 * S
-"""Interval of storing a port's row; also whenever a sweep finds its state changed."""
+"""Interval of storing a port's row; also whenever a sweep finds its state changed, or its traffic
+has changed (`links.traffic.has_changed`)."""
 MODULES_S = 60.0
 _ETHTOOL = of_source(CounterSource.ETHTOOL)
 _NEVER = frozenset({errno.EOPNOTSUPP, errno.EPERM})
@@ -103,6 +105,9 @@ class LinkWatch:
         """Per interface: the epoch in which they were opened, and None if the driver has none."""
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._modules = _Modules(self._events.put)
+        self._traffic = TrafficMeter()
+        self._peaks: dict[str, PortPeaks] = {}
+        """Of each port's last row."""
         self._real: frozenset[str] = frozenset()
         self._next_sweep_ns = 0
         self._next_ports_ns = 0
@@ -149,7 +154,8 @@ class LinkWatch:
         self._files.close()
 
     def report(self, now_ns: int, fleet_ns: int) -> LinkReport:
-        """Events since the last call; every `SWEEP_NS` with all counters.
+        """Events since the last call, and ports whose traffic has changed; every `SWEEP_NS` with
+        all counters. To be called about once a second.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
@@ -161,16 +167,17 @@ class LinkWatch:
             notes += self._take(self._events.get(), now_ns)
             # A link changed: its state is read again when it has had time to settle.
             self._next_sweep_ns = min(self._next_sweep_ns, now_ns + SETTLE_NS)
-        ports: tuple[PortSnapshot, ...] = ()
+        self._traffic.update(now_ns, self._files.byte_counts(self._real))
+        ports = [port for port in self._ledger.snapshots() if self._traffic_changed(port)]
         if now_ns >= self._next_sweep_ns:
             self._next_sweep_ns = now_ns + SWEEP_NS
             sweep = self._ledger.sweep(now_ns, self._snapshots())
             notes += sweep.notes
             counters += sweep.counters
-            changed = any(note.kind == "state" for note in sweep.notes)
-            if changed or now_ns >= self._next_ports_ns:
+            state_changed = any(note.kind == "state" for note in sweep.notes)
+            if state_changed or now_ns >= self._next_ports_ns:
                 self._next_ports_ns = now_ns + PORTS_NS
-                ports = self._ledger.snapshots()
+                ports = list(self._ledger.snapshots())
         behind_ns = fleet_ns - now_ns
         tables = (
             (LINK_EVENT, _event_columns(self._host, notes, behind_ns)),
@@ -178,6 +185,11 @@ class LinkWatch:
             (LINK_PORT, self._port_columns(ports, fleet_ns)),
         )
         return LinkReport(tuple((table, rows) for table, rows in tables if rows is not None))
+
+    def _traffic_changed(self, port: PortSnapshot) -> bool:
+        """Since the port's last row."""
+        before, now = self._peaks.get(port.name, PortPeaks()), self._traffic.peaks(port.name)
+        return has_changed(before, now, port.rate.gbps if port.rate else None)
 
     def ports(self) -> tuple[PortTotals, ...]:
         """Every physical port at the last sweep."""
@@ -232,13 +244,14 @@ class LinkWatch:
             return {}
         return {_ETHTOOL[name].key: value for name, value in values.items()}
 
-    def _port_columns(self, ports: Iterable[PortSnapshot], fleet_ns: int) -> Columns | None:
+    def _port_columns(self, ports: Collection[PortSnapshot], fleet_ns: int) -> Columns | None:
+        self._peaks |= {port.name: self._traffic.peaks(port.name) for port in ports}
         rows = [
             (
                 f"{self._host}/{port.name}", port.netdev, port.rdma, port.link_layer, port.driver,
                 port.role, port.state, port.rate.gbps if port.rate else 0.0,
                 self._ledger.total_flaps(port.name), *self._modules.of(port.netdev),
-                *(port.slot or _NO_SLOT),
+                *(port.slot or _NO_SLOT), *self._traffic.peaks(port.name),
             )
             for port in ports
         ]  # fmt: skip

@@ -19,6 +19,7 @@ from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import LinkRole
 from syntony.model import DAY_NS, HOUR_NS, NicRef, S, parse_duration_ns
 from syntony.model.names import did_you_mean
+from syntony.model.units import format_bps
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
 from syntony.wire.links import (
@@ -247,7 +248,10 @@ def _local_verdict(ports: Sequence[PortSnapshot]) -> int:
 
 
 def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> lazy_rich.Table:
-    table = plain_table("port", "role", "state", "speed", f"flaps/{window}", "last flap", "module")
+    table = plain_table(
+        "port", "role", "state", "speed", "sends", "receives", f"flaps/{window}", "last flap",
+        "module",
+    )  # fmt: skip
     for port in ports:
         age_ns = now_ns - port.seen_ns
         stale = age_ns > STALE_NS
@@ -259,6 +263,7 @@ def _fleet_table(ports: Iterable[LinkStatus], now_ns: int, window: str) -> lazy_
             port.role,
             state,
             _speed(port.gbps),
+            *("–" if bps is None else format_bps(bps) for bps in (port.tx_bps, port.rx_bps)),
             lazy_rich.Text(str(port.flaps), style="bold red" if port.flaps else ""),
             "–" if port.last_flap_ns is None else f"{_ago(now_ns - port.last_flap_ns)} ago",
             _module(port),

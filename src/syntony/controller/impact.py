@@ -121,6 +121,7 @@ def under_load(
     known: Iterable[str] = (),
     crowded: Iterable[str] = (),
     long: Container[str] = (),
+    unknown: Mapping[str, tuple[str, ...]] = {},
 ) -> list[Observation]:
     """The observations, with those pending that jobs' traffic may explain. A queue that overflows
     loses packets, and is congestion once it has lasted long enough. Flows that wait for it also
@@ -134,7 +135,8 @@ def under_load(
         known: delays and queues of live incidents: those come and go within the windows over which
             losses are counted.
         crowded: jobs named by live incidents of congestion.
-        long: subjects of losses that have waited long enough for their queue to be known.
+        long: subjects that have waited long enough for their queue to be known.
+        unknown: subject → evidence that traffic of no known job may cross it.
     """
     queues = tuple(queues)
     late = {*known, *(each.component for each in findings if each.fault == "delay")}
@@ -143,7 +145,14 @@ def under_load(
     waiting |= set(crowded)
     overflow = {subject_of(each): Overflow(each.overflow) for each in findings if each.loss}
     return [
-        _under_load(each, overflow.get(each.subject, Overflow.UNKNOWN), late, waiting, long)
+        _under_load(
+            each._replace(evidence=(*each.evidence, *unknown.get(each.subject, ()))),
+            overflow.get(each.subject, Overflow.UNKNOWN),
+            late,
+            waiting,
+            long,
+            loaded=bool(each.jobs or unknown.get(each.subject)),
+        )
         for each in found
     ]
 
@@ -154,11 +163,15 @@ def _under_load(
     late: Iterable[str],
     waiting: set[str],
     long: Container[str],
+    *,
+    loaded: bool,
 ) -> Observation:
+    """`loaded`: whether jobs or others send across it."""
     waits, loss = not waiting.isdisjoint(each.jobs), each.value
     if each.metric in DELAY:
-        return each._replace(pending=each.pending or waits)
-    if each.metric not in LOSSES or loss is None or not each.jobs:
+        fills = loaded and not each.jobs and each.subject not in long
+        return each._replace(pending=each.pending or waits or fills)
+    if each.metric not in LOSSES or loss is None or not loaded:
         return each
     if overflow is Overflow.NONE:
         return each._replace(apart_from=QUEUE_METRICS)

@@ -22,11 +22,13 @@ from syntony.controller import (
     observe,
     observe_switches,
     planes,
+    port_traffic,
     silent_agents,
     stalled_queue_pairs,
 )
 from syntony.controller.fabric_changes import FabricStatus
 from syntony.controller.planes import PlaneComparison
+from syntony.controller.port_traffic import PortTraffic
 from syntony.controller.silent_agents import NOBODY_REFUSED, Refused
 from syntony.fabric.extra_probes import SuspectNote
 from syntony.model import S
@@ -41,6 +43,9 @@ from syntony.wire.parts import PartStatus
 
 SILENT_NS = 10 * S
 """An agent without a report for this long is silent; it sends one every second."""
+MAX_DELAY_NS = 20 * S
+"""How long a delay waits at most for its queue to be known, where traffic of no known job may
+fill it: the `wait` of its rule where a job does."""
 MAX_HOLD_NS = 60 * S
 """Longest time that a loss is held back because an overflowing queue may cause it."""
 _ALWAYS = (
@@ -183,12 +188,17 @@ def observations(
     """
     slas = inputs.slas
     findings = _trusted(fleet_ns, inputs, links.ports, live)
+    sending = (port for port in links.ports if port.tx_bps or port.rx_bps)
+    traffic = port_traffic.of_ports(
+        (port for port in sending if observe.is_known(port, inputs.silent, fleet_ns)),
+        slas.jobs.values(),
+    )
     found = impact.with_jobs_at([*_of_hosts(fleet_ns, inputs, links, live), *clocks], slas.jobs)
-    found += _of_findings(fleet_ns, inputs, findings, live)
+    found += _of_findings(fleet_ns, inputs, findings, live, traffic)
     found += observe.of_parts(inputs.agent_parts, inputs.silent)
     metrics = _ALWAYS if inputs.located else _ALWAYS - observe.FINDING_METRICS
     for more, of in (
-        _of_latency(inputs, findings, live),
+        _of_latency(inputs, findings, live, traffic),
         _of_jobs(inputs),
         _of_switches(fleet_ns, inputs, links.ports),
     ):
@@ -281,10 +291,14 @@ def _trusted(
 
 
 def _of_findings(
-    fleet_ns: int, inputs: EvaluationInputs, findings: Sequence[Finding], live: LiveIncidents
+    fleet_ns: int,
+    inputs: EvaluationInputs,
+    findings: Sequence[Finding],
+    live: LiveIncidents,
+    traffic: PortTraffic,
 ) -> list[Observation]:
     slas = inputs.slas
-    senders = {src for pairs in slas.jobs.values() for src, _ in pairs}
+    senders = {src for pairs in slas.jobs.values() for src, _ in pairs} | traffic.sending.keys()
     found = observe.of_findings(findings, inputs.notes, senders)
     found = silent_agents.held_while_hosts_stop(
         found,
@@ -303,15 +317,20 @@ def _of_findings(
         crowded={job for each in live.about(observe.QUEUE_METRICS) for job in each.jobs},
         long={
             each.subject
-            for each in live.about(observe.LOSSES)
-            if fleet_ns - each.held_ns >= MAX_HOLD_NS
+            for metrics, most_ns in ((observe.LOSSES, MAX_HOLD_NS), (observe.DELAY, MAX_DELAY_NS))
+            for each in live.about(metrics)
+            if fleet_ns - each.held_ns >= most_ns
         },
+        unknown={each.subject: traffic.across(each.subject, slas.crossing) for each in found},
     )
     return impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
 
 
 def _of_latency(
-    inputs: EvaluationInputs, findings: Sequence[Finding], live: LiveIncidents
+    inputs: EvaluationInputs,
+    findings: Sequence[Finding],
+    live: LiveIncidents,
+    traffic: PortTraffic,
 ) -> tuple[list[Observation], frozenset[str]]:
     """Latency, and the metrics of it that have been evaluated; so do the functions below."""
     slas, silent = inputs.slas, inputs.silent
@@ -325,7 +344,7 @@ def _of_latency(
         found += impact.with_jobs(differ, slas.jobs, slas.crossing)
         metrics |= planes.METRICS
     if slas.queues is not None:
-        found += observe.of_queues(slas.queues, findings, live.subjects(observe.DELAY))
+        found += observe.of_queues(slas.queues, findings, live.subjects(observe.DELAY), traffic)
         metrics |= observe.QUEUE_METRICS
     return found, metrics
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from syntony.alerts.incident_texts import shown
 from syntony.alerts.observations import Observation
@@ -16,6 +17,7 @@ from syntony.alerts.render import instant
 from syntony.controller import finding_texts
 from syntony.controller.containment import NameContainment
 from syntony.controller.fabric_changes import FabricStatus
+from syntony.controller.port_traffic import NO_TRAFFIC, PortTraffic
 from syntony.fabric.extra_probes import SuspectNote, suspected
 from syntony.fabric.names import ARROW, HOSTS_AT, OR, ComponentKind, link_ends
 from syntony.fabric.overflow import Overflow
@@ -211,8 +213,8 @@ def of_findings(
     Args:
         findings: of localisation.
         notes: by suspects that cannot be distinguished: the attempts to do so.
-        senders: NICs that jobs send from: packets that are late on the way out of one wait for its
-            own traffic.
+        senders: NICs that send, for jobs or others: packets that are late on the way out of one
+            wait for its own traffic.
     """
     findings = tuple(findings)
     return [
@@ -315,9 +317,12 @@ def of_fabric(fabric: FabricStatus) -> list[Observation]:
 
 
 def of_queues(
-    queues: Iterable[Queue], findings: Iterable[Finding], known: Iterable[str] = ()
+    queues: Iterable[Queue],
+    findings: Iterable[Finding],
+    known: Iterable[str] = (),
+    traffic: PortTraffic = NO_TRAFFIC,
 ) -> list[Observation]:
-    """Links at which packets wait, and the flows that share them. If no job sends, the link is not
+    """Links at which packets wait, and the flows that share them. If nothing sends, the link is not
     congested: its delay is the component's own, unless a finding names the same place for it, as
     losses do if packets wait in bursts. Packets at the sending NIC wait for the NIC's own traffic:
     that is normal at full speed.
@@ -327,8 +332,13 @@ def of_queues(
         findings: of localisation.
         known: delays and queues of live incidents. A change of delay is a finding for a minute; a
             delay at the same place after that is the same fault, and keeps its name.
+        traffic: of no known job.
     """
     findings = tuple(findings)
+    loads = [
+        _Load(queue, () if is_congested(queue) else traffic.between(_suspects(queue), queue.pairs))
+        for queue in queues
+    ]
     slow = [
         name
         for found in findings
@@ -339,22 +349,30 @@ def of_queues(
     lossy = [found for found in findings if found.loss]
     return [
         _of_queue(
-            queue, next((name for name in known if _touch(queue, name)), _suspects(queue)), lossy
+            load, next((name for name in known if _touch(queue, name)), _suspects(queue)), lossy
         )
-        for queue in queues
-        if _is_shared(queue)
-        or not (is_congested(queue) or queue.bursts or any(_touch(queue, n) for n in slow))
+        for load in loads
+        for queue in [load.queue]
+        if (load.congested and "/" not in _source(queue.component))
+        or not (load.congested or queue.bursts or any(_touch(queue, n) for n in slow))
     ]
+
+
+class _Load(NamedTuple):
+    """A queue, and why traffic of no known job may fill it; empty if none can, or a job does."""
+
+    queue: Queue
+    unknown: tuple[str, ...]
+
+    @property
+    def congested(self) -> bool:
+        """Whether anything sends across it."""
+        return bool(self.unknown) or is_congested(self.queue)
 
 
 def _suspects(queue: Queue) -> str:
     """The places at which packets may wait."""
     return OR.join(queue.suspects or (queue.component,))
-
-
-def _is_shared(queue: Queue) -> bool:
-    """Whether jobs congest it, and flows of several NICs wait there."""
-    return is_congested(queue) and "/" not in _source(queue.component)
 
 
 def is_congested(queue: Queue) -> bool:
@@ -369,10 +387,11 @@ def _touch(queue: Queue, subject: str) -> bool:
     )
 
 
-def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observation:
+def _of_queue(load: _Load, subject: str, lossy: Iterable[Finding]) -> Observation:
     """`subject`: the name of its delay if it is not congestion; `lossy`: components that lose."""
+    queue = load.queue
     apart = (APART,) if len(queue.suspects) > 1 else ()
-    if not is_congested(queue):
+    if not load.congested:
         reported = "delayed in nearly every second, and no job sends across it"
         return Observation("component_delay_ns", subject, queue.delay_ns, (*apart, reported))
     bursts = (BURSTS,) if queue.bursts else ()
@@ -381,7 +400,7 @@ def _of_queue(queue: Queue, subject: str, lossy: Iterable[Finding]) -> Observati
         _suspects(queue),
         queue.delay_ns,
         (
-            *apart, *bursts, _sharers(queue),
+            *apart, *bursts, *load.unknown, _sharers(queue),
             *map(_flow, queue.flows[:MAX_NAMED]), *_overflowing(queue, lossy),
         ),
         tuple(sorted({flow.job for flow in queue.flows})),

@@ -116,9 +116,11 @@ class DelaySearch:
         return len(self._found)
 
     def findings(self) -> list[DelayFinding]:
-        """Findings, most certain first."""
+        """Findings, most certain first; without those that later ones have left nothing to
+        explain."""
         findings = [self._finding(candidate) for candidate in self._found]
-        return sorted(findings, key=lambda finding: -finding.nats)
+        left = [finding for finding in findings if np.isfinite(finding.nats)]
+        return sorted(left, key=lambda finding: -finding.nats)
 
     def search(self, most: int = MAX_FOUND) -> None:
         """Add the component that explains most, one after the other."""
@@ -373,7 +375,7 @@ class DelaySearch:
         gain, _ = self._score(rivals, rest, least=own - _NOTHING_NATS)
         for other, more in self._instead.get(candidate, {}).items():
             gain[rivals == other] = np.maximum(gain[rivals == other], own + more)
-        weight = np.exp(np.minimum(gain - own, 50))
+        weight = np.exp(np.minimum(gain - own, 50)) if np.isfinite(own) else np.zeros(len(gain))
         total = float(weight.sum() + np.exp(-max(own, 0.0) - 1.0))
         order = np.argsort(-gain, kind="stable")
         close = [i for i in order if gain[i] > own - CLOSE_NATS and rivals[i] != candidate]

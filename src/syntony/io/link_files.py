@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from syntony.links.ports import (
 )
 from syntony.links.roles import NicFacts, role_of
 from syntony.links.snapshot import PortSnapshot
+from syntony.links.traffic import WORD_BYTES, PortBytes
 
 _IFF_UP = 1 << 0  # linux/if.h
 _READ_BYTES = 128
@@ -38,6 +40,8 @@ _IB_TABLE = {
     "counters": of_source(CounterSource.IB),
     "hw_counters": of_source(CounterSource.IB_HW),
 }
+_NET_BYTES = "statistics/tx_bytes", "statistics/rx_bytes"
+_IB_WORDS = "counters/port_xmit_data", "counters/port_rcv_data"
 
 
 class _Port(NamedTuple):
@@ -58,6 +62,8 @@ class LinkFiles(Closing):
         self._root = root
         self._configured = configured
         self._files: dict[Path, int] = {}
+        self._read: dict[str, _Port] = {}
+        """The ports of the last `read`, by name."""
 
     def close(self) -> None:
         """Close every file."""
@@ -73,7 +79,30 @@ class LinkFiles(Closing):
         frontend = frontend._replace(storage=_frontend_cards(ports, frontend))
         snapshots = tuple(self._snapshot(port, boot, frontend) for port in ports)
         self._forget({path for port in ports for path in (port.net, port.ib) if path})
+        self._read = {port.name: port for port in ports}
         return snapshots
+
+    def byte_counts(self, names: Iterable[str]) -> dict[str, PortBytes]:
+        """What the named ports of the last `read` have sent and received until now; those that can
+        be read. RDMA does not show in the counters of an interface, nor IP in those of some RDMA
+        ports: the larger ones count."""
+        found = {}
+        for port in (self._read[name] for name in names if name in self._read):
+            counts = [
+                each
+                for base, files, unit in (
+                    (port.net, _NET_BYTES, 1),
+                    (port.ib, _IB_WORDS, WORD_BYTES),
+                )
+                if base is not None and (each := self._bytes(base, files, unit)) is not None
+            ]
+            if counts:
+                found[port.name] = max(counts, key=sum)
+        return found
+
+    def _bytes(self, base: Path, files: tuple[str, str], unit: int) -> PortBytes | None:
+        sent, received = (number(self._pread(base / name) or "") for name in files)
+        return None if sent is None or received is None else PortBytes(sent * unit, received * unit)
 
     def _ports(self) -> list[_Port]:
         nets = {path.name: path for path in _entries(self._root / "sys/class/net")}

@@ -13,7 +13,7 @@ from syntony.wire.tables import LINK_COUNTER, LINK_EVENT, LINK_PORT
 
 _LOOK = (
     "netdev", "rdma", "link_layer", "driver", "role", "state", "gbps", "temperature_c", "rx_dbm",
-    "bias_ma",
+    "bias_ma", "tx_bps", "rx_bps",
 )  # fmt: skip
 _WORST = "['counted', 'reset', 'saturated', 'unknown']"
 

@@ -63,6 +63,8 @@ MIGRATIONS = (
     Migration(16),
     # Processes of jobs have a state, and when they ended: columns are added.
     Migration(17),
+    # Ports have the rates at which they send and receive: columns are added.
+    Migration(18),
 )
 SUMMED_HOURS = 13
 """The version that added this table; it is filled after the tables are created."""

@@ -42,6 +42,10 @@ class LinkStatus(msgspec.Struct, frozen=True, kw_only=True):
     temperature_c: float | None
     rx_dbm: float | None
     bias_ma: float | None
+    tx_bps: float | None = None
+    """Highest rate of sending in a second of the last ten before `seen_ns`, bits per second."""
+    rx_bps: float | None = None
+    """The same of receiving."""
 
 
 class LinkEventRow(msgspec.Struct, frozen=True, kw_only=True):

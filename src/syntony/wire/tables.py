@@ -156,6 +156,8 @@ LINK_PORT = Table(
         Column("pcie_max_gts", "float32", "GT/s that card and slot can"),
         Column("pcie_width", "float32", "lanes in use"),
         Column("pcie_max_width", "float32", "lanes that card and slot have"),
+        Column("tx_bps", "float64", "highest rate of sending in a second of the last ten, bits/s"),
+        Column("rx_bps", "float64", "the same of receiving"),
     ),
     about=("nic",),
     retention_days=30,

@@ -1,0 +1,131 @@
+"""Traffic of no known job: which queues it may fill, and what is said of them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.controller.judged import CROSSING, Control, finding, port
+
+from syntony.controller import port_traffic
+from syntony.controller.incident_inputs import LatencyInputs
+from syntony.controller.port_traffic import NO_TRAFFIC, PortTraffic
+from syntony.model import S
+from syntony.model.findings import Queue
+
+BUSY = PortTraffic({"h0/rail0": 9e10, "h9/rail0": 8e10}, {"h2/rail0": 7e10})
+SENDS, RECEIVES = (
+    "h0/rail0 sends 90 Gb/s of no known job",
+    "h2/rail0 receives 70 Gb/s of no known job",
+)
+
+
+@pytest.mark.parametrize(
+    ("subject", "evidence"),
+    [
+        ("h0/rail0->leaf0", (SENDS,)),
+        ("leaf0->h0/rail0", ()),  # it receives nothing
+        ("leaf0->h2/rail0", (RECEIVES,)),
+        ("h2/rail0->leaf0", ()),
+        ("h0/rail0--leaf0", (SENDS,)),
+        ("h0/rail0", (SENDS,)),
+        ("h2/rail0", (RECEIVES,)),
+        ("h1/rail0->leaf0", ()),
+        ("h1/rail0->leaf0 or h0/rail0->leaf0", (SENDS,)),
+        ("leaf0->spine0", (SENDS, RECEIVES)),
+        ("spine0->leaf0", ()),  # only paths from h2, which sends nothing
+        ("spine0", (SENDS, RECEIVES)),
+        ("spine7", ()),
+    ],
+)
+def test_what_it_may_cross(subject: str, evidence: tuple[str, ...]) -> None:
+    assert BUSY.across(subject, CROSSING) == evidence
+    assert NO_TRAFFIC.across(subject, CROSSING) == ()
+
+
+def test_the_fastest_is_named_and_others_counted() -> None:
+    many = PortTraffic({f"h{n}/rail0": n * 1e9 for n in range(1, 5)}, {"h9/rail0": 1e9})
+    pairs = [f"h{n}/rail0->h9/rail0" for n in range(1, 4)]
+    assert many.between("spine0", pairs) == (
+        "h3/rail0 sends 3 Gb/s of no known job, 2 more NICs send",
+        "h9/rail0 receives 1 Gb/s of no known job",
+    )
+    assert many.between("spine0", ["h1/rail0->h8/rail0"]) == (), "nobody receives it"
+
+
+def test_nics_of_known_jobs_are_not_among_it() -> None:
+    ports = [
+        port("h0/rail0", tx_bps=2e11, rx_bps=1e6), port("h1/rail0", tx_bps=2e11, rx_bps=2e11),
+        port("h2/rail0"), port("h3/rail0", tx_bps=1e6, rx_bps=2e11),
+    ]  # fmt: skip
+    jobs = [frozenset({("h9/rail0", "h1/rail0")})]
+    assert port_traffic.of_ports(ports, jobs) == PortTraffic({"h0/rail0": 2e11}, {"h3/rail0": 2e11})
+
+
+def queue(component: str, *pairs: str) -> Queue:
+    return Queue(
+        component=component, delay_ns=200_000.0, since_ns=0, confidence=1.0, alternatives=(),
+        pairs=pairs,
+    )  # fmt: skip
+
+
+def late(component: str) -> object:
+    return finding(component, "link", fault="delay", loss=0.0, delay_ns=200_000.0)
+
+
+@pytest.mark.parametrize("sending", [True, False])
+def test_a_nic_that_sends_waits_for_its_own_packets(control: Control, sending: bool) -> None:
+    link = "h0/rail0->leaf0"
+    control.store.links.seen = (port("h0/rail0", tx_bps=3e11 if sending else 1e6),)
+    control.findings = (late(link),)  # type: ignore[assignment]
+    control.slas = LatencyInputs(None, (), CROSSING, {})
+    control.tick(5)
+    control.findings, control.slas = (), LatencyInputs(None, (queue(link),), CROSSING, {})
+    control.tick(30)
+    assert control.pages() == ([] if sending else [f"component-delay {link}"])
+
+
+def test_who_receives_it_is_congested(control: Control) -> None:
+    """The delay waits for the queue to be known, which takes ten seconds."""
+    link = "leaf0->h1/rail0"
+    control.store.links.seen = (port("h1/rail0", rx_bps=3e11),)
+    control.findings = (late(link),)  # type: ignore[assignment]
+    control.slas = LatencyInputs(None, (), CROSSING, {})
+    control.tick(5)
+    assert control.pages() == []
+    control.slas = LatencyInputs(None, (queue(link),), CROSSING, {})
+    control.tick(10)
+    assert control.pages() == [f"congestion {link}"]
+    (shown,) = [each for each in control.live_incidents() if each["rule"] == "congestion"]
+    assert "h1/rail0 receives 300 Gb/s of no known job" in shown["evidence"]
+
+
+def test_a_delay_without_a_queue_waits_no_longer_than_for_a_job(control: Control) -> None:
+    link = "leaf0->h1/rail0"
+    control.store.links.seen = (port("h1/rail0", rx_bps=3e11),)
+    control.findings = (late(link),)  # type: ignore[assignment]
+    control.slas = LatencyInputs(None, (), CROSSING, {})
+    control.tick(9)
+    assert control.pages() == []
+    control.tick(6)
+    assert control.pages() == [f"component-delay {link}"]
+
+
+def test_what_a_silent_agent_reported_is_not_known(control: Control) -> None:
+    link = "h0/rail0->leaf0"
+    control.store.links.seen = (port("h0/rail0", tx_bps=3e11),)
+    control.silent = {"h0": 60 * S}
+    control.findings = (late(link),)  # type: ignore[assignment]
+    control.slas = LatencyInputs(None, (), CROSSING, {})
+    control.tick(5)
+    assert f"component-delay {link}" in {
+        f"{each['rule']} {each['subject']}" for each in control.live_incidents()
+    }
+
+
+def test_losses_where_it_overflows_wait_for_the_queue(control: Control) -> None:
+    link = "leaf0->h1/rail0"
+    control.store.links.seen = (port("h1/rail0", rx_bps=3e11),)
+    loss = finding(link, "link", loss=0.004)
+    control.findings = (loss, late(link))  # type: ignore[assignment]
+    control.slas = LatencyInputs(None, (queue(link),), CROSSING, {})
+    control.tick(15)
+    assert control.pages() == [f"congestion {link}"]
