@@ -53,6 +53,7 @@ export interface FabricChange { ts_ns: number; change: string; what: string; nam
 export interface Port {
   nic: string; netdev: string; rdma: string; link_layer: string; driver: string; role: string; state: string; gbps: number | null;
   flaps: number; last_flap_ns: number | null; seen_ns: number; watched_ns: number; temperature_c: number | null; rx_dbm: number | null; bias_ma: number | null;
+  tx_bps?: number | null; rx_bps?: number | null;
 }
 export interface Links { ports: Port[]; now_ns: number }
 export interface LinkEvent { ts_ns: number; nic: string; kind: string; losses: number; before: string; after: string; detail: string; remedy: string }

@@ -84,6 +84,7 @@ function Facts({ port, now }: { port: Port; now: number }) {
     <dl class="facts">
       <dt>Carrier</dt><dd><Badge word={port.state} tone={PORT_TONES[port.state] ?? "unknown"} /> seen {ago(port.seen_ns, now)}</dd>
       <dt>Speed</dt><dd>{port.gbps === null ? "unknown" : `${digits(port.gbps)} Gb/s`}</dd>
+      <dt>Traffic</dt><dd>sends {rate(port.tx_bps)}, receives {rate(port.rx_bps)}</dd>
       <dt>Role</dt><dd>{port.role}</dd>
       <dt>Device</dt><dd>{[port.netdev, port.rdma, port.driver].filter(Boolean).join(", ") || "unknown"}</dd>
       <dt>Flaps</dt><dd>{many(port.flaps, "loss", "losses")} of carrier in {duration(port.watched_ns)} watched{port.last_flap_ns ? `, the last ${ago(port.last_flap_ns, now)}` : ""}</dd>
