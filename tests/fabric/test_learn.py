@@ -47,25 +47,53 @@ class Routers:
         self._lost = lost
         self.requested = 0
         self.truth = truth
+        self.seldom: set[str] = set()
+        """Those that answer once a second."""
+        self._answered_ns: dict[str, int] = {}
+        self._coming: list[tuple[int, HopQuery, str]] = []
+
+    def asked(self, ask: HopQuery, at_ns: int) -> str:
+        """Who answers a packet; empty: nobody."""
+        hops = self.truth(ask.flow)
+        name = hops[ask.ttl - 1] if ask.ttl <= len(hops) else ""
+        if name in self._silent or self._rng.random() < self._lost:
+            return ""
+        if name in self.seldom:
+            if at_ns < self._answered_ns.get(name, -S) + S:
+                return ""
+            self._answered_ns[name] = at_ns
+        return name
 
     def run(
         self, learner: PathLearner, until_ns: int, now_ns: int = 0
     ) -> dict[FlowKey, TracedPath]:
         known: dict[FlowKey, TracedPath] = {}
-        coming: list[tuple[int, HopQuery, str]] = []
         for at_ns in range(now_ns, until_ns, 5 * MS):
             while (ask := learner.next(at_ns)) is not None:
                 self.requested += 1
-                hops = self.truth(ask.flow)
-                name = hops[ask.ttl - 1] if ask.ttl <= len(hops) else ""
-                if name and name not in self._silent and self._rng.random() >= self._lost:
-                    coming.append((at_ns + self._rng.randrange(40) * MS, ask, name))
-            for answer in [each for each in coming if each[0] <= at_ns]:
-                coming.remove(answer)
+                if name := self.asked(ask, at_ns):
+                    self._coming.append((at_ns + self._rng.randrange(40) * MS, ask, name))
+            for answer in [each for each in self._coming if each[0] <= at_ns]:
+                self._coming.remove(answer)
                 done = learner.answer(answer[1].flow, answer[1].ttl, answer[2], at_ns)
                 known |= {done.flow: done} if done else {}
             known |= {each.flow: each for each in learner.expire(at_ns)}
         return known
+
+
+def checked(
+    learning: PathLearner, routers: Routers, now_ns: int, until_ns: int
+) -> dict[FlowKey, TracedPath]:
+    """Run with checks; the paths that were traced."""
+    known: dict[FlowKey, TracedPath] = {}
+    for at_ns in range(now_ns, until_ns, 20 * MS):
+        known |= routers.run(learning, at_ns + 20 * MS, at_ns)
+        for ask in learning.checks(at_ns + 20 * MS):
+            if (name := routers.asked(ask, at_ns)) and (
+                done := learning.answer(ask.flow, ask.ttl, name, at_ns + 20 * MS)
+            ):
+                known[done.flow] = done
+    return known
 
 
 def learner() -> PathLearner:
@@ -346,6 +374,41 @@ def test_a_path_that_left_a_silent_hop_is_noticed_by_checks() -> None:
     learning.answer(beyond[-1].flow, 2, "spine0", 34 * S)
     due = [ask.flow for at_ns in range(34 * S, 35 * S, 20 * MS) if (ask := learning.next(at_ns))]
     assert due[:1] == [beyond[-1].flow], "the path that differs is asked for whole, at once"
+
+
+@pytest.mark.parametrize("spines", [2, 8])
+def test_paths_that_moved_to_a_silent_switch_are_noticed_by_checks(spines: int) -> None:
+    """Spine 0 is drained, and no check shows where its flows went."""
+    flows = [FLOWS[0]._replace(sport=61_000 + k) for k in range(spines * 8)]
+    learning = PathLearner()
+    learning.plan(flows)
+    routers = Routers(1, silent=frozenset({"spine9"}))
+
+    def old(flow: FlowKey) -> tuple[str, ...]:
+        return ("leaf", f"spine{flow.sport % spines}", f"leaf-of-{flow.dst}")
+
+    routers.truth = old
+    routers.run(learning, 200 * S)
+    moved = {flow for flow in flows if flow.sport % spines == 0}
+    routers.truth = lambda flow: (
+        (old(flow)[0], "spine9", old(flow)[2]) if flow in moved else old(flow)
+    )
+    known = checked(learning, routers, 200 * S, 220 * S)
+    assert moved <= known.keys(), "twenty seconds for a turn of eight at a time"
+    assert all(learning.hops(flow) == ("leaf", "", "leaf-of-10.0.1.0") for flow in moved)
+    assert all(learning.hops(flow) == old(flow) for flow in flows if flow not in moved)
+    # Of the others a third is due by itself.
+    assert len(known.keys() - moved) <= len(flows) // 2
+
+
+def test_a_switch_that_answers_seldom_is_not_traced_for_it() -> None:
+    """One answer a second, to whatever it is asked: five checks in between."""
+    learning, routers = learner(), Routers(1)
+    routers.truth = rerouted
+    routers.run(learning, 200 * S)
+    routers.seldom = {"spine1"}
+    known = checked(learning, routers, 200 * S, 212 * S)
+    assert len(known) <= 4, "those that are due by themselves"
 
 
 def test_what_a_check_confirms_or_nobody_answers_is_left_alone() -> None:

@@ -1,7 +1,8 @@
 """The learnt path of each probe flow, as the components that it crosses. Pure.
 
 During an outage a path can be traced only as far as packets still pass. A trace that matches the
-known path, but is shorter or has silent hops, is therefore ignored: the fuller path is kept.
+known path, but is shorter or has silent hops, is therefore ignored: the fuller path is kept. If the
+switches that are silent go on answering other paths, this one has moved to some that never answer.
 """
 
 from __future__ import annotations
@@ -12,8 +13,15 @@ from typing import NamedTuple
 
 from syntony.fabric.graph import Topology, components_of
 from syntony.fabric.names import ComponentKind, guess_kind
+from syntony.model import S
 
 SILENT = "*"
+LEFT_TRACES = 3
+"""So many traces of a path in a row, …"""
+LEFT_NS = 8 * S
+"""… over at least this time, which a switch in its middle does not answer while it answers those of
+other paths, and the path has left it. A switch that limits its answers answers one of nine packets
+more often than not."""
 
 
 class Way(NamedTuple):
@@ -24,6 +32,13 @@ class Way(NamedTuple):
     dst: str
     sport: int
     dport: int
+
+
+class _Quiet(NamedTuple):
+    """Traces in a row in which hops of a known path did not answer, and those behind them did."""
+
+    traces: int
+    since_ns: int
 
 
 class PathBook:
@@ -39,6 +54,9 @@ class PathBook:
         self._components: dict[Way, tuple[str, ...]] = {}
         self._traced_ns: dict[Way, int] = {}
         self._turned: dict[Way, int] = {}
+        self._quiet: dict[Way, _Quiet] = {}
+        self._answered_ns: dict[str | None, int] = {}
+        """Device → when the newest trace began that it answered, fleet time."""
         self.version = 0
 
     def __len__(self) -> int:
@@ -55,8 +73,14 @@ class PathBook:
         traced = tuple(hops)
         self._traced_ns[way] = at_ns
         before = self._hops.get(way, ())
+        for device in map(self.device, traced):
+            if at_ns > self._answered_ns.get(device, 0):
+                self._answered_ns[device] = at_ns
         if way in self._hops and _adds_nothing(traced, before):
-            return False
+            if (left_ns := self._left_ns(way, traced, at_ns)) is None:
+                return False
+            self._turned[way] = left_ns
+        self._quiet.pop(way, None)
         devices = zip(map(self.device, traced), map(self.device, before), strict=False)
         if any(new != old and new and old for new, old in devices):
             self._turned[way] = at_ns
@@ -65,6 +89,23 @@ class PathBook:
         self._count_first_device(way.src, before, traced)
         self.version += 1
         return True
+
+    def _left_ns(self, way: Way, traced: tuple[str, ...], at_ns: int) -> int | None:
+        """Since when a path no longer crosses hops that were silent in its newest traces; None: it
+        may cross them."""
+        before = self._hops[way]
+        silent = [
+            old for old, new in zip(before, traced, strict=False) if _is_silent(new) and old != new
+        ]
+        if not silent or len(traced) < len(before) or _is_silent(traced[-1]):
+            self._quiet.pop(way, None)
+            return None
+        traces, since_ns = self._quiet.get(way, _Quiet(0, at_ns))
+        self._quiet[way] = _Quiet(traces + 1, since_ns)
+        if traces + 1 < LEFT_TRACES or at_ns - since_ns < LEFT_NS:
+            return None
+        answers = all(self._answered_ns.get(self.device(hop), 0) > since_ns for hop in silent)
+        return since_ns if answers else None
 
     def turned(self) -> dict[Way, int]:
         """Flows whose path changed since the last call → when their trace began, fleet time.
@@ -85,6 +126,7 @@ class PathBook:
         gone = tuple(way for way in old if not keep(way))
         for way in gone:
             del self._traced_ns[way]
+            self._quiet.pop(way, None)
             self._count_first_device(way.src, self._hops.pop(way, ()), ())
             self._components.pop(way, None)
         self.version += bool(gone)
@@ -165,7 +207,7 @@ class PathBook:
 
     def device(self, address: str) -> str | None:
         """The device with an address; None for `SILENT`."""
-        if address in {"", SILENT}:
+        if _is_silent(address):
             return None
         if self._topology is None:
             return address
@@ -183,6 +225,10 @@ class PathBook:
         """The one switch that the topology cables a NIC to, if any."""
         near = () if self._topology is None else self._topology.neighbours.get(nic, ())
         return near[0] if len(near) == 1 else None
+
+
+def _is_silent(address: str) -> bool:
+    return address in {"", SILENT}
 
 
 def _adds_nothing(traced: tuple[str, ...], before: tuple[str, ...]) -> bool:

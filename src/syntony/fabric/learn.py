@@ -47,6 +47,11 @@ losing a probe is thus noticed within seconds, whatever the number of flows; and
 has left a switch that never answers, as those with a silent middle take one turn together."""
 CHECKS = 3
 """Maximum checks at once, of those that became due since the last call."""
+SILENT_CHECKS = 4
+"""So many checks of one hop without an answer in a row, …"""
+SILENT_NS = 3 * S
+"""… over at least this time, and paths across it are traced instead of checked: they may have moved
+to a switch that never answers. Linux answers one a second, whatever the number of checks."""
 MIN_CHECKED = 3
 """Minimum hops of a checked path: a shorter one has no alternatives."""
 SPARE_AGAIN_NS = 600 * S
@@ -143,6 +148,9 @@ class PathLearner:
         """Hop in the middle → the paths across it, by turns; the hops take turns, too. May have
         outdated entries."""
         self._check_ns = 0
+        self._silent: dict[str, tuple[int, int]] = {}
+        """Hop in the middle → its checks without an answer in a row: when the first was sent, and
+        how many."""
         self._lengths: dict[tuple[str, str], int] = {}
         """Number of hops between two addresses. Paths of equal cost have equal lengths, so that the
         silence behind the last hop is waited for once, not for every flow."""
@@ -222,7 +230,7 @@ class PathLearner:
 
     def checks(self, now_ns: int) -> list[HopQuery]:
         """Packets to send now, while nothing is being traced, to check whether known paths are
-        unchanged. `answer` takes the answers; a missing answer proves nothing."""
+        unchanged. `answer` takes the answers; one that is missing proves nothing."""
         if now_ns < self._check_ns:
             return []
         asks: list[HopQuery] = []
@@ -231,11 +239,17 @@ class PathLearner:
             if self._check_ns > now_ns:
                 break
             flow = self._next_across(hop)
-            if flow is not None:
-                self._check_ns += CHECK_NS
-                state = self._flows[flow]
-                state.checked = _middle(state.hops).ttl
-                asks.append(HopQuery(flow, state.checked))
+            if flow is None:
+                continue
+            self._check_ns += CHECK_NS
+            since_ns, times = self._silent.get(hop, (now_ns, 0))
+            if hop and times >= SILENT_CHECKS and now_ns - since_ns >= SILENT_NS:
+                self._schedule(flow, now_ns)
+                continue
+            self._silent[hop] = since_ns, times + 1
+            state = self._flows[flow]
+            state.checked = _middle(state.hops).ttl
+            asks.append(HopQuery(flow, state.checked))
         return asks
 
     def _next_across(self, hop: str) -> FlowKey | None:
@@ -251,6 +265,7 @@ class PathLearner:
             self._by_middle[hop] = flows
             if not state.requested and not state.answers and self._rank(flow) != _SPARE:
                 return flow
+        self._silent.pop(hop, None)
         return None
 
     def _pop(self, now_ns: int) -> FlowKey | None:
@@ -276,7 +291,9 @@ class PathLearner:
         if ttl != state.checked:
             return
         state.checked = 0
-        turned = _middle(state.hops) != (ttl, address)
+        middle = _middle(state.hops)
+        self._silent.pop(middle.address, None)
+        turned = middle != (ttl, address)
         if turned and not state.requested and not state.answers:
             self._schedule(flow, 0)
 
@@ -340,6 +357,7 @@ class PathLearner:
         before, state.hops = state.hops, hops
         if (middle := _middle(hops)).ttl:
             self._by_middle.setdefault(middle.address, {})[flow] = None
+            self._silent.pop(middle.address, None)
         if left:
             others = self._flows.items()
             self.suspect(
