@@ -26,7 +26,8 @@ BLOCK = 2048
 
 FLOOR_S = 300
 """A path's floor is its fastest second of the past five to ten minutes: longer than any queue that
-drains between steps of a job, and short enough to forget a changed route."""
+drains between steps of a job, and short enough to forget a changed route. The clocks' error of that
+second is added: while clocks are found again it is milliseconds, and delays may seem negative."""
 PERSISTENT = 0.2
 """Queueing delay must be present in all but a fifth of the seconds."""
 
@@ -93,7 +94,7 @@ class FlowHistory:
         self.counts.add(second.counts)
         self._keep_delays(second.delay_ns, second.slowest_ns)
         self._errors.append(second.clk_err_ns)
-        self._sink(second.delay_ns)
+        self._sink(second.delay_ns + second.clk_err_ns)
 
     def forget(self, flows: NDArray[np.bool_], keep_s: int) -> None:
         """Discard all counts of these flows from before the newest `keep_s` seconds, of at most
