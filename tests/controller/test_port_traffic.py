@@ -98,15 +98,21 @@ def test_who_receives_it_is_congested(control: Control) -> None:
     assert "h1/rail0 receives 300 Gb/s of no known job" in shown["evidence"]
 
 
-def test_a_delay_without_a_queue_waits_no_longer_than_for_a_job(control: Control) -> None:
+def test_a_delay_that_comes_and_goes_is_its_traffic(control: Control) -> None:
+    """TCP fills the queue and backs off."""
     link = "leaf0->h1/rail0"
     control.store.links.seen = (port("h1/rail0", rx_bps=3e11),)
-    control.findings = (late(link),)  # type: ignore[assignment]
     control.slas = LatencyInputs(None, (), CROSSING, {})
-    control.tick(9)
+    for _ in range(10):
+        control.findings = (late(link),)  # type: ignore[assignment]
+        control.tick(4)
+        control.findings = ()
+        control.tick(3)
     assert control.pages() == []
-    control.tick(6)
-    assert control.pages() == [f"component-delay {link}"]
+    control.store.links.seen = (port("h1/rail0", rx_bps=1e6),)
+    control.findings = (late(link),)  # type: ignore[assignment]
+    control.tick(30)
+    assert control.pages() == [f"component-delay {link}"], "without traffic it is the link's own"
 
 
 def test_what_a_silent_agent_reported_is_not_known(control: Control) -> None:

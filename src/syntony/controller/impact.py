@@ -126,7 +126,8 @@ def under_load(
     """The observations, with those pending that jobs' traffic may explain. A queue that overflows
     loses packets, and is congestion once it has lasted long enough. Flows that wait for it also
     wait at other places. A loss that is equally high without a queue does not come from a queue, no
-    matter which flows wait.
+    matter which flows wait. A delay where traffic of no known job may wait is congestion if it
+    lasts, and of no interest if not.
 
     Args:
         found: observations of findings, with the jobs that use their subjects.
@@ -135,7 +136,7 @@ def under_load(
         known: delays and queues of live incidents: those come and go within the windows over which
             losses are counted.
         crowded: jobs named by live incidents of congestion.
-        long: subjects that have waited long enough for their queue to be known.
+        long: subjects of losses that have waited long enough for their queue to be known.
         unknown: subject → evidence that traffic of no known job may cross it.
     """
     queues = tuple(queues)
@@ -169,8 +170,7 @@ def _under_load(
     """`loaded`: whether jobs or others send across it."""
     waits, loss = not waiting.isdisjoint(each.jobs), each.value
     if each.metric in DELAY:
-        fills = loaded and not each.jobs and each.subject not in long
-        return each._replace(pending=each.pending or waits or fills)
+        return each._replace(pending=each.pending or waits or (loaded and not each.jobs))
     if each.metric not in LOSSES or loss is None or not loaded:
         return each
     if overflow is Overflow.NONE:

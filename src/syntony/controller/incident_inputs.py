@@ -43,9 +43,6 @@ from syntony.wire.parts import PartStatus
 
 SILENT_NS = 10 * S
 """An agent without a report for this long is silent; it sends one every second."""
-MAX_DELAY_NS = 20 * S
-"""How long a delay waits at most for its queue to be known, where traffic of no known job may
-fill it: the `wait` of its rule where a job does."""
 MAX_HOLD_NS = 60 * S
 """Longest time that a loss is held back because an overflowing queue may cause it."""
 _ALWAYS = (
@@ -317,9 +314,8 @@ def _of_findings(
         crowded={job for each in live.about(observe.QUEUE_METRICS) for job in each.jobs},
         long={
             each.subject
-            for metrics, most_ns in ((observe.LOSSES, MAX_HOLD_NS), (observe.DELAY, MAX_DELAY_NS))
-            for each in live.about(metrics)
-            if fleet_ns - each.held_ns >= most_ns
+            for each in live.about(observe.LOSSES)
+            if fleet_ns - each.held_ns >= MAX_HOLD_NS
         },
         unknown={each.subject: traffic.across(each.subject, slas.crossing) for each in found},
     )
