@@ -11,7 +11,7 @@ from syntony.controller.port_traffic import NO_TRAFFIC, PortTraffic
 from syntony.model import S
 from syntony.model.findings import Queue
 
-BUSY = PortTraffic({"h0/rail0": 9e10, "h9/rail0": 8e10}, {"h2/rail0": 7e10})
+BUSY = PortTraffic({"h0/rail0": 9e10, "h9/rail0": 8e10}, {"h2/rail0": 7e10}, {})
 SENDS, RECEIVES = (
     "h0/rail0 sends 90 Gb/s of no known job",
     "h2/rail0 receives 70 Gb/s of no known job",
@@ -42,13 +42,23 @@ def test_what_it_may_cross(subject: str, evidence: tuple[str, ...]) -> None:
 
 
 def test_the_fastest_is_named_and_others_counted() -> None:
-    many = PortTraffic({f"h{n}/rail0": n * 1e9 for n in range(1, 5)}, {"h9/rail0": 1e9})
+    many = PortTraffic({f"h{n}/rail0": n * 1e9 for n in range(1, 5)}, {"h9/rail0": 1e9}, {})
     pairs = [f"h{n}/rail0->h9/rail0" for n in range(1, 4)]
     assert many.between("spine0", pairs) == (
-        "h3/rail0 sends 3 Gb/s of no known job, 2 more NICs send",
+        "h3/rail0 sends 3 Gb/s of no known job; 2 more NICs do",
         "h9/rail0 receives 1 Gb/s of no known job",
     )
     assert many.between("spine0", ["h1/rail0->h8/rail0"]) == (), "nobody receives it"
+
+
+def test_others_at_the_same_switches_may_take_the_same_paths() -> None:
+    """Few pairs of NICs are probed; cross-rail pairs lead elsewhere."""
+    homes = {f"h{n}/rail{rail}": f"leaf{rail}-{n % 2}" for n in range(4) for rail in range(2)}
+    busy = PortTraffic({"h0/rail0": 9e10}, {"h3/rail0": 9e10}, homes)
+    assert busy.between("leaf0-0->spine0", ["h2/rail0->h1/rail0"])
+    assert busy.between("spine0", ["h2/rail1->h1/rail1", "h2/rail0->h1/rail0"])
+    # From the switch of the sender, and to that of the receiver, but none from one to the other.
+    assert busy.between("leaf1-0->spine0", ["h2/rail0->h1/rail1", "h2/rail1->h1/rail0"]) == ()
 
 
 def test_nics_of_known_jobs_are_not_among_it() -> None:
@@ -57,7 +67,8 @@ def test_nics_of_known_jobs_are_not_among_it() -> None:
         port("h2/rail0"), port("h3/rail0", tx_bps=1e6, rx_bps=2e11),
     ]  # fmt: skip
     jobs = [frozenset({("h9/rail0", "h1/rail0")})]
-    assert port_traffic.of_ports(ports, jobs) == PortTraffic({"h0/rail0": 2e11}, {"h3/rail0": 2e11})
+    found = port_traffic.of_ports(ports, jobs, {})
+    assert found == PortTraffic({"h0/rail0": 2e11}, {"h3/rail0": 2e11}, {})
 
 
 def queue(component: str, *pairs: str) -> Queue:

@@ -189,6 +189,7 @@ def observations(
     traffic = port_traffic.of_ports(
         (port for port in sending if observe.is_known(port, inputs.silent, fleet_ns)),
         slas.jobs.values(),
+        inputs.homes,
     )
     found = impact.with_jobs_at([*_of_hosts(fleet_ns, inputs, links, live), *clocks], slas.jobs)
     found += _of_findings(fleet_ns, inputs, findings, live, traffic)

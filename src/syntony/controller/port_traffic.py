@@ -22,6 +22,8 @@ class PortTraffic(NamedTuple):
 
     sending: NicRates
     receiving: NicRates
+    homes: Mapping[str, str]
+    """NIC → the switch that it is at."""
 
     def across(self, subject: str, crossing: Mapping[str, Collection[str]]) -> tuple[str, ...]:
         """Evidence that such traffic may cross a component; empty if it cannot.
@@ -37,50 +39,66 @@ class PortTraffic(NamedTuple):
         )
 
     def between(self, subject: str, pairs: Iterable[str]) -> tuple[str, ...]:
-        """The same, from the pairs (``a->b``) whose learnt paths cross the component."""
+        """The same, from the pairs (``a->b``) whose learnt paths cross the component. Others at the
+        same two switches may take the same paths."""
         ends = [_ends(name) for name in suspects(subject)]
         sources = {each for found, _ in ends for each in found if "/" in each}
         targets = {each for _, found in ends for each in found if "/" in each}
-        if sources or targets:
-            return self._said(sources, targets)
-        of_pairs = [pair.split(ARROW) for pair in pairs]
-        return self._said({a for a, _ in of_pairs}, {b for _, b in of_pairs}, both=True)
-
-    def _said(self, sources: set[str], targets: set[str], *, both: bool = False) -> tuple[str, ...]:
-        """`both`: it must come from one of the sources and go to one of the targets."""
+        if not sources and not targets:
+            sending, receiving = self._at(self.sending), self._at(self.receiving)
+            for pair in pairs:
+                source, target = map(self._home, pair.split(ARROW))
+                if source in sending and target in receiving:
+                    sources |= sending[source]
+                    targets |= receiving[target]
         senders, receivers = self.sending.keys() & sources, self.receiving.keys() & targets
-        if both and not (senders and receivers):
-            return ()
-        found = []
-        for word, nics, rates in (
-            ("sends", senders, self.sending),
-            ("receives", receivers, self.receiving),
-        ):
-            if nics:
-                most = max(nics, key=lambda nic: (rates[nic], nic))
-                others = f", {len(nics) - 1} more NICs {word[:-1]}" if len(nics) > 1 else ""
-                found.append(f"{most} {word} {format_bps(rates[most])} of no known job{others}")
-        return tuple(found)
+        return (
+            *_fastest("sends", senders, self.sending),
+            *_fastest("receives", receivers, self.receiving),
+        )
+
+    def _home(self, nic: str) -> str:
+        return self.homes.get(nic, nic)
+
+    def _at(self, rates: NicRates) -> dict[str, set[str]]:
+        """Switch → busy NICs at it."""
+        found: dict[str, set[str]] = {}
+        for nic in rates:
+            found.setdefault(self._home(nic), set()).add(nic)
+        return found
 
 
-NO_TRAFFIC = PortTraffic({}, {})
+NO_TRAFFIC = PortTraffic({}, {}, {})
 
 
 def of_ports(
-    ports: Iterable[LinkStatus], jobs: Iterable[Collection[tuple[str, str]]]
+    ports: Iterable[LinkStatus],
+    jobs: Iterable[Collection[tuple[str, str]]],
+    homes: Mapping[str, str],
 ) -> PortTraffic:
     """Busy NICs that no known job uses.
 
     Args:
         ports: whose readings still hold.
         jobs: of each known job, the pairs of NICs between which it has connections.
+        homes: NIC → the switch that it is at.
     """
     used = {nic for pairs in jobs for pair in pairs for nic in pair}
     free = [port for port in ports if port.nic not in used]
     return PortTraffic(
         {each.nic: each.tx_bps for each in free if each.tx_bps and is_busy(each.tx_bps, each.gbps)},
         {each.nic: each.rx_bps for each in free if each.rx_bps and is_busy(each.rx_bps, each.gbps)},
+        homes,
     )
+
+
+def _fastest(does: str, nics: Collection[str], rates: NicRates) -> tuple[str, ...]:
+    """A line about the fastest of these NICs, if any."""
+    if not nics:
+        return ()
+    nic = max(nics, key=lambda each: (rates[each], each))
+    others = f"; {len(nics) - 1} more NICs do" if len(nics) > 1 else ""
+    return (f"{nic} {does} {format_bps(rates[nic])} of no known job{others}",)
 
 
 def _ends(name: str) -> tuple[set[str], set[str]]:
