@@ -123,11 +123,11 @@ def under_load(
     long: Container[str] = (),
     unknown: Mapping[str, tuple[str, ...]] = {},
 ) -> list[Observation]:
-    """The observations, with those pending that jobs' traffic may explain. A queue that overflows
-    loses packets, and is congestion once it has lasted long enough. Flows that wait for it also
-    wait at other places. A loss that is equally high without a queue does not come from a queue, no
-    matter which flows wait. A delay where traffic of no known job may wait is congestion if it
-    lasts, and of no interest if not.
+    """The observations, with those pending that jobs' traffic may explain, and without delays that
+    traffic of no known job may explain: those are congestion if they last (`observe.of_queues`). A
+    queue that overflows loses packets, and is congestion once it has lasted long enough. Flows that
+    wait for it also wait at other places. A loss that is equally high without a queue does not come
+    from a queue, no matter which flows wait.
 
     Args:
         found: observations of findings, with the jobs that use their subjects.
@@ -155,6 +155,7 @@ def under_load(
             loaded=bool(each.jobs or unknown.get(each.subject)),
         )
         for each in found
+        if each.jobs or each.metric not in DELAY or not unknown.get(each.subject)
     ]
 
 
@@ -170,7 +171,7 @@ def _under_load(
     """`loaded`: whether jobs or others send across it."""
     waits, loss = not waiting.isdisjoint(each.jobs), each.value
     if each.metric in DELAY:
-        return each._replace(pending=each.pending or waits or (loaded and not each.jobs))
+        return each._replace(pending=each.pending or waits)
     if each.metric not in LOSSES or loss is None or not loaded:
         return each
     if overflow is Overflow.NONE:
