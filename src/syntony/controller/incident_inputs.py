@@ -185,9 +185,9 @@ def observations(
     """
     slas = inputs.slas
     findings = _trusted(fleet_ns, inputs, links.ports, live)
-    sending = (port for port in links.ports if port.tx_bps or port.rx_bps)
+    # Also of hosts whose agents are silent: their jobs may go on.
     traffic = port_traffic.of_ports(
-        (port for port in sending if observe.is_known(port, inputs.silent, fleet_ns)),
+        (port for port in links.ports if fleet_ns - port.seen_ns <= observe.STALE_NS),
         slas.jobs.values(),
         inputs.homes,
     )
