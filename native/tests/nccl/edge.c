@@ -174,6 +174,12 @@ void exchange(void)
     CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
 }
 
+void exchange_for(int64_t for_ms)
+{
+    for (int64_t begun = now_ms(); now_ms() - begun < for_ms;)
+        exchange();
+}
+
 void both_rails_carry(void)
 {
     enum { MESSAGES = 40, LEAST = 10 };
@@ -194,8 +200,7 @@ void until_pairs(int wanted)
 void until_both_up(void)
 {
     until_pairs(8);
-    for (int64_t begun = now_ms(); now_ms() - begun < 100;)
-        exchange();
+    exchange_for(100);
 }
 
 /* The sanitizer then prints where it waits. */

@@ -33,6 +33,7 @@ void pump_sender(int64_t for_ms); /* only the sender goes on */
 /* A message, from the first call to the check of its bytes. A receive stays posted, with which the
  * receiver goes on; so after the first there is no `post_receive` for the next message. */
 void exchange(void);
+void exchange_for(int64_t for_ms); /* messages, one after the other */
 /* Messages go by either rail of device 1, in turns. */
 void both_rails_carry(void);
 /* Messages go on until so many queue pairs work. */

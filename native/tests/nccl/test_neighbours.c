@@ -44,12 +44,6 @@ static void exchange_often(int times)
         exchange();
 }
 
-static void exchange_for(int64_t for_ms)
-{
-    for (int64_t begun = now_ms(); now_ms() - begun < for_ms;)
-        exchange();
-}
-
 /* Nothing that a connection had is left. */
 static void until_gone(void)
 {

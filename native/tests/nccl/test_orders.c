@@ -10,11 +10,6 @@ enum { LABELS = 8, CLASS = 104 };
 static const int64_t FOR_EVER_NS = 0, LONG_NS = INT64_C(600000000000);
 static const uint64_t NEARLY_NOTHING_BPS = 8; /* a byte a second */
 
-static int labels(uint32_t *to)
-{
-    return faults_flow_labels(to, LABELS);
-}
-
 static void begin_with_agent(void)
 {
     setenv("SYNTONY_NCCL_TC", "104", 1);
@@ -25,8 +20,7 @@ static void begin_with_agent(void)
     for (int64_t begun = now_ms(); faults_page() == NULL && now_ms() - begun < 10000;)
         usleep(1000);
     CHECK(faults_page() != NULL);
-    for (int64_t begun = now_ms(); now_ms() - begun < 100;)
-        exchange();
+    exchange_for(100);
 }
 
 /* What the page says of a rail of the sender: -1: nothing. */
@@ -54,8 +48,7 @@ static void leave_and_return(void)
     until_pairs(8);
     faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
     until_pairs(4);
-    for (int64_t begun = now_ms(); now_ms() - begun < 300;)
-        exchange();
+    exchange_for(300);
     until_pairs(4); /* it stays away */
     until_failed(0, 1);
     CHECK_EQUAL(failed(1), 0);
@@ -86,13 +79,11 @@ static void both_agents_count(void)
     faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
     usleep(20000);
     faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
-    for (int64_t begun = now_ms(); now_ms() - begun < 300;)
-        exchange();
+    exchange_for(300);
     until_pairs(4);
     faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
     faults_order(SYN_JOB_PATH_ALIVE, 2, 0, FOR_EVER_NS, 0, 0);
-    for (int64_t begun = now_ms(); now_ms() - begun < 300;)
-        exchange();
+    exchange_for(300);
     until_pairs(4);
     faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
     until_pairs(8);
@@ -118,12 +109,6 @@ static void order_both(int subject, uint64_t rate_bps, uint32_t only_class, int6
     for (int rail = 0; rail < 2; rail++)
         faults_order(subject, rail, rail + 2, for_ns, rate_bps, only_class);
     usleep(20000); /* the background thread's look */
-}
-
-static void exchange_for(int64_t for_ms)
-{
-    for (int64_t begun = now_ms(); now_ms() - begun < for_ms;)
-        exchange();
 }
 
 /* What has gone by a rail of the sender, as the page says. */
@@ -372,15 +357,15 @@ static void move(void)
     begin_with_agent();
     until_pairs(8);
     for (int i = 0; i < 3; i++) {
-        CHECK_EQUAL(labels(before), 8);
+        CHECK_EQUAL(faults_flow_labels(before, LABELS), 8);
         faults_order(SYN_JOB_PATH_MOVE, 0, 2, FOR_EVER_NS, 0, 0);
-        for (int64_t begun = now_ms(); labels(after) != 8 || count_new(before, after) == 0;) {
+        for (int64_t begun = now_ms();
+             faults_flow_labels(after, LABELS) != 8 || count_new(before, after) == 0;) {
             CHECK(now_ms() - begun < 15000);
             exchange();
         }
         CHECK_EQUAL(count_new(before, after), 4);
-        for (int64_t begun = now_ms(); now_ms() - begun < 50;) /* both ends know that it is back */
-            exchange();
+        exchange_for(50); /* both ends know that it is back */
     }
     /* Each order counts once, and not for connections that begin later. */
     avoid(1, -1);
@@ -486,8 +471,7 @@ static void observe_only(void)
     faults_start_agent();
     begin();
     connect_both();
-    for (int64_t begun = now_ms(); now_ms() - begun < 1500;)
-        exchange();
+    exchange_for(1500);
     CHECK(faults_page() == NULL); /* it never asked for one */
 }
 

@@ -111,8 +111,7 @@ static void gids_differ(void)
             CHECK_EQUAL(drive_logged(line), here != there);
             exchange();
             if (here == 0 && there == 2) { /* and it takes as long as a peer is waited for */
-                for (int64_t begun = now_ms(); now_ms() - begun < 3500;)
-                    exchange();
+                exchange_for(3500);
                 CHECK_EQUAL(drive_logged("rail fake2 does not return: its GID is link-local"), 1);
                 faults_machine(0, &(struct fake_machine){.gid_kind = there});
                 until_both_up();
@@ -239,8 +238,7 @@ static void without_an_address(void)
     int pairs = faults_queue_pairs(); /* of what could not connect */
     listen_again();
     connect_both();
-    for (int64_t begun = now_ms(); now_ms() - begun < 200;)
-        exchange();
+    exchange_for(200);
     CHECK_EQUAL(drive_logged("rail fake0 does not return: no usable GID"), before + 1);
     have_old_gid(0, 0); /* it returns, and later the same keeps it away: one more line */
     until_both_up();
