@@ -6,12 +6,12 @@ import contextlib
 import signal
 import subprocess
 import sys
-import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from tests.live import eventually
 from tests.ports import free_port
 
 from syntony.agent.config import AgentConfig, TlsFiles
@@ -85,7 +85,7 @@ class ControllerProcess:
             run: Python that runs the command.
         """
         self.begin(run)
-        wait_until(lambda: self.ended() is not None or self.up())
+        eventually(lambda: self.ended() is not None or self.up())
         if not self.up():
             raise AssertionError(self.log())
 
@@ -223,14 +223,6 @@ def probe_rows(host: str, second: int, peers: Sequence[str] = ("h9/rail0",)) -> 
     values["src"] = values["prober"] = [f"{host}/rail0"] * count
     values["dst"] = list(peers)
     return count, encode_columns(PROBE, values)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that must come to pass."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
 
 
 def open_spool(directory: str | Path, max_bytes: int) -> Spool:

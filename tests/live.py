@@ -48,7 +48,9 @@ def syntony(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def eventually(true: Callable[[], bool], what: str, *, within_s: float = _PATIENCE_S) -> None:
+def eventually(
+    true: Callable[[], bool], what: str = "the condition", *, within_s: float = _PATIENCE_S
+) -> None:
     """Waits for something that must come to pass, long enough for a slow machine.
 
     Raises:
@@ -58,7 +60,7 @@ def eventually(true: Callable[[], bool], what: str, *, within_s: float = _PATIEN
     while not true():
         if time.monotonic() > end_s:
             raise TimeoutError(f"never: {what}")
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 class LiveLab(Lab):

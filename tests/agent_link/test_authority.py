@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 from tests.agent_link.test_membership import attached, connected, join, token
-from tests.link import ControllerProcess, wait_until
+from tests.link import ControllerProcess
+from tests.live import eventually
 
 from syntony.cli.enrol import command
 from syntony.controller.client import ask
@@ -88,9 +89,9 @@ def test_the_ca_is_replaced_while_the_fleet_runs(tmp_path: Path) -> None:
         # 3. Nobody trusts the one before any more: what it signed is of no use.
         for each in (controller.tls, viewer, host):
             each.ca.write_bytes(only_after)
-        wait_until(lambda: not connected(controller, "h1"))
+        eventually(lambda: not connected(controller, "h1"))
         with attached(config):
-            wait_until(lambda: connected(controller, "h1"))
+            eventually(lambda: connected(controller, "h1"))
         assert not trusts(controller, viewer)
     finally:
         controller.end()

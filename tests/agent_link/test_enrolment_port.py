@@ -15,7 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from tests.agent_link.http2 import call, http2_call
 from tests.agent_link.test_membership import attached, enrol, join, token
-from tests.link import PATIENCE_S, ControllerProcess, hello, running, wait_until
+from tests.link import PATIENCE_S, ControllerProcess, hello, running
+from tests.live import eventually
 
 from syntony.controller.client import ask
 from syntony.controller.pki import TlsPaths
@@ -102,7 +103,7 @@ def test_tls_1_3_and_nothing_below(
 def test_agents_speak_tls_1_3_only(controller: ControllerProcess, version: ssl.TLSVersion) -> None:
     with _tls_server(controller.tls, version) as (port, reported):
         _try(controller, port)
-        wait_until(lambda: bool(reported))
+        eventually(lambda: bool(reported))
     assert (reported[0] == "TLSv1.3") == (version is ssl.TLSVersion.TLSv1_3)
 
 
@@ -125,7 +126,7 @@ def test_a_client_certificate_serves_nobody(
     )  # fmt: skip
     with _tls_server(tls, ssl.TLSVersion.TLSv1_3) as (port, reported):
         _try(controller, port)
-        wait_until(lambda: bool(reported))
+        eventually(lambda: bool(reported))
     assert (reported[0] == "TLSv1.3") == accepted
 
 
@@ -211,7 +212,7 @@ def test_the_controller_renews_its_own(tmp_path: Path) -> None:
     controller.start()
     try:
         tls = controller.issue("w1", Role.VIEWER)
-        wait_until(lambda: served_serial(controller.port, tls) != first)
+        eventually(lambda: served_serial(controller.port, tls) != first)
         assert controller.tls.key.read_bytes() != key
         ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
         assert controller.log().count("certificate renewed") == 1
@@ -246,12 +247,12 @@ def test_an_agent_renews_over_its_connection_and_uses_it_on_the_next(
     config = controller.agent_config("turn", tls)
     with attached(config) as agent, Renewal(config.tls, agent.uplink.ask):
         agent.send()
-        wait_until(lambda: tls.cert.read_bytes() != first.public_bytes(serialization.Encoding.PEM))
+        eventually(lambda: tls.cert.read_bytes() != first.public_bytes(serialization.Encoding.PEM))
         agent.send()
         assert agent.uplink.connections == 1  # nobody cut it for that
         serial = read_certificate(tls.cert.read_bytes()).serial
         enrol(controller, "revoke", f"{first.serial_number:x}")  # as if it had expired
-        wait_until(lambda: agent.uplink.connections == 2)
+        eventually(lambda: agent.uplink.connections == 2)
         agent.send()
     listing = ask(f"unix:{controller.socket}", IdentitiesQuery())
     known = {each.serial: each for each in listing.certificates if each.name == "turn"}
@@ -276,8 +277,8 @@ def test_rotation_under_load_loses_no_rows(controller: ControllerProcess) -> Non
             for _ in range(20):
                 agent.submit()
             enrol(controller, "revoke", before)
-            wait_until(lambda number=number: agent.uplink.connections >= number + 2)  # type: ignore[misc]
-            wait_until(agent.all_stored)
+            eventually(lambda number=number: agent.uplink.connections >= number + 2)  # type: ignore[misc]
+            eventually(agent.all_stored)
         assert agent.spool.dropped_rows == 0
     status = {each.host: each for each in controller.fleet().agents}[name]
     assert (status.batches, status.dropped) == (21 * rounds, 0)
@@ -318,7 +319,7 @@ def test_calls_that_send_nothing_keep_nobody_out(tmp_path: Path, how: str) -> No
             connection = stack.enter_context(http2_call(controller, JOIN))
             connection.sendall(b"".join(call(JOIN, number) for number in range(3, 35, 2)))
         # This test's address is theirs too: it is kept waiting as long as they may be silent.
-        wait_until(lambda: _is_answered(controller))
+        eventually(lambda: _is_answered(controller))
         lines = controller.log().count("enrolment refused")
         assert lines < 2 * PATIENCE_S
         # One connection has no more calls than its address may: this test's own may come first.

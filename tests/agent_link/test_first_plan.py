@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from tests.agent_link.test_membership import Agent, attached, connected
-from tests.link import running, wait_until
+from tests.link import running
+from tests.live import eventually
 
 from syntony.controller.fleet import SETTLE_NS
 from syntony.model import S
@@ -26,13 +27,13 @@ def test_a_host_that_is_back_late_stays_in_the_plan(tmp_path: Path) -> None:
         configs = {host: controller.agent_config(host) for host in ("h1", "h2")}
         with attached(configs["h1"]) as one:
             with attached(configs["h2"]):
-                wait_until(lambda: peers(one)[-1:] == [{"h2"}])
+                eventually(lambda: peers(one)[-1:] == [{"h2"}])
                 time.sleep(1)  # who takes part is kept
                 controller.end(signal.SIGKILL)
             one.reported.clear()
             controller.start()
-            wait_until(lambda: connected(controller, "h1"))
+            eventually(lambda: connected(controller, "h1"))
             time.sleep(3 * SETTLE_NS / S)
             with attached(configs["h2"]):
-                wait_until(lambda: bool(peers(one)))
+                eventually(lambda: bool(peers(one)))
                 assert peers(one)[0] == {"h2"}

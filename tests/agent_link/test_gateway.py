@@ -20,7 +20,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.agent_link.test_membership import Agent, attached
-from tests.link import PATIENCE_S, ControllerProcess, GatewayProcess, wait_until
+from tests.link import PATIENCE_S, ControllerProcess, GatewayProcess
+from tests.live import eventually
 from tests.ports import free_port
 
 from syntony.agent.config import AgentConfig
@@ -93,11 +94,11 @@ def test_an_agent_behind_a_gateway_is_served_as_any_other(tmp_path: Path) -> Non
     ):
         for agent in (behind, direct):
             agent.send()
-            wait_until(lambda agent=agent: told(agent, Plan) and told(agent, ProbeKeys))  # type: ignore[misc]
+            eventually(lambda agent=agent: told(agent, Plan) and told(agent, ProbeKeys))  # type: ignore[misc]
         ask(f"unix:{leader.socket}", STOP)
         for agent in (behind, direct):
-            wait_until(lambda agent=agent: told(agent, Switch))  # type: ignore[misc]
-        wait_until(lambda: of(leader, "gw1").rows > 0)
+            eventually(lambda agent=agent: told(agent, Switch))  # type: ignore[misc]
+        eventually(lambda: of(leader, "gw1").rows > 0)
         found = status(leader)
         assert found.agents == 2
         (only,) = found.gateways
@@ -147,13 +148,13 @@ def test_revocations_reach_agents_and_gateways(tmp_path: Path) -> None:
         attached(through(leader, "h1", gateway)) as agent,
     ):
         agent.send()
-        wait_until(lambda: of(leader, "gw1").agents == 1)
+        eventually(lambda: of(leader, "gw1").agents == 1)
         local = f"unix:{leader.socket}"
         ask(local, RevokeCommand(what="h1", by="ann", comment="test"))
-        wait_until(lambda: any(isinstance(each, Refuse) for each in agent.reported))
-        wait_until(lambda: of(leader, "gw1").agents == 0)
+        eventually(lambda: any(isinstance(each, Refuse) for each in agent.reported))
+        eventually(lambda: of(leader, "gw1").agents == 0)
         ask(local, RevokeCommand(what="gw1", by="ann", comment="test"))
-        wait_until(lambda: not status(leader).gateways)
+        eventually(lambda: not status(leader).gateways)
 
 
 def written_down(directory: Path) -> object:
@@ -166,19 +167,19 @@ def written_down(directory: Path) -> object:
 
 def test_a_gateway_that_is_stopped_says_so_and_one_that_dies_is_missed(tmp_path: Path) -> None:
     with fleet(tmp_path, 2) as (leader, (one, two)):
-        wait_until(lambda: len(status(leader).gateways) == 2)
+        eventually(lambda: len(status(leader).gateways) == 2)
         one.end(signal.SIGTERM)
         two.end(signal.SIGKILL)
-        wait_until(lambda: not any(each.connected for each in status(leader).gateways))
+        eventually(lambda: not any(each.connected for each in status(leader).gateways))
         assert {each.name: each.left for each in status(leader).gateways} == {
             "gw1": True, "gw2": False,
         }  # fmt: skip
-        wait_until(lambda: written_down(tmp_path) == {"names": ["gw2"]})
+        eventually(lambda: written_down(tmp_path) == {"names": ["gw2"]})
         leader.end(signal.SIGKILL)
         leader.start()
         assert [each.name for each in status(leader).gateways] == ["gw2"]
         one.start()
-        wait_until(
+        eventually(
             lambda: any(each.name == "gw1" and each.connected for each in status(leader).gateways)
         )
 
@@ -191,21 +192,21 @@ def test_an_agent_goes_to_another_gateway_when_its_own_dies_or_stands_still(
         attached(through(leader, "h1", one, two)) as agent,
     ):
         agent.send()
-        wait_until(lambda: of(leader, "gw1").agents == 1)
+        eventually(lambda: of(leader, "gw1").agents == 1)
         os.kill(one.pid, signal.SIGSTOP)
         agent.send()
-        wait_until(lambda: of(leader, "gw2").agents == 1)
-        wait_until(lambda: not of(leader, "gw1").connected)
+        eventually(lambda: of(leader, "gw2").agents == 1)
+        eventually(lambda: not of(leader, "gw1").connected)
         os.kill(one.pid, signal.SIGCONT)
-        wait_until(lambda: of(leader, "gw1").connected)
+        eventually(lambda: of(leader, "gw1").connected)
         assert of(leader, "gw1").agents == 0
         two.end(signal.SIGKILL)
         agent.send()
-        wait_until(lambda: of(leader, "gw1").agents == 1 and not of(leader, "gw2").connected)
+        eventually(lambda: of(leader, "gw1").agents == 1 and not of(leader, "gw2").connected)
         assert leader.fleet().agents[0].rows == 3
         agent.reported.clear()
         ask(f"unix:{leader.socket}", STOP)
-        wait_until(lambda: told(agent, Switch))
+        eventually(lambda: told(agent, Switch))
         assert all(each.live for each in agent.reported if isinstance(each, Switch))
 
 
@@ -219,15 +220,15 @@ def test_a_gateway_stores_while_there_is_no_leader_and_follows_the_next(tmp_path
         with attached(through(one, "h1", gateway)) as agent:
             agent.send()
             ask(f"unix:{one.socket}", STOP)
-            wait_until(lambda: told(agent, Switch))
+            eventually(lambda: told(agent, Switch))
             agent.reported.clear()
             connections = agent.uplink.connections
             one.end(signal.SIGKILL)
             agent.send()  # nobody leads
             two.start()
-            wait_until(lambda: told(agent, Switch) and told(agent, ProbeKeys))
+            eventually(lambda: told(agent, Switch) and told(agent, ProbeKeys))
             assert ask(f"unix:{two.socket}", ControllerQuery()).epoch == 2
-            wait_until(lambda: of(two, "gw1").agents == 1)
+            eventually(lambda: of(two, "gw1").agents == 1)
             assert agent.uplink.connections == connections
             assert (agent.directory / FILE).read_text() == "2"
             agent.send()
@@ -251,7 +252,7 @@ def shared_store(tmp_path: Path) -> Iterator[str]:
         return False
 
     try:
-        wait_until(answers)
+        eventually(answers)
         yield url
     finally:
         server.kill()
@@ -311,11 +312,11 @@ def test_nothing_acknowledged_is_lost_or_doubled_whoever_dies(
                 for agent in agents:
                     agent.submit()
                 time.sleep(0.1)
-            wait_until(lambda: all(agent.all_stored() for agent in agents))
-            wait_until(two.up)
-            wait_until(lambda: status(two).agents == len(agents))
+            eventually(lambda: all(agent.all_stored() for agent in agents))
+            eventually(two.up)
+            eventually(lambda: status(two).agents == len(agents))
             ask(f"unix:{two.socket}", STOP)
-            wait_until(lambda: all(told(agent, Switch) for agent in agents))
+            eventually(lambda: all(told(agent, Switch) for agent in agents))
         assert in_store(shared_store) == [(f"h{n}", SECONDS, SECONDS) for n in range(3)]
     finally:
         for process in (*gateways, one, two):
@@ -389,10 +390,10 @@ def test_a_balancer_that_splits_a_stream_loses_and_doubles_nothing(
                 time.sleep(0.1)
                 if number % 8 == 5:
                     balancer.cut(far=number % 16 == 5)
-            wait_until(agent.all_stored)
+            eventually(agent.all_stored)
             agent.reported.clear()
             ask(f"unix:{leader.socket}", STOP)
-            wait_until(lambda: told(agent, Switch))
+            eventually(lambda: told(agent, Switch))
             found = status(leader).gateways
             assert sorted(each.agents for each in found) == [0, 1]
         assert balancer.accepted >= 5
@@ -412,7 +413,7 @@ def test_agents_and_controllers_are_no_gateways(tmp_path: Path, role: Role) -> N
             fake.config.read_text().replace(str(fake.tls.cert.parent), str(tls.cert.parent))
         )
         fake.begin()
-        wait_until(lambda: fake.ended() is not None)
+        eventually(lambda: fake.ended() is not None)
         assert f"is of role {role}; a gateway needs one of role gateway" in fake.log()
         with pytest.raises(RemoteError):
             _relay(leader, tls)
@@ -441,7 +442,7 @@ def test_a_gateway_renews_its_certificate_through_its_leader(tmp_path: Path) -> 
         try:
             before = gateway.tls.cert.read_bytes()
             gateway.start()
-            wait_until(lambda: "certificate renewed" in gateway.log())
+            eventually(lambda: "certificate renewed" in gateway.log())
             after = gateway.tls.cert.read_bytes()
             assert after != before
             renewed = read_certificate(after)

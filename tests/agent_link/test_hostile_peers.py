@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.agent_link.http2 import RESET, frame, http2_call, read_to_the_end
-from tests.link import ControllerProcess, hello, open_spool, wait_until
+from tests.link import ControllerProcess, hello, open_spool
+from tests.live import eventually
 from tests.ports import free_port
 
 from syntony.agent.uplink import Uplink
@@ -70,7 +71,7 @@ def test_ten_thousand_idle_connections(tmp_path: Path, port: str, limit: int, sa
         controller.start(LIMITED.format(limit=limit))
         stack.callback(controller.end, signal.SIGKILL)
         first = stack.enter_context(_attached(controller, "h1", tmp_path / "h1", 0))
-        wait_until(lambda: first.connected)
+        eventually(lambda: first.connected)
         before = first.connections
         idle: dict[int, socket.socket] = {}
         for _ in range(IDLE):
@@ -86,7 +87,7 @@ def test_ten_thousand_idle_connections(tmp_path: Path, port: str, limit: int, sa
                 plain.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: a\r\n\r\n")
                 assert plain.recv(100).startswith(b"HTTP/1.1 ")
         second = stack.enter_context(_attached(controller, "h2", tmp_path / "h2", 1))
-        wait_until(lambda: second.connected)
+        eventually(lambda: second.connected)
         assert (first.connected, first.connections) == (True, before)
         # None of them is kept for longer than a handshake may take.
         poll = select.poll()
@@ -99,7 +100,7 @@ def test_ten_thousand_idle_connections(tmp_path: Path, port: str, limit: int, sa
                 idle.pop(number)
             return not idle
 
-        wait_until(closed)
+        eventually(closed)
         ask(f"127.0.0.1:{controller.port}", FleetQuery(), tls=tls)
 
 
@@ -189,11 +190,11 @@ def test_one_name_on_two_machines(tmp_path: Path) -> None:
         for agent in (first, other):
             stack.callback(agent.spool.close)
             stack.enter_context(agent.uplink)
-        wait_until(lambda: "plan generation=" in controller.log())
+        eventually(lambda: "plan generation=" in controller.log())
         copy = _Agent(controller, "h1", tmp_path / "copy", 2)
         stack.callback(copy.spool.close)
         copy_up = stack.enter_context(copy.uplink)
-        wait_until(lambda: len(copy.refusals) >= 5)
+        eventually(lambda: len(copy.refusals) >= 5)
         assert "two machines have one name" in copy.refusals[-1]
         assert first.uplink.connected
         assert not copy_up.connected
@@ -217,13 +218,13 @@ def test_an_address_is_its_owners_also_for_the_next_controller(tmp_path: Path) -
         owner = _Agent(controller, "h1", tmp_path / "h1", 0)
         stack.callback(owner.spool.close)
         stack.enter_context(owner.uplink)
-        wait_until(lambda: "plan generation=" in controller.log())
+        eventually(lambda: "plan generation=" in controller.log())
         controller.end(signal.SIGKILL)
         thief = _Agent(controller, "a0", tmp_path / "a0", 0)
         stack.callback(thief.spool.close)
         stack.enter_context(thief.uplink)
         controller.start()
-        wait_until(lambda: any(each.faults for each in controller.fleet().agents))
+        eventually(lambda: any(each.faults for each in controller.fleet().agents))
         faults = {each.host: each.faults for each in controller.fleet().agents}
         reason = "nic=rail0 reason=another host claims 10.77.0.1 too"
         assert faults == {"h1": (), "a0": (reason,)}

@@ -15,7 +15,8 @@ import pytest
 from tests.agent_link.test_leadership import Impostor
 from tests.agent_link.test_membership import attached
 from tests.controller.asking import services_with
-from tests.link import ControllerProcess, wait_until
+from tests.link import ControllerProcess
+from tests.live import eventually
 
 from syntony.controller.access import Caller
 from syntony.controller.client import ask
@@ -159,7 +160,7 @@ def test_a_plan_of_6400_nics_reaches_its_agent_whole(
         controller.agent_config("h1"), controller=f"127.0.0.1:{server.port}"
     )
     with attached(config) as agent:
-        wait_until(lambda: any(isinstance(each, Plan) for each in agent.reported))
+        eventually(lambda: any(isinstance(each, Plan) for each in agent.reported))
         assert agent.reported == [large_plan(3)]
         assert agent.uplink.connections == 1
 
@@ -198,12 +199,12 @@ def test_half_a_plan_is_never_used(tmp_path: Path, wrong: str) -> None:
         there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
         with attached(there) as agent:
             if wrong == "truncated":
-                wait_until(lambda: bool(agent.reported))
+                eventually(lambda: bool(agent.reported))
             else:
-                wait_until(lambda: impostor.attached >= 2)
+                eventually(lambda: impostor.attached >= 2)
             assert not any(isinstance(each, Plan) for each in agent.reported)
     with Impostor(tls, encode(Ack(seq=0)), *new) as impostor:
         there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
         with attached(there) as agent:
-            wait_until(lambda: bool(agent.reported))
+            eventually(lambda: bool(agent.reported))
             assert agent.reported == [large_plan(2)]

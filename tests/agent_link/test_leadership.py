@@ -17,7 +17,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from tests.agent_link.test_membership import Agent, attached
-from tests.link import ControllerProcess, hello, wait_until
+from tests.link import ControllerProcess, hello
+from tests.live import eventually
 
 from syntony.agent.fence import FILE
 from syntony.cli.controller import command
@@ -68,7 +69,7 @@ def test_a_paused_controller_wakes_up_after_its_successor_started(tmp_path: Path
     with started(tmp_path, "one") as one:
         with attached(one.agent_config("h1")) as agent:
             ask(f"unix:{one.socket}", STOP)
-            wait_until(lambda: any(isinstance(each, Switch) for each in agent.reported))
+            eventually(lambda: any(isinstance(each, Switch) for each in agent.reported))
             assert epoch(agent) == 1
         os.kill(one.pid, signal.SIGSTOP)
         elsewhere = tmp_path / "elsewhere"
@@ -79,12 +80,12 @@ def test_a_paused_controller_wakes_up_after_its_successor_started(tmp_path: Path
                 one.agent_config("h1"), controller=f"127.0.0.1:{two.port}"
             )
             with attached(config) as agent:
-                wait_until(lambda: any(isinstance(each, Switch) for each in agent.reported))
+                eventually(lambda: any(isinstance(each, Switch) for each in agent.reported))
                 assert not any(each.live for each in agent.reported if isinstance(each, Switch))
                 assert epoch(agent) == 2
             os.kill(one.pid, signal.SIGCONT)
             with attached(one.agent_config("h1")) as agent:
-                wait_until(lambda: bool(refusals(agent)))
+                eventually(lambda: bool(refusals(agent)))
                 assert not any(isinstance(each, Switch) for each in agent.reported)
                 assert epoch(agent) == 2
             assert "has obeyed a controller of epoch 2, this one has 1" in refusals(agent)[0]
@@ -98,19 +99,19 @@ def test_a_control_state_from_a_backup_does_not_win_by_itself(tmp_path: Path) ->
     shutil.copytree(tmp_path / "state", backup)
     for began in (2, 3):
         with started(tmp_path, "one") as one, attached(one.agent_config("h1")) as agent:
-            wait_until(lambda began=began: _kept(agent) == began)  # type: ignore[misc]
+            eventually(lambda began=began: _kept(agent) == began)  # type: ignore[misc]
     shutil.rmtree(tmp_path / "state")
     shutil.copytree(backup, tmp_path / "state")
     with started(tmp_path, "one") as one, attached(one.agent_config("h1")) as agent:
-        wait_until(lambda: bool(refusals(agent)))
+        eventually(lambda: bool(refusals(agent)))
         assert "epoch 3, this one has 2" in refusals(agent)[0]
         assert "takeover --above 3" in refusals(agent)[0]
         local = f"unix:{one.socket}"
         words = ["takeover", "--above", "3", "--comment", "restored", "--controller", local]
         done = CliRunner().invoke(command, words)
         assert done.exception is None, done.output
-        wait_until(lambda: agent.uplink.connected)
-        wait_until(lambda: epoch(agent) == 4)
+        eventually(lambda: agent.uplink.connected)
+        eventually(lambda: epoch(agent) == 4)
         (change,) = ask(local, ChangesQuery()).changes
         assert (change.what, change.before, change.after, change.comment) == (
             "controller epoch", "2", "4", "restored",
@@ -118,7 +119,7 @@ def test_a_control_state_from_a_backup_does_not_win_by_itself(tmp_path: Path) ->
         # The raised epoch is kept.
         one.end()
         one.start()
-        wait_until(lambda: epoch(agent) == 5)
+        eventually(lambda: epoch(agent) == 5)
 
 
 class Impostor:
@@ -166,12 +167,12 @@ def test_the_agent_itself_refuses_decisions_of_yesterday(tmp_path: Path, *, seal
     with Impostor(tls, encode(Ack(seq=0)), decision, now) as impostor:
         there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
         with attached(there) as agent:
-            wait_until(lambda: impostor.attached >= 3)
+            eventually(lambda: impostor.attached >= 3)
             assert not any(isinstance(each, Switch) for each in agent.reported)
     with Impostor(tls, encode(Ack(seq=0)), now) as impostor:
         there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
         with attached(there) as agent:
-            wait_until(lambda: OLD in agent.reported)
+            eventually(lambda: OLD in agent.reported)
 
 
 def test_only_a_later_epoch_is_taken_over(tmp_path: Path) -> None:
@@ -217,7 +218,7 @@ def test_a_plan_does_not_expire_and_an_older_one_is_not_obeyed(tmp_path: Path) -
     with Impostor(tls, *(plan(7, each) for each in sent), plan(7, 1000)) as impostor:
         there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
         with attached(there) as agent:
-            wait_until(lambda: 1000 in generations(agent))
+            eventually(lambda: 1000 in generations(agent))
             newest = [each for place, each in enumerate(sent) if each >= max(sent[: place + 1])]
             assert generations(agent) == [*newest, 1000], f"{seed=}"
             assert agent.uplink.connected  # one plan is refused, not all that comes with it
@@ -226,5 +227,5 @@ def test_a_plan_does_not_expire_and_an_older_one_is_not_obeyed(tmp_path: Path) -
     with Impostor(tls, plan(7, 3), plan(6, 2000)) as impostor:
         there = msgspec.structs.replace(config, controller=f"127.0.0.1:{impostor.port}")
         with attached(there) as agent:
-            wait_until(lambda: impostor.attached >= 2)
+            eventually(lambda: impostor.attached >= 2)
             assert set(generations(agent)) == {3}

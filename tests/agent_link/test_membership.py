@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
-from tests.link import ControllerProcess, hello, probe_rows, wait_until
+from tests.link import ControllerProcess, hello, probe_rows
+from tests.live import eventually
 
 from syntony.agent.config import AgentConfig
 from syntony.agent.spool import Spool
@@ -86,7 +87,7 @@ class Agent:
     def send(self) -> None:
         """A second of rows, and wait until it is stored."""
         self.submit()
-        wait_until(self.all_stored)
+        eventually(self.all_stored)
 
 
 @contextlib.contextmanager
@@ -117,7 +118,7 @@ def test_a_new_host_joins_and_serves(controller: ControllerProcess, trust: str) 
         (there,) = [each for each in listing.certificates if each.name == name]
         assert there.seen_ns == listing.now_ns
         assert "attached" in enrol(controller, "list").output
-    wait_until(lambda: not connected(controller, name))
+    eventually(lambda: not connected(controller, name))
     listing = ask(f"unix:{controller.socket}", IdentitiesQuery())
     (one,) = [each for each in listing.certificates if each.name == name]
     assert one.seen_ns < listing.now_ns
@@ -148,7 +149,7 @@ def test_a_role_is_what_the_token_says(controller: ControllerProcess) -> None:
     ask(target, FleetQuery(), tls=tls)
     config = controller.agent_config("wall", tls)
     with attached(config) as agent:
-        wait_until(lambda: bool(agent.reported))
+        eventually(lambda: bool(agent.reported))
     assert "is of role viewer; only agents attach" in str(agent.reported[0])
 
 
@@ -177,9 +178,9 @@ def test_a_revoked_agent_is_cut_and_stays_out_and_others_do_not_notice(
         other.send()
         before = (agent.uplink.connections, other.uplink.connections)
         enrol(controller, "revoke", "bad", "--comment", "sold")
-        wait_until(lambda: not connected(controller, "bad"))
-        wait_until(lambda: "host left the fleet host=bad" in controller.log())
-        wait_until(lambda: sum(isinstance(each, Refuse) for each in agent.reported) >= 3)  # retries
+        eventually(lambda: not connected(controller, "bad"))
+        eventually(lambda: "host left the fleet host=bad" in controller.log())
+        eventually(lambda: sum(isinstance(each, Refuse) for each in agent.reported) >= 3)  # retries
         refusal = next(each for each in agent.reported if isinstance(each, Refuse))
         assert "has been revoked" in refusal.reason
         agent.uplink.submit("probe_1s", *probe_rows("bad", 99))
@@ -195,7 +196,7 @@ def test_a_revoked_agent_is_cut_and_stays_out_and_others_do_not_notice(
         assert len(refused) == 1
         # The same host, with a new token; the files are replaced under the running agent.
         assert join(controller, "bad", token(controller, "agent", "bad")) == tls
-        wait_until(lambda: agent.spool.acknowledged == 2)
+        eventually(lambda: agent.spool.acknowledged == 2)
 
 
 def test_a_revoked_peer_that_does_not_listen_is_cut_too(controller: ControllerProcess) -> None:
@@ -210,9 +211,9 @@ def test_a_revoked_peer_that_does_not_listen_is_cut_too(controller: ControllerPr
 
     with _channel(controller, tls) as channel:
         call = channel.stream_stream(ATTACH)(said(), timeout=600)
-        wait_until(lambda: connected(controller, "deaf"))
+        eventually(lambda: connected(controller, "deaf"))
         enrol(controller, "revoke", "deaf")
-        wait_until(lambda: not connected(controller, "deaf"))
+        eventually(lambda: not connected(controller, "deaf"))
         with contextlib.suppress(grpc.RpcError):
             for _ in call:
                 pass

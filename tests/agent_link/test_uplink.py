@@ -16,7 +16,8 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.link import ControllerProcess, hello, open_spool, probe_rows, wait_until
+from tests.link import ControllerProcess, hello, open_spool, probe_rows
+from tests.live import eventually
 
 from syntony.agent.config import AgentConfig, TlsFiles
 from syntony.agent.fence import Fence
@@ -88,7 +89,7 @@ def test_batches_are_acknowledged_and_counted(controller: ControllerProcess) -> 
     with attached(controller.agent_config("a1")) as agent:
         for second in range(100):  # more than the window
             agent.uplink.submit("probe_1s", *probe_rows("a1", second))
-        wait_until(lambda: agent.spool.acknowledged == 100)
+        eventually(lambda: agent.spool.acknowledged == 100)
         status = {status.host: status for status in controller.fleet().agents}["a1"]
         assert (status.connected, status.batches, status.rows, status.dropped) == (
             True,
@@ -97,25 +98,25 @@ def test_batches_are_acknowledged_and_counted(controller: ControllerProcess) -> 
             0,
         )
         assert status.probes_per_s == 40
-    wait_until(lambda: not {s.host: s for s in controller.fleet().agents}["a1"].connected)
+    eventually(lambda: not {s.host: s for s in controller.fleet().agents}["a1"].connected)
 
 
 def test_what_is_submitted_together_is_sent_at_the_end_or_when_released(
     controller: ControllerProcess,
 ) -> None:
     with attached(controller.agent_config("a2")) as agent:
-        wait_until(lambda: agent.uplink.connected)
+        eventually(lambda: agent.uplink.connected)
         with agent.uplink.together():
             for second in (0, 1):
                 agent.uplink.submit("probe_1s", *probe_rows("a2", second))
             time.sleep(0.3)
             assert agent.spool.acknowledged == 0
             agent.uplink.release()
-            wait_until(lambda: agent.spool.acknowledged == 2)
+            eventually(lambda: agent.spool.acknowledged == 2)
             agent.uplink.submit("probe_1s", *probe_rows("a2", 2))
             time.sleep(0.3)
             assert agent.spool.acknowledged == 2
-        wait_until(lambda: agent.spool.acknowledged == 3)
+        eventually(lambda: agent.spool.acknowledged == 3)
 
 
 def test_what_earlier_processes_left_is_delivered_first_and_counted_once(
@@ -129,8 +130,8 @@ def test_what_earlier_processes_left_is_delivered_first_and_counted_once(
         spool.close()
     with attached(config) as agent:
         agent.uplink.submit("probe_1s", *probe_rows("b1", 99))
-        wait_until(lambda: agent.spool.acknowledged == 16)
-        wait_until(lambda: agent.spool.oldest_stream() == (agent.spool.stream, None))
+        eventually(lambda: agent.spool.acknowledged == 16)
+        eventually(lambda: agent.spool.oldest_stream() == (agent.spool.stream, None))
         status = {status.host: status for status in controller.fleet().agents}["b1"]
         assert (status.rows, status.dropped) == (16, 0)
         assert agent.uplink.connections <= 4
@@ -216,7 +217,7 @@ def test_more_than_a_window_is_delivered_to_an_agent_that_waits_for_decisions(
         with agent.uplink:
             for second in range(3 * MAX_UNACKED + 1):
                 agent.uplink.submit("probe_1s", *probe_rows("w1", second))
-            wait_until(lambda: agent.spool.acknowledged == 3 * MAX_UNACKED + 1)
+            eventually(lambda: agent.spool.acknowledged == 3 * MAX_UNACKED + 1)
     finally:
         agent.spool.close()
 
@@ -245,7 +246,7 @@ def test_agents_get_a_plan_for_one_another_and_timelines(controller: ControllerP
         attached(controller.agent_config("p1")) as one,
         attached(controller.agent_config("p2")) as two,
     ):
-        wait_until(lambda: bool(one.of(Plan)) and bool(two.of(Plan)))
+        eventually(lambda: bool(one.of(Plan)) and bool(two.of(Plan)))
         plan = one.of(Plan)[-1]
         assert isinstance(plan, Plan)
         assert set(plan.nic_ids) == {"rail0", "rail1"}
@@ -262,7 +263,7 @@ def test_agents_get_a_plan_for_one_another_and_timelines(controller: ControllerP
             one.uplink.send_edges([_edge("p1", "p2"), _edge("elsewhere", "p2")])
             return bool(one.of(Timelines))
 
-        wait_until(send_edge)
+        eventually(send_edge)
         clocks = ask(f"unix:{controller.socket}", ClockQuery())
         assert isinstance(clocks, Clocks)
         assert {timeline.node for timeline in clocks.timelines} == {"p1", "p2"}
@@ -296,7 +297,7 @@ def test_a_malformed_batch_is_counted_and_the_rest_goes_on(controller: Controlle
             ("probe_1s", rows, good),
         ):
             agent.uplink.submit(table, count, data)
-        wait_until(lambda: agent.spool.acknowledged == 7)
+        eventually(lambda: agent.spool.acknowledged == 7)
         status = {status.host: status for status in controller.fleet().agents}["m1"]
         assert (status.rows, status.dropped) == (2, 3 + 4 + 5 + 6 + 1)
 
@@ -305,7 +306,7 @@ def test_another_hosts_certificate_is_refused(
     controller: ControllerProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     with attached(controller.agent_config("c1"), says="c2") as agent:
-        wait_until(lambda: bool(agent.of(Refuse)))
+        eventually(lambda: bool(agent.of(Refuse)))
         assert not agent.uplink.connected
     refusal = agent.of(Refuse)[0]
     assert isinstance(refusal, Refuse)
@@ -322,7 +323,7 @@ def test_a_certificate_of_another_ca_is_refused(
     # The stranger trusts the fleet's CA; it is the controller that must refuse it.
     mixed = stranger._replace(ca=controller.directory / "tls" / "ca.crt")
     with attached(controller.agent_config("s1", mixed)) as agent:
-        wait_until(lambda: bool(_warnings(caplog)))
+        eventually(lambda: bool(_warnings(caplog)))
         assert agent.reported == []
     assert "does not accept this certificate" in _warnings(caplog)[0]
     assert "s1" not in {status.host for status in controller.fleet().agents}
@@ -334,7 +335,7 @@ def test_a_controller_of_another_ca_is_not_trusted(
     create_authority(tmp_path / "ca")
     paths = controller.issue("w1", place="w1")._replace(ca=tmp_path / "ca" / "ca.crt")
     with attached(controller.agent_config("w1", paths)) as agent:
-        wait_until(lambda: bool(_warnings(caplog)))
+        eventually(lambda: bool(_warnings(caplog)))
         assert agent.reported == []
     (line,) = _warnings(caplog)
     assert "a certificate is not accepted" in line
@@ -349,7 +350,7 @@ def test_a_controller_at_another_address_is_not_trusted(
         _forwarded("127.0.0.2", controller.port),
         attached(elsewhere) as agent,
     ):
-        wait_until(lambda: bool(_warnings(caplog)))
+        eventually(lambda: bool(_warnings(caplog)))
         assert agent.reported == []
     (line,) = _warnings(caplog)
     assert "was not made for this address" in line
@@ -399,7 +400,7 @@ def test_an_expired_certificate_is_one_clear_line(
 ) -> None:
     expired = controller.issue("e1", lifetime_ns=-60 * S, place="expired")
     with attached(controller.agent_config("e1", expired)):
-        wait_until(lambda: bool(_warnings(caplog)))
+        eventually(lambda: bool(_warnings(caplog)))
     (line,) = _warnings(caplog)
     assert "e1.crt expired on" in line
     assert "issue a new one" in line

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.api.conftest import ApiController, Asked, Response
-from tests.link import ControllerProcess, GatewayProcess, wait_until
+from tests.link import ControllerProcess, GatewayProcess
+from tests.live import eventually
 from tests.ports import free_port
 
 from syntony.client import Client
@@ -62,7 +63,7 @@ class Fleet(NamedTuple):
         """A token that the gateways know of."""
         secret = self.leader.token(role, name)
         for gateway in (self.one, self.two):
-            wait_until(lambda gateway=gateway: local(gateway, secret))  # type: ignore[misc]
+            eventually(lambda gateway=gateway: local(gateway, secret))  # type: ignore[misc]
         return secret
 
 
@@ -160,7 +161,7 @@ def test_a_session_is_good_at_every_gateway_and_orders_with_its_csrf_token(fleet
         assert gateway.call("POST", SWITCH, body=STOP, headers=given).problem[:2] == (403, "csrf")
         done = gateway.call("POST", SWITCH, body=STOP, headers=given | {CSRF: csrf})
         assert (done.status, done.json["switch"]["by"]) == (200, "olga")
-        wait_until(
+        eventually(
             lambda gateway=gateway, given=given: (  # type: ignore[misc]
                 gateway.call("GET", MATRIX, headers=given).status != 401
             )
@@ -172,7 +173,7 @@ def test_a_session_is_good_at_every_gateway_and_orders_with_its_csrf_token(fleet
     assert fleet.one.call("DELETE", SESSION, headers=given).problem[:2] == (403, "csrf")
     ended = fleet.one.call("DELETE", SESSION, headers=given | {CSRF: csrf})
     assert ended.status == 204
-    wait_until(lambda: fleet.one.call("GET", MATRIX, headers=given).status == 401)
+    eventually(lambda: fleet.one.call("GET", MATRIX, headers=given).status == 401)
     assert fleet.one.call("GET", SESSION, headers=given).status == 401
 
 
@@ -182,7 +183,7 @@ def test_what_is_revoked_is_refused_at_gateways_within_a_second_or_so(fleet: Fle
     number = next(each.number for each in listed if each.name == "rita")
     ask(fleet.leader.local, RevokeAccessCommand(number=number, by="t"))
     assert fleet.one.call("GET", FLEET, token).status == 401
-    wait_until(lambda: fleet.one.call("GET", MATRIX, token).status == 401)
+    eventually(lambda: fleet.one.call("GET", MATRIX, token).status == 401)
 
 
 def test_the_console_is_served_by_gateways(fleet: Fleet) -> None:
@@ -241,15 +242,15 @@ def test_a_change_of_leader_ends_no_session_and_loses_no_event(fleet: Fleet) -> 
     operator = fleet.token("operator", "uma")
     cookie, csrf = log_in(fleet.one, operator)
     given = {"Cookie": cookie, CSRF: csrf}
-    wait_until(lambda: "fleet time" in str(fleet.one.call("GET", MATRIX, headers=given).data))
+    eventually(lambda: "fleet time" in str(fleet.one.call("GET", MATRIX, headers=given).data))
     with Client(fleet.one.url, token=operator) as client:
         events = client.events()
         last = next(events)
         fleet.leader.end(signal.SIGKILL)
         for last in events:  # to the stream's end  # noqa: B007 - the last one counts
             pass
-    wait_until(lambda: fleet.one.call("GET", FLEET, headers=given).status == 503)
-    wait_until(
+    eventually(lambda: fleet.one.call("GET", FLEET, headers=given).status == 503)
+    eventually(
         lambda: fleet.one.call("POST", SWITCH, body=STOP, headers=given).problem[1] == "leader"
     )
     refused = fleet.one.call("POST", SWITCH, body=STOP, headers=given)
@@ -260,7 +261,7 @@ def test_a_change_of_leader_ends_no_session_and_loses_no_event(fleet: Fleet) -> 
     assert fleet.one.call("GET", EVENTS, headers=given).problem[:2] == (503, "leader")
     assert fleet.one.call("GET", "/").status == 200
     fleet.standby.begin()
-    wait_until(lambda: fleet.one.call("GET", FLEET, headers=given).status == 200)
+    eventually(lambda: fleet.one.call("GET", FLEET, headers=given).status == 200)
     done = fleet.one.call("POST", SWITCH, body=STOP, headers=given)
     assert (done.status, done.json["switch"]["by"]) == (200, "uma")
     with Client(fleet.one.url, token=operator) as client:

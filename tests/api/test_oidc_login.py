@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 from tests.api.conftest import ApiController, Response
 from tests.api.issuer import CLIENT, SECRET, Issuer, sign
-from tests.link import wait_until
+from tests.live import eventually
 
 from syntony.controller.client import ask
 from syntony.wire.access_tokens import AccessTokensQuery, RevokeAccessCommand
@@ -220,7 +220,7 @@ def test_a_provider_that_hangs_harms_nobody_who_has_a_token(setting: Setting) ->
     try:
         for thread in waiting:
             thread.start()
-        wait_until(lambda: len(setting.issuer.asked) >= before + 4)
+        eventually(lambda: len(setting.issuer.asked) >= before + 4)
         token = setting.api.token("viewer", "v")
         cookie = setting.api.call("POST", SESSION, body={"token": token}).headers["set-cookie"]
         assert "syntony" in cookie

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.api.conftest import ApiController
 from tests.doc_tables import allow_list, route_table
-from tests.link import wait_until
+from tests.live import eventually
 from tests.store.rows import T0, fill, probed, rows_of
 
 from syntony.api.app import HEADERS
@@ -284,5 +284,5 @@ def test_a_client_survives_a_restart_of_the_controller(busy: ApiController) -> N
         with pytest.raises(RemoteError, match="no controller answers"):
             client.ask(FleetQuery())
         busy.start()
-        wait_until(lambda: busy.call("GET", "/").status == 200)
+        eventually(lambda: busy.call("GET", "/").status == 200)
         client.ask(FleetQuery())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.api.conftest import ApiController, Response
-from tests.link import wait_until
+from tests.live import eventually
 
 from syntony.client import Access, Client
 from syntony.controller.client import ask
@@ -91,7 +91,7 @@ def test_a_revoked_token_ends_its_sessions_at_once(api: ApiController) -> None:
 
 def test_an_expired_token_says_so(api: ApiController) -> None:
     token = api.token("viewer", "brief", valid_ns=S)
-    wait_until(lambda: api.call("GET", FLEET, token).status == 401)
+    eventually(lambda: api.call("GET", FLEET, token).status == 401)
     assert "has expired" in api.call("GET", FLEET, token).problem[2]
 
 
@@ -167,7 +167,7 @@ def test_a_stream_tells_what_happens_resumes_and_ends_with_its_token(api: ApiCon
         ask(api.local, RevokeAccessCommand(number=number_of(api, "watcher"), by="test"))
         api.call("POST", SWITCH, operator, {"stopped": False, "why": "third"})
         assert not [event for event in again if event.topic == "switch"]
-        wait_until(lambda: "has been revoked" in refusal(client))
+        eventually(lambda: "has been revoked" in refusal(client))
 
 
 def refusal(client: Client) -> str:

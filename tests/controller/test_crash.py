@@ -13,7 +13,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.link import T0, ControllerProcess, hello, open_spool, probe_rows, running, wait_until
+from tests.link import T0, ControllerProcess, hello, open_spool, probe_rows, running
+from tests.live import eventually
 
 from syntony.agent.spool import Spool
 from syntony.agent.uplink import Uplink
@@ -75,7 +76,7 @@ def test_the_controller_is_killed_twice(tmp_path: Path) -> None:
             controller.end(signal.SIGKILL)
             controller.start()
         feeding.join()
-        wait_until(lambda: all(spool.acknowledged == BATCHES for _, spool, _ in agents))
+        eventually(lambda: all(spool.acknowledged == BATCHES for _, spool, _ in agents))
         for _, spool, uplink in agents:
             assert spool.dropped_rows == 0
             uplink.close()
@@ -87,7 +88,7 @@ def test_the_controller_is_killed_twice(tmp_path: Path) -> None:
 
 def _wait_for_progress(spools: list[Spool]) -> None:
     seen = [spool.acknowledged for spool in spools]
-    wait_until(lambda: all(spool.acknowledged > s for spool, s in zip(spools, seen, strict=True)))
+    eventually(lambda: all(spool.acknowledged > s for spool, s in zip(spools, seen, strict=True)))
 
 
 def _feed(agents: list[tuple[str, Spool, Uplink]]) -> None:

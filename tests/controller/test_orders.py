@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from tests.doc_tables import allow_list
-from tests.link import ControllerProcess, running, wait_until
+from tests.link import ControllerProcess, running
+from tests.live import eventually
 
 from syntony.controller.client import ask
 from syntony.controller.dispatch import QUESTIONS
@@ -156,7 +157,7 @@ def test_idle_connections_lock_nobody_out_for_long(controller: ControllerProcess
     with contextlib.ExitStack() as idle:
         for _ in range(80):
             idle.enter_context(socket.create_connection(("127.0.0.1", controller.port), 30))
-        wait_until(answers)
+        eventually(answers)
 
 
 def test_the_controller_takes_as_many_descriptors_as_it_may(shared: ControllerProcess) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.agent_link.test_membership import Agent, attached
-from tests.link import ControllerProcess, wait_until
+from tests.link import ControllerProcess
+from tests.live import eventually
 
 from syntony.agent.config import AgentConfig
 from syntony.agent.fence import FILE
@@ -31,7 +32,7 @@ def pair(directory: Path, state: str) -> Iterator[tuple[ControllerProcess, Contr
     one.start()
     two.begin()
     try:
-        wait_until(lambda: two.ended() is not None or "standby, waiting" in two.log())
+        eventually(lambda: two.ended() is not None or "standby, waiting" in two.log())
         assert two.ended() is None, two.log()
         yield one, two
     finally:
@@ -65,12 +66,12 @@ def test_a_standby_goes_on_where_the_controller_ended(
     state = request.getfixturevalue("postgresql").database() if kind == "postgresql" else ""
     with pair(tmp_path, state) as (one, two), attached(of_both(one, two)) as agent:
         ask(f"unix:{one.socket}", STOP)
-        wait_until(lambda: bool(stopped_by(agent)))
+        eventually(lambda: bool(stopped_by(agent)))
         keys = ask(f"unix:{one.socket}", KeysQuery()).epochs
         agent.reported.clear()
         os.kill(one.pid, how)
-        wait_until(two.up)
-        wait_until(lambda: "ann" in stopped_by(agent))
+        eventually(two.up)
+        eventually(lambda: "ann" in stopped_by(agent))
         assert (agent.directory / FILE).read_text() == "2"
         local = f"unix:{two.socket}"
         status = ask(local, ControllerQuery())
@@ -83,7 +84,7 @@ def test_a_standby_goes_on_where_the_controller_ended(
         assert [each.what for each in ask(local, ChangesQuery()).changes] == ["failover switch"]
         if how is signal.SIGSTOP:
             os.kill(one.pid, signal.SIGCONT)
-            wait_until(lambda: one.ended() is not None)
+            eventually(lambda: one.ended() is not None)
             assert one.ended() != 0
             assert "taken over by another controller" in one.log()
             assert two.up()
@@ -95,7 +96,7 @@ def test_without_standby_a_second_controller_is_refused(tmp_path: Path) -> None:
     try:
         two = ControllerProcess(tmp_path, name="two")
         two.begin()
-        wait_until(lambda: two.ended() is not None)
+        eventually(lambda: two.ended() is not None)
         assert two.ended() != 0
         assert "in use by another controller" in two.log()
     finally:

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.link import ControllerProcess, running, wait_until
+from tests.link import ControllerProcess, running
+from tests.live import eventually
 from tests.postgres import Server
 
 from syntony.state import ControlState
@@ -82,7 +83,7 @@ def test_a_controller_that_was_replaced_ends(tmp_path: Path, postgresql: Server)
         postgresql.start()
         with ControlState(url):
             os.kill(controller.pid, signal.SIGCONT)
-            wait_until(lambda: "taken over by another controller" in controller.log())
+            eventually(lambda: "taken over by another controller" in controller.log())
             assert controller.end() != 0
     finally:
         controller.end(signal.SIGKILL)
@@ -92,7 +93,7 @@ def test_a_controller_that_was_replaced_ends(tmp_path: Path, postgresql: Server)
 def test_a_restart_of_the_server_ends_no_controller(tmp_path: Path, postgresql: Server) -> None:
     with running(tmp_path, state=postgresql.database()) as controller:
         postgresql.stop()
-        wait_until(lambda: "control state does not answer" in controller.log())
+        eventually(lambda: "control state does not answer" in controller.log())
         postgresql.start()
         said = controller.log().count("control state does not answer")
         for _ in range(3):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.agent_link.test_uplink import attached
-from tests.link import ControllerProcess, wait_until
+from tests.link import ControllerProcess
+from tests.live import eventually
 
 from syntony.controller.client import ask
 from syntony.model import ClockState, Edge, S, Timeline
@@ -45,8 +46,8 @@ def solved(controller: ControllerProcess, edges: list[Edge]) -> dict[str, Timeli
     with contextlib.ExitStack() as others, attached(controller.agent_config("p1")) as one:
         for edge in edges:  # only clocks of the fleet are solved
             others.enter_context(attached(controller.agent_config(edge.b)))
-        wait_until(send)
-        wait_until(lambda: one.of(Timelines) != [])
+        eventually(send)
+        eventually(lambda: one.of(Timelines) != [])
     return found
 
 

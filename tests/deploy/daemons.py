@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.link import wait_until
+from tests.live import eventually
 from tests.ports import free_port
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -96,7 +96,7 @@ def running(log: Path, ready: str, *argv: str) -> Iterator[None]:
     with log.open("wb") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=out)
     try:
-        wait_until(lambda: process.poll() is not None or fetch(ready) is not None)
+        eventually(lambda: process.poll() is not None or fetch(ready) is not None)
         assert process.poll() is None, log.read_text()
         yield
     finally:

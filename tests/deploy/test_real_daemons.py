@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.deploy import daemons
 from tests.deploy.daemons import DEPLOY, Webhook
-from tests.link import wait_until
+from tests.live import eventually
 
 from syntony.controller.config import AlertSettings
 from syntony.controller.incident_inputs import EvaluationInputs
@@ -73,10 +73,10 @@ def test_prometheus_scrapes_and_its_alert_reaches_the_receiver(
         f"['127.0.0.1:{host.server.port}']}}]}}]\n"
     )
     with daemons.prometheus(tmp_path, config) as url:
-        wait_until(lambda: daemons.value(url, "syntony_link_flaps_total") == 0)
+        eventually(lambda: daemons.value(url, "syntony_link_flaps_total") == 0)
         host.flaps = 2000  # over a window of seconds, increase() sees but a part of an hour's
         labels = {"alertname": "SyntonyLinkFlapping", "component": "h9/rail0"}
-        wait_until(lambda: bool(hook.reported("firing", **labels)))
+        eventually(lambda: bool(hook.reported("firing", **labels)))
     alert = hook.reported("firing", **labels)[0]
     assert alert["receiver"] == "oncall"
     assert alert["labels"]["severity"] == "critical"
@@ -128,7 +128,7 @@ class Desk:
 
 
 def until(reported: Callable[[], list[dict[str, Any]]]) -> dict[str, Any]:
-    wait_until(lambda: bool(reported()))
+    eventually(lambda: bool(reported()))
     return reported()[0]
 
 
@@ -185,7 +185,7 @@ def test_what_an_incident_explains_is_told_to_nobody_and_other_clusters_are(
 
     causes = {"fleet-silent all a", "host-silent h3 b", "SyntonyLinkFlapping h4/rail0 a"}
     _post(alertmanager, *causes)
-    wait_until(lambda: told() == causes)
+    eventually(lambda: told() == causes)
     others = {
         "SyntonyAgentDown h5 b", "SyntonyUplinkDown h3 c", "SyntonyUplinkDown h0 b",
         "SyntonyLinkFlaps h4/rail1 a", "SyntonyLinkFlaps h4/rail0 b", "SyntonySpoolFilling h0 a",
@@ -194,7 +194,7 @@ def test_what_an_incident_explains_is_told_to_nobody_and_other_clusters_are(
         alertmanager, "SyntonyAgentDown h0 a", "SyntonyUplinkDown h1 a", "SyntonyAgentDown h3 b",
         "SyntonyUplinkDown h3 b", "SyntonyLinkFlaps h4/rail0 a", *others,
     )  # fmt: skip
-    wait_until(lambda: told() >= causes | others)
+    eventually(lambda: told() >= causes | others)
     time.sleep(1)  # a group waits for 0.2 s at most here
     assert told() == causes | others
     ports = hook.notifications("SyntonyLinkFlaps")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.io import probe_packet as wire
 from tests.io.test_probe_engine import KEY, PATIENCE_S, REMOTE, Pair
-from tests.link import wait_until
+from tests.live import eventually
 from tests.ports import free_udp_port
 
 from syntony.model import S
@@ -40,7 +40,7 @@ class Stranger:
         return wire.decode(reply, (KEY,))
 
     def counted(self, name: str, at_least: int = 1) -> None:
-        wait_until(lambda: getattr(self.pair.remote.counters(), name) >= at_least)
+        eventually(lambda: getattr(self.pair.remote.counters(), name) >= at_least)
 
 
 def test_a_reply_says_what_arrived(stack: ExitStack) -> None:
@@ -125,13 +125,13 @@ def test_a_reply_counts_once_and_only_for_its_probe(stack: ExitStack) -> None:
             reflector.sendto(wire.encode(packet, KEY), ("127.0.0.1", port))
 
         answer()
-        wait_until(lambda: pair.local.counters().received == 1)
+        eventually(lambda: pair.local.counters().received == 1)
         answer()
-        wait_until(lambda: pair.local.counters().replayed == 1)
+        eventually(lambda: pair.local.counters().replayed == 1)
         answer(seq=500)
         answer(epoch=request.epoch + 1)
         answer(flow_id=999)
-        wait_until(lambda: pair.local.counters().unsolicited == 3)
+        eventually(lambda: pair.local.counters().unsolicited == 3)
         answer(dst_nic=55)
-        wait_until(lambda: pair.local.counters().misdelivered == 1)
+        eventually(lambda: pair.local.counters().misdelivered == 1)
         assert pair.local.counters().received == 1

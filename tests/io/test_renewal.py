@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from tests.link import wait_until
+from tests.live import eventually
 
 from syntony.controller.pki import TlsPaths, create_authority, read_request
 from syntony.errors import RemoteError
@@ -53,8 +53,8 @@ def test_it_renews_with_a_new_key_and_again(tmp_path: Path) -> None:
     issuer = Issuer(tmp_path, 3 * S)
     seen = {issuer.files.key.read_bytes()}
     with Renewal(issuer.files, issuer):
-        wait_until(lambda: issuer.requested >= 2)
-        wait_until(lambda: issuer.files.key.read_bytes() not in seen)
+        eventually(lambda: issuer.requested >= 2)
+        eventually(lambda: issuer.files.key.read_bytes() not in seen)
     assert fits(issuer.files.cert.read_bytes(), issuer.files.key.read_bytes())
 
 

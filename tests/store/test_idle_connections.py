@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.link import wait_until
+from tests.live import eventually
 from tests.store.rows import T0, probed, rows_of
 
 from syntony.errors import StoreError
@@ -91,7 +91,7 @@ def test_a_server_that_is_gone_is_an_error(server: Server) -> None:
     server.shutdown()
     server.server_close()
     server.close_connections()
-    wait_until(lambda: not server._open)
+    eventually(lambda: not server._open)
     with pytest.raises(StoreError, match="does not answer"):
         engine.select("SELECT 1")
     engine.close()
