@@ -20,7 +20,6 @@ int syn_flow_open(struct syn_flow *flow, const struct syn_probe_flow *config, ui
     *flow = (struct syn_flow){.config = *config, .epoch = epoch, .timeout_ns = timeout_ns};
     /* The follow-up comes with the next pair. */
     flow->follow_ns = syn_greater(timeout_ns, config->interval_ns + timeout_ns / 2);
-    flow->counts.flow_id = config->flow_id;
     int64_t wanted = 2 * (flow->follow_ns / config->interval_ns + 3);
     size_t slots = MIN_SLOTS;
     while ((int64_t)slots < wanted && slots < MAX_SLOTS)
@@ -91,7 +90,6 @@ void syn_flow_sent(struct syn_flow *flow, unsigned sent, int64_t now_mono_ns, in
         if (slot->state == SLOT_DONE)
             emit(flow, slot, SYN_NOT_SENT, sink);
     }
-    flow->counts.sent += sent;
     advance_tail(flow);
 }
 
@@ -145,24 +143,6 @@ static void learn_follow_ups(struct syn_flow *flow, const struct syn_packet *rep
     }
 }
 
-/* Totals stay right over any outage: the reflector counts what it saw, whatever became of the
- * replies. A new first_seq says that it forgot the flow and counts anew. */
-static void learn_counts(struct syn_flow *flow, const struct syn_packet *reply)
-{
-    struct syn_probe_flow_counts *counts = &flow->counts;
-    if (reply->first_seq != flow->last_first_seq) {
-        flow->last_first_seq = reply->first_seq;
-        flow->last_count = 0;
-    }
-    int32_t grown = (int32_t)(reply->count - flow->last_count);
-    if (grown <= 0)
-        return;
-    counts->arrived += (uint32_t)grown;
-    flow->last_count = reply->count;
-    uint64_t in_flight = flow->next_seq - 1 - reply->high_seq;
-    counts->sent_then = counts->sent > in_flight ? counts->sent - in_flight : 0;
-}
-
 /* A late reflector may have lost any request that was in flight to it. */
 static void mark_remote_stall(struct syn_flow *flow)
 {
@@ -171,15 +151,14 @@ static void mark_remote_stall(struct syn_flow *flow)
             slot_of(flow, seq)->flags |= SYN_STALL_REMOTE;
 }
 
-static void accept(struct syn_flow *flow, struct syn_slot *slot, const struct syn_packet *reply,
-                   int64_t t4_ns, const struct syn_stall *stall)
+static void accept(struct syn_slot *slot, const struct syn_packet *reply, int64_t t4_ns,
+                   const struct syn_stall *stall)
 {
     slot->state = SLOT_REPLIED;
     slot->t2_ns = reply->t2_ns;
     slot->t4_ns = t4_ns;
     slot->flags |= slot->stall_mark != stall->mark ? SYN_STALL_LOCAL : 0;
     slot->flags |= reply->flags & SYN_PACKET_HARDWARE ? SYN_HW_REMOTE : 0;
-    flow->counts.replies++;
 }
 
 enum syn_verdict syn_flow_reply(struct syn_flow *flow, const struct syn_packet *reply,
@@ -195,14 +174,12 @@ enum syn_verdict syn_flow_reply(struct syn_flow *flow, const struct syn_packet *
         mark_remote_stall(flow);
     enum syn_verdict verdict = SYN_LATE;
     if (slot->state == SLOT_OUT) {
-        accept(flow, slot, reply, t4_ns, stall);
+        accept(slot, reply, t4_ns, stall);
         verdict = SYN_ACCEPTED;
     } else {
         slot->state = SLOT_DONE;
-        flow->counts.replies++;
     }
     learn_fates(flow, reply);
-    learn_counts(flow, reply);
     learn_follow_ups(flow, reply, sink);
     finish_if_complete(flow, slot, sink);
     return verdict;

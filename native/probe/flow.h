@@ -43,9 +43,6 @@ struct syn_flow {
     uint32_t tail_seq; /* oldest probe not yet finished */
     uint32_t mask;
     struct syn_slot *slots;
-    struct syn_probe_flow_counts counts;
-    uint32_t last_count;
-    uint32_t last_first_seq;
 };
 
 enum syn_verdict { SYN_ACCEPTED, SYN_LATE, SYN_DUPLICATE, SYN_UNSOLICITED };

@@ -42,17 +42,6 @@ size_t syn_probe_read_heard(struct syn_probe_engine *engine, struct syn_probe_he
     return count;
 }
 
-size_t syn_probe_read_flow_counts(struct syn_probe_engine *engine,
-                                  struct syn_probe_flow_counts *out, size_t room)
-{
-    syn_engine_visit(engine);
-    size_t count = engine->flow_count;
-    for (size_t i = 0; i < count && i < room; i++)
-        out[i] = engine->flows[i]->flow.counts;
-    syn_engine_leave(engine);
-    return count;
-}
-
 size_t syn_probe_read_nic_status(struct syn_probe_engine *engine,
                                  struct syn_probe_nic_status *out, size_t room)
 {

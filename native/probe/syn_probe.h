@@ -150,15 +150,6 @@ struct syn_probe_heard {
     uint64_t requests; /* authentic, since the engine started */
 };
 
-struct syn_probe_flow_counts {
-    uint32_t flow_id;
-    uint32_t reserved;
-    uint64_t sent;      /* requests, since the flow began */
-    uint64_t replies;   /* replies accepted or late */
-    uint64_t arrived;   /* requests the reflector had seen when it last answered */
-    uint64_t sent_then; /* requests sent up to the newest that it had seen then */
-};
-
 struct syn_probe_nic_status {
     uint32_t nic_id;
     int32_t phc_index;  /* -1: none */
@@ -238,11 +229,9 @@ void syn_probe_close(struct syn_probe_engine *engine);
 size_t syn_probe_drain(struct syn_probe_engine *engine, struct syn_probe_record *out, size_t room);
 size_t syn_probe_pending(struct syn_probe_engine *engine);
 void syn_probe_read_counters(struct syn_probe_engine *engine, struct syn_probe_counters *out);
-/* These four fill at most `room` rows and return how many there are. */
+/* These three fill at most `room` rows and return how many there are. */
 size_t syn_probe_read_heard(struct syn_probe_engine *engine, struct syn_probe_heard *out,
                             size_t room);
-size_t syn_probe_read_flow_counts(struct syn_probe_engine *engine,
-                                  struct syn_probe_flow_counts *out, size_t room);
 size_t syn_probe_read_nic_status(struct syn_probe_engine *engine,
                                  struct syn_probe_nic_status *out, size_t room);
 int syn_probe_scheduling(struct syn_probe_engine *engine);

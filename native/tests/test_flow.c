@@ -98,8 +98,6 @@ static void losses_have_a_direction(void)
     CHECK_EQUAL(take().flags, SYN_LOST_FWD | SYN_NO_T2 | SYN_NO_T3 | SYN_NO_T4);
     syn_flow_sweep(&flow, TIMEOUT + INTERVAL, &stall, &sink);
     CHECK_EQUAL(take().flags, SYN_LOST_REV | SYN_NO_T2 | SYN_NO_T4);
-    CHECK_EQUAL(flow.counts.arrived, 3);
-    CHECK_EQUAL(flow.counts.sent_then, 4);
     end();
 }
 
@@ -114,7 +112,7 @@ static void before_the_first_meeting_nothing_is_known(void)
     end();
 }
 
-static void silence_has_no_direction_but_the_count_tells_later(void)
+static void silence_has_no_direction(void)
 {
     begin();
     for (int i = 0; i < 10; i++)
@@ -123,10 +121,6 @@ static void silence_has_no_direction_but_the_count_tells_later(void)
     syn_flow_sweep(&flow, 10 * TIMEOUT, &stall, &sink);
     for (int i = 0; i < 20; i++)
         CHECK(take().flags & SYN_LOST_UNKNOWN);
-    send(20 * TIMEOUT);
-    CHECK_EQUAL(deliver(reflect(20)), SYN_ACCEPTED);
-    CHECK_EQUAL(flow.counts.arrived, 2);
-    CHECK_EQUAL(flow.counts.sent_then, 21);
     end();
 }
 
@@ -145,7 +139,6 @@ static void late_and_repeated_replies_count_once(void)
     second.seq = 1000;
     CHECK_EQUAL(deliver(second), SYN_UNSOLICITED);
     CHECK_EQUAL(syn_ring_pending(&ring), 0);
-    CHECK_EQUAL(flow.counts.replies, 2);
     end();
 }
 
@@ -191,7 +184,6 @@ static void a_lying_reflector_is_bounded(void)
     syn_flow_sweep(&flow, TIMEOUT, &stall, &sink);
     (void)take();
     CHECK(take().flags & SYN_LOST_UNKNOWN);
-    CHECK(flow.counts.sent_then <= flow.counts.sent);
     end();
 }
 
@@ -200,7 +192,6 @@ static void what_the_kernel_refused_is_said(void)
     begin();
     syn_flow_sent(&flow, 1, 0, 1, &stall, &sink);
     CHECK(take().flags & SYN_NOT_SENT);
-    CHECK_EQUAL(flow.counts.sent, 1);
     CHECK_EQUAL(counters.tx_stamp_missing, 0);
     end();
 }
@@ -223,7 +214,6 @@ static void numbers_wrap(void)
 {
     begin();
     flow.next_seq = flow.tail_seq = 0xfffffffe;
-    flow.last_first_seq = 0;
     send(0);
     send(INTERVAL);
     for (uint32_t seq = 0xfffffffe; seq != 2; seq++)
@@ -257,7 +247,7 @@ int main(void)
     a_probe_is_complete_with_its_follow_up();
     losses_have_a_direction();
     before_the_first_meeting_nothing_is_known();
-    silence_has_no_direction_but_the_count_tells_later();
+    silence_has_no_direction();
     late_and_repeated_replies_count_once();
     our_own_stall_is_no_loss();
     a_late_reflector_is_no_loss();

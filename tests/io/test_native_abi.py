@@ -42,7 +42,6 @@ def test_packet_constants_have_the_headers_values(native: Any) -> None:
     [
         (probe_records.RECORD, "syn_probe_record"),
         (probe_records.HEARD, "syn_probe_heard"),
-        (probe_records.FLOW_COUNTS, "syn_probe_flow_counts"),
     ],
 )
 def test_arrays_have_the_structs_bytes(dtype: np.dtype[np.void], struct: str) -> None:

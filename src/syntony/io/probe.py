@@ -16,7 +16,6 @@ from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.io.closing import Closing
 from syntony.io.probe_key import KEY_BYTES, c_key
 from syntony.io.probe_records import (
-    FLOW_COUNTS,
     HEARD,
     LIVENESS,
     RECORD,
@@ -342,12 +341,6 @@ class ProbeEngine(Closing):
     def heard(self) -> NDArray[np.void]:
         """Probes received, by sender: shape (n,), dtype `HEARD`."""
         return self._rows("syn_probe_heard", HEARD, self._library.syn_probe_read_heard)
-
-    def flow_counts(self) -> NDArray[np.void]:
-        """Totals per flow, right over any outage: shape (n,), dtype `FLOW_COUNTS`."""
-        return self._rows(
-            "syn_probe_flow_counts", FLOW_COUNTS, self._library.syn_probe_read_flow_counts
-        )
 
     def counters(self) -> Counters:
         """What the engine did and refused since it started."""

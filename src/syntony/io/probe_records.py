@@ -14,10 +14,6 @@ RECORD = dtype_of("syn_probe_record")
 (local clock), t2_ns, t3_ns (remote clock), each 0 if missing."""
 HEARD = dtype_of("syn_probe_heard")
 """src_nic_id, dst_nic_id, requests: authentic ones since the engine started."""
-FLOW_COUNTS = dtype_of("syn_probe_flow_counts")
-"""flow_id; sent, replies, arrived, sent_then: totals since the flow began. Over any outage,
-``sent_then - arrived`` requests were lost forward (both as of the reflector's last answer)."""
-
 
 WATCH_STATUS = dtype_of("syn_watch_status")
 LIVENESS = dtype_of("syn_liveness_event")
