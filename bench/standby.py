@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 import msgspec
 from tests.agent_link.test_membership import Agent, attached
-from tests.link import ControllerProcess, wait_until
+from tests.link import ControllerProcess
+from tests.live import eventually
 from tests.postgres import Server, server
 
 from syntony.controller.client import ask
@@ -78,12 +79,12 @@ def once(postgresql: Server, how: signal.Signals) -> Takeover:
         try:
             one.start()
             two.begin()
-            wait_until(lambda: "standby, waiting" in two.log())
+            eventually(lambda: "standby, waiting" in two.log())
             both = tuple(f"127.0.0.1:{each.port}" for each in (one, two))
             config = msgspec.structs.replace(one.agent_config("h1"), controller=both)
             with attached(config) as agent:
                 ask(f"unix:{one.socket}", SwitchCommand(stopped=True, by="bench", why="bench"))
-                wait_until(lambda: _stopped(agent))
+                eventually(lambda: _stopped(agent))
                 return _die(one, two, agent, how)
         finally:
             for each in (one, two):
@@ -106,7 +107,7 @@ def _die(
         raise AssertionError(f"not as before: {switch}")
     if how is signal.SIGSTOP:
         os.kill(one.pid, signal.SIGCONT)
-        wait_until(lambda: one.ended() is not None)
+        eventually(lambda: one.ended() is not None)
         if not two.up():
             raise AssertionError("the one that had taken over ended, too")
     return Takeover(answers_s, decides_s)
@@ -118,7 +119,7 @@ def _stopped(agent: Agent) -> bool:
 
 
 def _seconds(began: float, condition: Callable[[], bool]) -> float:
-    wait_until(condition)
+    eventually(condition)
     return time.monotonic() - began
 
 
