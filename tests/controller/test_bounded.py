@@ -33,7 +33,7 @@ def test_ports_of_connections_long_gone_are_let_go_of() -> None:
         table.forget(second * S)
         largest = max(largest, len(table.book))
     assert largest <= (FORGET_NS + FORGET_EVERY_NS) // S + 10
-    assert table.links(Way(A, B, sport, 5_000 + second % 7))
+    assert table.book.links(Way(A, B, sport, 5_000 + second % 7))
 
 
 def test_delays_of_paths_of_the_past_are_let_go_of() -> None:

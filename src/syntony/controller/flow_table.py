@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from syntony.fabric.book import SILENT, PathBook, Way
 from syntony.fabric.graph import Topology
-from syntony.fabric.names import ARROW, GROUP
+from syntony.fabric.names import ARROW
 from syntony.model import S
 from syntony.model.names import host_of
 from syntony.model.paths import FourTuple
@@ -180,7 +180,7 @@ class FlowTable:
         for way, hops in ((there, view.hops), (back, other.hops if other is not None else ())):
             if hops:
                 self.learn(way, [hop or SILENT for hop in hops], report.at_ns)
-        forward, backward = self.links(there), self.links(back)
+        forward, backward = self.book.links(there), self.book.links(back)
         busy = self._busy(flow_id, view, src)
         path = _path(busy, forward, backward)
         candidates = self._candidates(src, dst, report.join_port, busy)
@@ -270,17 +270,10 @@ class FlowTable:
         names = [nic.rpartition("/")[2] for nic in (src, dst) if nic]
         return CandidatePath(path_id=">".join(names), links=links) if links else None
 
-    def links(self, way: Way) -> tuple[str, ...]:
-        """The links of a path; empty unless all of them are known."""
-        parts = self.book.components(way)
-        if any(GROUP in part for part in parts):
-            return ()
-        return tuple(part for part in parts if ARROW in part)
-
     def ends(self, way: Way) -> tuple[str, ...]:
         """The known links of a path: at least those of its NICs, which no switch can hash
         differently."""
-        return self.links(way) or tuple(
+        return self.book.links(way) or tuple(
             link
             for link in (
                 self._cables.get(way.src, ("", ""))[0],
@@ -311,8 +304,8 @@ class FlowTable:
         there."""
         found: dict[str, tuple[CandidatePath, list[int]]] = {}
         for port in sorted(self._ports.get((src, dst, join_port), ())):
-            forward = self.links(Way(src, dst, port, join_port))
-            backward = self.links(Way(dst, src, join_port, port))
+            forward = self.book.links(Way(src, dst, port, join_port))
+            backward = self.book.links(Way(dst, src, join_port, port))
             path = _path(busy, forward, backward)
             if path is not None:
                 found.setdefault(path.path_id, (path, []))[1].append(port)

@@ -112,7 +112,7 @@ class JobFlowRecorder:
         self._before[flow] = second, view
         src = f"{host}/{view.nic}"
         dst = self._table.nic(view.remote)
-        links = self._table.links(Way(src, dst, sport, dport)) if dst is not None else ()
+        links = self._table.book.links(Way(src, dst, sport, dport)) if dst is not None else ()
         if view.connection.startswith(REDRAWN):
             links = links[:1] + links[1:][-1:]
         return {

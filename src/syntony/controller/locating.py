@@ -19,7 +19,7 @@ from syntony.fabric.book import PathBook, Way
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.fault_locator import FaultLocator, path_ids
 from syntony.fabric.graph import Topology
-from syntony.fabric.names import ARROW, GROUP, ComponentKind, crosses, link_ends, link_name
+from syntony.fabric.names import GROUP, ComponentKind, crosses, link_ends, link_name
 from syntony.io.operator_files import load_topology
 from syntony.model import S
 from syntony.model.findings import Finding, Queue
@@ -167,10 +167,7 @@ class LocateLoop:
     def links(self, way: Way) -> tuple[str, ...]:
         """The links of a probe's path; empty unless all are known. For any thread."""
         with self._learning:
-            parts = self._book.components(way)
-        if any(GROUP in part for part in parts):
-            return ()
-        return tuple(part for part in parts if ARROW in part)
+            return self._book.links(way)
 
     def crossings(self) -> dict[str, PairCrossings]:
         """``a->b`` of every pair of NICs with a learnt path → components that its paths cross;

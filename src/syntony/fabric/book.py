@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from syntony.fabric.graph import Topology, components_of
-from syntony.fabric.names import ComponentKind, guess_kind
+from syntony.fabric.names import ARROW, GROUP, ComponentKind, guess_kind
 from syntony.model import S
 
 SILENT = "*"
@@ -142,6 +142,13 @@ class PathBook:
         if way not in self._components:
             self._components[way] = tuple(components_of(self._devices(way)))
         return self._components[way]
+
+    def links(self, way: Way) -> tuple[str, ...]:
+        """Links that the flow crosses, in order; empty unless all of them are known."""
+        parts = self.components(way)
+        if any(GROUP in part for part in parts):
+            return ()
+        return tuple(part for part in parts if ARROW in part)
 
     def devices_on(self, way: Way) -> tuple[str | None, ...]:
         """The sender and the devices that answered, never taken from the topology. None stands for

@@ -127,14 +127,9 @@ class _Flow:
 
 
 class PathLearner:
-    """Learns the paths of all flows of one host. Not thread-safe.
+    """Learns the paths of all flows of one host. Not thread-safe."""
 
-    Args:
-        interval_ns: minimum interval of packets, for any number of flows.
-    """
-
-    def __init__(self, *, interval_ns: int = INTERVAL_NS) -> None:
-        self._interval_ns = interval_ns
+    def __init__(self) -> None:
         self._next_ns = 0
         self._flows: dict[FlowKey, _Flow] = {}
         self._planned: frozenset[FlowKey] = frozenset()
@@ -224,8 +219,8 @@ class PathLearner:
         self._questions += 1
         state.requested = self._questions
         self._open.append((now_ns + ANSWER_NS, state.requested, flow))
-        earliest_ns = now_ns - (BURST - 1) * self._interval_ns
-        self._next_ns = max(earliest_ns, self._next_ns) + self._interval_ns
+        earliest_ns = now_ns - (BURST - 1) * INTERVAL_NS
+        self._next_ns = max(earliest_ns, self._next_ns) + INTERVAL_NS
         return HopQuery(flow, state.ttl)
 
     def checks(self, now_ns: int) -> list[HopQuery]:
