@@ -155,6 +155,14 @@ def finding(component: str, kind: str, **fields: object) -> Finding:
     return Finding(**(values | fields))  # type: ignore[arg-type]
 
 
+def dark_leaf(leaf: str) -> Finding:
+    """Nothing from a leaf arrives: it is dead, or all hosts at it are."""
+    return finding(
+        leaf, "leaf", fault="blackhole", loss=1.0, confidence=0.5, twins=1,
+        alternatives=(f"hosts at {leaf}",), probabilities=(0.5,),
+    )  # fmt: skip
+
+
 def standing(**fields: object) -> FabricStatus:
     values: dict[str, object] = {"cables": 0, "lost": {}, "misplaced": (), "twins": {}, "gone": {}}
     return FabricStatus(**(values | fields))  # type: ignore[arg-type]

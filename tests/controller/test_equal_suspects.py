@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from tests.controller.judged import Control, finding, port
+from tests.controller.judged import Control, dark_leaf, finding, port
 
 from syntony.alerts.incidents import ChangeKind
 from syntony.controller.equal_suspects import with_lone_peers, with_switches_of_dead_hosts
@@ -264,13 +264,6 @@ def test_hosts_that_fall_silent_long_after_their_switches_died_are_a_page(contro
 # --- what narrows them down ---
 
 
-def _or_its_hosts(leaf: str) -> Finding:
-    return finding(
-        leaf, "leaf", fault="blackhole", loss=1.0, confidence=0.5, twins=1,
-        alternatives=(f"hosts at {leaf}",), probabilities=(0.5,),
-    )  # fmt: skip
-
-
 def _stop(control: Control, seconds: int, answered: Iterable[str] = ()) -> None:
     """h0 and h2 have stopped; these switches answer path learners."""
     control.answering = frozenset({"h1", "h3"})
@@ -287,7 +280,7 @@ def test_a_switch_that_answers_while_its_hosts_do_not_is_named_no_longer(
     _fleet(control, 4)
     leaves = ["leaf0-0"] if named == "leaf" else ["leaf0-0", "leaf1-0"]
     control.findings = (
-        (_or_its_hosts("leaf0-0"),)
+        (dark_leaf("leaf0-0"),)
         if named == "leaf"
         else _dark(["replies of h0", "replies of h2"], "replies")
     )
@@ -318,7 +311,7 @@ def test_what_a_switch_answered_before_its_hosts_were_dark_proves_nothing(
         control.answered_ns |= {"leaf0-0": control.now_ns}
         _run(control, 1, silent=["h0", "h2"])
     assert control.answering == {*hosts}
-    control.findings = (_or_its_hosts("leaf0-0"),)
+    control.findings = (dark_leaf("leaf0-0"),)
     _stop(control, 20)
     subject = "hosts at leaf0-0 or leaf0-0"
     assert control.pages() == ["silent-together h0, h2", f"switch-or-hosts {subject}"]
@@ -332,13 +325,13 @@ def test_what_a_switch_answered_before_its_hosts_were_dark_proves_nothing(
 def test_a_leaf_that_is_back_does_not_become_its_hosts(control: Control) -> None:
     """It answers before they have connected again."""
     _fleet(control, 4)
-    control.findings = (_or_its_hosts("leaf0-0"),)
+    control.findings = (dark_leaf("leaf0-0"),)
     _stop(control, 20)
     _stop(control, 2, answered=["leaf0-0"])
     control.findings, control.answering = (), frozenset({"h0", "h1", "h2", "h3"})
     _run(control, 4, silent=["h0", "h2"])
     # It dies again.
-    control.findings = (_or_its_hosts("leaf0-0"),)
+    control.findings = (dark_leaf("leaf0-0"),)
     _stop(control, 20)
     assert control.pages() == ["switch-or-hosts hosts at leaf0-0 or leaf0-0"]
     assert "hosts at leaf0-0" not in control.live()
@@ -351,7 +344,7 @@ def test_a_switch_of_which_hosts_report_that_its_ports_are_down_is_named_alone(
     """They are back over another leaf."""
     _fleet(control, 4)
     control.in_band = {"h0": "h0/rail0", "h2": "h2/rail0"}
-    control.findings = (_or_its_hosts("leaf0-0"),)
+    control.findings = (dark_leaf("leaf0-0"),)
     _stop(control, 20)
     control.silent |= {"h0": 0, "h2": 0}
     control.answering = frozenset({"h0", "h1", "h2", "h3"})

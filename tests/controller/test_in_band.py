@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import msgspec
 import pytest
-from tests.controller.judged import Control, finding, port
+from tests.controller.judged import Control, dark_leaf, finding, port
 from tests.controller.test_sessions import CERTIFICATE
 from tests.link import hello
 
@@ -36,13 +36,6 @@ def _fleet(control: Control, leaves: int) -> list[str]:
     return hosts
 
 
-def _nothing_from(leaf: str) -> Finding:
-    return finding(
-        leaf, "leaf", fault="blackhole", loss=1.0, confidence=0.5, twins=1,
-        alternatives=(f"hosts at {leaf}",), probabilities=(0.5,),
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("leaves", [3, 5])
 def test_leaves_that_die_at_once_are_a_page_each_and_the_silence_is_none(
     control: Control, leaves: int
@@ -53,7 +46,7 @@ def test_leaves_that_die_at_once_are_a_page_each_and_the_silence_is_none(
     control.answering = frozenset(hosts) - {*cut}
     for second in range(4, 40, 2):
         control.silent |= dict.fromkeys(cut, second * S)
-        control.findings = (_nothing_from("leaf0"), _nothing_from("leaf1"))
+        control.findings = (dark_leaf("leaf0"), dark_leaf("leaf1"))
         control.tick()
     named = "switch-or-hosts hosts at {0} or {0}"
     assert sorted(control.pages()) == [named.format("leaf0"), named.format("leaf1")]
@@ -63,7 +56,7 @@ def test_leaves_that_die_at_once_are_a_page_each_and_the_silence_is_none(
     # The first leaf is back, and so are its hosts; those of the other are still its evidence.
     control.silent |= dict.fromkeys(hosts[:PER_LEAF], 0)
     control.answering = frozenset(hosts) - {*hosts[PER_LEAF : 2 * PER_LEAF]}
-    control.findings = (_nothing_from("leaf1"),)
+    control.findings = (dark_leaf("leaf1"),)
     control.tick(20)
     assert len(control.pages()) == 2
 
@@ -74,7 +67,7 @@ def test_a_host_elsewhere_that_falls_silent_with_two_leaves_is_a_page(control: C
     control.answering = frozenset(hosts) - {*cut}
     for second in range(4, 40, 2):
         control.silent |= dict.fromkeys(cut, second * S)
-        control.findings = (_nothing_from("leaf0"), _nothing_from("leaf1"))
+        control.findings = (dark_leaf("leaf0"), dark_leaf("leaf1"))
         control.tick()
     assert any(each.startswith("silent-together") for each in control.pages())
 
@@ -101,7 +94,7 @@ def test_leaves_that_silence_all_agents_are_one_page_whichever_is_back_first(
     cut = [host for host in hosts if control.homes[f"{host}/rail0"] == left]
     control.silent |= dict.fromkeys(set(hosts) - {*cut}, 0)
     control.answering = frozenset(hosts) - {*cut}
-    control.findings = (_nothing_from(left),)
+    control.findings = (dark_leaf(left),)
     for second in range(30, 90, 2):
         control.silent |= dict.fromkeys(cut, second * S)
         control.tick()
@@ -126,7 +119,7 @@ def test_a_leaf_that_dies_long_before_the_others_has_a_page_of_its_own(control: 
     hosts = _fleet(control, 2)
     control.in_band = {host_of(nic): nic for nic in control.homes}
     control.answering = frozenset(hosts[PER_LEAF:])
-    control.findings = (_nothing_from("leaf0"),)
+    control.findings = (dark_leaf("leaf0"),)
     for second in range(2, 30, 2):
         control.silent |= dict.fromkeys(hosts[:PER_LEAF], second * S)
         control.tick()
