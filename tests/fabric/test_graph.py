@@ -24,7 +24,7 @@ from syntony.fabric.files import (
 )
 from syntony.fabric.graph import Device, Topology, components_of, diff, make_topology
 from syntony.fabric.ibnet import parse_subnet
-from syntony.fabric.lldp import Neighbour, merge_lldp, parse_lldp
+from syntony.fabric.lldp import Neighbour, merge_lldp, read_neighbours
 from syntony.fabric.names import ComponentKind
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.topology import topology as lab_topology
@@ -267,7 +267,7 @@ def test_ibnetdiscover_of_a_real_fabric(captures: Path) -> None:
 
 
 def test_lldp_names_the_switch_of_each_nic() -> None:
-    found = parse_lldp(LLDP, host="h3")
+    found = merge_lldp(read_neighbours(LLDP, "h3")).topology
     assert found.neighbours["h3/rail0"] == ("leaf0",)
     assert found.neighbours["h3/rail1"] == ("leaf1",)
     assert found.by_address["10.9.0.1"] == "leaf0"

@@ -17,7 +17,7 @@ import msgspec
 from syntony.errors import InputError
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
 from syntony.fabric.ibnet import is_ports_report, parse_ibnetdiscover
-from syntony.fabric.lldp import parse_lldp
+from syntony.fabric.lldp import merge_lldp, read_neighbours
 
 MAX_BYTES = 64 << 20
 _STATEMENT = re.compile(r"(?P<left>[^\[\];{}\n]+?)(?:\[(?P<attributes>[^\]]*)\])?\s*(?:;|\n|$)")
@@ -115,7 +115,7 @@ def _from_data(data: Any) -> Topology:
 
 
 def _from_lldp(text: str) -> Topology:
-    return parse_lldp(load_json(text))
+    return merge_lldp(read_neighbours(load_json(text))).topology
 
 
 def _from_dot(text: str) -> Topology:

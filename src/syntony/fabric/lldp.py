@@ -48,15 +48,6 @@ class Merged(NamedTuple):
     doubts: tuple[LldpProblem, ...]
 
 
-def parse_lldp(document: Any, host: str = "") -> Topology:
-    """Parse one host's neighbours as a topology: its NICs, and a switch at the end of each.
-
-    Raises:
-        InputError: the text is not such a document.
-    """
-    return merge_lldp(read_neighbours(document, host)).topology
-
-
 def read_neighbours(document: Any, host: str = "") -> list[Neighbour]:
     """One host's neighbours that announce a name or an id. Raises `InputError`."""
     if not isinstance(document, Mapping) or not isinstance(document.get("lldp"), Mapping):
