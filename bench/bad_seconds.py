@@ -32,7 +32,6 @@ from tests.fabric import outcomes
 from tests.fabric.varied import Drawn
 from tests.fabric.varied import Way as DrawnWay
 
-from syntony.fabric import history
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.fault_locator import FaultLocator, reply
 from syntony.fabric.history import SecondCounts
@@ -99,7 +98,8 @@ def clos(rng: random.Random) -> Clos:
         spines = [f"spine{number}" for number in range(rng.randint(2, 4))]
         return Clos(homes, dict.fromkeys(names, spines))
     planes, tops = rng.randint(2, 3), {}
-    cores = {plane: [f"core{plane}-{n}" for n in range(rng.randint(1, 2))] for plane in range(planes)}
+    many = [rng.randint(1, 2) for _ in range(planes)]
+    cores = [[f"core{plane}-{n}" for n in range(many[plane])] for plane in range(planes)]
     for leaf in names:
         pod = int(leaf.rpartition("-")[2]) % 2
         tops[leaf] = [f"agg{pod}-{plane}" for plane in range(planes)]
@@ -115,7 +115,9 @@ def draw(seed: int) -> Stretch:
     ways = [*flows, *map(reply, flows)]
     nodes = [fabric.route(way.src, way.dst, rng) for way in ways]
     true = tuple(_crossed(each) for each in nodes)
-    switches = sorted({*fabric.homes.values(), *(top for each in fabric.tops.values() for top in each)})
+    switches = sorted(
+        {*fabric.homes.values(), *(top for each in fabric.tops.values() for top in each)}
+    )
     mute = {name for name in switches if rng.random() < rng.choice((0.0, 0.0, 0.3))}
     unlearnt = rng.choice((0.0, 0.0, 0.0, 0.1, 0.3))
     hops = {
@@ -149,7 +151,8 @@ def _crossed(nodes: list[str]) -> tuple[str, ...]:
 def _fault(true: tuple[tuple[str, ...], ...], rng: random.Random) -> str:
     kind = rng.choice(("", "link", "link", "cable", "cable", "switch", "nic"))
     names = Counter(name for each in true for name in each)
-    return rng.choice([n for n, count in sorted(names.items()) if _kind(n) == kind and count > 4]) if kind else ""
+    able = [name for name, count in sorted(names.items()) if _kind(name) == kind and count > 4]
+    return rng.choice(able) if kind else ""
 
 
 def _kind(name: str) -> str:
@@ -176,7 +179,10 @@ def _seconds(  # noqa: PLR0917
     noise: np.random.Generator,
 ) -> Iterator[tuple[SecondCounts, NDArray[np.int64]]]:
     """Counts and delays of each second, and what each pair's target received."""
-    many, ways = rng.choice((rng.randint(12, 40), rng.randint(12, 40), rng.randint(60, 75))), len(true)
+    many, ways = (
+        rng.choice((rng.randint(12, 40), rng.randint(12, 40), rng.randint(60, 75))),
+        len(true),
+    )
     across = {name: np.array([name in each for each in true]) for name in (fault, *congested)}
     fault_loss = rng.choice((1.0, math.exp(rng.uniform(math.log(0.01), math.log(0.5)))))
     since = many - rng.choice((1, 2, 3, 5, 10, 30))
@@ -219,7 +225,9 @@ def _lost(
     """Packets lost, in bursts of this mean length."""
     dead = risk >= 1 - 1e-9
     times = noise.binomial(sent, np.where(dead, 0.0, risk / burst))
-    more = noise.negative_binomial(np.maximum(times, 1), 1 / burst) * (times > 0) if burst > 1 else 0
+    more = (
+        noise.negative_binomial(np.maximum(times, 1), 1 / burst) * (times > 0) if burst > 1 else 0
+    )
     return np.where(dead, sent, np.minimum(sent, times + more))
 
 

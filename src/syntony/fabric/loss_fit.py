@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric import loss_gains
+from syntony.fabric.effort import Effort
 from syntony.fabric.loss_bursts import Across
 from syntony.fabric.loss_gains import CandidatePaths, Gains, entropy, likelihood
 from syntony.fabric.tally import SHARES, Clean, Entries, Floats, Index, Structure, Tally
@@ -45,6 +46,7 @@ class Fit:
         structure: relations between candidates.
         assumed: unevenness of losses across one component.
         dispersion: index of dispersion of all losses (`loss_bursts`).
+        effort: counts each fit.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class Fit:
         *,
         assumed: float = 0.0,
         dispersion: float = 1.0,
+        effort: Effort | None = None,
     ) -> None:
         self.price = price
+        self._effort = effort or Effort()
         self._some_flows = loss_gains.SOME_FLOWS_PRICE
         self._structure = structure
         finite = price[np.isfinite(price)]
@@ -267,7 +271,8 @@ class Fit:
         lost, arrived = self._lost[self._first], self._arrived[self._first]
         most = np.full(len(lost), -np.inf)
         for rate in rates:
-            np.maximum(most, likelihood(lost, arrived, self._background + rate), out=most)
+            each = np.array(self._background + rate)
+            np.maximum(most, likelihood(lost, arrived, each), out=most)
         return np.asarray(most[self._alike])
 
     def _rates_of_found(self) -> Floats:
@@ -314,7 +319,9 @@ class Fit:
         rate. A search returns to the same question often, which is answered once."""
         key = self._key(candidates, rates, floor)
         if key not in self._fitted:
-            self._fitted[key] = self._gains_of(candidates, rates, floor).fitted(_GRID)
+            gains = self._gains_of(candidates, rates, floor)
+            self._effort.spend(gains.entries)
+            self._fitted[key] = gains.fitted(_GRID)
         return self._fitted[key]
 
     def _key(self, candidates: Index, rates: Floats, floor: Floats) -> _Key:
@@ -344,9 +351,7 @@ class Fit:
             self._entries, self._may, self._clean_of(candidates), self._partly,
             self._counted.crossings, self._clean_of, self._of_another,
         )  # fmt: skip
-        path_losses = loss_gains.PathLosses(
-            self._lost, self._arrived, rates, floor, self._alike
-        )
+        path_losses = loss_gains.PathLosses(self._lost, self._arrived, rates, floor, self._alike)
         return Gains(candidates, paths, path_losses, self._outlier, self._some_flows)
 
     def _refit(self) -> None:

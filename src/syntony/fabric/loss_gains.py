@@ -158,7 +158,8 @@ class _Rows:
             return self.sums(values, owners)
         kinds, rates = values.shape[-2:]
         flat = np.moveaxis(values, -2, 0).reshape(kinds, -1)
-        sums = (self._counts(owners) @ flat).reshape(owners, *values.shape[:-2], rates)
+        sums = np.asarray(self._counts(owners) @ flat)
+        sums = sums.reshape(owners, *values.shape[:-2], rates)
         return np.moveaxis(sums, 0, -2)
 
     def _counts(self, owners: int) -> csr_array[np.float64]:
