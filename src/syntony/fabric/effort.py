@@ -5,7 +5,7 @@ Steps are counted, never measured: the same second is cut at the same place on e
 
 from __future__ import annotations
 
-SECOND_STEPS = 800.0
+SECOND_STEPS = 1_000.0
 """Steps for all windows of one second. One step takes 0.3 to 0.5 ms of processor time."""
 AGAIN = 1 / 3
 """Share of them for a second search of the same second, at least: after the end of a fault."""

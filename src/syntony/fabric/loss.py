@@ -11,7 +11,7 @@ from syntony.fabric.effort import Effort
 from syntony.fabric.loss_bursts import dispersion_index
 from syntony.fabric.loss_fit import MAX_RATE, OUTLIER_MARGIN
 from syntony.fabric.loss_search import MAX_FOUND, STRICTNESS
-from syntony.fabric.loss_suspects import LossFinding, SuspectSearch
+from syntony.fabric.loss_suspects import LossFinding, SuspectSearch, less_sure
 from syntony.fabric.tally import SHARES, Floats, Index, NoStructure, Structure, Tally
 from syntony.fabric.unevenness import CLEARLY
 
@@ -59,6 +59,7 @@ class LossSearch:
                 _Task(tally, penalty + threshold, max_found, structure), effort or Effort(), known
             )
             if self._search.is_cut:
+                self.findings = [less_sure(each) for each in self.findings]
                 self.unexplained = self._search.unexplained
 
     def gain_at(self, candidate: int, loss: float) -> float:
@@ -105,6 +106,8 @@ def _searched(task: _Task, effort: Effort, known: Index) -> tuple[SuspectSearch,
         of_bursts = SuspectSearch(*task, assumed=assumed, dispersion=dispersion, effort=part)
         fewer = of_bursts.run(known)
         effort.take(part.spent)
+        search.is_cut |= of_bursts.is_cut
+        of_bursts.is_cut = search.is_cut
         # What only the dropped findings' own paths show may be several faults as well.
         if fewer and len(fewer) < len(findings) and dispersion_index(of_bursts.counts()) > 1:
             return of_bursts, fewer

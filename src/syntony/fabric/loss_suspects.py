@@ -105,8 +105,6 @@ class SuspectSearch(Search):
             for candidate, odds in loss_pairs.instead(self._rivals_of(pair)).items():
                 self._instead.setdefault(candidate, {}).update(odds)
         findings = [_by_likeliest(self._finding(candidate)) for candidate in self._found]
-        if self.is_cut:
-            findings = [_less_sure(each) for each in findings]
         return sorted(findings, key=lambda finding: -finding.nats)
 
     def _keep(self, known: Index) -> None:
@@ -342,8 +340,8 @@ class SuspectSearch(Search):
         return beside
 
 
-def _less_sure(found: LossFinding) -> LossFinding:
-    """The finding of a search that was cut."""
+def less_sure(found: LossFinding) -> LossFinding:
+    """The finding, if the search was cut."""
     return found._replace(
         confidence=CUT * found.confidence,
         probabilities=tuple(CUT * each for each in found.probabilities),
