@@ -59,7 +59,8 @@ class Drawn:
         )
         clean = Clean(*(each[self.asked] for each in self.clean))
         alike = np.array([self.paths.index(path) for path in self.paths])
-        beside = PathLosses(*(np.array(column) for column in zip(*self.paths, strict=True)), alike)
+        lost, arrived, rates, floor = (np.array(each) for each in zip(*self.paths, strict=True))
+        beside = PathLosses(lost, arrived, rates, floor, alike)
         # No part is known beside the candidates, so that no other part's paths can be those hit.
         nothing = PartlyLearnt.nothing(len(self.paths))
         crossings = np.zeros((len(self.paths), 0), dtype=np.int32)

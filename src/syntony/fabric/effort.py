@@ -36,6 +36,7 @@ class Effort:
         self.left -= steps
         self.spent += steps
 
-    def part(self, share: float) -> Effort:
-        """A share of what is left, for the caller to `take` what of it was spent."""
-        return Effort(max(self.left, 0.0) * share)
+    def part(self, share: float, *, least: float = 0.0) -> Effort:
+        """A share of what is left, or the `least` steps: the caller has to `take` what of it was
+        spent."""
+        return Effort(max(self.left * share, least))

@@ -30,6 +30,9 @@ from syntony.model.findings import Finding
 MAX_ALTERNATIVES = 8
 MIN_REPLIES_LOSS = 0.01
 """A host that answers late less often than this is not reported: every host does now and then."""
+LEAST_SHARE = 0.5
+"""A window gets this part of an even share of the work, if those before it took more than
+theirs."""
 OVER_NATS = 7.0
 """Newer seconds that contradict a fault this strongly (1,000 to 1) end it."""
 CONCLUSIVE_LLR = 40.0
@@ -116,7 +119,7 @@ def search(
         known: as `LossSearch`.
     """
     effort = effort or Effort()
-    unexplained = Unexplained()
+    unexplained, least = Unexplained(), effort.left * LEAST_SHARE / max(len(windows), 1)
     threshold = float(np.log(max(1, len(windows))))
     lost: list[_Ranked] = []
     late: list[_Ranked] = []
@@ -124,7 +127,7 @@ def search(
     for number, window in enumerate(windows):
         # A window of delays has no losses.
         rest = sum(each.change_ns is None for each in windows[number:])
-        part = effort.part(1 / max(rest, 1))
+        part = effort.part(1 / max(rest, 1), least=least)
         one = _search(candidates, window, loss_search.STRICTNESS + threshold, part, known)
         effort.take(part.spent)
         unexplained = max(unexplained, Unexplained(one.unexplained, window.name))

@@ -40,9 +40,11 @@ HIT_NATS = 3.0
 another fault."""
 NEARLY_ALL = 2.3
 """At this rate (nine probes in ten are lost) a path shows no further fault."""
-NEAR_NATS, NEAR_SHARE = 5.0, 0.1
+NEAR_NATS = 5.0
 """Explanations of a candidate's losses that are further behind the best one, at the best trial
-rates, are not refined."""
+rates, are not refined …"""
+NEAR_SHARE = 0.1
+"""… by more than this share of what the best one gains in addition."""
 _WIDTH = 4
 _FINE = np.arange(-_WIDTH, _WIDTH + 1) / _WIDTH
 """Between the trial rates on both sides of the best one."""
