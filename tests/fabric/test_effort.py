@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.fabric.test_fault_locator import Fabric
 from tests.fabric.test_search import PENALTY, background, tally
 
 from syntony.fabric import fault_locator
+from syntony.fabric.candidates import Candidates
 from syntony.fabric.effort import Effort
+from syntony.fabric.locate import Located, search
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.loss_suspects import CUT
 
@@ -44,21 +48,22 @@ def test_what_was_found_before_is_kept_at_the_limit_while_it_loses() -> None:
     assert [each.candidate for each in found.findings] == [0, 2]
 
 
-def test_a_finding_does_not_disappear_as_another_becomes_expensive(
+def test_a_search_knows_what_those_of_the_second_before_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A weak fault was found alone. A stronger one begins, and work is left for one only."""
+    known: list[list[str]] = []
+
+    def noted(candidates: Candidates, *args: Any) -> Located:
+        known.append([candidates.names[number] for number in args[-1]])
+        return search(candidates, *args)
+
+    monkeypatch.setattr(fault_locator, "search", noted)
     fabric = Fabric(seed=3)
-    weak, strong = {"leaf0->spine0": 0.1}, {"spine1->leaf3": 0.6}
-    for _ in range(20):
-        fabric.second(weak)
-    before = {found.component for found in fabric.watch.findings()}
-    assert "leaf0->spine0" in before or "leaf0--spine0" in before
-    assert fabric.watch.unexplained.lost == 0
-    monkeypatch.setattr(fault_locator, "SECOND_STEPS", 60.0)
-    fabric.second(weak | strong)
-    now = {found.component for found in fabric.watch.findings()}
-    assert before <= now
+    for _ in range(2):
+        for _ in range(10):
+            fabric.second({"leaf0->spine0": 0.1})
+        fabric.watch.findings()
+    assert known == [[], ["leaf0->spine0"]]
 
 
 def test_losses_without_a_cause_are_said_with_their_window(monkeypatch: pytest.MonkeyPatch) -> None:
