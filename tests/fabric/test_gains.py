@@ -58,7 +58,9 @@ class Drawn:
             for which in (self.sure, dict.fromkeys(self.may, 1))
         )
         clean = Clean(*(each[self.asked] for each in self.clean))
-        beside = PathLosses(*(np.array(column) for column in zip(*self.paths, strict=True)))
+        alike = np.array([self.paths.index(path) for path in self.paths])
+        lost, arrived, rates, floor = (np.array(each) for each in zip(*self.paths, strict=True))
+        beside = PathLosses(lost, arrived, rates, floor, alike)
         # No part is known beside the candidates, so that no other part's paths can be those hit.
         nothing = PartlyLearnt.nothing(len(self.paths))
         crossings = np.zeros((len(self.paths), 0), dtype=np.int32)
@@ -179,6 +181,6 @@ def test_paths_that_another_fault_explains_are_unharmed_ones(
         lambda each: Clean(*(part[each] for part in clean)),
         {},
     )
-    beside = PathLosses(lost, arrived, rates, np.full(paths, -1e9))
+    beside = PathLosses(lost, arrived, rates, np.full(paths, -1e9), np.zeros(paths, dtype=np.int64))
     gains = Gains(np.array([0], dtype=np.intp), across, beside, OUTLIER)
     assert gains._is_of_another(0) is of_another

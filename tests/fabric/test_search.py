@@ -320,13 +320,13 @@ def test_candidates_that_cannot_win_are_not_fitted_and_none_twice(
 ) -> None:
     """Each of 20 others is on one of the paths across the faulty one."""
     fits: list[int] = []
-    fit = Fit._fit
+    fit = Gains.fitted
 
-    def counted(gains: Gains, candidates: int) -> tuple[Floats, Floats]:
-        fits.append(candidates)
-        return fit(gains, candidates)
+    def counted(gains: Gains, grid: Floats) -> tuple[Floats, Floats]:
+        fits.append(len(gains.share_of_flows))
+        return fit(gains, grid)
 
-    monkeypatch.setattr(Fit, "_fit", staticmethod(counted))
+    monkeypatch.setattr(Gains, "fitted", counted)
     paths = [[0, 3 + n] for n in range(20)] + [[1]] * 100
     counts = tally(paths, [1_000] * 120, [100] * 20 + [0] * 100)
     search = Search(counts, PENALTY + 4, 32, NoStructure())

@@ -65,6 +65,11 @@ def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
         from syntony.cli.fabric_locate import show_findings
 
         show_findings(answer.findings)
+        if answer.unexplained:
+            console.print(
+                f"{answer.unexplained:.0f} lost probes of the last {answer.unexplained_window} "
+                "have no cause yet: the search reached the limit of its work"
+            )
     context.exit(3 if not answer.ts_ns else 2 if answer.findings else 0)
 
 

@@ -132,7 +132,14 @@ class LocateLoop:
         self._take_seconds(first, last, ports)
         self._next_second = last + 1
         before = self.answer.findings
-        self.answer = Findings(ts_ns=(last + 1) * S, findings=self._watch.findings())
+        findings = self._watch.findings()
+        lost, window = self._watch.unexplained
+        self.answer = Findings(
+            ts_ns=(last + 1) * S,
+            findings=findings,
+            unexplained=lost,
+            unexplained_window=window,
+        )
         _log_changes(before, self.answer.findings)
         nics = self._watch.answering()
         if nics != self._answering_nics:

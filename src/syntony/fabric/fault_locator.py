@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from syntony.fabric import broken_trips, endings, history, overflow, staleness, starved
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.candidates import Candidates, Listing
+from syntony.fabric.candidates import Candidates, Key, Listing
 from syntony.fabric.crossed import Carried, Carrying, ChangedTally
 from syntony.fabric.delay import is_any_late
 from syntony.fabric.delay_search import LATE_SIGMAS
+from syntony.fabric.effort import AGAIN, SECOND_STEPS, Effort
 from syntony.fabric.endings import Ending, Endings
 from syntony.fabric.history import (
     DelayChange,
@@ -31,7 +32,7 @@ from syntony.fabric.history import (
     HistoryWindow,
     SecondCounts,
 )
-from syntony.fabric.locate import Located, WindowCounts, locate, search
+from syntony.fabric.locate import Located, Unexplained, WindowCounts, locate, search
 from syntony.fabric.names import ComponentKind, replies_name
 from syntony.fabric.numbering import make_candidates
 from syntony.fabric.overflow import ComponentSeconds, Overflow, OverflowFinding
@@ -106,6 +107,10 @@ class FaultLocator:
         """Second until which the map may be stale because of changed paths."""
         self._overflowing: tuple[Finding, ...] = ()
         """Queues at components that lose, as found with the newest findings."""
+        self.unexplained = Unexplained()
+        """Losses without a cause among the newest findings, as their search was cut."""
+        self._known: frozenset[Key] = frozenset()
+        """The components that the searches for the newest findings found."""
         self._carried: WindowSums | None = None
         """Probes of all paths by the candidates that they crossed; None: to be recomputed."""
 
@@ -190,7 +195,8 @@ class FaultLocator:
         if not self._flows:
             return ()
         candidates = self._numbered()
-        windows, located = self._searched(candidates)
+        effort = Effort(SECOND_STEPS)
+        windows, located = self._searched(candidates, effort)
         seconds = [window.seconds for window in windows]
         over = self._endings.take(
             candidates, located.findings, located.searches, seconds, self._ending_of_some
@@ -200,7 +206,14 @@ class FaultLocator:
             self._history.forget(self._of_pairs(ending), ending.seconds)
         if over:
             self._carried = None
-            windows, located = self._searched(candidates)
+            effort = Effort(max(effort.left, AGAIN * SECOND_STEPS))
+            windows, located = self._searched(candidates, effort)
+        self.unexplained = located.unexplained
+        self._known = frozenset(
+            candidates.key(each.candidate if each.fitted < 0 else each.fitted)
+            for one in located.searches
+            for each in one.findings
+        )
         found = starved.reclassify_slow_hosts(
             located.findings, self._layout().ends, windows, self._history.recent_counts
         )
@@ -307,7 +320,9 @@ class FaultLocator:
         waits = overflow.waits(self._history, self._layout().ends, there, back)
         return overflow.classify(ComponentSeconds(sent, lost, waits))
 
-    def _searched(self, candidates: Candidates) -> tuple[list[HistoryWindow], Located]:
+    def _searched(
+        self, candidates: Candidates, effort: Effort
+    ) -> tuple[list[HistoryWindow], Located]:
         windows = self._history.windows(len(self._flows))
         self._carrying = candidates.crossed.carrying(WAYS * len(self._flows))
         if self._carried is None:
@@ -317,7 +332,10 @@ class FaultLocator:
             for window, (_, probes) in zip(windows, self._carried.windows(), strict=True)
         ]
         changed = self._delays(self._history.change, MIN_CHANGE_NS)
-        return windows, search(candidates, [*observed, *changed])
+        known = sorted(candidates.numbers[key] for key in self._known & candidates.numbers.keys())
+        return windows, search(
+            candidates, [*observed, *changed], effort, np.array(known, dtype=np.intp)
+        )
 
     def _by_candidate(self, counts: Ints) -> Ints:
         """From counts (`FIELDS`, flows), the number of probes that crossed each candidate, (1,

@@ -18,6 +18,7 @@ from syntony.fabric.candidates import Candidates
 from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay_search import DelayFinding
 from syntony.fabric.directions import AffectedPaths, odds_of_both
+from syntony.fabric.effort import Effort
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.loss_search import BLACKHOLE_LOSS
 from syntony.fabric.loss_suspects import LossFinding
@@ -29,6 +30,9 @@ from syntony.model.findings import Finding
 MAX_ALTERNATIVES = 8
 MIN_REPLIES_LOSS = 0.01
 """A host that answers late less often than this is not reported: every host does now and then."""
+LEAST_SHARE = 0.5
+"""A window gets this part of an even share of the work, if those before it took more than
+theirs."""
 OVER_NATS = 7.0
 """Newer seconds that contradict a fault this strongly (1,000 to 1) end it."""
 CONCLUSIVE_LLR = 40.0
@@ -43,6 +47,8 @@ MIN_CABLE_SHARE = 0.01
 covers both."""
 SAME_SHARE = 0.5
 """Findings of two windows that share this much of the smaller one's paths are the same fault."""
+
+_NONE = np.zeros(0, dtype=np.intp)
 
 
 class WindowCounts(NamedTuple):
@@ -62,6 +68,15 @@ class WindowCounts(NamedTuple):
     """Its losses, if already counted: then `sent` and `lost` are not used."""
 
 
+class Unexplained(NamedTuple):
+    """Losses of one window without a cause: the search for causes was cut at its limit."""
+
+    lost: float = 0.0
+    """Number of lost probes."""
+    window: str = ""
+    """Empty if no search was cut."""
+
+
 class Located(NamedTuple):
     """Findings, and the searches that led to them."""
 
@@ -69,6 +84,7 @@ class Located(NamedTuple):
     """Most certain first; empty if there is no fault."""
     searches: tuple[LossSearch, ...]
     """One for each of the windows that overlap, in their order."""
+    unexplained: Unexplained = Unexplained()
 
 
 class _Ranked(NamedTuple):
@@ -87,19 +103,34 @@ def locate(candidates: Candidates, windows: Sequence[WindowCounts]) -> tuple[Fin
     return search(candidates, windows).findings
 
 
-def search(candidates: Candidates, windows: Sequence[WindowCounts]) -> Located:
+def search(
+    candidates: Candidates,
+    windows: Sequence[WindowCounts],
+    effort: Effort | None = None,
+    known: Index = _NONE,
+) -> Located:
     """Search every window for components at fault.
 
     Args:
         candidates: possible causes.
-        windows: shortest first where they end together; each is judged by the ones before it.
+        windows: shortest first where they end together; each is judged by the ones before it, and
+            gets what they leave of its share of the work.
+        effort: limit on the work for all of them; None: none.
+        known: as `LossSearch`.
     """
+    effort = effort or Effort()
+    unexplained, least = Unexplained(), effort.left * LEAST_SHARE / max(len(windows), 1)
     threshold = float(np.log(max(1, len(windows))))
     lost: list[_Ranked] = []
     late: list[_Ranked] = []
     searches: list[LossSearch] = []
     for number, window in enumerate(windows):
-        one = _search(candidates, window, loss_search.STRICTNESS + threshold)
+        # A window of delays has no losses.
+        rest = sum(each.change_ns is None for each in windows[number:])
+        part = effort.part(1 / max(rest, 1), least=least)
+        one = _search(candidates, window, loss_search.STRICTNESS + threshold, part, known)
+        effort.take(part.spent)
+        unexplained = max(unexplained, Unexplained(one.unexplained, window.name))
         found = _losses(candidates, window, number, one)
         lost += [each._replace(is_over=_is_over(each, searches)) for each in found]
         if window.overlaps:
@@ -107,7 +138,8 @@ def search(candidates: Candidates, windows: Sequence[WindowCounts]) -> Located:
         late += _delays(candidates, window, number, delay.STRICTNESS + threshold)
     chosen = [*_consolidated(candidates, lost), *_consolidated(candidates, late)]
     ranked = sorted(chosen, key=lambda each: -each.nats)
-    return Located(tuple(each.finding for each in ranked), tuple(searches))
+    unexplained = unexplained if unexplained.lost else Unexplained()
+    return Located(tuple(each.finding for each in ranked), tuple(searches), unexplained)
 
 
 def _is_over(found: _Ranked, shorter: Sequence[LossSearch]) -> bool:
@@ -170,13 +202,17 @@ def _shared(candidates: Candidates, one: int, other: int) -> float:
     return float((a & b).sum() / fewer) if fewer else 1.0
 
 
-def _search(candidates: Candidates, window: WindowCounts, threshold: float) -> LossSearch:
+def _search(
+    candidates: Candidates, window: WindowCounts, threshold: float, effort: Effort, known: Index
+) -> LossSearch:
     tally = window.tally or PathTally(candidates.crossed, window.sent, window.lost)
     return LossSearch(
         tally,
         _price(candidates, tally),
         threshold=threshold,
         structure=candidates,
+        effort=effort,
+        known=known,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric import loss_gains
+from syntony.fabric.effort import Effort
 from syntony.fabric.loss_bursts import Across
 from syntony.fabric.loss_gains import CandidatePaths, Gains, entropy, likelihood
 from syntony.fabric.tally import SHARES, Clean, Entries, Floats, Index, Structure, Tally
@@ -24,8 +25,6 @@ nothing that crosses the component contradicts it."""
 MAX_RATE = 18.0
 """λ of a black hole: so large that more would gain nothing even with a fleet's lost probes."""
 _GRID = np.geomspace(MIN_LOSS, MAX_RATE, 36)
-_FINE = np.linspace(-1.0, 1.0, 9)
-_STEP = float(np.log(_GRID[1] / _GRID[0]))
 _SWEEPS = 12
 _SETTLED = 0.1
 """The background contains some of the loss of a newly found component and releases it sweep by
@@ -47,6 +46,7 @@ class Fit:
         structure: relations between candidates.
         assumed: unevenness of losses across one component.
         dispersion: index of dispersion of all losses (`loss_bursts`).
+        effort: counts each fit.
     """
 
     def __init__(
@@ -57,8 +57,10 @@ class Fit:
         *,
         assumed: float = 0.0,
         dispersion: float = 1.0,
+        effort: Effort | None = None,
     ) -> None:
         self.price = price
+        self._effort = effort or Effort()
         self._some_flows = loss_gains.SOME_FLOWS_PRICE
         self._structure = structure
         finite = price[np.isfinite(price)]
@@ -68,6 +70,8 @@ class Fit:
         self._lost, self._sent = tally.lost * weight, tally.sent * weight
         self._arrived = self._sent - self._lost
         self._best = entropy(self._lost, self._sent)
+        self._alike = loss_gains.alike(self._lost, self._sent)
+        _, self._first = np.unique(self._alike, return_index=True)
         rows, columns = np.nonzero(tally.crossings >= 0)
         candidate = tally.crossings[rows, columns].astype(np.int64)
         may_row, may_candidate = tally.partly.pairs(tally.crossings)
@@ -140,9 +144,9 @@ class Fit:
         only, grid = np.array([candidate], dtype=np.intp), np.array([[self._found[candidate]]])
         gains = self._gains_of(only, self._rates_without(candidate), self._floor(candidate))
         every, some = gains.of_all_or_some(grid)
-        rows, _ = self._entries.of(candidate)
-        if some[0, 0] <= every[0, 0] or not len(rows):
+        if some[0, 0] <= every[0, 0]:
             return 1.0
+        rows, _ = self._entries.of(candidate)
         hit = np.count_nonzero(np.isin(rows, self._held[candidate][0]))
         return float(hit / (len(rows) + self._clean_of(only).paths[0]))
 
@@ -188,7 +192,7 @@ class Fit:
             probably &= by_share[place] > 0
             rows, times = rows[probably], times[probably]
         sure_rows, sure_times = self._entries.of(candidate)
-        if len(sure_rows):
+        if gains.may_be_some[0]:
             every, some = gains.of_all_or_some(grid)
             if some[0, 0] > every[0, 0]:
                 share = gains.share_of_flows[0, 0]
@@ -264,9 +268,12 @@ class Fit:
             for candidate, rate in self._found.items()
             if candidate not in without and not self._structure.is_fixed(candidate)
         ]
-        nothing = np.zeros(len(self._lost))
-        each = (self._likelihood(nothing + self._background + rate) for rate in rates)
-        return np.asarray(np.max([nothing - np.inf, *each], axis=0))
+        lost, arrived = self._lost[self._first], self._arrived[self._first]
+        most = np.full(len(lost), -np.inf)
+        for rate in rates:
+            each = np.array(self._background + rate)
+            np.maximum(most, likelihood(lost, arrived, each), out=most)
+        return np.asarray(most[self._alike])
 
     def _rates_of_found(self) -> Floats:
         rates = np.zeros(len(self._lost))
@@ -312,21 +319,10 @@ class Fit:
         rate. A search returns to the same question often, which is answered once."""
         key = self._key(candidates, rates, floor)
         if key not in self._fitted:
-            self._fitted[key] = self._fit(self._gains_of(candidates, rates, floor), len(candidates))
+            gains = self._gains_of(candidates, rates, floor)
+            self._effort.spend(gains.entries)
+            self._fitted[key] = gains.fitted(_GRID)
         return self._fitted[key]
-
-    @staticmethod
-    def _fit(gains: Gains, candidates: int) -> tuple[Floats, Floats]:
-        each = np.arange(candidates)
-        grid = np.broadcast_to(_GRID, (candidates, len(_GRID)))
-        value = gains.at(grid)
-        rate = grid[each, np.argmax(value, axis=1)]
-        for width in (_STEP, _STEP / 4, _STEP / 16):
-            fine = np.clip(rate[:, None] * np.exp(_FINE * width), _GRID[0], _GRID[-1])
-            value = gains.at(fine)
-            place = np.argmax(value, axis=1)
-            rate = fine[each, place]
-        return value[each, place], rate
 
     def _key(self, candidates: Index, rates: Floats, floor: Floats) -> _Key:
         """Equal for equal questions."""
@@ -355,7 +351,7 @@ class Fit:
             self._entries, self._may, self._clean_of(candidates), self._partly,
             self._counted.crossings, self._clean_of, self._of_another,
         )  # fmt: skip
-        path_losses = loss_gains.PathLosses(self._lost, self._arrived, rates, floor)
+        path_losses = loss_gains.PathLosses(self._lost, self._arrived, rates, floor, self._alike)
         return Gains(candidates, paths, path_losses, self._outlier, self._some_flows)
 
     def _refit(self) -> None:

@@ -18,6 +18,9 @@ A path that is learnt only in part *may* cross a candidate (`PartlyLearnt`). A f
 candidate then affects an unknown share of such paths, tried from `SHARES`. With a share of zero
 they are no evidence for or against a candidate that other paths certainly cross.
 
+The work is limited (`syntony.fabric.effort`): at the limit no more findings are added, and those
+that there are are compared with fewer alternatives.
+
 The sparse search follows Flock (Harsh et al. 2021) in its greedy form; the rate model is that of
 network tomography (Vardi 1996; Cáceres et al. 1999).
 """
@@ -29,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.fabric import loss_pairs
+from syntony.fabric.effort import FINDING_STEPS, Effort
 from syntony.fabric.loss_fit import Fit
 from syntony.fabric.loss_pairs import Pair, RivalPairs, SwitchPair
 from syntony.fabric.tally import Floats, Index, Structure, Tally
@@ -71,6 +75,7 @@ class Search(Fit):
         assumed: unevenness of losses across one component.
         at_most: give up if the unevenness exceeds this.
         dispersion: index of dispersion of all losses.
+        effort: limit on its work.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Search(Fit):
         assumed: float = 0.0,
         at_most: float = np.inf,
         dispersion: float = 1.0,
+        effort: Effort | None = None,
     ) -> None:
         self._rivals_now: dict[int, tuple[Index, Floats, Floats]] = {}
         self._pairs_now: dict[int, Pair | None] = {}
@@ -92,7 +98,11 @@ class Search(Fit):
         self._max_found, self._at_most = max_found, at_most
         self.seen_uneven = 0.0
         """Unevenness of the findings, as last computed."""
-        super().__init__(tally, price, structure, assumed=assumed, dispersion=dispersion)
+        self.is_cut = False
+        """Whether the limit of its work changed the result."""
+        super().__init__(
+            tally, price, structure, assumed=assumed, dispersion=dispersion, effort=effort
+        )
 
     def _is_uneven(self) -> bool:
         self.seen_uneven = self.unevenness()
@@ -106,6 +116,8 @@ class Search(Fit):
             seen.add(frozenset(self._found))
             if len(self._found) > _ENOUGH and self._is_uneven():
                 return False
+            if self._is_spent(len(self._promising())):
+                break
             best, gain, rate = self._best_of(self._promising())
             if gain <= 0:
                 break
@@ -117,6 +129,13 @@ class Search(Fit):
             if not self._prune(best):
                 break
         return True
+
+    def _is_spent(self, more: int = 1) -> bool:
+        """Whether only the steps are left that comparing the findings takes. Then the search is
+        cut, if there was more to do."""
+        spent = self._effort.left < FINDING_STEPS * (len(self._found) + 1)
+        self.is_cut |= spent and more > 0
+        return spent
 
     def _state(self) -> _State:
         fit = self._background, self._rates, self._moved
@@ -177,6 +196,8 @@ class Search(Fit):
     def _exchange(self) -> None:
         """Replace each finding by a rival that explains more, given the others."""
         for candidate in list(self._found):
+            if self._is_spent():
+                return
             rivals, gain, rate = self._likelier(candidate)
             best = int(np.argmax(gain))
             own = gain[np.flatnonzero(rivals == candidate)[0]]
@@ -214,6 +235,8 @@ class Search(Fit):
     def _part(self) -> None:
         """Replace each finding by two of its parts where these are clearly likelier."""
         for candidate in list(self._found):
+            if self._is_spent():
+                return
             pair = self._pair(candidate)
             if pair is not None and pair.nats > CLOSE_NATS:
                 self._replace((candidate,), pair)
@@ -248,6 +271,8 @@ class Search(Fit):
         for pair in self._switch_pairs():
             if not self._found.keys() >= {*pair.parts}:
                 continue
+            if self._is_spent():
+                return
             rivals = self._rivals_of(pair)
             best = max(rivals.pairs, key=lambda pair: pair.nats, default=rivals.own)
             if best.nats > rivals.own.nats + loss_pairs.NO_GAIN:

@@ -13,6 +13,7 @@ import numpy as np
 from syntony.fabric import loss_pairs
 from syntony.fabric.loss_bursts import are_independent
 from syntony.fabric.loss_gains import SOME_FLOWS_PRICE
+from syntony.fabric.loss_pairs import Pair
 from syntony.fabric.loss_search import BLACKHOLE_LOSS, CLOSE_NATS, Search
 from syntony.fabric.tally import Floats, Index
 
@@ -28,8 +29,12 @@ MAX_DOUBTED = 6
 """With more findings, none is doubted because of the fit of all: each costs a search."""
 MIN_MISFITS = 2
 """From this number of paths on, what they lose beyond explanation outweighs another finding."""
+CUT = 0.5
+"""Probabilities are less by this factor if the search was cut at the limit of its work: what was
+not compared may be as likely as all that was."""
 COVERING = 0.9
 """A component that this share of a finding's affected paths may cross could replace it alone."""
+_NONE = np.zeros(0, dtype=np.intp)
 _CLOSE = float(np.exp(-CLOSE_NATS))
 _NEVER = 1e6
 """Log-odds against what is impossible."""
@@ -71,36 +76,68 @@ class SuspectSearch(Search):
     _instead: dict[int, dict[int, float]]
     """For each finding, replacements that are possible if another finding is replaced too → odds.
     """
+    _search_steps: float
+    """Steps that the first search took."""
     _refitted: dict[int, dict[int, float]]
     """For each finding, rivals → nats gained if one replaces it and all else is refitted."""
 
-    def run(self) -> list[LossFinding] | None:
-        """The findings; None: the unevenness of paths exceeds `at_most`."""
+    def run(self, known: Index = _NONE) -> list[LossFinding] | None:
+        """The findings; None: the unevenness of paths exceeds `at_most`.
+
+        Args:
+            known: earlier findings, which are kept if the search is cut, (n,).
+        """
         self._instead, self._refitted = {}, {}
         if not self._search() or self._is_uneven():
             return None
-        for candidate in list(self._found):
-            if candidate in self._found and self._flows(candidate) < 1:
-                self._search_without(candidate, some_flows=np.inf)
-            elif candidate in self._found and self._is_doubtful(candidate):
-                self._search_without(candidate)
-        self._doubt_misfits()
+        self._search_steps = self._effort.spent
+        if self.is_cut:
+            self._keep(known)
+        self._doubt()
         self._drop_strays()
         self._settle()
         if self._is_uneven():
             return None
         self._compare_refitted()
         for pair in self._switch_pairs():
+            if self._is_spent():
+                break
             for candidate, odds in loss_pairs.instead(self._rivals_of(pair)).items():
                 self._instead.setdefault(candidate, {}).update(odds)
         findings = [_by_likeliest(self._finding(candidate)) for candidate in self._found]
         return sorted(findings, key=lambda finding: -finding.nats)
 
-    def _doubt_misfits(self) -> None:
-        """Search again without each finding if paths across any of them lose otherwise than they
+    def _keep(self, known: Index) -> None:
+        """Add what was found before and still reaches its threshold, the strongest first."""
+        rest = known[~np.isin(known, list(self._found)) & np.isfinite(self.price[known])]
+        gains, _ = self._score(rest)
+        able = rest[np.argsort(-gains, kind="stable")][: np.count_nonzero(gains > 0)]
+        for candidate in able[: self._max_found - len(self._found)].tolist():
+            gain, rate = self._score(np.array([candidate], dtype=np.intp))
+            if gain[0] > 0:
+                self._take(candidate, float(rate[0]), self._rates)
+                self._set_background()
+        self._refit()
+        self._prune(newest=-1)
+
+    @property
+    def unexplained(self) -> float:
+        """Number of lost probes that neither the findings nor chance explain."""
+        off = self._likelihood(self._rates) < self._best - self._outlier
+        lost = self._counted.lost + self._counted.sent * np.expm1(-self._rates)
+        return float(np.maximum(lost, 0.0)[off].sum())
+
+    def _doubt(self) -> None:
+        """Search again without each finding that is one of some flows, or that the evidence
+        contradicts. Then, if paths across any of them lose otherwise than they
         all together explain: as a search adds one finding at a time, it can end at a set that
         explains the losses worse than another set. Larger sets are not considered: they explain
         uneven losses of one component better, too."""
+        for candidate in list(self._found):
+            if candidate in self._found and self._flows(candidate) < 1:
+                self._search_without(candidate, some_flows=np.inf)
+            elif candidate in self._found and self._is_doubtful(candidate):
+                self._search_without(candidate)
         for candidate in list(self._found) if len(self._found) <= MAX_DOUBTED else ():
             if candidate in self._found and self._unexplained() >= MIN_MISFITS:
                 self._search_without(candidate, more=0)
@@ -169,6 +206,9 @@ class SuspectSearch(Search):
         rivals, gains, _ = self._rivals(candidate)
         if not may_exceed(gains[~np.isin(rivals, single)], float(gains[rivals == candidate][0])):
             return
+        if self._effort.left < self._search_steps:
+            self.is_cut = True
+            return
         before, worth, max_found = self._state(), self._worth(), self._max_found
         price = self.price[single]
         self._found, self._held = {}, {}
@@ -205,9 +245,13 @@ class SuspectSearch(Search):
         switch, all other rates refitted: paths may have moved onto a rival as well, and what it
         explains of another finding changes that one's rate."""
         for pair in self._switch_pairs():
+            if self._is_spent():
+                return
             if pair.switch not in self._found and self._found.keys() >= {*pair.parts}:
                 self._refit_instead(pair.parts, [pair.switch])
         for candidate in list(self._found):
+            if self._is_spent():
+                return
             if rivals := self._close_rivals(candidate):
                 self._refit_instead((candidate,), rivals)
 
@@ -260,7 +304,7 @@ class SuspectSearch(Search):
         for rival, share in self._instead.get(candidate, {}).items():
             odds[rival] = max(odds.get(rival, 0.0), min(share, 1.0) ** (1 / OVERSTATED))
             near |= {rival} if share > _CLOSE else set()
-        pair = self._pair(candidate)
+        pair = self._pair_now(candidate)
         parts_odds = float(np.exp(min(pair.nats / OVERSTATED, 50))) if pair is not None else 0.0
         total = sum(odds.values()) + float(np.exp(-max(own, 0.0) - 1.0)) + parts_odds
         order = sorted(odds, key=lambda rival: -odds[rival])
@@ -279,6 +323,13 @@ class SuspectSearch(Search):
             flows=self._flows(candidate),
         )
 
+    def _pair_now(self, candidate: int) -> Pair | None:
+        """As `_pair`; none if no steps are left to find it."""
+        if self._effort.left > 0:
+            return self._pair(candidate)
+        self.is_cut |= candidate not in self._pairs_now
+        return self._pairs_now.get(candidate)
+
     def _hidden_beside(self, candidate: int) -> int | None:
         """What is unknown next to a switch, if each lossy path across the switch crosses that too:
         then the fault may as well be there."""
@@ -287,6 +338,15 @@ class SuspectSearch(Search):
         if beside is None or not len(rows) or not np.isin(rows, self._may.of(beside)[0]).all():
             return None
         return beside
+
+
+def less_sure(found: LossFinding) -> LossFinding:
+    """The finding, if the search was cut."""
+    return found._replace(
+        confidence=CUT * found.confidence,
+        probabilities=tuple(CUT * each for each in found.probabilities),
+        parts_probability=CUT * found.parts_probability,
+    )
 
 
 def _by_likeliest(found: LossFinding) -> LossFinding:

@@ -47,6 +47,10 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
     ts_ns: int
     """End of the newest evaluated window, fleet time; 0: none yet."""
     findings: tuple[Finding, ...]
+    unexplained: float = 0.0
+    """Lost probes of `unexplained_window` for which no cause was found because the search reached
+    the limit of its work."""
+    unexplained_window: str = ""
 
 
 class LearntPath(msgspec.Struct, frozen=True, kw_only=True):

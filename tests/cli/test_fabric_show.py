@@ -1,0 +1,24 @@
+"""`syntony fabric show` says which losses have no cause yet."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from syntony.cli import fabric
+from syntony.wire.fabric import Findings
+
+REMOTE = ("--controller", "c:1", "--ca", "a", "--cert", "b", "--key", "c")
+
+
+@pytest.mark.parametrize(("lost", "said"), [(0.0, False), (1_234.4, True)])
+def test_losses_without_a_cause_are_shown_with_their_window(
+    monkeypatch: pytest.MonkeyPatch, lost: float, said: bool
+) -> None:
+    window = "300s" if lost else ""
+    answer = Findings(ts_ns=1, findings=(), unexplained=lost, unexplained_window=window)
+    monkeypatch.setattr(fabric, "ask", lambda *_words, **_more: answer)
+    shown = CliRunner().invoke(fabric.command, ["show", *REMOTE])
+    assert shown.exit_code == 0
+    words = " ".join(shown.output.split())
+    assert ("1234 lost probes of the last 300s have no cause yet" in words) is said
