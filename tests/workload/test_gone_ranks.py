@@ -100,8 +100,8 @@ def test_a_rank_that_ended_while_others_wait_is_named_at_once(
     somebody ends the job."""
     done = operations(begun=begun)
     dies_ns = stuck_ns(done) + 10 * MS
-    rows = {COLLECTIVE.name: done,
-            JOB_PROCESS.name: processes(dies_ns + (waits_s - 1) * S, {3: dies_ns}, exact=exact)}  # fmt: skip
+    readings = processes(dies_ns + (waits_s - 1) * S, {3: dies_ns}, exact=exact)
+    rows = {COLLECTIVE.name: done, JOB_PROCESS.name: readings}
     result = diagnose(bundle(record(rows, seconds=100, now_ns=dies_ns + waits_s * S)))
     (verdict,) = result.verdicts
     doubts = [each.fault for each in verdict.alternatives if not each.excluded]

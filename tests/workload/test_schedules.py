@@ -25,6 +25,8 @@ def test_nothing_is_named_in_a_job_of_another_schedule(kind: str, links: bool) -
     ("kind", "seed"),
     [
         ("alternating", 4),  # flows share a link only in every second phase
+        ("alternating", 29),  # … and wait ten times as long as others
+        ("alternating", 422_800_291),  # … one of them shares no other link in other phases
         ("upload", 5),  # a flow over fewer links waits as those before the same host
         ("upload", 7),
         ("evaluation", 5),  # the first rank writes a report before each barrier

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import Ints
     from syntony.workload.facts import BundleFacts
     from syntony.workload.grid import Flags
+    from syntony.workload.processes import Ended
     from syntony.workload.ranks import Comm, Ranks
 
 MIN_SILENCE_NS = 5 * S
@@ -42,8 +43,8 @@ ACTION_GONE = (
     " its host is up; restart the job from its checkpoint"
 )
 ACTION_ENDED = (
-    "look whether somebody ended the job (`sacct`, the launcher's output); if not, why the rank that"
-    " ended first did (its output, exit status, kernel log: out of memory, Xid)"
+    "look whether somebody ended the job (`sacct`, the launcher's output); if not, why the first"
+    " rank ended (its output, exit status, kernel log: out of memory, Xid)"
 )
 ACTION_HELD = {
     "T": "continue the process (`kill -CONT`), or find who stopped it",
@@ -118,10 +119,20 @@ def _gone(
     absent = set(comm.ranks[~begun].tolist())
     if 2 * len(first(gone, gone)) > len(comm.ranks) or (absent and not absent & gone.keys()):
         return None  # somebody ended the job, or all wait for one that is there
-    if processes.ended_together:
-        # If nothing had moved for long when they ended, it hung before, for another reason.
-        hung = _hangs(comm, processes.first_end_ns, _least_silence_ns(kinds))
-        return None if hung else _ended(facts, comm, seq)
+    if not processes.ended_together:
+        return _ended_first(facts, comm, seq, gone, absent)
+    # If nothing had moved for long when they ended, it hung before, for another reason.
+    hung = _hangs(comm, processes.first_end_ns, _least_silence_ns(kinds))
+    return None if hung else _ended(facts, comm, seq)
+
+
+def _ended_first(
+    facts: BundleFacts, comm: Comm, seq: int, gone: dict[int, Ended], absent: set[int]
+) -> RuleFinding:
+    """A finding of those that are gone and did not begin an operation, or else were gone first. Up
+    to the grace time later the others may be ending as well."""
+    processes, ranks = facts.processes, facts.ranks
+    assert processes is not None and ranks is not None  # noqa: S101, PT018 - some are gone
     names = first(gone, absent & gone.keys() or gone)
     one, ago = names[0], format_ns(max(0, facts.end_ns - gone[names[0]].last_ns))
     if one not in processes.ended:
@@ -157,7 +168,7 @@ def _ended(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding:
         confidence=confidence(0.98, False),
         evidence=(Evidence("ended", text), _progress(comm, seq)),
         alternatives=(
-            weigh(FaultClass.HANG, False, f"rank {names} failed and the others ended because of it"),
+            weigh(FaultClass.HANG, False, f"rank {names} failed, and the others because of it"),
             weigh(FaultClass.UNDETERMINED, False, "somebody ended the job"),
         ),
         action=ACTION_ENDED, ranks=frozenset(comm.ranks.tolist()),

@@ -90,7 +90,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _waits_in_company(flows: Flows, flow: int, shared: Collection[int] = ()) -> bool:
-    """Whether a late flow shares a link with one that waits about as long at the same time.
+    """Whether a late flow shares a link with one that waits about as long when both send.
 
     Then there is a queue for both, even if the other one is less certain, or was seen later. Flows
     in `shared` do not count: they wait at a link that this one does not cross.
@@ -102,9 +102,10 @@ def _waits_in_company(flows: Flows, flow: int, shared: Collection[int] = ()) -> 
     if np.isfinite(flows.delay[flow, : stretch.first]).sum() < MIN_BEFORE:
         return _always_in_company(flows, flow, part, shared)
     least = ALIKE * flows.mean_over(flows.excess, flow, stretch)
-    waits = 2 * flows.waiting[:, part].sum(axis=1) >= np.isfinite(flows.delay[:, part]).sum(axis=1)
+    sent = part.start + np.flatnonzero(np.isfinite(flows.delay[flow, part]))
+    waits = 2 * flows.waiting[:, sent].sum(axis=1) >= np.isfinite(flows.delay[:, sent]).sum(axis=1)
     with np.errstate(invalid="ignore"):
-        as_long = median(flows.excess[:, part], axis=1) >= least
+        as_long = median(flows.excess[:, sent], axis=1) >= least
     own = set(flows.hops[flow])
     return any(each != flow and int(each) not in shared and not own.isdisjoint(flows.hops[each])
                for each in np.flatnonzero(waits & as_long))  # fmt: skip
@@ -145,7 +146,8 @@ def _always_in_company(flows: Flows, flow: int, part: slice, shared: Collection[
     they do not exceed what is usual for them. Delays are compared with the shortest for a link."""
     links = np.array([max(1, len(hops)) for hops in flows.hops])
     shortest = np.nanmin(low_delay(flows.delay) / links)
-    waits = median(flows.delay[:, part], axis=1) - shortest * links
+    sent = part.start + np.flatnonzero(np.isfinite(flows.delay[flow, part]))
+    waits = median(flows.delay[:, sent], axis=1) - shortest * links
     own = set(flows.hops[flow])
     return any(
         each != flow and each not in shared and not own.isdisjoint(flows.hops[each])
