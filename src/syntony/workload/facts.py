@@ -70,7 +70,16 @@ class BundleFacts:
         if self.ranks is not None and self.ranks.left_out:
             left_out = f"the oldest {self.ranks.left_out:,} operations are left out: too many"
             self.gaps.append(Gap("collectives", left_out, "stragglers and hangs before them"))
+        self._note_missing_paths()
         self._distrust_clocks()
+
+    def _note_missing_paths(self) -> None:
+        """Note that probes' paths are not recorded although those of flows are."""
+        if self.probes is None or self.flows is None:
+            return
+        if any(self.flows.hops) and not any(self.bundle.table("probes").codes("hops").values):
+            limits = "queues and losses that only probes show, and of which of several links"
+            self.gaps.append(Gap("probes", "no paths of probes are recorded", limits))
 
     def _distrust_clocks(self) -> None:
         """Discard delays of hosts while their clock is in state UNKNOWN."""
