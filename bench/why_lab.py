@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from bench.why_lab_causes import CAUSES, Begun, Cause, Running, Scene, kill, write
+from bench.why_lab_causes import CAUSES, Begun, Cause, Running, Scene, write
+from bench.why_lab_processes import kill
 
 from syntony.errors import MissingError, RemoteError
 from syntony.io.bundle_files import write_bundle

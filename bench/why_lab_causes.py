@@ -3,7 +3,6 @@ job; and which answer is right."""
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import os
@@ -11,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
+from bench.why_lab_processes import end_groups, kill, members, pin, sockets
 
 from syntony.errors import MissingError
 from syntony.lab.commands import shaper_line
@@ -47,9 +48,6 @@ FLOOD_PORTS, FLOOD_DPORT = range(40_000, 40_016), 9
 LATELY = 3
 """Windows that a connection which the job still has was seen in: those of a job before stay in the
 recording."""
-PIDFD_GETFD = 438
-"""Its number among Linux's system calls, on all machines."""
-LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Begun(NamedTuple):
@@ -251,7 +249,7 @@ def slow_receiver(scene: Scene) -> Begun:
     """A rank's sockets have hardly any memory to receive into, as on a host that is short of it."""
     rank = scene.rng.randrange(len(scene.job.spec.hosts))
     before = [(held, held.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
-              for held in _sockets(scene.job.groups[rank])]  # fmt: skip
+              for held in sockets(scene.job.groups[rank])]  # fmt: skip
     for held, _ in before:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
 
@@ -282,7 +280,7 @@ def class_mismatch(scene: Scene) -> Begun:
         again = shaper_line("change", scene.plan, port, scene.plan.spec.rate_bps)
         for undo in (again, f"qdisc del dev {port.name} parent 1:1 handle 9:"):
             stack.callback(scene.lab.run, port.node, "tc", *undo.split())
-    held = [each for group in scene.job.groups for each in _sockets(group)]
+    held = [each for group in scene.job.groups for each in sockets(group)]
     for each in held:
         stack.callback(each.close)
         each.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
@@ -296,10 +294,10 @@ def core_shared(scene: Scene) -> Begun:
     core = min(os.sched_getaffinity(0))
     group, nice = scene.job.groups[rank], scene.rng.choice((8, 10))
     stack = ExitStack()
-    for thread in (int(task.name) for pid in _members(group)
+    for thread in (int(task.name) for pid in members(group)
                    for task in Path(f"/proc/{pid}/task").iterdir()):  # fmt: skip
-        stack.callback(_pin, thread, os.sched_getaffinity(thread), 0)
-        _pin(thread, {core}, nice)
+        stack.callback(pin, thread, os.sched_getaffinity(thread), 0)
+        pin(thread, {core}, nice)
     # Where the kernel groups sessions, priorities are compared within each of them only.
     session = Path(f"/proc/{group}/autogroup")
     if session.exists():
@@ -355,6 +353,33 @@ def hang(scene: Scene) -> Begun:
     return Begun(lambda: os.killpg(group, signal.SIGCONT), right)
 
 
+def killed(scene: Scene) -> Begun:
+    """One rank is killed. The others end as well, by the errors that they get, so that nothing
+    tells it from a job that somebody ends; until then that rank is right, too."""
+    rank = scene.rng.randrange(len(scene.job.spec.hosts))
+    os.killpg(scene.job.groups[rank], signal.SIGKILL)
+    return Begun(lambda: None, _is_job, twin=lambda verdict: is_gone(verdict, rank))
+
+
+def ended(scene: Scene) -> Begun:
+    """Somebody ends the job; one rank ends before the others, as these write a checkpoint."""
+    first, *others = scene.rng.sample(scene.job.groups, len(scene.job.groups))
+    os.killpg(first, signal.SIGTERM)
+    pause = threading.Timer(scene.rng.uniform(0.1, 0.5), end_groups, (others,))
+    pause.start()
+    rank = scene.job.groups.index(first)
+    return Begun(pause.join, _is_job, twin=lambda verdict: is_gone(verdict, rank))
+
+
+def _is_job(subjects: tuple[str, ...]) -> bool:
+    return subjects == (f"job {modes.JOB}",)
+
+
+def is_gone(verdict: NamedFlow, rank: int) -> bool:
+    """Whether a verdict says that the job waits for this rank, which has ended."""
+    return verdict.fault == FaultClass.HANG and verdict.subjects == (f"rank {rank}",)
+
+
 def desync(scene: Scene) -> Begun:
     rank = scene.rng.randrange(len(scene.job.spec.hosts))
     end = scene.order(skip_rank=rank)
@@ -395,56 +420,6 @@ def busy(scene: Scene) -> Begun:
     return Begun(end, lambda _subjects: False)
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started."""
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def _members(group: int) -> list[int]:
-    """Processes of a process group."""
-    found = []
-    for place in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = place.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        if int(fields[2]) == group:
-            found.append(int(place.parent.name))
-    return found
-
-
-def _sockets(group: int) -> list[socket.socket]:
-    """Duplicates of the TCP sockets that processes of a group hold."""
-    found = []
-    for pid in _members(group):
-        with ExitStack() as stack:
-            process = os.pidfd_open(pid)
-            stack.callback(os.close, process)
-            for place in Path(f"/proc/{pid}/fd").iterdir():
-                if not str(place.readlink()).startswith("socket:"):
-                    continue
-                number = LIBC.syscall(PIDFD_GETFD, process, int(place.name), 0)
-                held = socket.socket(fileno=number) if number >= 0 else None
-                if held is None:
-                    continue
-                if held.family == socket.AF_INET and held.type == socket.SOCK_STREAM:
-                    found.append(held)
-                else:
-                    held.close()
-    return found
-
-
-def _pin(thread: int, cores: set[int], nice: int) -> None:
-    try:
-        os.sched_setaffinity(thread, cores)
-        os.setpriority(os.PRIO_PROCESS, thread, nice)
-    except ProcessLookupError:
-        return
-
-
 def nothing(_scene: Scene) -> Begun:
     return Begun(lambda: None, lambda _subjects: False)
 
@@ -470,6 +445,8 @@ CAUSES = (
     Cause("clock steps, rank sleeps", "straggler", True, besides(clock_steps, straggler)),
     Cause("core shared", "host-jitter", True, core_shared),
     Cause("rank stopped", "hang", True, hang),
+    Cause("rank killed", "undetermined", True, killed),
+    Cause("job ended", "undetermined", True, ended),
     Cause("rank skips a collective", "hang", True, desync),
     Cause("host busy, PyTorch", "", True, busy),
     Cause("nothing, PyTorch", "", True, nothing),

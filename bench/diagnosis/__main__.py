@@ -1,4 +1,4 @@
-"""How often `syntony diagnose` names the right cause: bundles of three generators, faults by class.
+"""How often `syntony diagnose` names the right cause: bundles of four generators, faults by class.
 
     python -m bench.diagnosis [--each 30] [--quiet 200] [--seed N] [--only drawn] [--json]
     python -m bench.diagnosis --windows 3 --quiet 0
@@ -28,9 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from bench.diagnosis import drawn, foreign, queued
+from bench.diagnosis import drawn, foreign, programs, queued
 from bench.diagnosis.case import Case, arrow_tables, bundle_of, cut
 from bench.diagnosis.cpu_time import crowded, with_cpu_time
+from bench.diagnosis.programs_faults import PLACES
 
 from syntony.io.bundle_files import write_bundle
 from syntony.workload import FaultClass, diagnose
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 GENERATORS = {"drawn": drawn.make_case, "foreign": foreign.make_case,
-              "queued": queued.make_case}  # fmt: skip
+              "queued": queued.make_case, "programs": programs.make_case}  # fmt: skip
 CLASSES = [each.value for each in FaultClass if each is not FaultClass.UNDETERMINED]
 QUIET = "nothing"
 
@@ -105,7 +106,7 @@ def main() -> int:
     classes = [options.fault] if options.fault else CLASSES
     work = [(name, fault, options.seed + number) for name in names for fault, count in
             (*((each, options.each) for each in classes), ("", options.quiet))
-            for number in range(count)]  # fmt: skip
+            if name != "programs" or fault in {"", *PLACES} for number in range(count)]  # fmt: skip
     counts = {True: options.each, False: options.quiet}  # a part of the log: a part of each class
     work.sort(key=lambda each: (each[2] - options.seed) / counts[bool(each[1])])
     graded = _graded(work, options)

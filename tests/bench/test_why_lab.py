@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from bench.why_lab import RECORDED_S, grade, missing
-from bench.why_lab_causes import Begun, is_twin, links_like
+from bench.why_lab_causes import CAUSES, Begun, Scene, ended, hang, is_twin, killed, links_like
 from tests.workload.made import MS, T0, bundle
 
+from syntony.lab.drill import modes
 from syntony.lab.drill.slow_job import JudgedAnswer, NamedFlow
 
 S = 1000 * MS
@@ -90,3 +98,56 @@ def test_a_full_nic_may_be_named_with_its_only_link(
     named = tuple(NamedFlow(fault=fault, subjects=subjects, confidence=1.0, text="")
                   for fault, subjects in verdicts)  # fmt: skip
     assert grade(JudgedAnswer(at_ns=0, verdicts=named, worst=""), "incast", begun) == graded
+
+
+@contextlib.contextmanager
+def ranks(seed: int) -> Iterator[tuple[Scene, list[subprocess.Popen[bytes]]]]:
+    """A job whose ranks do nothing."""
+    some = [subprocess.Popen(("sleep", "600"), start_new_session=True) for _ in range(3)]
+    job = SimpleNamespace(groups=tuple(each.pid for each in some),
+                          spec=SimpleNamespace(hosts=("h0", "h1", "h2")))  # fmt: skip
+    try:
+        yield cast("Scene", SimpleNamespace(job=job, rng=random.Random(seed))), some
+    finally:
+        for each in some:
+            each.kill()
+            each.wait()
+
+
+def graded(begun: Begun, fault: str, subject: str) -> str:
+    said = NamedFlow(fault=fault, subjects=(subject,), confidence=1.0, text="")
+    return grade(JudgedAnswer(at_ns=0, verdicts=(said,), worst=""), "undetermined", begun)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("begin", "signals"),
+    [(killed, {-signal.SIGKILL}), (ended, {-signal.SIGTERM})],
+)
+def test_who_ended_first_may_be_named_while_others_run(
+    begin: Callable[[Scene], Begun], signals: set[int], seed: int
+) -> None:
+    with ranks(seed) as (scene, some):
+        begun = begin(scene)
+        begun.end()
+        (first,) = (rank for rank in range(3) if graded(begun, "hang", f"rank {rank}") == "twin")
+        gone = some if begin is ended else [some[first]]
+        assert {each.wait() for each in gone} == signals
+        assert graded(begun, "undetermined", f"job {modes.JOB}") == "right"
+        assert graded(begun, "undetermined", "rank 0") == ""
+        assert graded(begun, "straggler", f"rank {first}") == ""
+
+
+def test_a_rank_is_stopped_and_goes_on() -> None:
+    with ranks(1) as (scene, some):
+        begun = hang(scene)
+        rank = next(rank for rank in range(3) if begun.right((f"rank {rank}",)))
+        os.waitid(os.P_PID, some[rank].pid, os.WSTOPPED | os.WNOWAIT)
+        assert begun.right(("communicator 0.abc",))
+        assert not begun.right((f"rank {(rank + 1) % 3}",))
+        begun.end()
+        os.waitid(os.P_PID, some[rank].pid, os.WCONTINUED | os.WNOWAIT)
+
+
+def test_each_cause_has_a_row_of_its_own() -> None:
+    assert len({each.row for each in CAUSES}) == len(CAUSES)

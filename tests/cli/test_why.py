@@ -70,6 +70,7 @@ def test_what_is_recorded_is_diagnosed_alike(fleet: RecordedBundle, tmp_path: Pa
     requested = json.loads(run("why", "night", "--json").stdout)
     kept = click.testing.CliRunner().invoke(root, ["diagnose", place, "--json"])
     assert json.loads(kept.stdout) == requested
+    assert "note: [left] out" in kept.stderr
     assert requested[0]["subjects"] == ["rank 2"]
     again = run("record", "night", "--out", place)
     assert again.exit_code != 0

@@ -19,6 +19,7 @@ from syntony.audit.result import ComparedValue, HostReport, Result, Status
 from syntony.controller.answers import MAX_REPORT_NS
 from syntony.controller.audits import AuditRuns
 from syntony.controller.locating import LocateLoop
+from syntony.controller.recorded_paths import RecordedPaths
 from syntony.errors import UsageError
 from syntony.fabric.book import Way
 from syntony.model import MS, S
@@ -42,7 +43,8 @@ def job_report(
 ) -> JobReport:
     jobs = Jobs({"night": rows})
     jobs.names, jobs.known_hosts = known, hosts
-    services = services_with(store=Store(jobs))
+    paths = RecordedPaths(dict, lambda _way: ())
+    services = services_with(store=Store(jobs), paths=paths)
     query = JobReportQuery(job="night", **({"window_ns": 30 * S} | fields))
     return answer(services, query, NOBODY, fleet_ns=NOW)
 

@@ -12,21 +12,21 @@ import pytest
 from tests.controller.test_gateways import Wire, until, welcome
 from tests.controller.test_sessions import CERTIFICATE
 
-from syntony.controller import answers
+from syntony.controller import answers, service
 from syntony.controller.access import Caller
 from syntony.controller.gateway import Gateway
 from syntony.controller.questions import QUESTIONS, Runs
-from syntony.errors import BusyError, DeniedError, UsageError
+from syntony.errors import BusyError, DeniedError, SyntonyError, UsageError
 from syntony.model import S
 from syntony.store import Store, open_store
 from syntony.wire.coding import encode
 from syntony.wire.control import ControllerQuery
 from syntony.wire.failover import SwitchCommand
-from syntony.wire.gateways import FleetNow
+from syntony.wire.gateways import FleetNow, ProbeLinks, ProbeLinksRequest
 from syntony.wire.jobs import JobReportQuery, Jobs, JobsQuery, RecordingQuery
 from syntony.wire.links import LinkHistoryQuery
 from syntony.wire.probes import Matrix, MatrixQuery, SeriesQuery
-from syntony.wire.query import Query, decode_answer
+from syntony.wire.query import Failure, Query, decode_answer
 from syntony.wire.roles import Identity, Role
 
 NOW_NS = 1_900_000_000 * S
@@ -150,3 +150,66 @@ def test_questions_that_need_a_leader_are_not_marked_by_mistake() -> None:
         source = inspect.getsource(cast("Any", QUESTIONS[kind].handler))
         assert "services.store" in source
     assert answers.matrix in {QUESTIONS[kind].handler for kind in SHARED}
+
+
+PROBES = (("h0/n", "h1/n", "h0/n", 40_001), ("h1/n", "h0/n", "h0/n", 40_001))
+
+
+class KnowsLinks:
+    """A leader, as a gateway's requests reach it."""
+
+    def admit(self, who: Caller) -> None:
+        assert who is GATEWAY
+
+    async def probe_links(self, request: ProbeLinksRequest) -> ProbeLinks:
+        return ProbeLinks(links=tuple(" ".join(each[:2]) for each in request.probes))
+
+
+def links_of(monkeypatch: pytest.MonkeyPatch, leader: KnowsLinks | bytes | None) -> ProbeLinks:
+    """What a gateway's thread gets from its leader; None: there is none; else what it says."""
+    monkeypatch.setattr(service, "caller", lambda _context: GATEWAY)
+
+    async def work() -> ProbeLinks:
+        fleet = Fleet(cast("Store", None))
+
+        async def ask(data: bytes) -> list[bytes]:
+            if isinstance(leader, bytes):
+                return [leader]
+            served = service.FleetService(cast("Any", leader))
+            return [page async for page in served._relay_query(data, None)]
+
+        fleet.wire.ask = ask  # type: ignore[method-assign]
+        if leader is None:
+            fleet.wire.over.set()
+        running = asyncio.create_task(fleet.gateway.link.run())
+        if leader is not None:
+            await until(lambda: fleet.gateway.link.connected)
+        try:
+            request = ProbeLinksRequest(probes=PROBES)
+            return await asyncio.to_thread(fleet.gateway.link.probe_links, request)
+        finally:
+            running.cancel()
+            fleet.gateway.close()
+
+    return asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def test_a_gateway_gets_the_links_of_probes_from_its_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert links_of(monkeypatch, KnowsLinks()).links == ("h0/n h1/n", "h1/n h0/n")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (encode(Failure(reason="an unknown kind")), "e3 at c1:1: an unknown kind"),
+        (encode(ProbeLinks(links=("a->b",))), "links of 1 probes, 2 were sent"),
+        (None, "no leader"),
+    ],
+)
+def test_a_leader_that_does_not_say_the_links_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, said: bytes | None, why: str
+) -> None:
+    with pytest.raises(SyntonyError, match=why):
+        links_of(monkeypatch, said)

@@ -1,5 +1,5 @@
 """Ranks that cannot go on: their process has ended or is stopped, or their host is gone; each with
-a neighbour in which they are not to be named (docs/decisions/0551 and 0552)."""
+a neighbour in which they are not to be named (docs/decisions/0551, 0552 and 0567)."""
 
 from __future__ import annotations
 
@@ -92,14 +92,21 @@ def hangs(rows: Rows, now_s: int = NOW_S) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("begun", [(0, 1, 2), ALL])
 @pytest.mark.parametrize("exact", [True, False])
-def test_a_rank_that_ended_while_others_wait_is_named_at_once(begun: Any, exact: bool) -> None:
-    """Killed before an operation, or within it. The others wait for a few seconds."""
+@pytest.mark.parametrize("waits_s", [8, 50])
+def test_a_rank_that_ended_while_others_wait_is_named_at_once(
+    begun: Any, exact: bool, waits_s: int
+) -> None:
+    """Killed before an operation, or within it. Up to a launcher's grace time it is open whether
+    somebody ends the job."""
     done = operations(begun=begun)
     dies_ns = stuck_ns(done) + 10 * MS
-    rows = {COLLECTIVE.name: done,
-            JOB_PROCESS.name: processes(dies_ns + 7 * S, {3: dies_ns}, exact=exact)}  # fmt: skip
-    result = diagnose(bundle(record(rows, seconds=NOW_S, now_ns=dies_ns + 8 * S)))
+    readings = processes(dies_ns + (waits_s - 1) * S, {3: dies_ns}, exact=exact)
+    rows = {COLLECTIVE.name: done, JOB_PROCESS.name: readings}
+    result = diagnose(bundle(record(rows, seconds=100, now_ns=dies_ns + waits_s * S)))
     (verdict,) = result.verdicts
+    doubts = [each.fault for each in verdict.alternatives if not each.excluded]
+    assert doubts == ([FaultClass.UNDETERMINED] if waits_s < 35 else [])
+    assert (verdict.confidence > 0.9) is (waits_s > 35)
     assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("rank 3",))
     first, second, third = sentences("night", result, 60 * S)
     assert first == "night cannot go on because of hang: rank 3."
@@ -123,25 +130,59 @@ def test_of_ranks_that_ended_after_one_called_another_operation_that_one_is_name
 
 
 @pytest.mark.parametrize(
-    ("ends_ms", "exact", "begun", "named"),
+    ("ends_s", "exact", "begun", "named"),
     [
-        ((900, 800, 1000, 10), True, ALL, ["rank 3"]),  # the others got errors
-        ((900, 800, 1000, 10), True, (0, 1, 3), ["rank 2"]),  # it had left one out
-        ((900, 30, 1000, 10), True, ALL, ["rank 1", "rank 3"]),
-        ((15, 30, 20, 10), True, ALL, []),  # all were killed
-        ((15, 30, 20, 10), True, (0, 1, 3), []),
-        ((1500, 1200, 1700, 1400), False, ALL, []),
-        ((9_000, 8_000, 10_000, 10), False, ALL, ["rank 3"]),
+        ((40, 38, 41, 0.01), True, ALL, ["rank 3"]),  # no launcher waits for so long
+        ((40, 38, 41, 0.01), False, ALL, ["rank 3"]),
+        ((40, 38, 41, 0.01), True, (0, 1, 3), ["rank 2"]),  # it had left one out
+        ((40, 0.03, 41, 0.01), True, ALL, ["rank 1", "rank 3"]),
+        ((7, 7.2, 7.3, 7.1), True, (0, 1, 3), ["rank 2"]),  # all had waited for it for 7 s
+        ((7.9, 7.8, 8, 7), True, (0, 1, 3), ["rank 2"]),
+        ((7.9, 7.8, 8, 7), True, ALL, ["communicator 0.abc"]),  # it hung before
+        ((0.015, 0.03, 0.02, 0.01), True, ALL, []),  # all were killed
+        ((0.015, 0.03, 0.02, 0.01), True, (0, 1, 3), []),
+        ((1.5, 1.2, 1.7, 1.4), False, ALL, []),
     ],
 )
 def test_of_ranks_that_have_all_ended_that_is_named_which_ended_first(
-    ends_ms: tuple[int, ...], exact: bool, begun: Any, named: list[str]
+    ends_s: tuple[float, ...], exact: bool, begun: Any, named: list[str]
 ) -> None:
+    found = all_ended(ends_s, exact, begun)
+    assert [each.subjects for each in found.verdicts] == ([tuple(named)] if named else [])
+
+
+def all_ended(ends_s: tuple[float, ...], exact: bool = True, begun: Any = ALL) -> Diagnosis:
+    """Ranks ended so many seconds after the last operation began, which `begun` had begun."""
     rows = operations(begun=begun)
-    ends = {rank: stuck_ns(rows) + ends_ms[rank] * MS for rank in ALL}
-    found = hangs({COLLECTIVE.name: rows,
-                   JOB_PROCESS.name: processes(T0 + NOW_S * S, ends, exact=exact)})  # fmt: skip
-    assert found == ([tuple(named)] if named else [])
+    ends = {rank: stuck_ns(rows) + round(ends_s[rank] * S) for rank in ALL}
+    readings = processes(T0 + 100 * S, ends, exact=exact)
+    return judged({COLLECTIVE.name: rows, JOB_PROCESS.name: readings}, now_s=100)
+
+
+@pytest.mark.parametrize("begun", [(0, 1, 3), (0, 1, 2), ALL])
+@pytest.mark.parametrize(
+    ("ends_s", "exact"),
+    [
+        ((0.9, 0.8, 1.0, 0.01), True),  # Ctrl-C, or a rank that failed: the others got errors
+        ((30.01, 30.02, 30.03, 0.01), True),  # SIGTERM, which three handled too slowly; killed
+        ((30.01, 30.02, 30.03, 0.01), False),
+        ((9.0, 8.0, 10.0, 0.01), False),  # three wrote a checkpoint first
+        ((0.02, 0.01, 2.4, 2.3), True),  # the launcher of two was ended
+    ],
+)
+def test_who_ended_first_is_not_at_fault_if_somebody_may_have_ended_the_job(
+    ends_s: tuple[float, ...], exact: bool, begun: Any
+) -> None:
+    result = all_ended(ends_s, exact, begun)
+    (verdict,) = result.verdicts
+    assert (verdict.fault, verdict.subjects) == (FaultClass.UNDETERMINED, ("job night",))
+    assert verdict.confidence < 0.5
+    assert [each.excluded for each in verdict.alternatives] == [False, False]
+    first, second, third = sentences("night", result, 60 * S)
+    assert first == "night has ended, and it is undetermined why."
+    assert second.startswith("All 4 ranks ended within ")
+    assert "rank" in second.partition(", ")[2]
+    assert "sacct" in third
 
 
 @pytest.mark.parametrize("done", [ALL, (0, 1, 2)])

@@ -88,7 +88,10 @@ def named(
                 probes.setdefault(name, []).append(value)
     if not counted:
         del probes["sent"]
-    found = diagnose(bundle({"flows": flows, "probes": probes})).verdicts
+    result = diagnose(bundle({"flows": flows, "probes": probes}))
+    lacks = any("no paths of probes are recorded" in each.reason for each in result.gaps)
+    assert lacks is not known
+    found = result.verdicts
     if not queue_ns:
         assert {each.fault for each in found} <= {FaultClass.BAD_LINK}, (SEED, found)
     return sorted(each.subjects for each in found if each.fault is FaultClass.BAD_LINK)

@@ -28,6 +28,8 @@ class JobRecording(NamedTuple):
 
     manifest: dict[str, Any]
     tables: dict[str, pa.Table]
+    notes: tuple[str, ...] = ()
+    """What the fleet left out, and why."""
 
     def bundle(self) -> Bundle:
         """The validated bundle. Raises `InputError`: no table can be used."""
@@ -68,7 +70,7 @@ def fetch(
     answer = ask(target, query, timeout_ns=PATIENCE_NS)
     for note in () if quiet else answer.notes:
         messages.print(f"note: {note}", markup=False)
-    return JobRecording(msgspec.json.decode(answer.manifest), joined(answer.rows))
+    return JobRecording(msgspec.json.decode(answer.manifest), joined(answer.rows), answer.notes)
 
 
 def last_of(target: FleetTarget, job: str, window_ns: int) -> JobRecording:

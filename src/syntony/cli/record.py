@@ -31,7 +31,7 @@ def command(target: FleetTarget, job: str, out: Path, window_ns: int, as_json: b
         raise UsageError(f"{out} exists and is not an empty directory")
     found = fetch(target, job, window_ns)
     try:
-        write_bundle(out, found.tables, found.manifest)
+        write_bundle(out, found.tables, found.manifest | {"notes": found.notes})
     except OSError as error:
         raise UsageError(f"{out}: {error.strerror or error}") from error
     rows = {name: table.num_rows for name, table in found.tables.items()}

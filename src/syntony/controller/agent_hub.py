@@ -24,6 +24,7 @@ from syntony.errors import BusyError, StateError
 from syntony.wire.audit import AuditReport
 from syntony.wire.clocks import Edges
 from syntony.wire.failover import PathsReport
+from syntony.wire.gateways import ProbeLinks, ProbeLinksRequest
 from syntony.wire.messages import Batch, Hello
 from syntony.wire.parts import PartStatus
 from syntony.wire.probes import KeysHeld
@@ -180,6 +181,11 @@ class AgentHub:
         if self.served_api is None:
             raise BusyError("the leader serves no API: set api.listen in its configuration")
         return self.served_api
+
+    async def probe_links(self, request: ProbeLinksRequest) -> ProbeLinks:
+        """The links of probes, for a gateway that records a job."""
+        found = await asyncio.to_thread(self._services.paths.links, request.probes)
+        return ProbeLinks(links=tuple(found))
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
         """The pages of the answer. Raises `SyntonyError`."""

@@ -27,6 +27,7 @@ from syntony.controller.hello_check import RefusedError
 from syntony.controller.ingest import BatchOutcome, Ingest
 from syntony.controller.leader_link import Dial, LeaderLink
 from syntony.controller.probed_rows import NAMES
+from syntony.controller.recorded_paths import LeaderPaths
 from syntony.controller.relayed_rows import Names, rows_stored
 from syntony.controller.service import GatewayLinks, OfFlows, RelayedApi
 from syntony.controller.services import StoreOnly
@@ -49,6 +50,8 @@ from syntony.wire.gateways import (
     FromAgent,
     GatewayLeaving,
     GatewayReport,
+    ProbeLinks,
+    ProbeLinksRequest,
     RelayedRequest,
     ToAgent,
     ToGateway,
@@ -104,8 +107,9 @@ class Gateway:
         self, leaders: tuple[str, ...], store: Store, dial: Dial, civil_now: Callable[[], int]
     ) -> None:
         self.ingest = Ingest(store, self.fleet_now, self._stored)
-        self._dispatcher = Dispatcher(StoreOnly(store), self._instant)
         self.link = LeaderLink(leaders, dial, self._leader_up, self._from_leader)
+        services = StoreOnly(store, LeaderPaths(self.link.probe_links))
+        self._dispatcher = Dispatcher(services, self._instant)
         self._civil_now = civil_now
         self._numbers = count(1)
         self._sessions: dict[str, _Relayed] = {}
@@ -303,6 +307,10 @@ class Gateway:
         return await self._dispatcher.respond(query, who, render)
 
     def api(self) -> RelayedApi:
+        """Raises `RefusedError`: always."""
+        raise RefusedError("this is a gateway; gateways ask leaders only")
+
+    async def probe_links(self, request: ProbeLinksRequest) -> ProbeLinks:  # noqa: ARG002 — as above
         """Raises `RefusedError`: always."""
         raise RefusedError("this is a gateway; gateways ask leaders only")
 

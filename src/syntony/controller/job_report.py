@@ -17,7 +17,7 @@ from syntony.workload.flow_lines import flow_lines
 from syntony.workload.sentences import sentences
 
 if TYPE_CHECKING:
-    from syntony.controller.recorded_paths import RecordedPaths
+    from syntony.controller.recorded_paths import ProbePaths
     from syntony.store import Store
     from syntony.workload.bundle import Floats
     from syntony.workload.flow_lines import FlowLine
@@ -29,11 +29,9 @@ MAX_DRAWN = 24
 """Maximum flows with a history."""
 
 
-def job_report(
-    store: Store, paths: RecordedPaths | None, query: JobReportQuery, now_ns: int
-) -> JobReport:
+def job_report(store: Store, paths: ProbePaths, query: JobReportQuery, now_ns: int) -> JobReport:
     """The answers of `syntony why` and `syntony job flows` for one job; `now_ns` is fleet time.
-    `paths`: of probes, if they are known.
+    `paths`: of probes.
 
     Raises:
         UsageError: there is no data about the job for that time, or too much.

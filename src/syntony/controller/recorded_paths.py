@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Protocol
 
+from syntony.errors import SyntonyError
 from syntony.fabric.book import Way
+from syntony.wire.gateways import ProbeLinks, ProbeLinksRequest
 from syntony.wire.tables import PROBE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from syntony.store.jobs import Columns
 
+_log = logging.getLogger(__name__)
+
+Probe = tuple[str, str, str, int]
+"""Source and destination of the direction, prober, and source port of the request."""
 HOPS = "hops"
 """The added column: directed links by blanks, as in rows of a job's flows; empty: not known."""
+MAX_ASKED = 10_000
+"""Maximum flows of probes in one request to a leader: a job of 256 NICs has 2,000 to 8,000."""
+
+
+class ProbePaths(Protocol):
+    """Adds links to rows of probes."""
+
+    def added(self, rows: Mapping[str, Columns]) -> dict[str, Columns]:
+        """Rows by table, those of probes with their links, if any are known. From any thread."""
 
 
 class RecordedPaths:
-    """Adds links to rows of probes.
+    """A leader's `ProbePaths`.
 
     Args:
         ports: (prober, target) → the target's port, of the plan in force.
@@ -32,20 +48,51 @@ class RecordedPaths:
         self._ports, self._links = ports, links
 
     def added(self, rows: Mapping[str, Columns]) -> dict[str, Columns]:
-        """Rows by table, those of probes with their links."""
-        if PROBE.name not in rows:
+        """Rows by table, those of probes with their links. From any thread."""
+        return _with_links(rows, self.links)
+
+    def links(self, probes: Sequence[Probe]) -> list[str]:
+        """Links of each probe, separated by blanks; empty: not known. From any thread."""
+        ports = self._ports()
+        ways = (_way(*probe, ports) for probe in probes)
+        return ["" if way is None else " ".join(self._links(way)) for way in ways]
+
+
+class LeaderPaths:
+    """A gateway's `ProbePaths`: it asks its leader.
+
+    Args:
+        ask: called from any thread; raises `SyntonyError`: there is no answer.
+    """
+
+    def __init__(self, ask: Callable[[ProbeLinksRequest], ProbeLinks]) -> None:
+        self._ask = ask
+
+    def added(self, rows: Mapping[str, Columns]) -> dict[str, Columns]:
+        """Rows by table, those of probes with their links; without any if there is no answer."""
+        try:
+            return _with_links(rows, self._links)
+        except SyntonyError as error:
+            _log.warning("paths of probes not recorded reason=%s", error)
             return dict(rows)
-        probes, ports = rows[PROBE.name], self._ports()
-        known: dict[tuple[str, str, str, int], str] = {}
-        hops = []
-        columns = probes["src"], probes["dst"], probes["prober"], probes["sport"]
-        for flow in zip(*columns, strict=True):
-            if flow not in known:
-                src, dst, prober, sport = flow
-                way = _way(src, dst, prober, sport, ports)
-                known[flow] = "" if way is None else " ".join(self._links(way))
-            hops.append(known[flow])
-        return {**rows, PROBE.name: {**probes, HOPS: hops}}
+
+    def _links(self, probes: Sequence[Probe]) -> Sequence[str]:
+        """Raises `SyntonyError`."""
+        known = self._ask(ProbeLinksRequest(probes=tuple(probes[:MAX_ASKED]))).links
+        return [*known, *[""] * (len(probes) - len(known))]
+
+
+def _with_links(
+    rows: Mapping[str, Columns], links: Callable[[Sequence[Probe]], Sequence[str]]
+) -> dict[str, Columns]:
+    if PROBE.name not in rows:
+        return dict(rows)
+    probes = rows[PROBE.name]
+    columns = probes["src"], probes["dst"], probes["prober"], probes["sport"]
+    flows: list[Probe] = list(zip(*columns, strict=True))
+    asked = list(dict.fromkeys(flows))
+    known = dict(zip(asked, links(asked), strict=True))
+    return {**rows, PROBE.name: {**probes, HOPS: [known[flow] for flow in flows]}}
 
 
 def _way(

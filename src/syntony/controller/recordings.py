@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from syntony.controller.recorded_paths import RecordedPaths
+from syntony.controller.recorded_paths import HOPS, ProbePaths
 from syntony.errors import UsageError
 from syntony.io.bundle_files import arrow_tables
 from syntony.model import DAY_NS, S, format_ns
@@ -27,10 +27,8 @@ NAMED = 5
 """Most late agents in one line."""
 
 
-def recording(
-    store: Store, paths: RecordedPaths | None, query: RecordingQuery, now_ns: int
-) -> Recording:
-    """The stored data of one job; `now_ns` is fleet time. `paths`: of probes, if they are known.
+def recording(store: Store, paths: ProbePaths, query: RecordingQuery, now_ns: int) -> Recording:
+    """The stored data of one job; `now_ns` is fleet time. `paths`: of probes.
 
     Raises:
         UsageError: none, or too much.
@@ -52,7 +50,7 @@ def read_job(
     end_ns: int,
     now_ns: int,
     *,
-    paths: RecordedPaths | None,
+    paths: ProbePaths,
     most: int = MAX_ROWS,
 ) -> RecordedBundle:
     """Tables of a bundle of one job, up to `end_ns` or now (0).
@@ -63,9 +61,13 @@ def read_job(
     last_ns = min(end_ns, now_ns) if end_ns > 0 else now_ns
     first_ns = last_ns - window_ns
     rows = store.jobs.recording(job, first_ns, last_ns, most)
-    if paths is not None and now_ns - last_ns < SAME_PATHS_NS:
+    recent = now_ns - last_ns < SAME_PATHS_NS
+    if recent:
         rows = paths.added(rows)
     found = recorded(job, rows, first_ns, last_ns, now_ns)
+    if "probes" in found.tables and HOPS not in found.tables["probes"]:
+        why = "none is known now" if recent else f"they are kept for {format_ns(SAME_PATHS_NS)}"
+        found = found._replace(notes=(*found.notes, f"paths of probes are not recorded: {why}"))
     if not found.tables:
         hosts = store.jobs.hosts(job, now_ns - KNOWN_NS, now_ns)
         if hosts:

@@ -24,6 +24,8 @@ from syntony.wire.gateways import (
     RELAY_QUERY,
     ApiRequest,
     EventsAfter,
+    ProbeLinks,
+    ProbeLinksRequest,
     RelayedRequest,
     decode_relayed,
 )
@@ -110,6 +112,8 @@ class Hub(Protocol):
     def gateways(self) -> GatewayLinks: ...
 
     def api(self) -> RelayedApi: ...
+
+    async def probe_links(self, request: ProbeLinksRequest) -> ProbeLinks: ...
 
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]: ...
 
@@ -259,6 +263,9 @@ class FleetService:
             self._hub.admit(gateway)
             relayed = decode_relayed(data)
             via = gateway.identity.name
+            if isinstance(relayed, ProbeLinksRequest):
+                yield encode(await self._hub.probe_links(relayed))
+                return
             if not isinstance(relayed, RelayedRequest):
                 for page in await self._of_api(relayed, via):
                     yield page

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from syntony.controller.placement import Placement
     from syntony.controller.probe_keys import ProbeKeyDistribution
     from syntony.controller.queue_pairs import QueuePairService
-    from syntony.controller.recorded_paths import RecordedPaths
+    from syntony.controller.recorded_paths import ProbePaths, RecordedPaths
     from syntony.controller.sessions import AgentSession
     from syntony.controller.sla import SlaService
     from syntony.controller.solve import SolveLoop
@@ -33,8 +33,7 @@ class StoreOnly(NamedTuple):
     """The part of `Services` that a gateway has: enough for `shared` questions."""
 
     store: Store
-    paths: None = None
-    """A gateway knows no paths."""
+    paths: ProbePaths
 
 
 class Services(NamedTuple):

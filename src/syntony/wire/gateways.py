@@ -226,6 +226,20 @@ class EventsAfter(msgspec.Struct, frozen=True, kw_only=True, tag="events-after")
     last_id: str
 
 
+class ProbeLinksRequest(msgspec.Struct, frozen=True, kw_only=True, tag="probe-links"):
+    """A gateway asks for the links that probes cross, to record a job."""
+
+    probes: tuple[tuple[str, str, str, int], ...]
+    """Source and destination of the direction, prober, and source port of the request."""
+
+
+class ProbeLinks(msgspec.Struct, frozen=True, kw_only=True, tag="probe-links-known"):
+    """The answer to a `ProbeLinksRequest`."""
+
+    links: tuple[str, ...]
+    """For each probe its directed links, separated by blanks; empty: not known."""
+
+
 class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, tag="live-event"):
     """One live event."""
 
@@ -238,10 +252,13 @@ class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, tag="live-event"):
 
 _UP = msgspec.msgpack.Decoder(FromGateway | Bundle), msgspec.msgpack.Decoder(FromGateway)
 _DOWN = msgspec.msgpack.Decoder(ToGateway | Bundle), msgspec.msgpack.Decoder(ToGateway)
-Relayed = RelayedRequest | ApiRequest | EventsAfter
+Relayed = RelayedRequest | ApiRequest | EventsAfter | ProbeLinksRequest
 _request: msgspec.msgpack.Decoder[Relayed] = msgspec.msgpack.Decoder(Relayed)
 _head: msgspec.msgpack.Decoder[ApiHead | Failure] = msgspec.msgpack.Decoder(ApiHead | Failure)
 _event: msgspec.msgpack.Decoder[LiveEvent | Failure] = msgspec.msgpack.Decoder(LiveEvent | Failure)
+_links: msgspec.msgpack.Decoder[ProbeLinks | Failure] = msgspec.msgpack.Decoder(
+    ProbeLinks | Failure
+)
 _KINDS = kinds_of(FromGateway | Bundle, ToGateway)
 
 
@@ -268,3 +285,8 @@ def decode_head(data: bytes) -> ApiHead | Failure:
 def decode_event(data: bytes) -> LiveEvent | Failure:
     """Decode a page of the answer to `EventsAfter`. Raises `WireError`."""
     return decode(_event, data)
+
+
+def decode_links(data: bytes) -> ProbeLinks | Failure:
+    """Decode the answer to a `ProbeLinksRequest`. Raises `WireError`."""
+    return decode(_links, data)

@@ -91,6 +91,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """When recording ended: a hanging job writes no rows."""
     rail_shares: dict[str, float] = {}
     """Planned share of bytes by rail; empty: equal."""
+    notes: tuple[str, ...] = ()
+    """What the recorder left out, and why."""
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -171,7 +173,7 @@ def make_bundle(
         InputError: no table can be used.
     """
     tables: dict[str, BundleTable] = {}
-    found = list(gaps)
+    found = [*gaps, *(Gap("", note) for note in manifest.notes)]
     named = {gap.table for gap in gaps if gap.limits}
     for name in TABLES:
         if name not in columns:

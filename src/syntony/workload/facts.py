@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -70,7 +71,16 @@ class BundleFacts:
         if self.ranks is not None and self.ranks.left_out:
             left_out = f"the oldest {self.ranks.left_out:,} operations are left out: too many"
             self.gaps.append(Gap("collectives", left_out, "stragglers and hangs before them"))
+        self._note_missing_paths()
         self._distrust_clocks()
+
+    def _note_missing_paths(self) -> None:
+        """Note that probes' paths are not recorded although those of flows are."""
+        if self.probes is None or self.flows is None:
+            return
+        if any(self.flows.hops) and not any(self.bundle.table("probes").codes("hops").values):
+            limits = "queues and losses that only probes show, and of which of several links"
+            self.gaps.append(Gap("probes", "no paths of probes are recorded", limits))
 
     def _distrust_clocks(self) -> None:
         """Discard delays of hosts while their clock is in state UNKNOWN."""
@@ -194,9 +204,18 @@ class BundleFacts:
         found = common_hops(self.flows.hops, worst, healthy | (late - worst))
         covered = {flow for each in found for flow in each.flows}
         found += common_hops(self.flows.hops, late - covered, healthy)
+        found = [each for each in found if self._wait_together(each.flows)]
         if len(late) > MOST_LATE * (len(late) + len(self.healthy)):  # all wait: no link stands out
             found = [each for each in found if len(each.flows) >= 0.8 * len(late)]
         return found
+
+    def _wait_together(self, flows: Collection[int]) -> bool:
+        """Whether two of these flows wait at the same time: not a connection and, after a restart
+        of the job, the one that replaced it."""
+        assert self.flows is not None  # noqa: S101 - late flows
+        parts = sorted((part.first, part.last) for each, part in self.flows.late.items()
+                       if each in flows)  # fmt: skip
+        return any(second[0] <= first[1] for first, second in itertools.pairwise(parts))
 
     @cached_property
     def crossings(self) -> list[Crossings]:

@@ -20,6 +20,10 @@ SILENT_NS = 5 * S
 SAME_TIME_NS = 50 * MS
 """Ends of processes that are less apart than this count as simultaneous: agents notice each within
 10 ms."""
+GRACE_NS = 35 * S
+"""Who ends a job waits this long at most between the request and the kill: Slurm (`KillWait`),
+Kubernetes and torchrun 30 s by default, PBS 10 s, Open MPI 5 s; and 5 s for late notice of an
+end."""
 FEW_READINGS = 3
 """Minimum readings in a row that show a process as stopped, or waiting for a disk; fewer may do so
 by chance."""
@@ -79,6 +83,20 @@ class Processes:
                 begin_ns + int(lived) if exact else int(self._last_ns[last]),
             )
         return found
+
+    @cached_property
+    def ended_together(self) -> bool:
+        """Whether all ranks have ended, and within `GRACE_NS`: a launcher that ends the rest once
+        one rank has failed leaves the same ends as somebody who ends the job."""
+        if self.ended.keys() != self._rows.keys():
+            return False
+        spread_ns = max(each.first_ns for each in self.ended.values()) - self.first_end_ns
+        return spread_ns <= GRACE_NS
+
+    @property
+    def first_end_ns(self) -> int:
+        """By when the first rank that ended had ended."""
+        return min(each.last_ns for each in self.ended.values())
 
     @cached_property
     def silent(self) -> dict[int, int]:

@@ -201,7 +201,8 @@ class Ranks:
         spreads: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
         for each in groups:
             spread_ns = float(median(np.abs(each.own - median(each.own, axis=0))))
-            spreads[each.kind].append(spread_ns)
+            # Many operations tell more of it than few, such as those of an evaluation.
+            spreads[each.kind] += [spread_ns] * each.own.shape[1]
         for each in groups:
             usual_ns = float(median(np.array(spreads[each.kind])))
             for slow in self._slow_of(each, usual_ns, tried):

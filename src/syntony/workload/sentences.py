@@ -35,6 +35,13 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
             "The notes say what cannot be concluded without them.",
         )
     first = result.verdicts[0]
+    if first.fault == FaultClass.UNDETERMINED and first.evidence[0].signal == "ended":
+        others = _other_causes(len(result.verdicts) - 1)
+        return (
+            f"{job} has ended, and it is undetermined why{others}.",
+            f"{_capital(first.evidence[0].text)}{_cost(first)}.",
+            f"To do: {first.action}.",
+        )
     state = "stands still" if first.fault == FaultClass.HANG else "is slow"
     if first.evidence[0].signal == "ended":
         state = "cannot go on"

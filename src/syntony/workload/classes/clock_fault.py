@@ -32,6 +32,9 @@ LOWER, BELOW = 0.35, 0.5
 """Quantile of the delays of paths of one length that is their floor; and the share of the clock
 error by which one direction must be below that floor. A queue only makes the other direction
 longer."""
+LOWEST = 0.1
+"""Quantile of the delays between other hosts, by paths as long, that one direction must be below as
+well: where most directions wait, as before a parameter server, the others do not stand out."""
 ALWAYS = 0.75
 """Minimum share of windows that show it: a wrong clock is always wrong, queues come and go."""
 ACTION = "do not trust delays of this NIC; look at its time stamping and at `syntony clock status`"
@@ -210,6 +213,21 @@ def _most(apart: Floats) -> Floats:
     return most
 
 
+def _lowest_elsewhere(nic: str, peers: list[str], source: _Source) -> Floats:
+    """The lowest usual delay between other hosts, by paths as long as those to each peer, in ns,
+    (peers,); infinite if there are none."""
+    elsewhere: dict[int, list[float]] = defaultdict(list)
+    for pair, values in source.delays.items():
+        if host_of(nic) not in {host_of(end) for end in pair}:
+            elsewhere[source.lengths[pair]].append(float(median(values)))
+    lowest = {length: float(np.nanquantile(values, LOWEST))
+              for length, values in elsewhere.items() if np.isfinite(values).any()}  # fmt: skip
+    return np.array([
+        np.mean([lowest.get(source.lengths[pair], np.inf) for pair in ((nic, peer), (peer, nic))])
+        for peer in peers
+    ])  # fmt: skip
+
+
 def _judge(nic: str, sides: _Sides, source: _Source, usual_total: float) -> RuleFinding | None:
     grid, width, _, _, sigma_ns = source
     typical = median(sides.half, axis=0)
@@ -229,6 +247,9 @@ def _judge(nic: str, sides: _Sides, source: _Source, usual_total: float) -> Rule
         return None
     part = slice(stretch.first, stretch.last + 1)
     off = float(median(typical[part]))
+    others = _lowest_elsewhere(nic, sides.peers, source)
+    if float(median(others - median(lower[:, part], axis=1))) <= BELOW * abs(off):
+        return None
     into = sides.total[:, part] / 2 + sides.half[:, part]
     negative = float(np.nanmin([into, sides.total[:, part] - into]))
     evidence = [

@@ -114,8 +114,8 @@ def _own_bursts(facts: BundleFacts, common: Common, link: str) -> bool:
 def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
     """As `Facts.joint`, but from the begin of the recording if the flows have waited since then;
     and whether they wait for each other: they have waited since then, and no longer than a job's
-    flows do because of their placement, or than as many flows that do not cross the link; or when
-    more of them send."""
+    flows do because of their placement, or than as many flows that do not cross the link, or while
+    they fill the link themselves; or when more of them send."""
     flows = facts.flows
     assert flows is not None  # noqa: S101 - late flows
     begin_ns, last_ns, share = facts.joint(common.flows, flows.late, flows.waiting)
@@ -127,9 +127,19 @@ def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
     alike = sum(wait >= least for each, wait in excess.items() if each not in common.flows)
     return (
         min(begin_ns, facts.begin_ns) if always else begin_ns, last_ns, share,
-        (always and (delay < MUCH_ALWAYS * usual or alike >= len(own)))
+        (always and (delay < MUCH_ALWAYS * usual or alike >= len(own) or fill(flows, own)))
         or more_send(flows, common.flows, begin_ns, last_ns),
     )  # fmt: skip
+
+
+def fill(flows: Flows, waiting: Collection[int]) -> bool:
+    """Whether flows that wait at one link reach together, in most of the windows in which all wait,
+    the rate of the fastest flow: what another job sends would be missing. False if rates are not
+    recorded."""
+    rows = sorted(waiting)
+    together = flows.waiting[rows].all(axis=0)
+    joint = median(flows.rate[rows][:, together].sum(axis=0))
+    return bool(joint >= np.nanmax(median(flows.rate, axis=1), initial=0.0) / LIKE > 0)
 
 
 def more_send(flows: Flows, across: Collection[int], begin_ns: int, last_ns: int) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.processes import SILENT_NS, STATES, first
+from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, first
 from syntony.workload.ranks import SYMMETRIC
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from syntony.workload.bundle import Ints
     from syntony.workload.facts import BundleFacts
     from syntony.workload.grid import Flags
+    from syntony.workload.processes import Ended
     from syntony.workload.ranks import Comm, Ranks
 
 MIN_SILENCE_NS = 5 * S
@@ -40,6 +42,10 @@ ACTION_GONE = (
     "look why that rank ended (its output, exit status, kernel log: out of memory, Xid), or whether"
     " its host is up; restart the job from its checkpoint"
 )
+ACTION_ENDED = (
+    "look whether somebody ended the job (`sacct`, the launcher's output); if not, why the first"
+    " rank ended (its output, exit status, kernel log: out of memory, Xid)"
+)
 ACTION_HELD = {
     "T": "continue the process (`kill -CONT`), or find who stopped it",
     "t": "detach the debugger",
@@ -61,7 +67,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         kind, lost = _kinds(ranks, comm), _lost(ranks, comm)
         seq = _first_open(comm, lost)
         # Ranks that call different operations end by themselves, whichever is the first.
-        gone = None if _differ(kind) else _gone(facts, ranks, comm, seq)
+        gone = None if _differ(kind) else _gone(facts, ranks, comm, kind, seq)
         if gone is not None and seq is not None and not _is_left(ranks, comm, seq):
             found.append(gone)
             waiting |= _waiting(comm, seq)
@@ -91,10 +97,13 @@ def _waiting(comm: Comm, seq: int) -> set[int]:
     return set(comm.ranks[comm.present[:, seq] & (comm.done[:, seq] == NULL)].tolist())
 
 
-def _gone(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int | None) -> RuleFinding | None:
+def _gone(
+    facts: BundleFacts, ranks: Ranks, comm: Comm, kinds: Ints, seq: int | None
+) -> RuleFinding | None:
     """A finding if an operation that others wait in can never end, because processes of its ranks
     have ended, or their hosts do not report. It names those of these ranks that did not begin the
-    operation, or else those that ended first: others may have ended because of them."""
+    operation, or else those that ended first: others may have ended because of them. It names
+    nobody if all ranks ended within the grace time of whoever may have ended the job."""
     processes = facts.processes
     if processes is None or seq is None:
         return None
@@ -110,6 +119,20 @@ def _gone(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int | None) -> Rule
     absent = set(comm.ranks[~begun].tolist())
     if 2 * len(first(gone, gone)) > len(comm.ranks) or (absent and not absent & gone.keys()):
         return None  # somebody ended the job, or all wait for one that is there
+    if not processes.ended_together:
+        return _ended_first(facts, comm, seq, gone, absent)
+    # If nothing had moved for long when they ended, it hung before, for another reason.
+    hung = _hangs(comm, processes.first_end_ns, _least_silence_ns(kinds))
+    return None if hung else _ended(facts, comm, seq)
+
+
+def _ended_first(
+    facts: BundleFacts, comm: Comm, seq: int, gone: dict[int, Ended], absent: set[int]
+) -> RuleFinding:
+    """A finding of those that are gone and did not begin an operation, or else were gone first. Up
+    to the grace time later the others may be ending as well."""
+    processes, ranks = facts.processes, facts.ranks
+    assert processes is not None and ranks is not None  # noqa: S101, PT018 - some are gone
     names = first(gone, absent & gone.keys() or gone)
     one, ago = names[0], format_ns(max(0, facts.end_ns - gone[names[0]].last_ns))
     if one not in processes.ended:
@@ -119,7 +142,38 @@ def _gone(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int | None) -> Rule
         if others := len(gone) - len(names):
             text += f", before {others} other{'s' * (others > 1)}"
     evidence = (Evidence("ended", text), _progress(comm, seq))
-    return _finding(facts, comm, seq, names, evidence=evidence, action=ACTION_GONE)
+    found = _finding(facts, comm, seq, names, evidence=evidence, action=ACTION_GONE)
+    if one not in processes.ended or facts.end_ns - gone[one].last_ns > GRACE_NS:
+        return found
+    ending = weigh(FaultClass.UNDETERMINED, False, "somebody may be ending the job: the others had"
+                   f" less than {format_ns(GRACE_NS)} for it")  # fmt: skip
+    return msgspec.structs.replace(
+        found, alternatives=(*found.alternatives, ending),
+        confidence=round(0.9 * found.confidence, 3),
+    )  # fmt: skip
+
+
+def _ended(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding:
+    """A job that ended within an operation, of which it is not known why."""
+    processes = facts.processes
+    assert processes is not None and facts.ranks is not None  # noqa: S101, PT018 - they ended
+    ended = processes.ended
+    names = ", ".join(map(str, first(ended, ended)))
+    took = format_ns(max(each.last_ns for each in ended.values()) - processes.first_end_ns)
+    text = f"all {len(ended)} ranks ended within {took}, rank {names} first"
+    return RuleFinding(
+        fault=FaultClass.UNDETERMINED,
+        subjects=(f"job {comm.job or facts.bundle.manifest.job}".rstrip(),),
+        onset_ns=processes.first_end_ns, last_ns=max(processes.first_end_ns, facts.end_ns),
+        confidence=confidence(0.98, False),
+        evidence=(Evidence("ended", text), _progress(comm, seq)),
+        alternatives=(
+            weigh(FaultClass.HANG, False, f"rank {names} failed, and the others because of it"),
+            weigh(FaultClass.UNDETERMINED, False, "somebody ended the job"),
+        ),
+        action=ACTION_ENDED, ranks=frozenset(comm.ranks.tolist()),
+        hosts=frozenset(facts.ranks.host.get(rank, "") for rank in comm.ranks.tolist()),
+    )  # fmt: skip
 
 
 def _held(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding | None:

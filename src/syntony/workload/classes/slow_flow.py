@@ -10,6 +10,7 @@ from syntony.model import format_bps, format_ns
 from syntony.model.names import host_of
 from syntony.workload.bundle import Gap
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.classes.contention import suspects
 from syntony.workload.classes.slow_receiver import BLOCKED, TIMES
 from syntony.workload.flows import (
     LIKE,
@@ -66,7 +67,9 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     """Flows that are slow while similar flows are not."""
     if facts.flows is None:
         return []
-    shared = {flow for common in facts.late_hops for flow in common.flows}
+    # What waits in bursts of its own job at its NIC has no other name.
+    shared = {flow for common in facts.late_hops if any(suspects(facts, common))
+              for flow in common.flows}  # fmt: skip
     slow = _slow_rates(facts.flows)
     found = []
     for flow in sorted((facts.flows.late.keys() | slow.keys()) - shared):
@@ -90,7 +93,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _waits_in_company(flows: Flows, flow: int, shared: Collection[int] = ()) -> bool:
-    """Whether a late flow shares a link with one that waits about as long at the same time.
+    """Whether a late flow shares a link with one that waits about as long when both send.
 
     Then there is a queue for both, even if the other one is less certain, or was seen later. Flows
     in `shared` do not count: they wait at a link that this one does not cross.
@@ -102,9 +105,10 @@ def _waits_in_company(flows: Flows, flow: int, shared: Collection[int] = ()) -> 
     if np.isfinite(flows.delay[flow, : stretch.first]).sum() < MIN_BEFORE:
         return _always_in_company(flows, flow, part, shared)
     least = ALIKE * flows.mean_over(flows.excess, flow, stretch)
-    waits = 2 * flows.waiting[:, part].sum(axis=1) >= np.isfinite(flows.delay[:, part]).sum(axis=1)
+    sent = part.start + np.flatnonzero(np.isfinite(flows.delay[flow, part]))
+    waits = 2 * flows.waiting[:, sent].sum(axis=1) >= np.isfinite(flows.delay[:, sent]).sum(axis=1)
     with np.errstate(invalid="ignore"):
-        as_long = median(flows.excess[:, part], axis=1) >= least
+        as_long = median(flows.excess[:, sent], axis=1) >= least
     own = set(flows.hops[flow])
     return any(each != flow and int(each) not in shared and not own.isdisjoint(flows.hops[each])
                for each in np.flatnonzero(waits & as_long))  # fmt: skip
@@ -123,15 +127,19 @@ def _is_held_back(flows: Flows, flow: int) -> bool:
 
 def _others_fell_silent(flows: Flows, flow: int) -> bool:
     """Whether of the other flows across a link of a late one, which were recorded before (beside
-    it, if it was), nothing is in most of its windows now: they may wait there as well."""
+    it, if it was), nothing is in most of its windows now: they may wait there as well. Earlier
+    connections between its NICs, which ended before it began, do not count."""
     if flow not in flows.late:
         return False
     part, known = flows.late[flow].part, np.isfinite(flows.delay)
     now, before = known[flow, part], known[flow, : part.start]
     if not before.any():
         before = np.ones_like(before)
+    began = int(np.argmax(known[flow]))
+    own = {each for each in np.flatnonzero(~known[:, began:].any(axis=1)).tolist()
+           if (flows.src[each], flows.dst[each]) == (flows.src[flow], flows.dst[flow])}  # fmt: skip
     for link in flows.hops[flow]:
-        others: Flags = np.any(known[sorted(flows.across[link] - {flow})], axis=0)
+        others: Flags = np.any(known[sorted(flows.across[link] - {flow} - own)], axis=0)
         if (
             2 * (others[: part.start] & before).sum() > before.sum()
             and 2 * (others[part] & now).sum() < now.sum()
@@ -145,7 +153,8 @@ def _always_in_company(flows: Flows, flow: int, part: slice, shared: Collection[
     they do not exceed what is usual for them. Delays are compared with the shortest for a link."""
     links = np.array([max(1, len(hops)) for hops in flows.hops])
     shortest = np.nanmin(low_delay(flows.delay) / links)
-    waits = median(flows.delay[:, part], axis=1) - shortest * links
+    sent = part.start + np.flatnonzero(np.isfinite(flows.delay[flow, part]))
+    waits = median(flows.delay[:, sent], axis=1) - shortest * links
     own = set(flows.hops[flow])
     return any(
         each != flow and each not in shared and not own.isdisjoint(flows.hops[each])
