@@ -21,6 +21,7 @@ from unittest import mock
 from tests.world.loop import NODE, Loop
 
 from syntony.controller import dispatch, enrolment_service, notify, server
+from syntony.io import descriptors
 from syntony.model import S
 
 
@@ -116,6 +117,8 @@ def surroundings(
         (enrolment_service, "civil_now", civil_now),
         (server, "civil_now", civil_now),
         (dispatch, "ThreadPoolExecutor", _InlinePool),
+        # Descriptors of this process are those of all: reading their list costs a percent.
+        (descriptors.DescriptorWatch.__init__, "__defaults__", (int,)),
         (notify, "post_json", post),
         (notify, "threading", SimpleNamespace(Thread=_InlineThread, Timer=threading.Timer)),
     )

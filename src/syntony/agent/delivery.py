@@ -75,11 +75,12 @@ class Delivery:
     @property
     def ready(self) -> bool:
         """Whether a batch can be sent."""
-        if self._held_until_ns and self.held_ns:
+        spool, sent = self._spool, self._sent
+        last = spool.last_seq if self._last_seq is None else self._last_seq
+        acknowledged = spool.acknowledged
+        if max(sent, acknowledged, self._unread) >= last or self._ended:
             return False
-        last = self._spool.last_seq if self._last_seq is None else self._last_seq
-        looked = max(self._sent, self._spool.acknowledged)
-        return max(looked, self._unread) < last and not self._ended and not self.window_full
+        return sent - acknowledged < MAX_UNACKED and not (self._held_until_ns and self.held_ns)
 
     def next_batch(self) -> Batch | None:
         """The next batch to send; None if there is none, or too many are in flight."""

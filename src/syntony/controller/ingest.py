@@ -33,7 +33,7 @@ from syntony.controller.batches import (
 )
 from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
-from syntony.store import Store, StoredPart
+from syntony.store import Store
 from syntony.wire.messages import MAX_UNACKED, UNCHECKED_NS, Batch
 from syntony.wire.tables import PATH, Table
 
@@ -349,9 +349,11 @@ class Ingest:
     def _new_of(
         self, table: Table, pieces: list[BatchPiece], suspects: list[BatchPiece]
     ) -> list[BatchPiece]:
-        recorded = frozenset[StoredPart]().union(
-            *(self._store.recorded(table, first, last + 1) for first, last in windows(suspects))
+        recorded, *more = (
+            self._store.recorded(table, first, last + 1) for first, last in windows(suspects)
         )
+        if more:
+            recorded = recorded.union(*more)
         return [new for piece in pieces if (new := unrecorded(piece, recorded)) is not None]
 
     def _complain(self, error: StoreError) -> None:
