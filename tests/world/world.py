@@ -236,7 +236,7 @@ class World:
     def reachable(self, host: str) -> bool:
         """Whether probes of a host are answered: it has an agent that runs."""
         found = self.agents.get(host)
-        return found is not None and found.node.alive and not found.node.paused
+        return found is not None and (node := found.node).alive and not node.paused
 
     def probe(self, host: str, source: int, sending: tuple[int, bytes]) -> None:
         """A probe arrives at a host."""
@@ -314,6 +314,7 @@ class World:
             stack.enter_context(mock.patch.object(sys, "unraisablehook"))
             for module in (delivery, ingest):
                 stack.enter_context(mock.patch.object(module, "MAX_UNACKED", WINDOW))
+                stack.enter_context(mock.patch.object(module, "MAX_WINDOW", 4 * WINDOW))
             if planted:
                 stack.enter_context(PLANTED[planted](self))
             task = self.loop.create_task(suffer(self))
