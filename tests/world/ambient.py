@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import hashlib
 import logging
 import random
 import secrets
@@ -65,6 +66,8 @@ class Log(logging.Handler):
         self._loop = loop
         self._echo = echo
         self.lines: deque[str] = deque(maxlen=400)
+        self.digest = hashlib.sha256()
+        """Of all lines that were kept, without process numbers and places of files."""
         self.failed: Callable[[str], None] = lambda _: None
         """Called with what must never be logged."""
 
@@ -81,8 +84,14 @@ class Log(logging.Handler):
     def say(self, who: str, text: str) -> None:
         line = f"{self._loop.time():9.3f} {who:<12} {text}"
         self.lines.append(line)
+        self.digest.update(without_places(line).encode())
         if self._echo:
             print(line)
+
+
+def without_places(line: str) -> str:
+    """A line of the log without what differs from run to run: process numbers, places of files."""
+    return line.partition(" pid ")[0].partition("file=")[0].partition("dir=")[0]
 
 
 @contextlib.contextmanager
