@@ -387,10 +387,7 @@ def test_a_store_that_refuses_stops_acknowledgement_and_then_streams(
         monkeypatch.setattr(
             ingest_module,
             "MAX_QUEUED_BYTES",
-            3
-            * ingest_module._Item(
-                batch(1, T0), bench.sources["h1", "s"], check=True, arrived_ns=0
-            ).size,
+            3 * (len(batch(1, T0).arrow) + ingest_module.ITEM_BYTES),
         )
         running = asyncio.create_task(bench.ingest.run())
         accepted = 0

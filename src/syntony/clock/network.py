@@ -85,7 +85,7 @@ class NetworkSolver:
         """
         for node, epoch in (epochs or {}).items():
             self._begin_epoch(node, epoch, now_ns)
-        measured = EdgeMeasurements.of(edge for edge in edges if abs(edge.ref_ns) < MAX_THETA_NS)
+        measured = EdgeMeasurements.of([edge for edge in edges if abs(edge.ref_ns) < MAX_THETA_NS])
         by_prober: dict[str, list[int]] = defaultdict(list)
         for place, (edge, sane) in enumerate(
             zip(measured.edges, _sane(measured.numbers).tolist(), strict=True)

@@ -64,10 +64,7 @@ class _Item(NamedTuple):
     check: bool
     arrived_ns: int
     """CLOCK_MONOTONIC."""
-
-    @property
-    def size(self) -> int:
-        return len(self.batch.arrow) + ITEM_BYTES
+    size: int
 
     @property
     def key(self) -> StoredKey:
@@ -229,9 +226,10 @@ class Ingest:
         if self._sources[source.host] is not source or batch.seq <= source.accepted:
             return False
         now_ns = time.monotonic_ns()
-        item = _Item(batch, source, source.accept(batch.seq, now_ns), now_ns)
+        size = len(batch.arrow) + ITEM_BYTES
+        item = _Item(batch, source, source.accept(batch.seq, now_ns), now_ns, size)
         self._items.append(item)
-        self._bytes += item.size
+        self._bytes += size
         self._arrived.set()
         return True
 
