@@ -107,8 +107,6 @@ class World:
         """Only in what a restore or a power cut destroyed: nobody can know of them."""
         self.counted = self.counted_at_snapshot = 0
         self.went_back = self.shed_in_flight = False
-        self.wide = 0
-        """Acknowledgements that allowed more than the usual window."""
         self._known_dropped = 0
         self._number = 0
         self.source: RowStream
@@ -223,7 +221,6 @@ class World:
         held = self._held()
         self.delivery.acknowledge(seq)
         self.delivery.allow(window)
-        self.wide += window > 4
         for key in [key for key in self.waiting if key[0] == self.delivery.stream]:
             if key[1] <= seq:
                 rows = self.waiting.pop(key)
