@@ -7,6 +7,7 @@ python -m bench.world --first 7 --seeds 1 --echo
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import sys
 import time
@@ -44,7 +45,9 @@ def main() -> int:
     parser.add_argument(
         "--planted", default="", help=f"One or more, by commas, of {', '.join(PLANTED)}, or all."
     )
-    parser.add_argument("--echo", action="store_true", help="Print everything that happens.")
+    parser.add_argument(
+        "--echo", action="store_true", help="Print everything that happens; another digest."
+    )
     options = parser.parse_args()
     settings = Settings(
         hosts=options.hosts, controllers=options.controllers, gateways=options.gateways,
@@ -96,6 +99,7 @@ def _run_all(seeds: range, settings: Settings) -> int:
                 f"pages={sum(each.pages for each in done)}",
                 flush=True,
             )
+    print("digest=" + hashlib.sha256("".join(each.digest for each in done).encode()).hexdigest())
     return 0
 
 

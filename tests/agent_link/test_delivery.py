@@ -94,6 +94,9 @@ class World:
         patch.setattr(os, "write", self._write(os.write))
         for module in (delivery_module, ingest_module):
             patch.setattr(module, "MAX_UNACKED", 4)
+            patch.setattr(module, "MAX_WINDOW", 16)
+        for name in ("UNCHECKED_NS", "ON_THE_WAY_NS"):  # nothing is held back: time stands still
+            patch.setattr(delivery_module, name, 0)
         self.store = MemoryStore(rng)
         self.store.trouble, self.store.deadly = rng.choice([(0.0, 0.0), (0.3, 0.1)])
         self.appended: Counter[int] = Counter()
@@ -110,6 +113,7 @@ class World:
         self.under_way: list[Batch] = []
         self.late: list[tuple[Ingest, RowStream, Batch]] = []
         self.spool: Spool = open_spool(self.place, self.limit)
+        self.delivery = Delivery(self.spool)
         self.start_controller()
 
     def _write(self, write: Callable[[int, Any], int]) -> Callable[[int, Any], int]:
@@ -146,7 +150,7 @@ class World:
         """What the directory no longer has is forgotten."""
         self.disk_full = False
         self.spool = open_spool(self.place, self.limit)
-        self.connect()
+        self.connect(Delivery(self.spool))
 
     def take_snapshot(self) -> None:
         shutil.rmtree(self.snapshot, ignore_errors=True)
@@ -196,12 +200,12 @@ class World:
 
     # --- the link ---
 
-    def connect(self) -> None:
+    def connect(self, delivery: Delivery | None = None) -> None:
         self.late = [(self.ingest, self.source, batch) for batch in self.under_way]
-        self.delivery = Delivery(self.spool)
+        self.delivery = delivery or Delivery(self.spool, self.delivery)
         self.under_way = []
         self.source = self.ingest.greet(HOST, self.delivery.stream, backlog=self.delivery.backlog)
-        self.acks = [self.source.stored]
+        self.acks = [(self.source.stored, 0)]
 
     def send(self) -> None:
         while self.rng.random() < 0.9 and (batch := self.delivery.next_batch()) is not None:
@@ -211,11 +215,12 @@ class World:
 
     def hear(self) -> None:
         """An acknowledgement: mostly the newest, sometimes any that was given on this link."""
-        self.acknowledge(self.rng.choice([self.acks[-1], self.rng.choice(self.acks)]))
+        self.acknowledge(*self.rng.choice([self.acks[-1], self.rng.choice(self.acks)]))
 
-    def acknowledge(self, seq: int) -> None:
+    def acknowledge(self, seq: int, window: int) -> None:
         held = self._held()
         self.delivery.acknowledge(seq)
+        self.delivery.allow(window)
         for key in [key for key in self.waiting if key[0] == self.delivery.stream]:
             if key[1] <= seq:
                 rows = self.waiting.pop(key)
@@ -243,14 +248,17 @@ class World:
         arrived, self.under_way = self.under_way[:count], self.under_way[count:]
         for batch in arrived:
             if not await self.ingest.put(self.source, batch):
-                self.acks.append(self.source.stored)
+                self._told()
+
+    def _told(self) -> None:
+        self.acks.append((self.source.stored, self.source.window))
 
     async def flush(self) -> None:
         try:
             await self.ingest.flush()
         except KilledError:
             self.start_controller()
-        self.acks.append(self.source.stored)
+        self._told()
 
     # --- all together ---
 
@@ -281,7 +289,7 @@ class World:
             self.send()
             await self.receive()
             await self.flush()
-            self.acknowledge(self.acks[-1])
+            self.acknowledge(*self.acks[-1])
         raise AssertionError("not everything was delivered")
 
 

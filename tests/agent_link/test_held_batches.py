@@ -20,7 +20,8 @@ from syntony.agent.stream import Stream
 from syntony.agent.uplink import Uplink
 from syntony.model import MS, S
 from syntony.wire.clocks import Edges
-from syntony.wire.messages import UNCHECKED_NS, Batch, decode_bundle
+from syntony.wire.coding import encode
+from syntony.wire.messages import MAX_UNACKED, UNCHECKED_NS, Ack, Batch, decode_bundle
 
 HELD_NS = UNCHECKED_NS + ON_THE_WAY_NS
 
@@ -57,6 +58,42 @@ def test_what_was_sent_and_not_acknowledged_is_held(
     assert batch is not None
     assert batch.seq == 3
     spool.close()
+
+
+def test_more_than_a_controller_looks_up_by_itself_is_delivered_again_as_a_backlog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To its end, also over several connections; then the stream goes on."""
+    now = Now(monkeypatch)
+    spool, fence = open_spool(tmp_path, 1 << 20), Fence(tmp_path)
+    for number in range(5 * MAX_UNACKED):
+        spool.append("probe_1s", 1, bytes([number % 256]))
+    first = Stream(spool, fence)
+    assert isinstance(first.take(encode(Ack(seq=0, window=2 * MAX_UNACKED))), Ack)
+    assert _send_all(first) == 2 * MAX_UNACKED
+    for _ in range(2):
+        now.ns += HELD_NS
+        second = Stream(spool, fence, first)
+        assert second.delivery.backlog
+        assert _send_all(second) == MAX_UNACKED
+        first = second
+    second.take(encode(Ack(seq=MAX_UNACKED)))
+    assert not second.delivery.over
+    now.ns += HELD_NS
+    third = Stream(spool, fence, second)
+    assert not third.delivery.backlog  # so many are looked up
+    assert _send_all(third) == MAX_UNACKED
+    third.take(encode(Ack(seq=MAX_UNACKED, window=1 << 30)))
+    assert _send_all(third) == 3 * MAX_UNACKED
+    spool.close()
+
+
+def _send_all(stream: Stream) -> int:
+    """How many batches go now."""
+    found = 0
+    while stream.delivery.next_batch() is not None:
+        found += 1
+    return found
 
 
 def test_nothing_is_held_once_all_that_was_sent_is_acknowledged(

@@ -20,7 +20,7 @@ from syntony.model import DAY_NS, HOUR_NS, S
 from syntony.store import Store, StoredPart
 from syntony.store.schema import partition_ns
 from syntony.wire.arrow import encode_columns
-from syntony.wire.messages import MAX_UNACKED, Batch
+from syntony.wire.messages import MAX_UNACKED, MAX_WINDOW, Batch
 from syntony.wire.tables import HEARD, PATH, Table
 
 if TYPE_CHECKING:
@@ -319,6 +319,64 @@ def test_only_the_first_batches_after_a_hello_are_looked_up() -> None:
     drive(work)
 
 
+def test_an_agent_with_a_backlog_may_send_twice_as_much_until_it_has_delivered_it() -> None:
+    async def work() -> None:
+        bench, seq, windows = Bench(FlakyStore()), 0, list[int]()
+        bench.greet("h1", "s")
+        source = bench.sources["h1", "s"]
+        for count in (MAX_UNACKED, 2 * MAX_UNACKED, MAX_WINDOW, 3):
+            for _ in range(count):
+                seq += 1
+                await bench.put("h1", "s", batch(seq, T0 + seq))
+            await bench.ingest.flush()
+            windows.append(source.window)
+        assert windows == [2 * MAX_UNACKED, 4 * MAX_UNACKED, MAX_WINDOW, 0]
+        # After a silence all that may be under way is looked up.
+        source._last_received_ns = 0
+        checked = [source.accept(seq + more, 10 * S) for more in range(1, MAX_WINDOW + 2)]
+        assert checked == [True] * MAX_WINDOW + [False]
+        # The next connection begins with the usual window.
+        source.allow(MAX_WINDOW)
+        bench.greet("h1", "s")
+        assert source.window == 0
+
+    drive(work)
+
+
+def test_agents_with_a_backlog_share_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One host in a hundred may not send more than its hundredth of half of the queue."""
+
+    async def work() -> None:
+        bench = Bench(FlakyStore())
+        for host in range(100):
+            bench.greet(f"h{host}", "s")
+        for seq in range(1, MAX_UNACKED + 1):
+            await bench.put("h1", "s", batch(seq, T0 + seq))
+        size = bench.ingest.queued_bytes // MAX_UNACKED
+        monkeypatch.setattr(ingest_module, "MAX_QUEUED_BYTES", 200 * 100 * size + 199)
+        await bench.ingest.flush()
+        assert bench.sources["h1", "s"].window == 100
+
+    drive(work)
+
+
+def test_a_stream_goes_on_after_its_backlog_without_look_ups() -> None:
+    """An agent that sent more than the usual window delivers that again first, as a backlog."""
+
+    async def work() -> None:
+        bench = Bench(FlakyStore())
+        bench.greet("h1", "s", backlog=True)
+        await bench.put("h1", "s", batch(1, T0))
+        await bench.ingest.flush()
+        bench.greet("h1", "s")
+        for seq in range(2, MAX_UNACKED + 4):
+            await bench.put("h1", "s", batch(seq, T0 + seq))
+            await bench.ingest.flush()
+        assert bench.store.looked_up == 1 + MAX_UNACKED
+
+    drive(work)
+
+
 def test_a_store_that_refuses_stops_acknowledgement_and_then_streams(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -329,10 +387,7 @@ def test_a_store_that_refuses_stops_acknowledgement_and_then_streams(
         monkeypatch.setattr(
             ingest_module,
             "MAX_QUEUED_BYTES",
-            3
-            * ingest_module._Item(
-                batch(1, T0), bench.sources["h1", "s"], check=True, arrived_ns=0
-            ).size,
+            3 * (len(batch(1, T0).arrow) + ingest_module.ITEM_BYTES),
         )
         running = asyncio.create_task(bench.ingest.run())
         accepted = 0

@@ -125,6 +125,26 @@ def test_a_backlog_is_acknowledged_at_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert asyncio.run(reported()) == [(Ack(seq=3 + sessions.MANY_UNACKED), 0)]
 
 
+def test_another_window_is_said_in_an_acknowledgement_of_its_own() -> None:
+    """A decision has no field for it."""
+
+    async def reported() -> list[tuple[object, int]]:
+        box = _patient()
+        await _read(box, 1)
+        found = list[tuple[object, int]]()
+        for seq, window in ((70, 128), (140, 128), (150, 0)):
+            box.acknowledge(seq, window)
+            box.put(TIMELINES)
+            found += await asyncio.wait_for(_read(box, 1 + (seq != 140)), PATIENCE_S)
+        return found
+
+    assert asyncio.run(reported()) == [
+        (TIMELINES, 0), (Ack(seq=70, window=128), 0),
+        (TIMELINES, 140),
+        (TIMELINES, 0), (Ack(seq=150), 0),
+    ]  # fmt: skip
+
+
 def test_what_decides_nothing_acknowledges_nothing() -> None:
     async def reported() -> list[tuple[object, int]]:
         box = _patient()

@@ -445,8 +445,9 @@ def test_a_batch_is_judged_once_in_any_order_from_any_gateway() -> None:
 
 def test_what_is_far_behind_counts_as_known() -> None:
     rows = StoredRows((), _nothing)
-    for number, new in ((1, True), (1, False), (500, True), (2, False), (500 - WINDOW, False),
-                        (501 - WINDOW, True), (501 - WINDOW, False), (499, True)):  # fmt: skip
+    far, oldest = 4 * WINDOW, 3 * WINDOW + 1
+    for number, new in ((1, True), (1, False), (far, True), (2, False), (oldest - 1, False),
+                        (oldest, True), (oldest, False), (far - 1, True)):  # fmt: skip
         outcome, piece = _told("h1", "a", number)
         assert bool(rows.take([outcome], [piece])) is new, number
 

@@ -249,17 +249,17 @@ class Agent:
 
     def _edges(self) -> Edges:
         """Of the pairs that the plan names; as clean as an idle fabric's."""
-        found, world = [], self._world
-        true_ns, own = world.loop.true_ns, self.host.clock
+        found, world, host = list[Edge](), self._world, self.host.name
+        true_ns, own, gauss = world.loop.true_ns, self.host.clock, self._world.chance.gauss
         own_ns = own.read_ns(true_ns)
         for name in self._peers:
             if not world.reachable(name):
                 continue
             other = world.hosts[name].clock
             edge = Edge(
-                a=self.host.name, b=name, ref_ns=own_ns,
-                theta_ns=other.read_ns(true_ns) - own_ns + world.chance.gauss(0, EDGE_SIGMA_NS),
-                drift_ppb=other.drift_ppb - own.drift_ppb + world.chance.gauss(0, 2),
+                a=host, b=name, ref_ns=own_ns,
+                theta_ns=other.read_ns(true_ns) - own_ns + gauss(0, EDGE_SIGMA_NS),
+                drift_ppb=other.drift_ppb - own.drift_ppb + gauss(0, 2),
                 sigma_ns=EDGE_SIGMA_NS, drift_sigma_ppb=5.0, rtt_floor_ns=10_000.0, probes=16,
                 a_epoch=own.epoch, b_epoch=other.epoch,
             )  # fmt: skip

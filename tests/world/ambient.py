@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import hashlib
 import logging
 import random
 import secrets
@@ -21,6 +22,7 @@ from unittest import mock
 from tests.world.loop import NODE, Loop
 
 from syntony.controller import dispatch, enrolment_service, notify, server
+from syntony.io import descriptors
 from syntony.model import S
 
 
@@ -64,6 +66,8 @@ class Log(logging.Handler):
         self._loop = loop
         self._echo = echo
         self.lines: deque[str] = deque(maxlen=400)
+        self.digest = hashlib.sha256()
+        """Of all lines that were kept, without process numbers and places of files."""
         self.failed: Callable[[str], None] = lambda _: None
         """Called with what must never be logged."""
 
@@ -80,8 +84,14 @@ class Log(logging.Handler):
     def say(self, who: str, text: str) -> None:
         line = f"{self._loop.time():9.3f} {who:<12} {text}"
         self.lines.append(line)
+        self.digest.update(without_places(line).encode())
         if self._echo:
             print(line)
+
+
+def without_places(line: str) -> str:
+    """A line of the log without what differs from run to run: process numbers, places of files."""
+    return line.partition(" pid ")[0].partition("file=")[0].partition("dir=")[0]
 
 
 @contextlib.contextmanager
@@ -116,6 +126,8 @@ def surroundings(
         (enrolment_service, "civil_now", civil_now),
         (server, "civil_now", civil_now),
         (dispatch, "ThreadPoolExecutor", _InlinePool),
+        # Descriptors of this process are those of all: reading their list costs a percent.
+        (descriptors.DescriptorWatch.__init__, "__defaults__", (int,)),
         (notify, "post_json", post),
         (notify, "threading", SimpleNamespace(Thread=_InlineThread, Timer=threading.Timer)),
     )

@@ -168,7 +168,10 @@ class Loop(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[..., object], *args: Any,
         context: Context | None = None,
     ) -> _Timer:  # fmt: skip
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
+        timer = _Timer(self._now_s + delay)
+        timer.call = _Call((callback, args, copy_context() if context is None else context))
+        heapq.heappush(self._due, timer)
+        return timer
 
     def create_task(  # type: ignore[override]
         self, coro: Any, *, name: str | None = None, context: Context | None = None
@@ -228,13 +231,14 @@ class Loop(asyncio.BaseEventLoop):
     def _advance(self) -> None:
         """What is due is next; if nothing is, time goes on until something is."""
         ready, due = self._next, self._due
+        now_s = self._now_s
         if not ready:
             while due and due[0].call[0] is None:
                 heapq.heappop(due)
             if not due:
                 raise RuntimeError("the world has nothing left to do")
-            self._set_time(max(self._now_s, due[0].when()))
-        now_s = self._now_s
+            if due[0] > now_s:
+                now_s = self._set_time(float(due[0]))
         while due and due[0] <= now_s:
             ready.append(heapq.heappop(due).call)
 
@@ -258,10 +262,11 @@ class Loop(asyncio.BaseEventLoop):
             except BaseException:  # noqa: BLE001, S110 — as asyncio's loop does
                 pass
 
-    def _set_time(self, now_s: float) -> None:
+    def _set_time(self, now_s: float) -> float:
         self._now_s = now_s
-        self.now_ns = round(now_s * S)
-        self.true_ns = T0_NS + self.now_ns
+        self.now_ns = now_ns = round(now_s * S)
+        self.true_ns = T0_NS + now_ns
+        return now_s
 
     def clear(self) -> None:
         """Nothing of what was to be done is done."""

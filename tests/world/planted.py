@@ -215,6 +215,7 @@ PLANTED: dict[str, Plant] = {
     "any-certificate-is-an-operator": _patch(dispatch, "authorise", _unchecked),
     "gateway-wakes-up-unaware": _patch(ingest, "UNCHECKED_NS", 1 << 60),
     "batches-not-held": _patch(Delivery, "unchecked_until_ns", lambda *_: 0),
+    "wide-windows-not-looked-up": _patch(Delivery, "newest_sent", lambda *_: 0),
     "names-of-streams-not-mended": _patch(spoolfile, "_MENDED_BITS", 0),
     "starts-end-later-stops": _patch(Switch, "outranks", _by_epoch_alone),
     "stops-replace-later-stops": _patch(Switch, "outranks", _outranked_by_stops),

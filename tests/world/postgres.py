@@ -7,6 +7,7 @@ in one instant of virtual time, so two sessions are never within a transaction a
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -122,8 +123,7 @@ class Server:
             raise psycopg.DatabaseError(f"{error} in {sql}") from error
 
     def _run(self, sql: str, values: Sequence[Any]) -> Any:
-        for theirs, ours in _PLAIN.items():
-            sql = sql.replace(theirs, ours)
+        sql = _translated(sql)
         if sql.startswith("SET "):
             return _Rows([])
         if "pg_terminate_backend" in sql:
@@ -199,6 +199,14 @@ class Session:
     def close(self) -> None:
         self.closed = True
         self._server.end(self)
+
+
+@functools.cache
+def _translated(sql: str) -> str:
+    """A statement in SQLite's words."""
+    for theirs, ours in _PLAIN.items():
+        sql = sql.replace(theirs, ours)
+    return sql
 
 
 class _Rows:

@@ -23,6 +23,8 @@ class Ran(NamedTuple):
     checks: int
     batches: int
     pages: int
+    digest: str
+    """Of its log, its counts and what would be drawn next: equal if nothing went otherwise."""
 
 
 def run(seed: int, settings: Settings, planted: str = "") -> Ran:
@@ -37,8 +39,15 @@ def run(seed: int, settings: Settings, planted: str = "") -> Ran:
             broken = str(error) or "unknown"
         return Ran(
             broken, tuple(world.log.lines), world.loop.time(), world.ledger.checks,
-            len(world.store.batches), world.pager.pages,
+            len(world.store.batches), world.pager.pages, _digest(world),
         )  # fmt: skip
+
+
+def _digest(world: World) -> str:
+    found = world.log.digest.copy()
+    counts = world.loop.now_ns, world.ledger.checks, sorted(world.store.batches)
+    found.update(repr((counts, [each.getstate() for each in world.chances])).encode())
+    return found.hexdigest()
 
 
 def command(seed: int, settings: Settings) -> str:

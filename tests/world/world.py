@@ -145,16 +145,17 @@ class World:
     def __init__(self, seed: int, folder: Path, settings: Settings = Settings()) -> None:  # noqa: B008
         self.seed = seed
         self.settings = settings
-        self.chance = Random(seed)
-        self.loop = Loop(Random(seed + 1))
+        self.chances = [Random(seed + each) for each in range(6)]
+        self.chance, of_loop, of_network, of_server, of_store, self._of_surroundings = self.chances
+        self.loop = Loop(of_loop)
         self.loop.kill = self.kill
         self.context = copy_context()
         self.log = Log(self.loop, echo=settings.echo)
         self.log.failed = self.loop.failed = lambda text: self.ledger.broken(text)  # noqa: PLW0108 — made below
         self.ledger = Ledger(self)
-        self.network = Network(self.loop, Random(seed + 2), self.context)
-        self.server = Server(self.loop, Random(seed + 3), self.ledger.committed)
-        self.store = WorldStore(self.loop, Random(seed + 4), self.ledger.broken)
+        self.network = Network(self.loop, of_network, self.context)
+        self.server = Server(self.loop, of_server, self.ledger.committed)
+        self.store = WorldStore(self.loop, of_store, self.ledger.broken)
         self.pager = Pager(self)
         self.agents: dict[str, Agent] = {}
         self._dead: list[object] = []
@@ -236,7 +237,7 @@ class World:
     def reachable(self, host: str) -> bool:
         """Whether probes of a host are answered: it has an agent that runs."""
         found = self.agents.get(host)
-        return found is not None and found.node.alive and not found.node.paused
+        return found is not None and (node := found.node).alive and not node.paused
 
     def probe(self, host: str, source: int, sending: tuple[int, bytes]) -> None:
         """A probe arrives at a host."""
@@ -307,13 +308,14 @@ class World:
 
         with contextlib.ExitStack() as stack:
             stack.enter_context(
-                surroundings(self.loop, Random(self.seed + 5), self.log, self.pager.post)
+                surroundings(self.loop, self._of_surroundings, self.log, self.pager.post)
             )
             stack.enter_context(mock.patch.object(psycopg, "connect", self.server.connect))
             stack.enter_context(mock.patch("syntony.agent.spool.os", _disk(self)))
             stack.enter_context(mock.patch.object(sys, "unraisablehook"))
             for module in (delivery, ingest):
                 stack.enter_context(mock.patch.object(module, "MAX_UNACKED", WINDOW))
+                stack.enter_context(mock.patch.object(module, "MAX_WINDOW", 4 * WINDOW))
             if planted:
                 stack.enter_context(PLANTED[planted](self))
             task = self.loop.create_task(suffer(self))

@@ -1,8 +1,9 @@
 """What one connection delivers from the spool: batches of one stream, in order, acknowledged.
 
 The newest stream has no end. A stream that an earlier process left is delivered to its end first;
-then the agent reconnects for the next. Acknowledgements may be repeated, come late, and name
-numbers that this host no longer has.
+then the agent reconnects for the next. So is the part of the newest stream that an earlier
+connection sent and that is not acknowledged, if it is more than a controller looks up by itself.
+Acknowledgements may be repeated, come late, and name numbers that this host no longer has.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 
 from syntony.agent.spool import Spool
 from syntony.model import MS
-from syntony.wire.messages import MAX_UNACKED, UNCHECKED_NS, Batch
+from syntony.wire.messages import MAX_UNACKED, MAX_WINDOW, UNCHECKED_NS, Batch
 
 ON_THE_WAY_NS = 500 * MS
 """A batch takes at most this long to its controller, or comes after a silence, and is looked up."""
@@ -31,6 +32,11 @@ class Delivery:
         self.stream, self._last_seq = spool.oldest_stream()
         self._held_until_ns = 0 if before is None else before.unchecked_until_ns(self.stream)
         """Nothing is sent before, CLOCK_MONOTONIC."""
+        self._sent_before = 0 if before is None else before.newest_sent(self.stream)
+        """The newest number that an earlier connection of this process sent of this stream."""
+        if self._last_seq is None and self._sent_before - spool.acknowledged > MAX_UNACKED:
+            self._last_seq = self._sent_before
+        self._window = MAX_UNACKED
         self._sent = 0
         """Number up to which the spool was searched."""
         self._last_seq_sent = 0
@@ -43,7 +49,8 @@ class Delivery:
 
     @property
     def backlog(self) -> bool:
-        """Whether an earlier process left this stream: then the store may have any of it."""
+        """Whether the store may have any batch of what is delivered: an earlier process left this
+        stream, or an earlier connection sent more than `MAX_UNACKED`."""
         return self._last_seq is not None
 
     @property
@@ -57,7 +64,15 @@ class Delivery:
     @property
     def window_full(self) -> bool:
         """Whether an acknowledgement is needed before anything more may be sent."""
-        return self._sent - self._spool.acknowledged >= MAX_UNACKED
+        return self._sent - self._spool.acknowledged >= self._window
+
+    def allow(self, window: int) -> None:
+        """The controller allows so many unacknowledged batches; 0: `MAX_UNACKED`."""
+        self._window = max(MAX_UNACKED, min(window, MAX_WINDOW))
+
+    def newest_sent(self, stream: str) -> int:
+        """The newest number of a stream that this process has sent; 0: it has sent none."""
+        return max(self._sent_before, self._last_seq_sent) if stream == self.stream else 0
 
     @property
     def held_ns(self) -> int:
@@ -75,11 +90,12 @@ class Delivery:
     @property
     def ready(self) -> bool:
         """Whether a batch can be sent."""
-        if self._held_until_ns and self.held_ns:
+        spool, sent = self._spool, self._sent
+        last = spool.last_seq if self._last_seq is None else self._last_seq
+        acknowledged = spool.acknowledged
+        if max(sent, acknowledged, self._unread) >= last or self._ended:
             return False
-        last = self._spool.last_seq if self._last_seq is None else self._last_seq
-        looked = max(self._sent, self._spool.acknowledged)
-        return max(looked, self._unread) < last and not self._ended and not self.window_full
+        return sent - acknowledged < self._window and not (self._held_until_ns and self.held_ns)
 
     def next_batch(self) -> Batch | None:
         """The next batch to send; None if there is none, or too many are in flight."""

@@ -100,6 +100,7 @@ class Stream:
         self.established |= not isinstance(message, Refuse)
         if isinstance(message, Ack):
             stored = message.seq
+            self.delivery.allow(message.window)
         if stored > 0:
             self.delivery.acknowledge(stored)
         if isinstance(message, Plan) and not self._is_newest(message):

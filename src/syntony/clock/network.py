@@ -85,7 +85,7 @@ class NetworkSolver:
         """
         for node, epoch in (epochs or {}).items():
             self._begin_epoch(node, epoch, now_ns)
-        measured = EdgeMeasurements.of(edge for edge in edges if abs(edge.ref_ns) < MAX_THETA_NS)
+        measured = EdgeMeasurements.of([edge for edge in edges if abs(edge.ref_ns) < MAX_THETA_NS])
         by_prober: dict[str, list[int]] = defaultdict(list)
         for place, (edge, sane) in enumerate(
             zip(measured.edges, _sane(measured.numbers).tolist(), strict=True)
@@ -108,10 +108,13 @@ class NetworkSolver:
     def _of_present(self, edge: Edge, now_ns: int) -> bool:
         """Whether the edge was measured in the present epochs of its clocks. A prober that has just
         started does not know its peers' yet (0), nor that one changed while it measured."""
-        a, b = self._epochs.get(edge.a, edge.a_epoch), self._epochs.get(edge.b, edge.b_epoch)
-        if edge.b_epoch == 0 and edge.b in self._changed_ns:
-            return now_ns - self._changed_ns[edge.b] > EDGE_LIFETIME_NS and edge.a_epoch == a
-        return edge.a_epoch == a and edge.b_epoch in {0, b}
+        a_epoch, b_epoch = edge.a_epoch, edge.b_epoch
+        if self._epochs.get(edge.a, a_epoch) != a_epoch:
+            return False
+        if b_epoch == 0:
+            changed_ns = self._changed_ns.get(edge.b)
+            return changed_ns is None or now_ns - changed_ns > EDGE_LIFETIME_NS
+        return self._epochs.get(edge.b, b_epoch) == b_epoch
 
     def _disrupted(self, lines: Mapping[str, Timeline]) -> set[str]:
         """Clocks that have stepped, or changed their rate, since these timelines."""

@@ -93,7 +93,7 @@ class AgentHub:
                 self._ingest.leave(previous.source)
         self._sessions[host] = session
         session.source = self._ingest.greet(host, hello.stream, backlog=hello.backlog)
-        session.outbox.acknowledge(session.source.stored)
+        session.acknowledge()
         session.outbox.put(self._services.membership.enrolment.revocations)
         self._services.fleet.join(hello, time.monotonic_ns(), faults)
         member = self._services.fleet.members[host]
@@ -113,7 +113,7 @@ class AgentHub:
         self._last_reports.received(session.host)
         queued = await self._ingest.put(session.source, batch)
         if not queued and self._is_current(session):
-            session.outbox.acknowledge(session.source.stored)
+            session.acknowledge()
 
     def edges(self, session: AgentSession, edges: Edges) -> None:
         """An agent's measurements of the clocks around it."""

@@ -160,6 +160,8 @@ class Fleet:
         self._limit_ns = 0
         self._awaited: set[str] = set()
         self._awaited_until_ns = 0
+        self._away: set[str] = set()
+        """Members that are not connected."""
         self._ports: tuple[int, dict[tuple[str, str], int]] = (0, {})
         self._further: frozenset[tuple[str, str]] = frozenset()
 
@@ -186,6 +188,7 @@ class Fleet:
             member = self.members[hello.host] = Member(hello)
         else:
             member.attach(hello)
+        self._away.discard(hello.host)
         member.has_rdma |= any(nic.rdma for nic in hello.nics)
         member.faults = tuple(faults)
         if not known or any(ref not in self.mesh.nics for ref in _refs(hello)):
@@ -196,6 +199,7 @@ class Fleet:
         member = self.members.get(host)
         if member is not None and member.connected:
             member.connected = False
+            self._away.add(host)
             member.left_ns = now_ns
 
     def remove(self, hosts: Iterable[str], now_ns: int) -> tuple[str, ...]:
@@ -203,6 +207,7 @@ class Fleet:
         gone = [host for host in hosts if host in self.members and not self.members[host].connected]
         for host in gone:
             del self.members[host]
+        self._away.difference_update(gone)
         if gone:
             self.owners = {a: host for a, host in self.owners.items() if host not in gone}
             self._request(now_ns)
@@ -220,11 +225,14 @@ class Fleet:
 
     def due(self, now_ns: int) -> bool:
         """Whether a new plan should be made now."""
-        self._awaited -= self.members.keys()
-        if self._awaited and now_ns < self._awaited_until_ns:
-            return False
-        self._awaited.clear()
-        if self._due_ns is None and any(self._gone(host, now_ns) for host in self.mesh.flows):
+        if self._awaited:
+            self._awaited -= self.members.keys()
+            if self._awaited and now_ns < self._awaited_until_ns:
+                return False
+            self._awaited.clear()
+        if self._due_ns is None and any(
+            host in self.mesh.flows and self._gone(host, now_ns) for host in self._away
+        ):
             self._request(now_ns)
         return self._due_ns is not None and now_ns >= self._due_ns
 

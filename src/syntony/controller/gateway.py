@@ -226,7 +226,7 @@ class Gateway:
         if (previous := self._sessions.get(host)) is not None:
             self._end(previous)
         session.source = self.ingest.greet(host, hello.stream, backlog=hello.backlog)
-        session.outbox.acknowledge(session.source.stored)
+        session.acknowledge()
         relayed = _Relayed(next(self._numbers), session)
         self._sessions[host] = self._streams[relayed.number] = relayed
         self._open(relayed)
@@ -238,7 +238,7 @@ class Gateway:
             return
         queued = await self.ingest.put(session.source, batch)
         if not queued and self._current(session) is not None:
-            session.outbox.acknowledge(session.source.stored)
+            session.acknowledge()
 
     def edges(self, session: AgentSession, edges: Edges) -> None:
         """An agent's measurements of the clocks around it."""
@@ -358,7 +358,7 @@ class Gateway:
                 self.link.send(message)
         for host in {outcome.host for outcome in outcomes}:
             if (relayed := self._sessions.get(host)) is not None:
-                relayed.session.outbox.acknowledge(relayed.session.source.stored)
+                relayed.session.acknowledge()
 
     def _leader_up(self) -> None:
         """A leader is connected, perhaps the same again: send it the attached agents."""

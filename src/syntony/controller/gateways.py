@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Container, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -234,6 +235,36 @@ class Gateways:
                 gateway.link.end()
 
 
+class _Messages:
+    """One agent's messages, until they are read by its one reader: an `asyncio.Queue` behind a
+    generator costs three times as much."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[bytes | None] = deque()
+        self._reader: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, data: bytes | None) -> None:
+        """Add a message; None: there will be no more."""
+        self._waiting.append(data)
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def __aiter__(self) -> _Messages:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._waiting:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        if (data := self._waiting[0]) is None:  # it stays: there is nothing after it
+            raise StopAsyncIteration
+        del self._waiting[0]
+        return data
+
+
 class _Link:
     """One stream of a gateway."""
 
@@ -251,7 +282,7 @@ class _Link:
         self._serve = serve
         self._stored = stored
         self._names: Names = {}
-        self._streams: dict[int, asyncio.Queue[bytes | None]] = {}
+        self._streams: dict[int, _Messages] = {}
         self._serving: set[asyncio.Task[None]] = set()
         self._sent_revocations: Revocations | None = None
         self._api_access: Mapping[str, ApiSecret] | None = None
@@ -338,7 +369,7 @@ class _Link:
             self._open(message)
         elif isinstance(message, AgentClosed):
             if (stream := self._streams.pop(message.agent, None)) is not None:
-                stream.put_nowait(None)
+                stream.put(None)
         elif isinstance(message, GatewayReport):
             self._gateway.report = message
         elif isinstance(message, GatewayLeaving):
@@ -356,8 +387,7 @@ class _Link:
     def _open(self, message: AgentOpened) -> None:
         if message.agent in self._streams:
             raise WireError(f"agent {message.agent} is open already")
-        stream: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._streams[message.agent] = stream
+        stream = self._streams[message.agent] = _Messages()
         task = asyncio.create_task(self._serve_agent(message, stream))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
@@ -366,17 +396,17 @@ class _Link:
         stream = self._streams.get(message.agent)
         if stream is None:
             return  # its stream has ended here, which the gateway does not know yet
-        if stream.qsize() >= MAX_WAITING:
+        if len(stream) >= MAX_WAITING:
             del self._streams[message.agent]
-            stream.put_nowait(None)
+            stream.put(None)
             _log.warning(
                 "agent's stream ended gateway=%s agent=%d reason=%d messages wait",
                 self._gateway.name, message.agent, MAX_WAITING,
             )  # fmt: skip
             return
-        stream.put_nowait(message.data)
+        stream.put(message.data)
 
-    async def _serve_agent(self, message: AgentOpened, stream: asyncio.Queue[bytes | None]) -> None:
+    async def _serve_agent(self, message: AgentOpened, stream: _Messages) -> None:
         via = self._gateway.name
         peer = f"{message.peer} through {via}"
 
@@ -385,7 +415,7 @@ class _Link:
 
         identify = partial(presented, message.certificate, peer, via)
         try:
-            await self._serve(_received(stream), identify, peer, write)
+            await self._serve(stream, identify, peer, write)
         except Exception:  # noqa: BLE001 — supervisor: one agent's stream must not end the others
             _log.exception("agent's stream failed gateway=%s", self._gateway.name)
         finally:
@@ -398,11 +428,6 @@ class _Link:
 def _sent_revocations(access: ApiSecret) -> ApiAccess:
     fields = access._asdict()
     return ApiAccess(**{name: fields[name] for name in ApiAccess.__struct_fields__})
-
-
-async def _received(stream: asyncio.Queue[bytes | None]) -> AsyncIterator[bytes]:
-    while (data := await stream.get()) is not None:
-        yield data
 
 
 async def _first(requests: AsyncIterator[bytes]) -> GatewayHello:

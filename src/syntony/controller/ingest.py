@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
@@ -33,8 +34,8 @@ from syntony.controller.batches import (
 )
 from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
-from syntony.store import Store, StoredPart
-from syntony.wire.messages import MAX_UNACKED, UNCHECKED_NS, Batch
+from syntony.store import Store
+from syntony.wire.messages import MAX_UNACKED, MAX_WINDOW, UNCHECKED_NS, Batch
 from syntony.wire.tables import PATH, Table
 
 _log = logging.getLogger(__name__)
@@ -63,10 +64,7 @@ class _Item(NamedTuple):
     check: bool
     arrived_ns: int
     """CLOCK_MONOTONIC."""
-
-    @property
-    def size(self) -> int:
-        return len(self.batch.arrow) + ITEM_BYTES
+    size: int
 
     @property
     def key(self) -> StoredKey:
@@ -84,18 +82,25 @@ class RowStream:
         self.accepted = 0
         self.stored = 0
         """Everything up to this number is in the store, or was refused and counted."""
-        self.unchecked = MAX_UNACKED
+        self.window = 0
+        """So many batches its agent may send before any is acknowledged; 0: `MAX_UNACKED`."""
+        self.unchecked = self._widest = MAX_UNACKED
         self._last_received_ns = 0
 
     def accept(self, seq: int, now_ns: int) -> bool:
         """Accept a batch as the newest; returns whether it may be stored. `now_ns` is monotonic."""
         self.accepted = seq
         if now_ns - self._last_received_ns > UNCHECKED_NS:  # in flight for long, or we were paused
-            self.unchecked = MAX_UNACKED
+            self.unchecked = self._widest
         self._last_received_ns = now_ns
         check = self.backlog or self.unchecked > 0
         self.unchecked -= self.unchecked > 0
         return check
+
+    def allow(self, window: int) -> None:
+        """Its agent may send so many; no more than `MAX_UNACKED` are not mentioned to it."""
+        self.window = min(window, MAX_WINDOW) if window > MAX_UNACKED else 0
+        self._widest = max(self._widest, self.window)
 
 
 class BatchOutcome(NamedTuple):
@@ -191,9 +196,9 @@ class Ingest:
                 which batches are stored.
         """
         known = self._sources.get(host)
-        if known is None or known.stream != stream or backlog:
+        if known is None or known.stream != stream or backlog or known.backlog:
             known = self._sources[host] = RowStream(host, stream, backlog=backlog)
-        known.unchecked = MAX_UNACKED
+        known.unchecked, known.window = MAX_UNACKED, 0
         return known
 
     def leave(self, source: RowStream) -> None:
@@ -221,9 +226,10 @@ class Ingest:
         if self._sources[source.host] is not source or batch.seq <= source.accepted:
             return False
         now_ns = time.monotonic_ns()
-        item = _Item(batch, source, source.accept(batch.seq, now_ns), now_ns)
+        size = len(batch.arrow) + ITEM_BYTES
+        item = _Item(batch, source, source.accept(batch.seq, now_ns), now_ns, size)
         self._items.append(item)
-        self._bytes += item.size
+        self._bytes += size
         self._arrived.set()
         return True
 
@@ -271,13 +277,24 @@ class Ingest:
         for item in items:
             item.source.stored = item.batch.seq
         self._under_way_ns = None
+        size = sum(item.size for item in items)
+        self._allow_more(items, size)
         async with self._drained:
-            self._bytes -= sum(item.size for item in items)
+            self._bytes -= size
             self._drained.notify_all()
         if unstorable:
             outcomes = [each.as_refused() if each.key in unstorable else each for each in outcomes]
             pieces = [each for each in pieces if each.key not in unstorable]
         self._on_stored(outcomes, pieces)
+
+    def _allow_more(self, items: list[_Item], size: int) -> None:
+        """Agents may send twice as many as were stored now, as a backlog is delivered; of half of
+        the queue each agent has the same share."""
+        if not items:
+            return
+        share = MAX_QUEUED_BYTES // 2 // len(self._sources) * len(items) // size
+        for source, count in Counter(item.source for item in items).items():
+            source.allow(min(2 * count, share))
 
     def _take(self) -> list[_Item]:
         taken = size = 0
@@ -349,9 +366,11 @@ class Ingest:
     def _new_of(
         self, table: Table, pieces: list[BatchPiece], suspects: list[BatchPiece]
     ) -> list[BatchPiece]:
-        recorded = frozenset[StoredPart]().union(
-            *(self._store.recorded(table, first, last + 1) for first, last in windows(suspects))
+        recorded, *more = (
+            self._store.recorded(table, first, last + 1) for first, last in windows(suspects)
         )
+        if more:
+            recorded = recorded.union(*more)
         return [new for piece in pieces if (new := unrecorded(piece, recorded)) is not None]
 
     def _complain(self, error: StoreError) -> None:

@@ -352,7 +352,7 @@ class Controller:
         self._count(self._rows.take(outcomes, pieces))
         for host in {outcome.host for outcome in outcomes}:
             if (session := self._sessions.get(host)) is not None:
-                session.outbox.acknowledge(session.source.stored)
+                session.acknowledge()
 
     def _stored_by_gateway(self, relayed: RelayedBatches) -> None:
         self._count(self._rows.take_relayed(relayed))

@@ -54,6 +54,7 @@ class NewestMessages:
         self._stored: int | None = None
         """Number to be acknowledged; None: there is nothing to acknowledge."""
         self._acknowledged: int | None = None
+        self._window = self._sent_window = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def put(self, message: ControllerMessage) -> None:
@@ -63,10 +64,15 @@ class NewestMessages:
         self._waiting[kind] = message
         self._changed.set()
 
-    def acknowledge(self, seq: int) -> None:
+    def acknowledge(self, seq: int, window: int = 0) -> None:
         """Every batch up to this one is in the store. A patient agent gets this with the next
-        decision, or separately after enough batches or time."""
-        self._stored = seq
+        decision, or separately after enough batches or time.
+
+        Args:
+            seq: its number.
+            window: see `Ack.window`.
+        """
+        self._stored, self._window = seq, window
         known = self._acknowledged
         if not self._patient or known is None or seq - known >= MANY_UNACKED:
             self._changed.set()
@@ -92,10 +98,15 @@ class NewestMessages:
             self._changed.clear()
             waiting, self._waiting = self._waiting, {}
             for message in waiting.values():
-                rides = self._patient and isinstance(message, (*DECISIONS, Decision))
+                rides = (
+                    self._patient
+                    and self._window == self._sent_window
+                    and isinstance(message, (*DECISIONS, Decision))
+                )
                 yield message, (self._take_stored() or 0) if rides else 0
             if (stored := self._take_stored()) is not None:
-                yield Ack(seq=stored), 0
+                self._sent_window = self._window
+                yield Ack(seq=stored, window=self._window), 0
             if self._closed and not self._waiting:
                 return
 
@@ -163,6 +174,10 @@ class AgentSession:
                 f"connection {hello.attempt} of {self.host!r}: "
                 f"its later connection {attempt} is attached"
             )
+
+    def acknowledge(self) -> None:
+        """Tell the agent what is stored of its stream, and how much it may send."""
+        self.outbox.acknowledge(self.source.stored, self.source.window)
 
     def send_timelines(self, solved: Solved, clocks: frozenset[str], now_ns: int) -> None:
         """Send the solve's result for these clocks, if it is urgent or some time has passed."""

@@ -90,7 +90,7 @@ class SolveLoop:
         )
         self._epochs |= reported
         self._newest[host] = tuple(edges)
-        self._unsolved |= any(edge.a not in self._nodes for edge in edges)
+        self._unsolved |= not self._nodes.issuperset({edge.a for edge in edges})
         self._waiting[host] = (self._newest[host], tuple(utc))
 
     def edges(self) -> tuple[Edge, ...]:
@@ -198,5 +198,5 @@ class Solved:
         """The part about these clocks, for a host."""
         known = sorted(clocks & self._lines.keys())
         return Timelines(
-            timelines=tuple(self._lines[node] for node in known), utc=self._utc, step=self._step
+            timelines=tuple(map(self._lines.__getitem__, known)), utc=self._utc, step=self._step
         )

@@ -63,9 +63,12 @@ QUERY = "/syntony.Fleet/Query"
 BUNDLE_BYTES = 256 << 10
 """Most bytes of a bundle; larger messages are sent separately."""
 MAX_UNACKED = 64
-"""Most unacknowledged batches of an agent. A controller that is new to a stream looks up this many
-in the store, so that batches that its predecessor stored without acknowledging are not stored
-twice."""
+"""Most unacknowledged batches of an agent, if its controller does not allow more. A controller that
+is new to a stream looks up this many in the store, so that batches that its predecessor stored
+without acknowledging are not stored twice."""
+MAX_WINDOW = 1024
+"""Most that a controller allows (`Ack.window`), while an agent delivers a backlog: with 0.5 s for
+each cycle 2,000 batches a second."""
 UNCHECKED_NS = 2 * S
 """For this long after a batch arrived a controller may store it without looking it up. The agent
 gives it to no other controller before this is over."""
@@ -161,6 +164,8 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):
     """Every batch of this stream up to `seq` is in the store."""
 
     seq: int
+    window: int = 0
+    """So many batches may be unacknowledged on this connection from now on; 0: `MAX_UNACKED`."""
 
 
 class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
