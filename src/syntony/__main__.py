@@ -12,7 +12,7 @@ def main() -> None:
 
         command_line()
     except KeyboardInterrupt:
-        os.write(2, b"syntony: interrupted\n")
+        os.write(2, b"\nsyntony: interrupted\n")
         sys.exit(130)
 
 

@@ -122,4 +122,4 @@ def test_ctrl_c_while_modules_are_loaded_is_one_line(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _INTERRUPTED, module], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "syntony: interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nsyntony: interrupted\n")
