@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syntony import __version__
+from syntony.cli.lazy import HelpGroup
 from syntony.errors import MissingError, SyntonyError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ INTERRUPTED, OUTPUT_CLOSED = 130, 141
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class _Root(click.Group):
+class _Root(HelpGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(GROUPS)
 
@@ -85,13 +86,8 @@ class _Root(click.Group):
         command: click.Command = module.command
         return command
 
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        formatter: click.HelpFormatter,
-    ) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(GROUPS.items()))
+    def line(self, name: str) -> str:
+        return GROUPS[name]
 
 
 def _missing(command: str, module: str) -> str:

@@ -107,13 +107,23 @@ def joined(rows: Iterable[RecordedRows]) -> dict[str, pa.Table]:
 
 
 def write_bundle(folder: Path, tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> None:
-    """Writes a bundle into a new or empty directory."""
+    """Writes a bundle into a new or empty directory. Raises `OSError`: nothing of it is left, for
+    a part of a bundle reads as a whole one."""
     from pyarrow import parquet
 
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    for name, table in tables.items():
-        parquet.write_table(table, folder / f"{name}.parquet", compression="zstd")
+    try:
+        for name, table in tables.items():
+            parquet.write_table(table, folder / f"{name}.parquet", compression="zstd")
+        encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        (folder / MANIFEST).write_bytes(encoded)
+    except BaseException:
+        for file in (MANIFEST, *(f"{name}.parquet" for name in tables)):
+            (folder / file).unlink(missing_ok=True)
+        if made:
+            folder.rmdir()
+        raise
 
 
 def arrow_type(kind: Kind) -> pa.DataType:
