@@ -19,6 +19,7 @@ import click
 from syntony import __version__
 from syntony.cli.lazy import HelpGroup
 from syntony.errors import MissingError, SyntonyError
+from syntony.extras import EXTRAS, install_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +94,7 @@ class _Root(HelpGroup):
 def _missing(command: str, module: str) -> str:
     if module.startswith("syntony"):
         return f"`syntony {command}` is not part of this installation ({module})"
-    return f"`syntony {command}` needs {module}; install it with: pip install 'syntony[lab]'"
+    return f"`syntony {command}` needs {module}; install it with: {install_command(module, 'lab')}"
 
 
 @click.group(
@@ -153,6 +154,9 @@ def _explain(error: Exception, *, debug: bool) -> tuple[str, int]:
     """The line for an error, and the exit code."""
     if isinstance(error, SyntonyError):
         return f"error: {error}", error.exit_code
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in EXTRAS:
+        name = error.name or ""
+        return f"error: this command needs {name}; install it with: {install_command(name)}", 2
     if isinstance(error, UnicodeEncodeError):
         return f"error: {error.object!r} is not UTF-8 text", 2
     if isinstance(error, OSError):

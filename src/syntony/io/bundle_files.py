@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from syntony.errors import InputError, MissingError
+from syntony.errors import InputError
 from syntony.input_files import check_file, read_bytes
 from syntony.workload.bundle import (
     LIMITS,
@@ -42,7 +42,6 @@ def read_bundle(folder: Path) -> Bundle:
 
     Raises:
         InputError: no manifest, a manifest of another kind, or no usable table.
-        MissingError: pyarrow is not installed.
     """
     try:
         data = read_bytes(folder / MANIFEST, MAX_MANIFEST_BYTES)
@@ -141,12 +140,8 @@ def arrow_type(kind: Kind) -> pa.DataType:
 
 
 def _read(name: str, file: Path) -> tuple[pa.Table | None, list[Gap]]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ModuleNotFoundError as error:
-        raise MissingError(
-            "reading a bundle needs pyarrow; install it with: pip install 'syntony[controller]'"
-        ) from error
+    from pyarrow import ArrowException, parquet
+
     try:
         check_file(file, MAX_TABLE_BYTES)
         metadata = parquet.read_metadata(file)
