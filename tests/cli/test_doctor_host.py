@@ -17,6 +17,8 @@ from tests.live import syntony
 from syntony.agent.config import TlsFiles
 from syntony.cli import doctor_host, run
 from syntony.cli.doctor_host import StepNotDoneError
+from syntony.config import load_config
+from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
 from syntony.io.capabilities import grantable
 
@@ -115,6 +117,25 @@ def test_a_controller_needs_an_authority_first(
     assert done[-1] == "certificate"
     assert "syntony-controller" in hint
     assert code == 2
+
+
+def test_files_that_root_made_for_itself_are_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`syntony enrol` without `runuser`: root can read them, the daemon cannot."""
+    monkeypatch.setattr(doctor_host, "HOME", tmp_path)
+    home = tmp_path / "ca"
+    assert syntony("enrol", "authority", str(home), "--address", "h").returncode == 0
+    file = tmp_path / "controller.toml"
+    file.write_text(CONTROLLER.format(place=tmp_path))
+    monkeypatch.setattr(doctor_host, "_directory", lambda _: "good")
+    monkeypatch.setattr(doctor_host, "USER", "nobody")
+    done, hint, code = asked("controller", file, capsys)
+    assert (done[-1], code) == ("clock", 2)
+    assert hint == f"next: chown -R nobody: {home}"
+    with pytest.raises(StepNotDoneError, match="cannot be read by the user nobody") as lack:
+        doctor_host._certificate(load_config(str(file), ControllerConfig).tls)
+    assert lack.value.remedy == f"chown -R nobody: {home / 'tls'}"
 
 
 def test_somebody_elses_directory_is_a_finding(

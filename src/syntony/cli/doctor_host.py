@@ -258,12 +258,33 @@ def _authority(home: Path) -> str:
         raise StepNotDoneError(f"{home} cannot be read", "run this as root") from None
     if lacking:
         raise StepNotDoneError(f"{home} has no {' and no '.join(lacking)}")
+    _check_readable(home / "ca.key", home)
     return f"{home}; keep a copy of ca.key offline"
+
+
+def _check_readable(path: Path, top: Path) -> None:
+    """Raises `StepNotDoneError`: not by the daemons' user, as if root made it without `runuser`."""
+    user = pwd.getpwnam(USER)
+    groups = os.getgrouplist(USER, user.pw_gid)
+
+    def allowed(place: Path, bit: int) -> bool:
+        found = place.stat()
+        shift = 6 if found.st_uid == user.pw_uid else 3 if found.st_gid in groups else 0
+        return user.pw_uid == 0 or bool(found.st_mode >> shift & bit)
+
+    path = path.absolute()
+    searched = all(allowed(each, stat.S_IXOTH) for each in path.parents)
+    if not (searched and allowed(path, stat.S_IROTH)):
+        raise StepNotDoneError(
+            f"{path} cannot be read by the user {USER}", f"chown -R {USER}: {top}"
+        )
 
 
 def _certificate(files: TlsFiles) -> str:
     """The certificate in force, and how long it is valid."""
     certificate = x509.load_pem_x509_certificate(load_credentials(files).certificate)
+    for each in map(Path, (files.ca, files.cert, files.key)):
+        _check_readable(each, each.parent)
     now = dt.datetime.now(dt.UTC)
     if now < certificate.not_valid_before_utc:
         raise StepNotDoneError(
