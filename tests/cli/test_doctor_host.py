@@ -305,6 +305,19 @@ def test_missing_capabilities_and_systemd_do_not_hide_later_steps(
     assert steps(file, capsys)["capabilities"]["level"] == "ok"
 
 
+@pytest.mark.parametrize(
+    ("state", "says"), [("failed", "failed"), ("activating", "it ends soon after each start")]
+)
+def test_the_log_says_why_a_daemon_does_not_stay(
+    state: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To enable and start it again would change nothing."""
+    monkeypatch.setattr(doctor_host, "_systemctl", lambda *_: state)
+    with pytest.raises(StepNotDoneError, match=says) as lack:
+        doctor_host._active("syntony-controller")
+    assert lack.value.remedy == "journalctl -u syntony-controller -n 50"
+
+
 @pytest.mark.parametrize("older", [False, True])
 def test_a_daemon_that_was_not_restarted_after_an_upgrade(
     older: bool, monkeypatch: pytest.MonkeyPatch

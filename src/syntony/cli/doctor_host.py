@@ -333,8 +333,11 @@ def _log(unit: str) -> str:
 
 def _active(name: str) -> str:
     state = _systemctl("is-active", name) or "unknown"
+    log = f"journalctl -u {name} -n 50"
     if state == "failed":
-        raise StepNotDoneError("failed", f"journalctl -u {name} -n 50")
+        raise StepNotDoneError("failed", log)
+    if state == "activating":  # of a simple service: between an end and the next start
+        raise StepNotDoneError("it ends soon after each start", log)
     if state != "active":
         raise StepNotDoneError(state)
     pid = _systemctl("show", "--property=MainPID", "--value", name)
