@@ -138,6 +138,19 @@ def test_files_that_root_made_for_itself_are_a_finding(
     assert lack.value.remedy == f"chown -R nobody: {home / 'tls'}"
 
 
+@pytest.mark.parametrize("name", ["agent.toml", "gpu001.key"])
+def test_who_may_not_read_is_asked_to_be_root(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And neither to edit a file nor to join again."""
+    file = tmp_path / "agent.toml"
+    text = AGENT.format(place=tmp_path, nic="lo")
+    file.write_text("not read" if name == file.name else text)
+    monkeypatch.setattr(doctor_host, "is_denied", lambda path: Path(path).name == name)
+    _, hint, code = asked("agent", file, capsys)
+    assert (hint, code) == ("next: run this as root", 2)
+
+
 def test_somebody_elses_directory_is_a_finding(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

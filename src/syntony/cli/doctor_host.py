@@ -25,6 +25,7 @@ from syntony.errors import MissingError, SyntonyError
 from syntony.io.capabilities import grantable
 from syntony.io.clock_page import ClockPageReader
 from syntony.io.credentials import TlsFiles, load_credentials
+from syntony.io.files import is_denied
 from syntony.io.installation import is_older
 from syntony.io.interfaces import address
 from syntony.lab.doctor import LabRequirement, RequirementLevel
@@ -34,6 +35,7 @@ CONFIG = {"agent": "/etc/syntony/agent.toml", "controller": "/etc/syntony/contro
 USER = "syntony"
 HOME = Path("/var/lib/syntony")
 _AS_USER = f"runuser -u {USER} -- syntony"
+_AS_ROOT = "run this as root"
 _CONNECT_S = 3.0
 _NET = Path("/sys/class/net")
 _BOOTED = Path("/run/systemd/system")
@@ -102,7 +104,9 @@ def examine(role: str, path: str | None = None) -> Iterator[LabRequirement]:
                 return
     except SyntonyError as error:
         remedy = f"edit {file}, then: syntony config check {file}"
-        if not Path(file).exists():
+        if is_denied(file):
+            remedy = _AS_ROOT
+        elif not Path(file).exists():
             remedy = f"apt install syntony-{role}, or copy deploy/config/{role}.toml to {file}"
         yield LabRequirement(
             name="configuration", level=RequirementLevel.MISSING, detail=str(error), remedy=remedy
@@ -255,7 +259,7 @@ def _authority(home: Path) -> str:
     try:
         lacking = [name for name in ("ca.crt", "ca.key") if not (home / name).exists()]
     except PermissionError:
-        raise StepNotDoneError(f"{home} cannot be read", "run this as root") from None
+        raise StepNotDoneError(f"{home} cannot be read", _AS_ROOT) from None
     if lacking:
         raise StepNotDoneError(f"{home} has no {' and no '.join(lacking)}")
     _check_readable(home / "ca.key", home)
@@ -282,6 +286,8 @@ def _check_readable(path: Path, top: Path) -> None:
 
 def _certificate(files: TlsFiles) -> str:
     """The certificate in force, and how long it is valid."""
+    if is_denied(files.key):
+        raise StepNotDoneError(f"{files.key} cannot be read", _AS_ROOT)
     certificate = x509.load_pem_x509_certificate(load_credentials(files).certificate)
     for each in map(Path, (files.ca, files.cert, files.key)):
         _check_readable(each, each.parent)
