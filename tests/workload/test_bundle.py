@@ -58,7 +58,8 @@ def test_a_bundle_that_cannot_be_written_whole_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     """As a part of it would be read as a recording with few tables."""
-    write, written = parquet.write_table, []
+    write = parquet.write_table
+    written: list[Path] = []
 
     def full(table: object, where: Path, **options: str) -> None:
         if written:
