@@ -18,16 +18,26 @@ shift 2
 roots=${ROOTS:-/var/tmp/syntony-roots}
 repository=$(cd "$(dirname "$0")/.." && pwd)
 base=$roots/$suite
+root=${REUSE:-} partial=
+clean() { # also after an error or Ctrl-C
+    [ -z "$partial" ] || rm -rf --one-file-system "$partial"
+    if [ -n "${KEEP:-}${REUSE:-}" ]; then
+        [ -z "$root" ] || echo "kept: REUSE=$root" >&2
+    elif [ -n "$root" ]; then
+        rm -rf --one-file-system "$root"
+    fi
+}
+trap clean EXIT
 
-if [ -z "${REUSE:-}" ] && [ ! -d "$base" ]; then
+if [ -z "$root" ] && [ ! -d "$base" ]; then
     mkdir -p "$roots"
-    debootstrap --variant=minbase --include=git,make,ca-certificates "$suite" "$base.partial"
-    mv "$base.partial" "$base"
+    partial=$(mktemp -d "$base.partial.XXXXXX") # another call may be making the same
+    chmod 755 "$partial"
+    debootstrap --variant=minbase --include=git,make,ca-certificates "$suite" "$partial"
+    mv -T "$partial" "$base" 2>/dev/null || [ -d "$base" ]
 fi
 
-if [ -n "${REUSE:-}" ]; then
-    root=$REUSE
-else
+if [ -z "$root" ]; then
     root=$(mktemp -d "$roots/$suite-$who.XXXXXX")
     cp -a --reflink=auto "$base/." "$root"
     chroot "$root" useradd --create-home user
@@ -73,10 +83,5 @@ unshare --mount --pid --fork --kill-child bash -euc '
 
 if [ -n "${TAKE:-}" ] && [ -d "$root$home/taken" ]; then
     mkdir -p "$TAKE" && cp -a "$root$home/taken/." "$TAKE"
-fi
-if [ -n "${KEEP:-}${REUSE:-}" ]; then
-    echo "kept: REUSE=$root" >&2
-else
-    rm -rf --one-file-system "$root"
 fi
 exit $status

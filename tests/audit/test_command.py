@@ -237,6 +237,21 @@ def test_learn_then_run(fleet: Path, capsys: pytest.CaptureFixture[str], tmp_pat
     assert "did you mean 'sw.driver'?" in capsys.readouterr().err
 
 
+def test_a_full_disk_leaves_the_spec_that_was_there(
+    fleet: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_number: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    spec = tmp_path / "spec.toml"
+    spec.write_text("# before")
+    monkeypatch.setattr("syntony.io.files.os.fsync", full)
+    assert run(["audit", "learn", *_roots(fleet, "a"), "--out", str(spec)]) == 2
+    assert "spec.toml: No space left on device" in capsys.readouterr().err
+    assert spec.read_text() == "# before"
+    assert list(tmp_path.glob(".spec*")) == []
+
+
 def test_show_and_diff(fleet: Path, capsys: pytest.CaptureFixture[str]) -> None:
     check = ["--check", "be.init.phys"]
     run(["audit", "run", *_roots(fleet, "a", "b", "c"), *check])

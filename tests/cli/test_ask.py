@@ -124,6 +124,14 @@ def test_a_request_that_was_sent_and_not_answered_is_told_from_one_that_was_not(
     assert not isinstance(raised.value, UnansweredError)
 
 
+def test_a_socket_of_others_is_no_controller_that_is_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "is_denied", lambda path, _mode: path == str(tmp_path / "socket"))
+    with pytest.raises(RemoteError, match=r"you may not use unix:.*socket: run this as root, or"):
+        client.ask(f"unix:{tmp_path / 'socket'}", REVOKE)
+
+
 def test_a_command_that_asks_twice_says_once_that_it_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

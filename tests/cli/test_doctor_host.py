@@ -17,6 +17,8 @@ from tests.live import syntony
 from syntony.agent.config import TlsFiles
 from syntony.cli import doctor_host, run
 from syntony.cli.doctor_host import StepNotDoneError
+from syntony.config import load_config
+from syntony.controller.config import ControllerConfig
 from syntony.errors import MissingError
 from syntony.io.capabilities import grantable
 
@@ -115,6 +117,38 @@ def test_a_controller_needs_an_authority_first(
     assert done[-1] == "certificate"
     assert "syntony-controller" in hint
     assert code == 2
+
+
+def test_files_that_root_made_for_itself_are_a_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`syntony enrol` without `runuser`: root can read them, the daemon cannot."""
+    monkeypatch.setattr(doctor_host, "HOME", tmp_path)
+    home = tmp_path / "ca"
+    assert syntony("enrol", "authority", str(home), "--address", "h").returncode == 0
+    file = tmp_path / "controller.toml"
+    file.write_text(CONTROLLER.format(place=tmp_path))
+    monkeypatch.setattr(doctor_host, "_directory", lambda _: "good")
+    monkeypatch.setattr(doctor_host, "USER", "nobody")
+    done, hint, code = asked("controller", file, capsys)
+    assert (done[-1], code) == ("clock", 2)
+    assert hint == f"next: chown -R nobody: {home}"
+    with pytest.raises(StepNotDoneError, match="cannot be read by the user nobody") as lack:
+        doctor_host._certificate(load_config(str(file), ControllerConfig).tls)
+    assert lack.value.remedy == f"chown -R nobody: {home / 'tls'}"
+
+
+@pytest.mark.parametrize("name", ["agent.toml", "gpu001.key"])
+def test_who_may_not_read_is_asked_to_be_root(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And neither to edit a file nor to join again."""
+    file = tmp_path / "agent.toml"
+    text = AGENT.format(place=tmp_path, nic="lo")
+    file.write_text("not read" if name == file.name else text)
+    monkeypatch.setattr(doctor_host, "is_denied", lambda path: Path(path).name == name)
+    _, hint, code = asked("agent", file, capsys)
+    assert (hint, code) == ("next: run this as root", 2)
 
 
 def test_somebody_elses_directory_is_a_finding(
@@ -282,6 +316,19 @@ def test_missing_capabilities_and_systemd_do_not_hide_later_steps(
     assert found["fleet time"]["remedy"].startswith("read what syntony-agent writes")
     status.write_text(f"CapBnd:\t{BOTH_CAPABILITIES:016x}\n")
     assert steps(file, capsys)["capabilities"]["level"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("state", "says"), [("failed", "failed"), ("activating", "it ends soon after each start")]
+)
+def test_the_log_says_why_a_daemon_does_not_stay(
+    state: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To enable and start it again would change nothing."""
+    monkeypatch.setattr(doctor_host, "_systemctl", lambda *_: state)
+    with pytest.raises(StepNotDoneError, match=says) as lack:
+        doctor_host._active("syntony-controller")
+    assert lack.value.remedy == "journalctl -u syntony-controller -n 50"
 
 
 @pytest.mark.parametrize("older", [False, True])

@@ -38,6 +38,24 @@ def test_a_group_without_a_command_prints_its_help(
 
 
 @pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["clokc"], "no command 'clokc'; did you mean 'clock'? (see: syntony --help)"),
+        (["audit", "rnu"], "no command 'rnu'; did you mean 'run'? (see: syntony audit --help)"),
+        (["links", "lst"], "no command 'lst'; did you mean 'list'? (see: syntony links --help)"),
+        (["sim", "zzz"], "no command 'zzz' (see: syntony sim --help)"),
+        (["audit", "--rnu"], "No such option '--rnu'. (see: syntony audit --help)"),
+    ],
+)
+def test_a_mistyped_command(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where commands are imported on use."""
+    assert run(words) == 2
+    assert capsys.readouterr().err == f"syntony: error: {says}\n"
+
+
+@pytest.mark.parametrize(
     "context",
     [each for each in EVERY if isinstance(each.command, click.Group)],
     ids=lambda context: context.command_path,

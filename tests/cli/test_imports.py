@@ -101,3 +101,25 @@ def test_their_help_lists_all_commands(width: int) -> None:
     _, _, commands = shown.partition("Commands:\n")
     listed = [line.split()[0] for line in commands.splitlines() if line[:3].strip()]
     assert listed == sorted(group.lazy)
+
+
+_INTERRUPTED = """
+import sys
+from syntony.__main__ import main
+class CtrlC:
+    wanted = sys.argv[1]
+    def find_spec(self, name, *_):
+        if name == self.wanted:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, CtrlC())
+sys.argv = ["syntony", "clock", "now"]
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["click", "syntony.cli", "syntony.cli.clock"])
+def test_ctrl_c_while_modules_are_loaded_is_one_line(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, module], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nsyntony: interrupted\n")

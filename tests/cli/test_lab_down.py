@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from syntony.cli import run
+from syntony.errors import RemoteError
 from syntony.lab import state
+from syntony.lab.client import Lab
 
 
 class FakeLab:
@@ -97,3 +99,8 @@ def test_processes_of_one_terminal_share_a_session_and_another_has_its_own() -> 
     assert reported(new=False) == mine
     assert reported(new=True) != mine
     assert mine.startswith(f"{os.getsid(0)}:")
+
+
+def test_a_lab_without_its_socket_is_coming_up_or_going_down(tmp_path: Path) -> None:
+    with pytest.raises(RemoteError, match="lab 'new' does not answer: it is coming up or going"):
+        Lab(tmp_path / "new").down()

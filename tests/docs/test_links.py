@@ -46,12 +46,14 @@ def broken(page: Path) -> list[str]:
     """Links of a page to nothing, as they stand there."""
     text = _CODE.sub("", page.read_text(encoding="utf-8"))
     wrong: list[str] = _SPACED.findall(text)
+    docs = TOP / "docs"
+    top = docs if page.is_relative_to(docs) else TOP  # the site has nothing else of the repository
     for link in _LINK.findall(text):
         if re.match(r"[a-z]+:", link):
             continue  # of other sites, which tests do not ask
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
-        there = target.exists() and target.is_relative_to(TOP)
+        there = target.exists() and target.is_relative_to(top)
         if there and anchor and target.suffix == ".md":
             there = anchor in anchors(target)
         if not there:
@@ -74,6 +76,10 @@ def test_a_broken_link_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         '[i](there.md "a title") [j](the re.md)\n'
     )
     assert broken(page) == ["the re.md", "missing.md", "there.md#four", "#nowhere"]
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "page.md"
+    page.write_text("[a](page.md) [b](../there.md)\n")
+    assert broken(page) == ["../there.md"]
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:

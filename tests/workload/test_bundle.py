@@ -53,6 +53,33 @@ def test_the_page_has_every_column() -> None:
     assert bundle_tables() in DOC.read_text()
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_bundle_that_cannot_be_written_whole_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """As a part of it would be read as a recording with few tables."""
+    write = parquet.write_table
+    written: list[Path] = []
+
+    def full(table: object, where: Path, **options: str) -> None:
+        if written:
+            where.write_bytes(b"PAR1")
+            raise OSError(28, "No space left on device")
+        written.append(where)
+        write(table, where, **options)
+
+    folder = tmp_path / "bundle"
+    if there:
+        folder.mkdir()
+    case = drawn.make_case("contention", 3)
+    monkeypatch.setattr(parquet, "write_table", full)
+    with pytest.raises(OSError, match="No space"):
+        write_bundle(folder, arrow_tables(case), case.manifest)
+    assert written
+    assert [each for each in tmp_path.rglob("*") if each != folder] == []
+    assert folder.exists() == there
+
+
 def test_files_say_what_tables_in_memory_say(folder: Path) -> None:
     found, again = read_bundle(folder), bundle_of(drawn.make_case("contention", 3))
     assert not found.gaps

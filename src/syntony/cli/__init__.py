@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from syntony import __version__
+from syntony.cli.lazy import HelpGroup
 from syntony.errors import MissingError, SyntonyError
+from syntony.extras import EXTRAS, install_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +69,7 @@ INTERRUPTED, OUTPUT_CLOSED = 130, 141
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class _Root(click.Group):
+class _Root(HelpGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(GROUPS)
 
@@ -85,19 +87,14 @@ class _Root(click.Group):
         command: click.Command = module.command
         return command
 
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        formatter: click.HelpFormatter,
-    ) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(GROUPS.items()))
+    def line(self, name: str) -> str:
+        return GROUPS[name]
 
 
 def _missing(command: str, module: str) -> str:
     if module.startswith("syntony"):
         return f"`syntony {command}` is not part of this installation ({module})"
-    return f"`syntony {command}` needs {module}; install it with: pip install 'syntony[lab]'"
+    return f"`syntony {command}` needs {module}; install it with: {install_command(module, 'lab')}"
 
 
 @click.group(
@@ -157,6 +154,9 @@ def _explain(error: Exception, *, debug: bool) -> tuple[str, int]:
     """The line for an error, and the exit code."""
     if isinstance(error, SyntonyError):
         return f"error: {error}", error.exit_code
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in EXTRAS:
+        name = error.name or ""
+        return f"error: this command needs {name}; install it with: {install_command(name)}", 2
     if isinstance(error, UnicodeEncodeError):
         return f"error: {error.object!r} is not UTF-8 text", 2
     if isinstance(error, OSError):

@@ -29,6 +29,7 @@ from syntony.cli.audit_view import one_line, show
 from syntony.cli.output import console, messages
 from syntony.errors import InputError, UsageError
 from syntony.io.audit.runs import RunWriter, StoredRun, forget_old, state_dir
+from syntony.io.files import write_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -228,6 +229,6 @@ def learn(*, sources: Sources, out: Path | None) -> None:
         click.echo(text, nl=False)
         return
     try:
-        out.write_text(text, encoding="utf-8")
+        write_output(out, text.encode())
     except OSError as error:
         raise InputError("not-writable", f"{out}: {error.strerror}") from error

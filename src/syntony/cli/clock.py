@@ -234,6 +234,7 @@ def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) 
         )
     looks = range(count) if count else itertools.count()
     live = console.is_terminal and not as_json
+    said = ""
     with _screen(live) as show:
         for number in looks:
             if number:
@@ -243,8 +244,11 @@ def watch(target: FleetTarget, interval: str, count: int | None, as_json: bool) 
             except RemoteError as error:
                 if not number:
                     raise
-                messages.print(f"{error}; still watching", style="yellow")
+                if said != str(error):
+                    said = str(error)
+                    messages.print(f"{said}; still watching", style="yellow")
                 continue
+            said = ""
             found = readings(lines, expected)
             if as_json:
                 click.echo(msgspec.json.encode(_status_json(lines, found)))

@@ -13,6 +13,7 @@ from syntony.cli.lazy import HelpGroup
 from syntony.cli.output import console, messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
+from syntony.extras import install_command
 from syntony.io.user_name import user_name
 from syntony.model import format_ns
 from syntony.model.names import natural, some
@@ -163,7 +164,8 @@ def _run(config_path: str, store_url: str | None, log_level: str) -> None:
     _log_to_stderr(log_level)
     for module in NEEDS:
         if importlib.util.find_spec(module) is None:
-            raise MissingError(f"the controller needs {module}; pip install 'syntony[controller]'")
+            how = install_command(module)
+            raise MissingError(f"the controller needs {module}; install it with: {how}")
     from syntony.clock.anchored import AnchoredSolver
     from syntony.clock.anchors import Anchor
     from syntony.controller.gateway_server import check_gateway

@@ -25,6 +25,7 @@ from syntony.errors import MissingError, SyntonyError
 from syntony.io.capabilities import grantable
 from syntony.io.clock_page import ClockPageReader
 from syntony.io.credentials import TlsFiles, load_credentials
+from syntony.io.files import is_denied
 from syntony.io.installation import is_older
 from syntony.io.interfaces import address
 from syntony.lab.doctor import LabRequirement, RequirementLevel
@@ -34,6 +35,7 @@ CONFIG = {"agent": "/etc/syntony/agent.toml", "controller": "/etc/syntony/contro
 USER = "syntony"
 HOME = Path("/var/lib/syntony")
 _AS_USER = f"runuser -u {USER} -- syntony"
+_AS_ROOT = "run this as root"
 _CONNECT_S = 3.0
 _NET = Path("/sys/class/net")
 _BOOTED = Path("/run/systemd/system")
@@ -102,7 +104,9 @@ def examine(role: str, path: str | None = None) -> Iterator[LabRequirement]:
                 return
     except SyntonyError as error:
         remedy = f"edit {file}, then: syntony config check {file}"
-        if not Path(file).exists():
+        if is_denied(file):
+            remedy = _AS_ROOT
+        elif not Path(file).exists():
             remedy = f"apt install syntony-{role}, or copy deploy/config/{role}.toml to {file}"
         yield LabRequirement(
             name="configuration", level=RequirementLevel.MISSING, detail=str(error), remedy=remedy
@@ -255,15 +259,38 @@ def _authority(home: Path) -> str:
     try:
         lacking = [name for name in ("ca.crt", "ca.key") if not (home / name).exists()]
     except PermissionError:
-        raise StepNotDoneError(f"{home} cannot be read", "run this as root") from None
+        raise StepNotDoneError(f"{home} cannot be read", _AS_ROOT) from None
     if lacking:
         raise StepNotDoneError(f"{home} has no {' and no '.join(lacking)}")
+    _check_readable(home / "ca.key", home)
     return f"{home}; keep a copy of ca.key offline"
+
+
+def _check_readable(path: Path, top: Path) -> None:
+    """Raises `StepNotDoneError`: not by the daemons' user, as if root made it without `runuser`."""
+    user = pwd.getpwnam(USER)
+    groups = os.getgrouplist(USER, user.pw_gid)
+
+    def allowed(place: Path, bit: int) -> bool:
+        found = place.stat()
+        shift = 6 if found.st_uid == user.pw_uid else 3 if found.st_gid in groups else 0
+        return user.pw_uid == 0 or bool(found.st_mode >> shift & bit)
+
+    path = path.absolute()
+    searched = all(allowed(each, stat.S_IXOTH) for each in path.parents)
+    if not (searched and allowed(path, stat.S_IROTH)):
+        raise StepNotDoneError(
+            f"{path} cannot be read by the user {USER}", f"chown -R {USER}: {top}"
+        )
 
 
 def _certificate(files: TlsFiles) -> str:
     """The certificate in force, and how long it is valid."""
+    if is_denied(files.key):
+        raise StepNotDoneError(f"{files.key} cannot be read", _AS_ROOT)
     certificate = x509.load_pem_x509_certificate(load_credentials(files).certificate)
+    for each in map(Path, (files.ca, files.cert, files.key)):
+        _check_readable(each, each.parent)
     now = dt.datetime.now(dt.UTC)
     if now < certificate.not_valid_before_utc:
         raise StepNotDoneError(
@@ -312,8 +339,11 @@ def _log(unit: str) -> str:
 
 def _active(name: str) -> str:
     state = _systemctl("is-active", name) or "unknown"
+    log = f"journalctl -u {name} -n 50"
     if state == "failed":
-        raise StepNotDoneError("failed", f"journalctl -u {name} -n 50")
+        raise StepNotDoneError("failed", log)
+    if state == "activating":  # of a simple service: between an end and the next start
+        raise StepNotDoneError("it ends soon after each start", log)
     if state != "active":
         raise StepNotDoneError(state)
     pid = _systemctl("show", "--property=MainPID", "--value", name)

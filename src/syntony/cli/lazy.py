@@ -26,6 +26,18 @@ class HelpGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, line in lines if line is not None])
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """click's own suggestion knows only commands that are imported."""
+        name = args[0]
+        if name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        from syntony.model.names import did_you_mean
+
+        near = did_you_mean(name, self.list_commands(ctx))
+        raise click.UsageError(f"no command {name!r}{near}", ctx)
+
     def line(self, name: str) -> str | None:
         """What a command does; None if it is hidden."""
         command = self.commands[name]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from syntony.errors import InputError, MissingError
+from syntony.errors import InputError
 from syntony.input_files import check_file
 
 if TYPE_CHECKING:
@@ -23,15 +23,10 @@ def read_parquet(file: Path, wanted: Iterable[str]) -> pa.Table:
     """Those of the wanted columns that the file has.
 
     Raises:
-        MissingError: pyarrow is not installed.
         InputError: it is not a Parquet file.
     """
-    try:
-        from pyarrow import ArrowException, parquet
-    except ModuleNotFoundError as error:
-        raise MissingError(
-            "reading Parquet needs pyarrow; install it with: pip install 'syntony[controller]'"
-        ) from error
+    from pyarrow import ArrowException, parquet
+
     try:
         check_file(file, MAX_BYTES)
     except OSError as error:

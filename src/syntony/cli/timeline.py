@@ -30,7 +30,7 @@ def command(bundle: Path, out: Path) -> None:
     Example:
       syntony timeline ./bundle --out trace.json
     """
-    from syntony.io.files import write_atomically
+    from syntony.io.files import write_output
     from syntony.workload import diagnose
     from syntony.workload.bundle import OWN_CLOCKS
     from syntony.workload.timeline import compressed, encoded, trace
@@ -45,11 +45,7 @@ def command(bundle: Path, out: Path) -> None:
     if out.suffix == ".gz":
         pieces = compressed(pieces)
     try:
-        if out.exists() and not out.is_file():  # a pipe, /dev/stdout
-            with out.open("wb") as file:
-                file.writelines(pieces)
-        else:
-            write_atomically(out.resolve(), pieces, mode=0o666)
+        write_output(out, pieces)
     except OSError as error:
         raise UsageError(f"{out} cannot be written ({error.strerror})") from error
     left_out = made.about["flows_left_out"]

@@ -4,10 +4,12 @@ pyarrow."""
 from __future__ import annotations
 
 import datetime as dt
+import os
 
 from syntony.errors import RefusalError, RemoteError, UnansweredError
 from syntony.io.credentials import TlsFiles, load_credentials
 from syntony.io.dialling import explain_tls
+from syntony.io.files import is_denied
 from syntony.io.transport import grpc
 from syntony.model import S
 from syntony.wire.coding import MAX_MESSAGE_BYTES, encode
@@ -122,7 +124,12 @@ def _explain(target: str, error: grpc.RpcError) -> str:
         return f"the controller at {target} did not answer in time; try again, and check its load"
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         if target.startswith("unix:"):
-            return f"no controller answers at {target}; is it running?"
+            denied = is_denied(target.removeprefix("unix:"), os.W_OK)
+            return (
+                f"you may not use {target}: run this as root, or log in: syntony login URL"
+                if denied
+                else f"no controller answers at {target}; is it running?"
+            )
         if reason := explain_tls(details):
             return f"no connection to {target}: {reason}"
         return (

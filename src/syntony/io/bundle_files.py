@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from syntony.errors import InputError, MissingError
+from syntony.errors import InputError
 from syntony.input_files import check_file, read_bytes
 from syntony.workload.bundle import (
     LIMITS,
@@ -42,7 +42,6 @@ def read_bundle(folder: Path) -> Bundle:
 
     Raises:
         InputError: no manifest, a manifest of another kind, or no usable table.
-        MissingError: pyarrow is not installed.
     """
     try:
         data = read_bytes(folder / MANIFEST, MAX_MANIFEST_BYTES)
@@ -107,13 +106,23 @@ def joined(rows: Iterable[RecordedRows]) -> dict[str, pa.Table]:
 
 
 def write_bundle(folder: Path, tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> None:
-    """Writes a bundle into a new or empty directory."""
+    """Writes a bundle into a new or empty directory. Raises `OSError`: nothing of it is left, for
+    a part of a bundle reads as a whole one."""
     from pyarrow import parquet
 
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-    for name, table in tables.items():
-        parquet.write_table(table, folder / f"{name}.parquet", compression="zstd")
+    try:
+        for name, table in tables.items():
+            parquet.write_table(table, folder / f"{name}.parquet", compression="zstd")
+        encoded = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        (folder / MANIFEST).write_bytes(encoded)
+    except BaseException:
+        for file in (MANIFEST, *(f"{name}.parquet" for name in tables)):
+            (folder / file).unlink(missing_ok=True)
+        if made:
+            folder.rmdir()
+        raise
 
 
 def arrow_type(kind: Kind) -> pa.DataType:
@@ -131,12 +140,8 @@ def arrow_type(kind: Kind) -> pa.DataType:
 
 
 def _read(name: str, file: Path) -> tuple[pa.Table | None, list[Gap]]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ModuleNotFoundError as error:
-        raise MissingError(
-            "reading a bundle needs pyarrow; install it with: pip install 'syntony[controller]'"
-        ) from error
+    from pyarrow import ArrowException, parquet
+
     try:
         check_file(file, MAX_TABLE_BYTES)
         metadata = parquet.read_metadata(file)

@@ -16,6 +16,25 @@ def text_of(path: Path, limit: int = 4096) -> str | None:
         return None
 
 
+def is_denied(path: str | Path, mode: int = os.R_OK) -> bool:
+    """Whether there is, or may be, such a file that this process may not use as `mode` says."""
+    try:
+        Path(path).stat()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return not os.access(path, mode)
+
+
+def write_output(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Write a file that a user named: as a whole, or straight into a pipe or device. Raises
+    `OSError`: a file is as it was."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            file.writelines([data] if isinstance(data, bytes) else data)
+    else:
+        write_atomically(path.resolve(), data, mode=0o666)
+
+
 def write_atomically(path: Path, data: bytes | Iterable[bytes], mode: int = 0o600) -> None:
     """Replace a file as a whole, on the disk when this returns; never readable by more than `mode`
     allows. Raises `OSError`: the file is as it was."""

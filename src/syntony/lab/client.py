@@ -276,7 +276,11 @@ class Lab:
             peer.connect(str(self.directory / state.CONTROL_SOCKET))
         except OSError as error:
             peer.close()
-            raise RemoteError(f"lab {self.name!r} does not answer: {error.strerror}") from error
+            if isinstance(error, FileNotFoundError):
+                why = "it is coming up or going down; try again"
+            else:
+                why = f"{error.strerror}"
+            raise RemoteError(f"lab {self.name!r} does not answer: {why}") from error
         return peer
 
     def _expect(self, request: Request, kind: type[_R]) -> _R:

@@ -52,6 +52,15 @@ _BLOCK_SETTINGS = (
 _NO_NULLS = ", input_format_null_as_default = 0, insert_null_as_default = 0"
 
 
+def leave_closed_directory() -> None:
+    """Go to `/` from a directory that this user may not enter, as root's own under `runuser`, or
+    that is gone: chdb enters its own while it is imported, and must be able to return."""
+    try:
+        os.chdir(os.getcwd())  # noqa: PTH109 - what chdb does
+    except OSError:
+        os.chdir("/")
+
+
 class EmbeddedEngine:
     """The engine on a directory, which one process at a time may use. Thread-safe: at a time it
     runs one internal statement, one query of requests that read much, and one of the others."""
@@ -63,6 +72,7 @@ class EmbeddedEngine:
             MissingError: the engine is not installed.
             StoreError: the directory cannot be used, or another process uses it.
         """
+        leave_closed_directory()
         try:
             from chdb.session import Session
         except ImportError as error:
