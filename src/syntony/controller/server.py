@@ -118,7 +118,9 @@ class Controller:
         self._fleet = Fleet(config, planner)
         self._owners = Document(self._state, "NIC addresses", AddressOwners)
         self._solving = SolveLoop(
-            solver, [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()]
+            solver,
+            self._fleet.is_clock,
+            [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()],
         )
         self._solved: Solved | None = None
         self._time, self._past = FleetTime(), FleetTime()
