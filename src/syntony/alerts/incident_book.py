@@ -218,6 +218,7 @@ class Book:
             incident.reopened += 1
             incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
             incident.named_by, incident.named_ns = 0, 0
+            incident.announced = 0.0
             kind = ChangeKind.REOPENED
             postpone(incident, gap_ns)
             if incident.pages or gap_ns >= rule.stable_ns:
@@ -449,6 +450,20 @@ class Book:
                 changes.append(IncidentChange(now_ns, ChangeKind.RENAMED, incident))
         return changes
 
+    def _is_silenced(self, incident: Incident, topology: Containment, now_ns: int) -> bool:
+        """Whether a silence covers it: its subject or a part of that, or each of the components
+        that it describes, or all that these were reached over."""
+
+        def covered(name: str) -> bool:
+            names = {name, *topology.parts(name)}
+            return silenced(self.state.silences, incident.rule, names, now_ns)
+
+        if not self.state.silences:
+            return False
+        members = incident.members if self._rules[incident.rule].proven else ()
+        groups = (members, incident.via, topology.hosts(incident.subject))
+        return covered(incident.subject) or any(each and all(map(covered, each)) for each in groups)
+
     def _page(self, now_ns: int, measured: Measured, topology: Containment) -> list[IncidentChange]:
         """Page for incidents whose metrics were measured this time. Delays of pages are counted in
         the times of measurements: one that arrives late does not make a fault last longer."""
@@ -456,8 +471,10 @@ class Book:
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
             rule = self._rules[incident.rule]
-            names = {incident.subject, *topology.parts(incident.subject)}
-            incident.silenced = silenced(self.state.silences, incident.rule, names, now_ns)
+            incident.silenced = self._is_silenced(incident, topology, now_ns)
+            # Afterwards it falls with the window of a count, so that any new event shows.
+            keep = max if incident.silenced else min
+            incident.announced = keep(incident.announced, incident.value)
             # Effects of an ended cause may still be in the measuring window.
             at_ns = measured.at_ns.get(rule.metric, now_ns)
             waited = at_ns - incident.held_ns >= wait_ns(incident, rule, live[rule.name])
@@ -467,6 +484,7 @@ class Book:
                 and not incident.cause
                 and not incident.silenced
                 and not incident.pending
+                and not ((rule.counts or incident.past) and incident.value <= incident.announced)
             )
             if may_page and waited and self._is_bad_now(incident) and not is_reported(incident):
                 due.append(incident)

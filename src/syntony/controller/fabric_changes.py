@@ -30,8 +30,13 @@ class Misplaced(NamedTuple):
     nic: str
     at: str
     expected: str
-    why: str
-    """Why this switch is expected, as text."""
+    planned: bool
+    """Whether the topology says so; if not, the NIC was there before."""
+
+    @property
+    def why(self) -> str:
+        """Why this switch is expected, as text."""
+        return "as the topology says" if self.planned else "where it was before"
 
 
 class FabricStatus(NamedTuple):
@@ -127,9 +132,9 @@ class FabricChangeService:
             planned, moved = self._book.cabled_to(nic), self._map.moved.get(nic)
             if planned:
                 if planned != at:
-                    found.append(Misplaced(nic, at, planned, "as the topology says"))
+                    found.append(Misplaced(nic, at, planned, planned=True))
             elif moved is not None and moved.after == at:
-                found.append(Misplaced(nic, at, moved.before, "where it was before"))
+                found.append(Misplaced(nic, at, moved.before, planned=False))
         lost = dict(self._map.lost)
         self.homes = homes
         twins = {

@@ -170,7 +170,7 @@ class LiveIncidents:
 def observations(
     fleet_ns: int,
     inputs: EvaluationInputs,
-    links: LinkReadings,
+    links: LinkReadings | None,
     clocks: Iterable[Observation],
     live: LiveIncidents,
 ) -> Measured:
@@ -179,11 +179,14 @@ def observations(
     Args:
         fleet_ns: now.
         inputs: what the controller has in memory.
-        links: what the store has of links.
+        links: what the store has of links; None: the store does not answer, and what depends on it
+            is not evaluated.
         clocks: observations of the clocks.
         live: incidents before this evaluation.
     """
     slas = inputs.slas
+    unread = links is None
+    links = links or LinkReadings((), (), {})
     findings = _trusted(fleet_ns, inputs, links.ports, live)
     sending = (port for port in links.ports if port.tx_bps or port.rx_bps)
     traffic = port_traffic.of_ports(
@@ -202,6 +205,8 @@ def observations(
     ):
         found += more
         metrics |= of
+    if unread:
+        metrics -= observe.LINK_METRICS | observe_switches.SWITCH_METRICS
     removed = inputs.refused.removed
     return measured(
         (each for each in found if host_of(each.subject) not in removed),
