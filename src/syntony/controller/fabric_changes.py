@@ -13,7 +13,7 @@ from syntony.controller.batches import BatchPiece
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import StateError
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.changes import FabricMap, MapState
+from syntony.fabric.changes import FabricMap, MapState, without_unlisted
 from syntony.fabric.names import OR, link_ends
 from syntony.state import ControlState
 from syntony.state.document import Document
@@ -69,6 +69,8 @@ class FabricChangeService:
         self._book = book
         self._document = None if state is None else Document(state, FABRIC_MAP, MapState)
         known = None if self._document is None else self._document.load()
+        if known is not None and book.topology is not None:
+            known = without_unlisted(known, book.topology)
         self._map = FabricMap(known, book.traced_ns)
         self._written: tuple[object, ...] = ()
         """The map as last stored."""

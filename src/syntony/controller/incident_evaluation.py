@@ -18,6 +18,7 @@ from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_takeovers import LostRanks
 from syntony.controller.last_reports import LastReports
 from syntony.controller.locating import LocateLoop
+from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import QueuePairService
 from syntony.controller.silent_agents import Refused, gateway_subject, of_gateways
 from syntony.controller.sla import SlaService, with_flows
@@ -58,6 +59,7 @@ class IncidentEvaluation:
         *,
         alerts: IncidentService,
         fleet: Fleet,
+        keys: ProbeKeyDistribution,
         enrolment: Enrolment,
         gateways: Gateways,
         last_reports: LastReports,
@@ -73,7 +75,7 @@ class IncidentEvaluation:
     ) -> None:
         self._alerts = alerts
         self._fleet = fleet
-        self._enrolment = enrolment
+        self._keys, self._enrolment = keys, enrolment
         self._gateways = gateways
         self._last_reports = last_reports
         self._solving = solving
@@ -118,7 +120,8 @@ class IncidentEvaluation:
         if fleet_now_ns is None or not self._last_reports.settled:
             return
         async with self._one:
-            silent_ns = self._last_reports.silent(self._fleet.members)
+            hosts = {*self._fleet.members, *self._keys.known_hosts} - self._enrolment.removed
+            silent_ns = self._last_reports.silent(hosts)
             answer = self._locating.answer
             try:
                 inputs = EvaluationInputs(

@@ -153,9 +153,17 @@ class Controller:
             self._stored_by_gateway,
             lambda: enrolment.revocations,
         )
+        self._keys = ProbeKeyDistribution(
+            self._state,
+            self._sessions,
+            parse_duration_ns(config.probe_key_period) if config.probe_key_period else 0,
+            clock=self._clock.now_ns,
+            awake=time.monotonic_ns,
+        )
         self._evaluation = IncidentEvaluation(
             alerts=self._alerts,
             fleet=self._fleet,
+            keys=self._keys,
             last_reports=self._last_reports,
             solving=self._solving,
             locating=self._locating,
@@ -178,13 +186,6 @@ class Controller:
         self._job_flows = JobFlowRecorder(self._fleet_now, self._placement.flows, put_local)
         self._segments = SegmentService(self._fleet_now, self._placement.flows, put_local)
         self._audits = AuditRuns(self._state)
-        self._keys = ProbeKeyDistribution(
-            self._state,
-            self._sessions,
-            parse_duration_ns(config.probe_key_period) if config.probe_key_period else 0,
-            clock=self._clock.now_ns,
-            awake=time.monotonic_ns,
-        )
         self._loops = Loops()
         self._services = Services(
             store=store,
