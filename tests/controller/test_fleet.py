@@ -22,6 +22,7 @@ from syntony.controller.fleet import (
 )
 from syntony.controller.fleet_time import FORGET_NS, FleetTime
 from syntony.controller.server import Controller
+from syntony.controller.silent_agents import of_hosts
 from syntony.mesh.plan import make_plan
 from syntony.model import NicRef, S
 from syntony.model.names import host_of, nic_number
@@ -350,6 +351,20 @@ def test_a_host_that_is_removed_leaves_the_plan_once_its_stream_has_ended() -> N
     assert not fleet.due(4 * S + SETTLE_NS)
     fleet.join(hello("h1", "t"), 5 * S)
     assert fleet.due(5 * S + SETTLE_NS)
+
+
+def test_an_absent_host_whose_address_another_one_has_may_have_been_renamed() -> None:
+    fleet, _ = fleet_of("h0", "h1", "h2")
+    renamed = msgspec.structs.replace(fleet.members["h1"].hello, host="new")
+    assert fleet.heirs() == {}
+    fleet.leave("h1", S)
+    assert fleet.heirs() == {}
+    fleet.join(renamed, 2 * S)
+    assert fleet.heirs() == {"h1": "new"}
+    (told,) = of_hosts({"h1": 60 * S}, frozenset(), {"h0"}, {}, heirs=fleet.heirs())
+    assert told.evidence == ("new has its address now: if it was renamed, syntony enrol revoke h1",)
+    fleet.remove(["h1"], 3 * S)
+    assert fleet.heirs() == {}
 
 
 def test_a_changed_nic_asks_for_a_new_plan() -> None:

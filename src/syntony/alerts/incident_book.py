@@ -39,7 +39,7 @@ from syntony.alerts.incidents import (
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.paging import exact_first, postpone, wait_from, wait_ns
 from syntony.alerts.rules import Rule, Severity
-from syntony.alerts.silences import Silence, silenced
+from syntony.alerts.silences import Silence, covers
 from syntony.errors import UsageError
 from syntony.model import DAY_NS, S
 
@@ -450,20 +450,6 @@ class Book:
                 changes.append(IncidentChange(now_ns, ChangeKind.RENAMED, incident))
         return changes
 
-    def _is_silenced(self, incident: Incident, topology: Containment, now_ns: int) -> bool:
-        """Whether a silence covers it: its subject or a part of that, or each of the components
-        that it describes, or all that these were reached over."""
-
-        def covered(name: str) -> bool:
-            names = {name, *topology.parts(name)}
-            return silenced(self.state.silences, incident.rule, names, now_ns)
-
-        if not self.state.silences:
-            return False
-        members = incident.members if self._rules[incident.rule].proven else ()
-        groups = (members, incident.via, topology.hosts(incident.subject))
-        return covered(incident.subject) or any(each and all(map(covered, each)) for each in groups)
-
     def _page(self, now_ns: int, measured: Measured, topology: Containment) -> list[IncidentChange]:
         """Page for incidents whose metrics were measured this time. Delays of pages are counted in
         the times of measurements: one that arrives late does not make a fault last longer."""
@@ -471,7 +457,9 @@ class Book:
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
             rule = self._rules[incident.rule]
-            incident.silenced = self._is_silenced(incident, topology, now_ns)
+            incident.silenced = covers(
+                self.state.silences, incident, topology, now_ns, proven=rule.proven
+            )
             # Afterwards it falls with the window of a count, so that any new event shows.
             keep = max if incident.silenced else min
             incident.announced = keep(incident.announced, incident.value)

@@ -208,6 +208,24 @@ class Fleet:
             self._request(now_ns)
         return tuple(sorted(gone))
 
+    def heirs(self) -> dict[str, str]:
+        """Absent host → a connected one that has one of its addresses now, as if it was renamed."""
+        absent = [host for host, member in self.members.items() if not member.connected]
+        if not absent:
+            return {}
+        now = {
+            address: host
+            for host, member in self.members.items()
+            if member.connected
+            for address in _addresses(member.hello)
+        }
+        return {
+            host: now[address]
+            for host in absent
+            for address in _addresses(self.members[host].hello)
+            if address in now
+        }
+
     def is_clock(self, node: str) -> bool:
         """Whether a member of the fleet has a clock with that name."""
         member = self.members.get(host_of(node))
@@ -462,6 +480,10 @@ def _clocks(
 
 def _refs(hello: Hello) -> Iterable[NicRef]:
     return (NicRef(hello.host, info.name) for info in hello.nics if info.addresses)
+
+
+def _addresses(hello: Hello) -> Iterable[str]:
+    return (address for info in hello.nics for address in info.addresses)
 
 
 def _ref(text: str) -> NicRef:

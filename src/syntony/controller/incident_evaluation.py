@@ -135,6 +135,7 @@ class IncidentEvaluation:
                     agent_parts=self._fleet.parts(time.monotonic_ns()),
                     answering=self._locating.answering,
                     in_band=self._fleet.in_band(),
+                    heirs=self._fleet.heirs(),
                     refused=Refused(dict(self._enrolment.refused), self._enrolment.removed),
                     notes=self._extra_probes.notes(time.monotonic_ns()),
                     gateways=self._absent_gateways(silent_ns),

@@ -98,6 +98,8 @@ class EvaluationInputs(NamedTuple):
     """Hosts whose NICs answer the probes of others."""
     in_band: Mapping[str, str] = {}
     """Host → the NIC that its agent's connection crosses, if it is one of the fabric."""
+    heirs: Mapping[str, str] = {}
+    """Absent host → another one that has one of its addresses now."""
     refused: Refused = NOBODY_REFUSED
     """Hosts that may not report."""
     notes: Mapping[frozenset[str], SuspectNote] = {}
@@ -228,7 +230,8 @@ def _of_hosts(
             live.subjects(silent_agents.HOST_METRICS),
             inputs.answering,
             refused.reasons,
-            inputs.in_band,
+            in_band=inputs.in_band,
+            heirs=inputs.heirs,
         ),
         *silent_agents.of_fleet(silent_ns, inputs.in_band, inputs.homes),
         *silent_agents.of_sets(
