@@ -120,8 +120,7 @@ class IncidentEvaluation:
         if fleet_now_ns is None or not self._last_reports.settled:
             return
         async with self._one:
-            hosts = {*self._fleet.members, *self._keys.known_hosts} - self._enrolment.removed
-            silent_ns = self._last_reports.silent(hosts)
+            silent_ns = self._last_reports.silent(self._expected_hosts())
             answer = self._locating.answer
             try:
                 inputs = EvaluationInputs(
@@ -147,6 +146,11 @@ class IncidentEvaluation:
                 await asyncio.to_thread(self._alerts.evaluate, fleet_now_ns, inputs)
             except (StateError, StoreError) as error:
                 _log.error("rules not evaluated reason=%s", error)
+
+    def _expected_hosts(self) -> list[str]:
+        """All that have attached once, to any controller, and were not removed."""
+        known = dict.fromkeys((*self._fleet.members, *self._keys.known_hosts))
+        return [host for host in known if host not in self._enrolment.removed]
 
     def _absent_gateways(self, silent_ns: Mapping[str, int]) -> list[Observation]:
         subjects = {gateway_subject(name): name for name in sorted(self._gateways.roster.names)}
