@@ -184,6 +184,7 @@ def test_a_new_plan_is_sent_to_hosts_for_which_it_is_another_one() -> None:
         "_fleet": fleet,
         "_state": SimpleNamespace(take_number=lambda _: 0),
         "_owners": SimpleNamespace(save=lambda _: None),
+        "_stored_owners": {},
         "_keys": SimpleNamespace(plan=lambda _: None),
         "_sessions": {f"h{number}": session(f"h{number}") for number in range(41)},
     }
@@ -351,6 +352,20 @@ def test_a_host_that_is_removed_leaves_the_plan_once_its_stream_has_ended() -> N
     assert not fleet.due(4 * S + SETTLE_NS)
     fleet.join(hello("h1", "t"), 5 * S)
     assert fleet.due(5 * S + SETTLE_NS)
+
+
+def test_a_host_that_was_removed_owns_no_address_any_more() -> None:
+    """Also one that only a previous controller knew."""
+    fleet, _ = fleet_of("h0", "h1")
+    fleet.owners |= {"10.9.9.9": "old", "10.9.9.8": "other"}
+    fleet.leave("h1", S)
+    assert fleet.remove({"old", "h1"}, 2 * S) == ("h1",)
+    assert set(fleet.owners.values()) == {"h0", "other"}
+    assert fleet.due(3 * S)
+    fleet.replan(3 * S)
+    assert set(fleet.owners.values()) == {"h0", "other"}
+    assert fleet.remove({"old", "h1"}, 4 * S) == ()
+    assert not fleet.due(5 * S), "nothing has changed"
 
 
 def test_an_absent_host_whose_address_another_one_has_may_have_been_renamed() -> None:

@@ -199,12 +199,14 @@ class Fleet:
             member.left_ns = now_ns
 
     def remove(self, hosts: Iterable[str], now_ns: int) -> tuple[str, ...]:
-        """Remove hosts whose streams have ended. Returns those that were in the fleet."""
-        gone = [host for host in hosts if host in self.members and not self.members[host].connected]
-        for host in gone:
-            del self.members[host]
-        if gone:
-            self.owners = {a: host for a, host in self.owners.items() if host not in gone}
+        """Remove hosts whose streams have ended; they own no address any more, nor do those that a
+        previous controller knew. Returns those that were in the fleet."""
+        connected = {host for host, member in self.members.items() if member.connected}
+        left = {host for host in hosts if host not in connected}
+        gone = [host for host in left if self.members.pop(host, None) is not None]
+        kept = {a: host for a, host in self.owners.items() if host not in left} if left else {}
+        if gone or (left and len(kept) < len(self.owners)):
+            self.owners = kept
             self._request(now_ns)
         return tuple(sorted(gone))
 

@@ -117,6 +117,7 @@ class Controller:
         self._ended_by: StateError | None = None
         self._fleet = Fleet(config, planner)
         self._owners = Document(self._state, "NIC addresses", AddressOwners)
+        self._stored_owners: dict[str, str] = {}
         self._solving = SolveLoop(
             solver,
             self._fleet.is_clock,
@@ -267,7 +268,7 @@ class Controller:
         """
         await self._learn_time()
         if (stored := await asyncio.to_thread(self._owners.load)) is not None:
-            self._fleet.owners = stored.hosts
+            self._fleet.owners = self._stored_owners = stored.hosts
         self._leadership.name = name
         self._fleet.await_return(self._keys.hosts, time.monotonic_ns())
 
@@ -428,11 +429,12 @@ class Controller:
             generation = 0
             _log.error("plan's generation not recorded reason=%s", error)
         # Takes seconds for a large fleet: not on the event loop.
-        before, plans = self._fleet.owners, self._fleet.mesh.plans
+        plans = self._fleet.mesh.plans
         mesh = await asyncio.to_thread(self._fleet.replan, now_ns, generation)
-        if self._fleet.owners != before:
+        if (owners := self._fleet.owners) != self._stored_owners:
             try:
-                await asyncio.to_thread(self._owners.save, AddressOwners(self._fleet.owners))
+                await asyncio.to_thread(self._owners.save, AddressOwners(owners))
+                self._stored_owners = owners
             except StateError as error:
                 _log.error("addresses of NICs not recorded reason=%s", error)
         flows = sum(map(len, mesh.flows.values()))
