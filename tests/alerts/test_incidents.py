@@ -51,6 +51,9 @@ class NameContainment:
 
     around = roots
 
+    def hosts(self, name: str) -> frozenset[str]:
+        return frozenset()
+
     def parts(self, name: str) -> frozenset[str]:
         return frozenset(name.split("->"))
 

@@ -39,6 +39,9 @@ class Apart:
     def mirrors(self, one: str, other: str) -> bool:
         return False
 
+    def hosts(self, name: str) -> frozenset[str]:
+        return frozenset()
+
     def parts(self, name: str) -> frozenset[str]:
         return frozenset()
 

@@ -13,6 +13,7 @@ from syntony.controller.fabric_changes import FabricStatus
 from syntony.controller.incident_inputs import EvaluationInputs, LatencyInputs
 from syntony.controller.incidents import IncidentService
 from syntony.controller.silent_agents import NOBODY_REFUSED
+from syntony.errors import StoreError
 from syntony.fabric.extra_probes import SuspectNote, suspected
 from syntony.model import ClockState, S, Timeline
 from syntony.model.findings import Finding, Queue, QueueFlow
@@ -46,8 +47,11 @@ class Links:
         self.seen: tuple[LinkStatus, ...] = ()
         self.counted: tuple[LinkCounterRow, ...] = ()
         self.measured: dict[str, tuple[str, str]] = {}
+        self.away = False
 
     def ports(self, *_: int) -> tuple[LinkStatus, ...]:
+        if self.away:
+            raise StoreError("the store does not answer")
         return self.seen
 
     def modules(self, *_: int) -> dict[str, tuple[str, str]]:

@@ -38,7 +38,7 @@ class RecordingStore:
 def ask(
     query: ClockHistoryQuery, *, clocks: int = 1, now_ns: int | None = T0
 ) -> tuple[ClockHistory, RecordingStore]:
-    solving = SolveLoop(None)  # type: ignore[arg-type]  # never asked to solve
+    solving = SolveLoop(None, bool)  # type: ignore[arg-type]  # never asked to solve
     solving.timelines = tuple(line(f"h{number}") for number in range(clocks))
     store = RecordingStore()
     found = answer(services_with(store=store, solving=solving), query, NOBODY, fleet_ns=now_ns)
@@ -83,7 +83,7 @@ def test_errors_against_the_truth_where_it_is_known() -> None:
     """A lab's clocks, and timelines that are right but for 700 ns of one of three."""
     spec = SyntheticClockSpec(base_ns=time.time_ns() - S, offset_ns=5 * MS)  # noqa: TID251
     hosts = ("h0", "h1", "h2")
-    solving = SolveLoop(None, [SyntheticClock(host, spec) for host in hosts])  # type: ignore[arg-type]
+    solving = SolveLoop(None, bool, [SyntheticClock(host, spec) for host in hosts])  # type: ignore[arg-type]
     solving.timelines = tuple(
         msgspec.structs.replace(
             line(host), ref_ns=spec.base_ns, offset_ns=-5.0 * MS - (700 if host == "h1" else 0),

@@ -276,6 +276,7 @@ def test_what_may_be_in_a_group(group: str, part: str, inside: bool) -> None:
         ("hosts at leaf9 or leaf9", {"hosts at leaf9", "leaf9"}),
         ("leaf9..*", {"leaf9..*", "leaf9", "*"}),
         ("h6/rail0<->h7/rail0", {"h6/rail0<->h7/rail0", "h6/rail0", "h7/rail0", "leaf9"}),
+        ("gateway g1", {"gateway g1", "g1"}), ("job train", {"job train", "train"}),
     ],
 )  # fmt: skip
 def test_what_a_silence_of_a_part_covers(subject: str, parts: set[str]) -> None:

@@ -22,6 +22,7 @@ from syntony.controller.fleet import (
 )
 from syntony.controller.fleet_time import FORGET_NS, FleetTime
 from syntony.controller.server import Controller
+from syntony.controller.silent_agents import of_hosts
 from syntony.mesh.plan import make_plan
 from syntony.model import NicRef, S
 from syntony.model.names import host_of, nic_number
@@ -183,6 +184,7 @@ def test_a_new_plan_is_sent_to_hosts_for_which_it_is_another_one() -> None:
         "_fleet": fleet,
         "_state": SimpleNamespace(take_number=lambda _: 0),
         "_owners": SimpleNamespace(save=lambda _: None),
+        "_stored_owners": {},
         "_keys": SimpleNamespace(plan=lambda _: None),
         "_sessions": {f"h{number}": session(f"h{number}") for number in range(41)},
     }
@@ -350,6 +352,34 @@ def test_a_host_that_is_removed_leaves_the_plan_once_its_stream_has_ended() -> N
     assert not fleet.due(4 * S + SETTLE_NS)
     fleet.join(hello("h1", "t"), 5 * S)
     assert fleet.due(5 * S + SETTLE_NS)
+
+
+def test_a_host_that_was_removed_owns_no_address_any_more() -> None:
+    """Also one that only a previous controller knew."""
+    fleet, _ = fleet_of("h0", "h1")
+    fleet.owners |= {"10.9.9.9": "old", "10.9.9.8": "other"}
+    fleet.leave("h1", S)
+    assert fleet.remove({"old", "h1"}, 2 * S) == ("h1",)
+    assert set(fleet.owners.values()) == {"h0", "other"}
+    assert fleet.due(3 * S)
+    fleet.replan(3 * S)
+    assert set(fleet.owners.values()) == {"h0", "other"}
+    assert fleet.remove({"old", "h1"}, 4 * S) == ()
+    assert not fleet.due(5 * S), "nothing has changed"
+
+
+def test_an_absent_host_whose_address_another_one_has_may_have_been_renamed() -> None:
+    fleet, _ = fleet_of("h0", "h1", "h2")
+    renamed = msgspec.structs.replace(fleet.members["h1"].hello, host="new")
+    assert fleet.heirs() == {}
+    fleet.leave("h1", S)
+    assert fleet.heirs() == {}
+    fleet.join(renamed, 2 * S)
+    assert fleet.heirs() == {"h1": "new"}
+    (told,) = of_hosts({"h1": 60 * S}, frozenset(), {"h0"}, {}, heirs=fleet.heirs())
+    assert told.evidence == ("new has its address now: if it was renamed, syntony enrol revoke h1",)
+    fleet.remove(["h1"], 3 * S)
+    assert fleet.heirs() == {}
 
 
 def test_a_changed_nic_asks_for_a_new_plan() -> None:

@@ -9,7 +9,7 @@ from syntony.clock.anchored import AnchoredSolver
 from syntony.clock.laplacian import Laplacian
 from syntony.clock.network import NetworkSolver
 from syntony.controller.solve import SolveLoop
-from syntony.model import Edge, S
+from syntony.model import ClockState, Edge, S
 
 
 def edge(a: str, b: str, ref_ns: int = S) -> Edge:
@@ -20,7 +20,7 @@ def edge(a: str, b: str, ref_ns: int = S) -> Edge:
 
 
 def test_a_clock_without_fleet_time_is_solved_at_once() -> None:
-    loop = SolveLoop(AnchoredSolver())
+    loop = SolveLoop(AnchoredSolver(), bool)
     loop.take("h1", [edge("h1", "h2")])
     assert loop.due(0)
     loop.step(0)
@@ -31,6 +31,22 @@ def test_a_clock_without_fleet_time_is_solved_at_once() -> None:
     loop.step(1)
     assert not loop.due(2)
     assert loop.due(1 + S)
+
+
+def test_a_clock_that_the_fleet_no_longer_has_is_forgotten() -> None:
+    """A NIC was exchanged, and its clock has another name now: the old one is not in holdover."""
+    clocks = {"h1", "h2", "h2/eth1"}
+    loop = SolveLoop(AnchoredSolver(), clocks.__contains__)
+    loop.take("h1", [edge("h1", "h2"), edge("h1", "h2/eth1")])
+    assert [each.node for each in loop.step(0)] == ["h1", "h2", "h2/eth1"]
+    clocks.remove("h2/eth1")
+    loop.take("h1", [edge("h1", "h2")])
+    loop.step(S)
+    loop.take("h1", [edge("h1", "h2", 20 * S)])
+    assert [each.node for each in loop.step(20 * S)] == ["h1", "h2"]
+    clocks.add("h2/eth1")
+    states = {each.node: each.state for each in loop.step(21 * S)}
+    assert states["h2/eth1"] is ClockState.HOLDOVER, "one that is there is not forgotten"
 
 
 def parts(solver: NetworkSolver, now_ns: int, *edges: Edge) -> dict[str, str]:

@@ -137,7 +137,8 @@ def test_a_hot_module_is_told_once_and_when_it_is_well() -> None:
     watch = ModuleWatch()
     readings = [70.0, 76.0, 74.0, 77.0, 69.0]
     reported = [watch.take(at, "eth0", hot(reading)) for at, reading in enumerate(readings)]
-    assert [len(notes) for notes in reported] == [0, 1, 0, 0, 1]
+    assert [len(notes) for notes in reported] == [1, 1, 0, 0, 1]
+    assert (reported[0][0].before, reported[0][0].after) == ("", "well"), "a first reading"
     assert "airflow" in reported[1][0].remedy
     assert reported[4][0].after == "well"
 
@@ -147,9 +148,8 @@ def test_a_degrading_module_is_told_once_a_day() -> None:
     for sample in range(4 * 36):  # 36 hours, half a degree an hour
         at_ns = sample * SPACING_NS
         reported += watch.take(at_ns, "eth0", hot(50.0 + sample / 8 + 0.2 * (sample % 3)))
-    assert {note.after for note in reported} == {"degrading"}
-    assert len(reported) == 2
-    assert "temperature" in reported[0].detail
+    assert [note.after for note in reported] == ["well", "degrading", "degrading"]
+    assert "temperature" in reported[1].detail
 
 
 def test_another_module_begins_anew() -> None:
@@ -158,3 +158,5 @@ def test_another_module_begins_anew() -> None:
     first, second = watch.take(1, "eth0", hot(80.0, serial="S2"))
     assert first.detail == "another module"
     assert second.after == "beyond limit"
+    _, third = watch.take(2, "eth0", hot(60.0, serial="S3"))
+    assert third.after == "well"

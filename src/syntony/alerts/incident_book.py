@@ -39,7 +39,7 @@ from syntony.alerts.incidents import (
 from syntony.alerts.observations import Containment, Measured, Observation
 from syntony.alerts.paging import exact_first, postpone, wait_from, wait_ns
 from syntony.alerts.rules import Rule, Severity
-from syntony.alerts.silences import Silence, silenced
+from syntony.alerts.silences import Silence, covers
 from syntony.errors import UsageError
 from syntony.model import DAY_NS, S
 
@@ -218,6 +218,7 @@ class Book:
             incident.reopened += 1
             incident.cause, incident.caused, incident.paged_as = 0, 0.0, None
             incident.named_by, incident.named_ns = 0, 0
+            incident.announced = 0.0
             kind = ChangeKind.REOPENED
             postpone(incident, gap_ns)
             if incident.pages or gap_ns >= rule.stable_ns:
@@ -456,8 +457,12 @@ class Book:
         live = Counter(incident.rule for incident in self._live.values())
         for incident in self._live.values():
             rule = self._rules[incident.rule]
-            names = {incident.subject, *topology.parts(incident.subject)}
-            incident.silenced = silenced(self.state.silences, incident.rule, names, now_ns)
+            incident.silenced = covers(
+                self.state.silences, incident, topology, now_ns, proven=rule.proven
+            )
+            # Afterwards it falls with the window of a count, so that any new event shows.
+            keep = max if incident.silenced else min
+            incident.announced = keep(incident.announced, incident.value)
             # Effects of an ended cause may still be in the measuring window.
             at_ns = measured.at_ns.get(rule.metric, now_ns)
             waited = at_ns - incident.held_ns >= wait_ns(incident, rule, live[rule.name])
@@ -467,6 +472,7 @@ class Book:
                 and not incident.cause
                 and not incident.silenced
                 and not incident.pending
+                and not ((rule.counts or incident.past) and incident.value <= incident.announced)
             )
             if may_page and waited and self._is_bad_now(incident) and not is_reported(incident):
                 due.append(incident)

@@ -54,7 +54,7 @@ def update(
         incident.summary = own_summary(incident, rule)
     incident.unit, incident.span_ns = rule.unit, observation.span_ns
     incident.members, incident.via = observation.members, observation.via
-    incident.pending = observation.pending
+    incident.pending, incident.past = observation.pending, observation.past
     incident.apart_from = tuple(sorted(observation.apart_from))
     calm = observation.mild and rule.severity is Severity.CRITICAL
     severity = Severity.WARNING if calm else rule.severity

@@ -82,6 +82,10 @@ class Incident(msgspec.Struct, kw_only=True):
     pages: int = 0
     """Number of its pages."""
     silenced: bool = False
+    announced: float = 0.0
+    """The largest value while it was silenced, as far as it has not fallen since."""
+    past: bool = False
+    """Whether its value tells of a change in the past, as counts do."""
     reopened: int = 0
     repeats: int = 0
     """Earlier incidents of the same rule and subject within a week."""

@@ -30,6 +30,9 @@ class Observation(NamedTuple):
     via: tuple[str, ...] = ()
     """What the subject, or each of its components that has failed, is reached over: what explains
     all of these explains it."""
+    past: bool = False
+    """It is a change that happened, not a state: it does not page after a silence in which it
+    happened."""
     span_ns: int = 0
     """Length of the window of the value: its cause may have ended this long ago."""
 
@@ -58,6 +61,9 @@ class Containment(Protocol):
 
     def parts(self, name: str) -> frozenset[str]:
         """What a name consists of: each suspect, the ends of links, the switches of NICs."""
+
+    def hosts(self, name: str) -> frozenset[str]:
+        """The hosts that a name describes by their switches; empty for all other names."""
 
     def roots(self, name: str) -> frozenset[str]:
         """The devices and hosts that a name begins with, as a whole or in its parts."""

@@ -26,6 +26,8 @@ from syntony.model.names import host_of
 
 _MARKS = re.compile("|".join(map(re.escape, (OR, BOTH_WAYS, ARROW, CABLE, GROUP))))
 _HOSTS_AT = re.compile(f"(^|{OR}){HOSTS_AT}")
+_KINDS = frozenset({"gateway", "job"})
+"""Words with which subjects begin that are neither hosts nor parts of the fabric."""
 FLEET = "all agents"
 """A subject: no host can have this name."""
 
@@ -201,9 +203,17 @@ class PathContainment:
         return found
 
     def parts(self, name: str) -> frozenset[str]:
-        """What a name consists of: each suspect, the ends of links, the switches of NICs."""
-        found = {*suspects(name), *_pieces(name)}
+        """What a name consists of: each suspect, the ends of links, the switches of NICs, the bare
+        name of a gateway or job."""
+        kind, _, bare = name.partition(" ")
+        found = {*suspects(name), *_pieces(name), *((bare,) if kind in _KINDS else ())}
         return frozenset(found | {self._homes[each] for each in found & self._homes.keys()})
+
+    def hosts(self, name: str) -> frozenset[str]:
+        """The hosts that a name describes by the switches that they are at; empty for all other
+        names."""
+        at = {each.partition(HOSTS_AT)[2] for each in suspects(name) if each.startswith(HOSTS_AT)}
+        return frozenset(host for host, (_, near) in self._around.items() if near & at)
 
     @staticmethod
     def roots(name: str) -> frozenset[str]:

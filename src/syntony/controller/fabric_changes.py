@@ -13,7 +13,7 @@ from syntony.controller.batches import BatchPiece
 from syntony.controller.own_rows import OwnRows
 from syntony.errors import StateError
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.changes import FabricMap, MapState
+from syntony.fabric.changes import FabricMap, MapState, without_unlisted
 from syntony.fabric.names import OR, link_ends
 from syntony.state import ControlState
 from syntony.state.document import Document
@@ -30,8 +30,13 @@ class Misplaced(NamedTuple):
     nic: str
     at: str
     expected: str
-    why: str
-    """Why this switch is expected, as text."""
+    planned: bool
+    """Whether the topology says so; if not, the NIC was there before."""
+
+    @property
+    def why(self) -> str:
+        """Why this switch is expected, as text."""
+        return "as the topology says" if self.planned else "where it was before"
 
 
 class FabricStatus(NamedTuple):
@@ -64,6 +69,8 @@ class FabricChangeService:
         self._book = book
         self._document = None if state is None else Document(state, FABRIC_MAP, MapState)
         known = None if self._document is None else self._document.load()
+        if known is not None and book.topology is not None:
+            known = without_unlisted(known, book.topology)
         self._map = FabricMap(known, book.traced_ns)
         self._written: tuple[object, ...] = ()
         """The map as last stored."""
@@ -127,9 +134,9 @@ class FabricChangeService:
             planned, moved = self._book.cabled_to(nic), self._map.moved.get(nic)
             if planned:
                 if planned != at:
-                    found.append(Misplaced(nic, at, planned, "as the topology says"))
+                    found.append(Misplaced(nic, at, planned, planned=True))
             elif moved is not None and moved.after == at:
-                found.append(Misplaced(nic, at, moved.before, "where it was before"))
+                found.append(Misplaced(nic, at, moved.before, planned=False))
         lost = dict(self._map.lost)
         self.homes = homes
         twins = {

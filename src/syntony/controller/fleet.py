@@ -203,15 +203,35 @@ class Fleet:
             member.left_ns = now_ns
 
     def remove(self, hosts: Iterable[str], now_ns: int) -> tuple[str, ...]:
-        """Remove hosts whose streams have ended. Returns those that were in the fleet."""
-        gone = [host for host in hosts if host in self.members and not self.members[host].connected]
-        for host in gone:
-            del self.members[host]
+        """Remove hosts whose streams have ended; they own no address any more, nor do those that a
+        previous controller knew. Returns those that were in the fleet."""
+        connected = {host for host, member in self.members.items() if member.connected}
+        left = {host for host in hosts if host not in connected}
+        gone = [host for host in left if self.members.pop(host, None) is not None]
         self._away.difference_update(gone)
-        if gone:
-            self.owners = {a: host for a, host in self.owners.items() if host not in gone}
+        kept = {a: host for a, host in self.owners.items() if host not in left} if left else {}
+        if gone or (left and len(kept) < len(self.owners)):
+            self.owners = kept
             self._request(now_ns)
         return tuple(sorted(gone))
+
+    def heirs(self) -> dict[str, str]:
+        """Absent host → a connected one that has one of its addresses now, as if it was renamed."""
+        absent = [host for host, member in self.members.items() if not member.connected]
+        if not absent:
+            return {}
+        now = {
+            address: host
+            for host, member in self.members.items()
+            if member.connected
+            for address in _addresses(member.hello)
+        }
+        return {
+            host: now[address]
+            for host in absent
+            for address in _addresses(self.members[host].hello)
+            if address in now
+        }
 
     def is_clock(self, node: str) -> bool:
         """Whether a member of the fleet has a clock with that name."""
@@ -470,6 +490,10 @@ def _clocks(
 
 def _refs(hello: Hello) -> Iterable[NicRef]:
     return (NicRef(hello.host, info.name) for info in hello.nics if info.addresses)
+
+
+def _addresses(hello: Hello) -> Iterable[str]:
+    return (address for info in hello.nics for address in info.addresses)
 
 
 def _ref(text: str) -> NicRef:

@@ -18,6 +18,7 @@ from syntony.controller.job_diagnosis import JobDiagnosis
 from syntony.controller.job_takeovers import LostRanks
 from syntony.controller.last_reports import LastReports
 from syntony.controller.locating import LocateLoop
+from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.queue_pairs import QueuePairService
 from syntony.controller.silent_agents import Refused, gateway_subject, of_gateways
 from syntony.controller.sla import SlaService, with_flows
@@ -58,6 +59,7 @@ class IncidentEvaluation:
         *,
         alerts: IncidentService,
         fleet: Fleet,
+        keys: ProbeKeyDistribution,
         enrolment: Enrolment,
         gateways: Gateways,
         last_reports: LastReports,
@@ -73,7 +75,7 @@ class IncidentEvaluation:
     ) -> None:
         self._alerts = alerts
         self._fleet = fleet
-        self._enrolment = enrolment
+        self._keys, self._enrolment = keys, enrolment
         self._gateways = gateways
         self._last_reports = last_reports
         self._solving = solving
@@ -118,7 +120,7 @@ class IncidentEvaluation:
         if fleet_now_ns is None or not self._last_reports.settled:
             return
         async with self._one:
-            silent_ns = self._last_reports.silent(self._fleet.members)
+            silent_ns = self._last_reports.silent(self._expected_hosts())
             answer = self._locating.answer
             try:
                 inputs = EvaluationInputs(
@@ -132,6 +134,7 @@ class IncidentEvaluation:
                     agent_parts=self._fleet.parts(time.monotonic_ns()),
                     answering=self._locating.answering,
                     in_band=self._fleet.in_band(),
+                    heirs=self._fleet.heirs(),
                     refused=Refused(dict(self._enrolment.refused), self._enrolment.removed),
                     notes=self._extra_probes.notes(time.monotonic_ns()),
                     gateways=self._absent_gateways(silent_ns),
@@ -143,6 +146,11 @@ class IncidentEvaluation:
                 await asyncio.to_thread(self._alerts.evaluate, fleet_now_ns, inputs)
             except (StateError, StoreError) as error:
                 _log.error("rules not evaluated reason=%s", error)
+
+    def _expected_hosts(self) -> list[str]:
+        """All that have attached once, to any controller, and were not removed."""
+        known = dict.fromkeys((*self._fleet.members, *self._keys.known_hosts))
+        return [host for host in known if host not in self._enrolment.removed]
 
     def _absent_gateways(self, silent_ns: Mapping[str, int]) -> list[Observation]:
         subjects = {gateway_subject(name): name for name in sorted(self._gateways.roster.names)}

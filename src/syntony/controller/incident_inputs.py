@@ -98,6 +98,8 @@ class EvaluationInputs(NamedTuple):
     """Hosts whose NICs answer the probes of others."""
     in_band: Mapping[str, str] = {}
     """Host → the NIC that its agent's connection crosses, if it is one of the fabric."""
+    heirs: Mapping[str, str] = {}
+    """Absent host → another one that has one of its addresses now."""
     refused: Refused = NOBODY_REFUSED
     """Hosts that may not report."""
     notes: Mapping[frozenset[str], SuspectNote] = {}
@@ -170,7 +172,7 @@ class LiveIncidents:
 def observations(
     fleet_ns: int,
     inputs: EvaluationInputs,
-    links: LinkReadings,
+    links: LinkReadings | None,
     clocks: Iterable[Observation],
     live: LiveIncidents,
 ) -> Measured:
@@ -179,11 +181,14 @@ def observations(
     Args:
         fleet_ns: now.
         inputs: what the controller has in memory.
-        links: what the store has of links.
+        links: what the store has of links; None: the store does not answer, and what depends on it
+            is not evaluated.
         clocks: observations of the clocks.
         live: incidents before this evaluation.
     """
     slas = inputs.slas
+    unread = links is None
+    links = links or LinkReadings((), (), {})
     findings = _trusted(fleet_ns, inputs, links.ports, live)
     # Also of hosts whose agents are silent: their jobs may go on.
     traffic = port_traffic.of_ports(
@@ -202,6 +207,8 @@ def observations(
     ):
         found += more
         metrics |= of
+    if unread:
+        metrics -= observe.LINK_METRICS | observe_switches.SWITCH_METRICS
     removed = inputs.refused.removed
     return measured(
         (each for each in found if host_of(each.subject) not in removed),
@@ -223,7 +230,8 @@ def _of_hosts(
             live.subjects(silent_agents.HOST_METRICS),
             inputs.answering,
             refused.reasons,
-            inputs.in_band,
+            in_band=inputs.in_band,
+            heirs=inputs.heirs,
         ),
         *silent_agents.of_fleet(silent_ns, inputs.in_band, inputs.homes),
         *silent_agents.of_sets(

@@ -34,7 +34,7 @@ from syntony.controller.incident_inputs import (
     observations,
 )
 from syntony.controller.notify import Notifier
-from syntony.errors import ConfigError, UsageError
+from syntony.errors import ConfigError, StoreError, UsageError
 from syntony.io.operator_files import load_rules
 from syntony.model import DAY_NS, HOUR_NS, S, format_ns
 from syntony.state import ControlState, DatabaseConnection, log_change
@@ -105,13 +105,9 @@ class IncidentService:
         """Evaluate all rules at `fleet_ns`.
 
         Raises:
-            StoreError, StateError: nothing has changed.
+            StateError: nothing has changed.
         """
-        links, window = self._store.links, (fleet_ns - HOUR_NS, fleet_ns + S)
-        readings = LinkReadings(
-            links.ports(*window), links.counters(*window),
-            links.modules(fleet_ns - DAY_NS, fleet_ns + S),
-        )  # fmt: skip
+        readings = self._read_links(fleet_ns)
         live = LiveIncidents(self.rules, self._book.incidents)
         clocks = self._clocks.observe(
             inputs.timelines, inputs.expected_clocks, inputs.silent, fleet_ns,
@@ -242,6 +238,18 @@ class IncidentService:
         return RulesReply(rules=tuple(msgspec.to_builtins(rule) for rule in self.rules))
 
     # --- internal ---
+
+    def _read_links(self, fleet_ns: int) -> LinkReadings | None:
+        """None: the store does not answer."""
+        links, window = self._store.links, (fleet_ns - HOUR_NS, fleet_ns + S)
+        try:
+            return LinkReadings(
+                links.ports(*window), links.counters(*window),
+                links.modules(fleet_ns - DAY_NS, fleet_ns + S),
+            )  # fmt: skip
+        except StoreError as error:
+            _log.error("state of ports unknown, rules about them not evaluated reason=%s", error)
+            return None
 
     def _past(self, since_ns: int, fleet_ns: int) -> IncidentsReply:
         if not 0 < since_ns <= MAX_SINCE_NS:

@@ -3,6 +3,7 @@ spare took the rank's place."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,10 +11,12 @@ from typing import Any
 
 from syntony.alerts.observations import Observation
 from syntony.controller.batches import BatchPiece
+from syntony.errors import StoreError
 from syntony.model import HOUR_NS, S, format_ns
 from syntony.store import Store
 from syntony.wire.tables import TAKEOVER
 
+_log = logging.getLogger(__name__)
 REPLACED, NOT_REPLACED = "ranks_replaced_1h", "ranks_not_replaced_1h"
 LATE = "ranks_late"
 METRICS = frozenset({REPLACED, NOT_REPLACED, LATE})
@@ -45,10 +48,14 @@ class LostRanks:
             if piece.table is TAKEOVER:
                 self._add(piece.rows.to_pylist())
 
-    def observations(self, now_ns: int) -> list[Observation]:
-        """Observations at this instant of fleet time. Raises `StoreError`."""
+    def observations(self, now_ns: int) -> list[Observation] | None:
+        """Observations at this instant of fleet time; None: the store does not answer."""
         if not self._read:
-            columns = self._store.jobs.takeovers(now_ns - WINDOW_NS, now_ns + S)
+            try:
+                columns = self._store.jobs.takeovers(now_ns - WINDOW_NS, now_ns + S)
+            except StoreError as error:
+                _log.error("lost ranks unknown reason=%s", error)
+                return None
             every = zip(*columns.values(), strict=True)
             self._add([dict(zip(columns, values, strict=True)) for values in every])
             self._read = True

@@ -311,7 +311,13 @@ def of_fabric(fabric: FabricStatus) -> list[Observation]:
         for each in sorted(subjects)
     ]
     return lost + [
-        Observation("nic_misplaced", each.nic, 1.0, (f"at {each.at}; {each.expected} {each.why}",))
+        Observation(
+            "nic_misplaced",
+            each.nic,
+            1.0,
+            (f"at {each.at}; {each.expected} {each.why}",),
+            past=not each.planned,
+        )
         for each in fabric.misplaced
     ]
 

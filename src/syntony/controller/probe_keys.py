@@ -81,6 +81,11 @@ class ProbeKeyDistribution:
         """Hosts that take part in rotations, attached or not."""
         return self._rotation.ring.hosts
 
+    @property
+    def known_hosts(self) -> tuple[str, ...]:
+        """All hosts that have attached once and were not removed since, to any controller."""
+        return (*self.hosts, *self._rotation.ring.left_behind)
+
     def plan(self, mesh: PlannedMesh) -> None:
         """A new plan: each host that has other pairs than before gets their keys, before it gets
         the plan."""

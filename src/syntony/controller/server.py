@@ -117,8 +117,11 @@ class Controller:
         self._ended_by: StateError | None = None
         self._fleet = Fleet(config, planner)
         self._owners = Document(self._state, "NIC addresses", AddressOwners)
+        self._stored_owners: dict[str, str] = {}
         self._solving = SolveLoop(
-            solver, [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()]
+            solver,
+            self._fleet.is_clock,
+            [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()],
         )
         self._solved: Solved | None = None
         self._time, self._past = FleetTime(), FleetTime()
@@ -151,9 +154,17 @@ class Controller:
             self._stored_by_gateway,
             lambda: enrolment.revocations,
         )
+        self._keys = ProbeKeyDistribution(
+            self._state,
+            self._sessions,
+            parse_duration_ns(config.probe_key_period) if config.probe_key_period else 0,
+            clock=self._clock.now_ns,
+            awake=time.monotonic_ns,
+        )
         self._evaluation = IncidentEvaluation(
             alerts=self._alerts,
             fleet=self._fleet,
+            keys=self._keys,
             last_reports=self._last_reports,
             solving=self._solving,
             locating=self._locating,
@@ -176,13 +187,6 @@ class Controller:
         self._job_flows = JobFlowRecorder(self._fleet_now, self._placement.flows, put_local)
         self._segments = SegmentService(self._fleet_now, self._placement.flows, put_local)
         self._audits = AuditRuns(self._state)
-        self._keys = ProbeKeyDistribution(
-            self._state,
-            self._sessions,
-            parse_duration_ns(config.probe_key_period) if config.probe_key_period else 0,
-            clock=self._clock.now_ns,
-            awake=time.monotonic_ns,
-        )
         self._loops = Loops()
         self._services = Services(
             store=store,
@@ -264,7 +268,7 @@ class Controller:
         """
         await self._learn_time()
         if (stored := await asyncio.to_thread(self._owners.load)) is not None:
-            self._fleet.owners = stored.hosts
+            self._fleet.owners = self._stored_owners = stored.hosts
         self._leadership.name = name
         self._fleet.await_return(self._keys.hosts, time.monotonic_ns())
 
@@ -425,11 +429,12 @@ class Controller:
             generation = 0
             _log.error("plan's generation not recorded reason=%s", error)
         # Takes seconds for a large fleet: not on the event loop.
-        before, plans = self._fleet.owners, self._fleet.mesh.plans
+        plans = self._fleet.mesh.plans
         mesh = await asyncio.to_thread(self._fleet.replan, now_ns, generation)
-        if self._fleet.owners != before:
+        if (owners := self._fleet.owners) != self._stored_owners:
             try:
-                await asyncio.to_thread(self._owners.save, AddressOwners(self._fleet.owners))
+                await asyncio.to_thread(self._owners.save, AddressOwners(owners))
+                self._stored_owners = owners
             except StateError as error:
                 _log.error("addresses of NICs not recorded reason=%s", error)
         flows = sum(map(len, mesh.flows.values()))

@@ -62,7 +62,9 @@ def of_hosts(
     missed: frozenset[str],
     answering: Collection[str],
     refused: Mapping[str, str],
+    *,
     in_band: Mapping[str, str] = _NO_NICS,
+    heirs: Mapping[str, str] = _NO_NICS,
 ) -> list[Observation]:
     """Agents: how long each has sent no report; unknown for those that never did.
 
@@ -72,10 +74,12 @@ def of_hosts(
         answering: hosts whose NICs answer the probes of others; empty: nothing is probed.
         refused: host → why its agent's certificate is refused.
         in_band: host → the NIC of the fabric that its agent's connection crosses.
+        heirs: host → another one that has one of its addresses now.
     """
     known = [
         Observation(
-            "host_silent_s", host, age_ns / S, _why(host, age_ns, answering, refused, in_band),
+            "host_silent_s", host, age_ns / S,
+            _why(host, age_ns, answering, refused, in_band=in_band, heirs=heirs),
             via=_via((host,), in_band), span_ns=BACK_NS,
         )
         for host, age_ns in silent_ns.items()
@@ -89,13 +93,18 @@ def _why(
     age_ns: int,
     answering: Collection[str],
     refused: Mapping[str, str],
+    *,
     in_band: Mapping[str, str],
+    heirs: Mapping[str, str],
 ) -> tuple[str, ...]:
     """Further facts about a silent agent."""
     if age_ns / S <= EARLY_S:
         return ()
     if host in refused:
         return (f"{refused[host]}: the host joins again with a new token (syntony enrol token)",)
+    if host in heirs:
+        renamed = f"if it was renamed, syntony enrol revoke {host}"
+        return (f"{heirs[host]} has its address now: {renamed}",)
     way = (f"its agent reported over {in_band[host]}",) if host in in_band else ()
     if host in answering:
         reported = "its NICs answer probes: the host is up; its agent, or its way here, is not"

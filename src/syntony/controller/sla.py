@@ -9,7 +9,7 @@ from msgspec import structs
 from syntony.controller.fleet import Fleet
 from syntony.controller.locating import LocateLoop
 from syntony.controller.planes import PlaneComparison, PlaneWatch
-from syntony.errors import UsageError
+from syntony.errors import StoreError, UsageError
 from syntony.io.operator_files import load_objectives
 from syntony.model import MS, S
 from syntony.model.findings import Queue, QueueFlow
@@ -67,9 +67,13 @@ class SlaService:
         """By grouping: when it was queried, and the answer."""
 
     def look(self, fleet_ns: int) -> None:
-        """Evaluate all pairs again, and compare planes. Raises `StoreError`."""
-        self.rows = self.report("pair", WINDOW_NS, fleet_ns, {}).rows
-        self.planes = self._watch.look((fleet_ns - SETTLED_NS) // S * S)
+        """Evaluate all pairs again, and compare planes. Raises `StoreError`: both are unknown."""
+        try:
+            self.rows = self.report("pair", WINDOW_NS, fleet_ns, {}).rows
+            self.planes = self._watch.look((fleet_ns - SETTLED_NS) // S * S)
+        except StoreError:
+            self.rows = self.planes = None
+            raise
 
     def report(self, grouping: str, window_ns: int, fleet_ns: int, jobs: JobPairs) -> SlaReport:
         """Every subject of a grouping, worst first.

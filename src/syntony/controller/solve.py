@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from syntony.clock.anchored import FleetMemory
@@ -42,13 +42,23 @@ class Solver(Protocol):
 
 class SolveLoop:
     """Collects edges, solves, and returns the results. Not thread-safe, except that `step` may run
-    in a separate thread while `take` runs in another."""
+    in a separate thread while `take` runs in another.
 
-    def __init__(self, solver: Solver, true: Sequence[SyntheticClock] = ()) -> None:
+    Args:
+        solver: of all clocks.
+        is_clock: whether the fleet has a clock of that name.
+        true: in a lab, the clocks that its hosts read.
+    """
+
+    def __init__(
+        self, solver: Solver, is_clock: Callable[[str], bool], true: Sequence[SyntheticClock] = ()
+    ) -> None:
         self.timelines: tuple[Timeline, ...] = ()
+        """Of all clocks, but for those that nothing measures and the fleet no longer has: of NICs
+        that were exchanged or renamed, of hosts that were removed."""
         self.true = tuple(true)
         """In a lab: the clocks that its hosts read."""
-        self._solver = solver
+        self._solver, self._is_clock = solver, is_clock
         self._waiting: dict[str, tuple[tuple[Edge, ...], tuple[UtcReading, ...]]] = {}
         self._newest: dict[str, tuple[Edge, ...]] = {}
         self._epochs: dict[str, int] = {}
@@ -127,7 +137,11 @@ class SolveLoop:
         edges = [edge for edges, _ in waiting.values() for edge in edges]
         self._solver.update(edges, now_ns, self._epochs.copy())
         self._solver.add_readings(reading for _, utc in waiting.values() for reading in utc)
-        self.timelines = self._solver.solve(now_ns)
+        self.timelines = tuple(
+            line
+            for line in self._solver.solve(now_ns)
+            if line.state is ClockState.SYNCHRONIZED or self._is_clock(line.node)
+        )
         self._nodes = frozenset(line.node for line in self.timelines)
         if self._solver.stepped_ns:
             self._time = FleetTime()

@@ -46,7 +46,7 @@ class PathBook:
     changes."""
 
     def __init__(self, topology: Topology | None = None) -> None:
-        self._topology = topology
+        self.topology = topology
         self._named = {each.name for each in topology.devices} if topology else set[str]()
         self._first_devices: defaultdict[str, Counter[str]] = defaultdict(Counter)
         """NIC → the devices of the topology that its packets meet first, from its learnt paths."""
@@ -172,16 +172,16 @@ class PathBook:
     @property
     def parallel(self) -> dict[str, int]:
         """As `Topology.parallel`; empty without a topology."""
-        return {} if self._topology is None else self._topology.parallel
+        return {} if self.topology is None else self.topology.parallel
 
     def cabled_nics(self) -> dict[str, str]:
         """NIC → the one switch that the topology cables it to, for all NICs that it lists."""
-        nics = () if self._topology is None else self._topology.of_kind(ComponentKind.NIC)
+        nics = () if self.topology is None else self.topology.of_kind(ComponentKind.NIC)
         return {nic: at for nic in nics if (at := self._planned(nic))}
 
     def kind_of(self, name: str) -> ComponentKind:
         """The kind of a component."""
-        return guess_kind(name) if self._topology is None else self._topology.kind_of(name)
+        return guess_kind(name) if self.topology is None else self.topology.kind_of(name)
 
     def known(self) -> tuple[Way, ...]:
         return tuple(self._hops)
@@ -216,9 +216,9 @@ class PathBook:
         """The device with an address; None for `SILENT`."""
         if _is_silent(address):
             return None
-        if self._topology is None:
+        if self.topology is None:
             return address
-        return self._topology.by_address.get(address, address)
+        return self.topology.by_address.get(address, address)
 
     def _switch_at(self, nic: str) -> str | None:
         """The switch that a NIC is at, if the topology lists its cable: the one that most of its
@@ -230,7 +230,7 @@ class PathBook:
 
     def _planned(self, nic: str) -> str | None:
         """The one switch that the topology cables a NIC to, if any."""
-        near = () if self._topology is None else self._topology.neighbours.get(nic, ())
+        near = () if self.topology is None else self.topology.neighbours.get(nic, ())
         return near[0] if len(near) == 1 else None
 
 

@@ -9,6 +9,7 @@ once it has lasted for `HOLD_NS`. The first discovery is not a change.
 
 from __future__ import annotations
 
+import ipaddress
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -17,7 +18,7 @@ import msgspec
 
 from syntony.fabric.book import Way
 from syntony.fabric.departures import FEW, Departures
-from syntony.fabric.graph import TopologyDifference
+from syntony.fabric.graph import Topology, TopologyDifference
 from syntony.fabric.names import cable_name, link_ends
 from syntony.model import DAY_NS, S
 
@@ -63,6 +64,36 @@ class MapState(msgspec.Struct, kw_only=True):
     """Lost cable → other cables that all of its paths left as well: one of them is the cause."""
     down: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Switch that is down → cables that may be the cause instead."""
+
+
+def without_unlisted(state: MapState, topology: Topology) -> MapState:
+    """The state; what was lost or is down is forgotten if a topology says that it is no longer
+    there: it lists neither the name, nor cables at both ends of a cable and this one among them.
+    Addresses that it does not list may be of switches that it does not know."""
+    names = {device.name for device in topology.devices}
+    cabled = {cable.name for cable in topology.cables}
+
+    def may_be(device: str) -> bool:
+        return device in names or (_is_address(device) and device not in topology.by_address)
+
+    def is_planned(cable: str) -> bool:
+        a, b = _ends(cable)
+        both = a in topology.neighbours and b in topology.neighbours
+        return may_be(a) and may_be(b) and (cable in cabled or not both)
+
+    return msgspec.structs.replace(
+        state,
+        lost={cable: at_ns for cable, at_ns in state.lost.items() if is_planned(cable)},
+        down={switch: instead for switch, instead in state.down.items() if may_be(switch)},
+    )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 class FabricMap:

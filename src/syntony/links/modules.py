@@ -59,14 +59,19 @@ class ModuleWatch:
         self._reported_ns: dict[tuple[str, str], int] = {}
 
     def take(self, at_ns: int, port: str, module: Module) -> list[LinkNote]:
-        """Take one reading of one port's module; returns what to report."""
+        """Take one reading of one port's module; returns what to report. A first reading within all
+        limits is reported as well: an earlier one, of another module or life, may not have been."""
+        is_new = self._identities.get(port) != tuple(module.identity)
         notes = self._replaced(at_ns, port, module)
-        for limit in _limits(module):
+        limits = tuple(_limits(module))
+        for limit in limits:
             key = (port, limit.name)
             trend = self._trends.setdefault(key, Trend())
             trend.add(at_ns, limit.value)
             notes += self._crossed(at_ns, port, limit)
             notes += self._foreseen(at_ns, port, limit, trend.slope())
+        if is_new and limits and not any(limit.beyond for limit in limits):
+            notes.append(_note(at_ns, port, "", "well", "within its limits", ""))
         return notes
 
     def _replaced(self, at_ns: int, port: str, module: Module) -> list[LinkNote]:

@@ -1,0 +1,78 @@
+"""Planned work pages nobody and leaves nothing behind; what fails meanwhile is told.
+
+Sequences are drawn, and the seed is printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from tests.cases import mostly_slow
+from tests.world import course
+from tests.world.planned import Work
+from tests.world.world import Settings, World
+
+Script = Callable[[Work], Awaitable[None]]
+
+
+def lived(folder: Path, seed: int, script: Script) -> Work:
+    """A world of an operator."""
+    world = World(seed, folder / "world", Settings(hosts=7, controllers=2, hostile=False))
+    works: list[Work] = []
+
+    async def run(world: World) -> None:
+        works.append(Work(world))
+        await works[0].begin()
+        await script(works[0])
+
+    with mock.patch.object(course, "suffer", run):
+        world.run()
+    return works[0]
+
+
+@pytest.mark.parametrize("case", mostly_slow(range(10), {0}))
+def test_planned_work_pages_nobody_and_leaves_nothing_behind(tmp_path: Path, case: int) -> None:
+    seed = random.randrange(1_000_000) if case else 1
+    found: list[str] = []
+
+    async def day(work: Work) -> None:
+        kinds = work.kinds()
+        for kind in work.chance.sample(sorted(kinds), 4):
+            print(f"{work.world.loop.time():.0f} s: {kind}")
+            await kinds[kind]()
+            await asyncio.sleep(work.chance.uniform(2, 40))
+        found.extend(await work.complaints())
+
+    print(f"seed {seed}")
+    lived(tmp_path, seed, day)
+    assert found == []
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_hosts_that_die_while_controllers_are_upgraded_are_missed(
+    tmp_path: Path, many: int
+) -> None:
+    """No controller that is in charge afterwards has ever heard of them."""
+
+    async def script(work: Work) -> None:
+        dead = work.living[:many]
+        for unit in work.world.processes:
+            unit.restart_s = 8.0
+            unit.stop()
+        for name in dead:
+            work.world.kill(work.world.agents[name].node)
+        await asyncio.sleep(80)
+        assert work.world.pager.paged == {
+            ("host-silent", dead[0]) if many == 1 else ("fleet-silent", "all agents")
+        }
+        for name in dead:
+            work.world.start_agent(name)
+        await asyncio.sleep(60)
+        assert not work.world.pager.open
+
+    lived(tmp_path, 3, script)
