@@ -26,6 +26,7 @@ from syntony.fabric.broken_trips import SLACK, SLACK_S
 from syntony.fabric.candidates import Candidates, Listing
 from syntony.fabric.crossed import PathCrossings, PathTally
 from syntony.fabric.delay import find_delays
+from syntony.fabric.effort import Effort
 from syntony.fabric.fault_locator import MIN_CHANGE_NS, FaultLocator, reply
 from syntony.fabric.locate import WindowCounts
 from syntony.fabric.loss import LossSearch
@@ -323,7 +324,7 @@ def test_every_second_is_judged_as_if_all_had_been_counted_anew(
         add(watch, rows, heard)
         plain.add(rows, heard)
         assert list(watch._flows) == flows
-        _, located = watch._searched(watch._numbered())
+        _, located = watch._searched(watch._numbered(), Effort())
         assert located.findings == plain.findings(monkeypatch), f"{seed=} {second=}"
         compared += bool(located.findings)
     print(f"{seed=}: {compared} seconds with findings")

@@ -87,7 +87,7 @@ class Host:
         self.run = folder / f"{name}.run"
         self.disk.mkdir()
         self.pem = pem
-        self.nics = (
+        self.nics: tuple[NicInfo, ...] = (
             NicInfo(
                 name="rail0", rail=0, addresses=(f"10.0.{number // 250}.{number % 250 + 1}",),
                 clock=name, stamping="kernel", port=61_000,
