@@ -138,7 +138,9 @@ class Work:
             return
         (old,), new = self.chance.sample(self.living, 1), self.spare.pop()
         await self.announce([old])
-        self.world.hosts[new].nics = self.world.hosts[old].nics
+        self.world.hosts[new].nics = tuple(
+            msgspec.structs.replace(nic, clock=new) for nic in self.world.hosts[old].nics
+        )
         self.living.remove(old)
         await self._away([old], self.chance.uniform(AWAY_S, 60))
         self.living.append(new)

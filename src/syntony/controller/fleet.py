@@ -217,8 +217,7 @@ class Fleet:
 
     def heirs(self) -> dict[str, str]:
         """Absent host → a connected one that has one of its addresses now, as if it was renamed."""
-        absent = [host for host, member in self.members.items() if not member.connected]
-        if not absent:
+        if not self._away:
             return {}
         now = {
             address: host
@@ -228,7 +227,7 @@ class Fleet:
         }
         return {
             host: now[address]
-            for host in absent
+            for host in self._away
             for address in _addresses(self.members[host].hello)
             if address in now
         }
