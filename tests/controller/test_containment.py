@@ -182,6 +182,9 @@ def test_few_are_compared_where_thousands_are_ill(monkeypatch: pytest.MonkeyPatc
         ("leaf0 or leaf1", "leaf1->spine0 or leaf0", True), ("leaf0 or leaf1", "leaf2", False),
         ("a..b or a..* or *..b", "b..a or b..* or *..a", True),
         ("b..a or b..* or *..a", "a..b or a..* or *..b", False),
+        ("leaf0..*", "leaf0->spine0", True), ("leaf0..*", "leaf0--h0/rail0", False),
+        ("*..leaf0", "h0/rail0->leaf0", False), ("h0/rail0..*", "h0/rail0->leaf0", True),
+        ("leaf0..*", "leaf0..h2/rail0", True),
     ],
 )  # fmt: skip
 def test_what_contains_what(wider: str, narrower: str, holds: bool) -> None:

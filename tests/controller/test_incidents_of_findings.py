@@ -120,6 +120,28 @@ def test_a_fault_outside_of_a_group_is_another_page(
     assert len(control.pages()) == 2
 
 
+NIC_LINKS = [finding("h1/rail0--leaf1", "cable"), finding("leaf1->h1/rail0", "link")]
+
+
+@pytest.mark.parametrize("group", ["leaf1..*", "*..leaf1"])
+@pytest.mark.parametrize("link", NIC_LINKS)
+@pytest.mark.parametrize("link_first", [True, False])
+@pytest.mark.parametrize("gap", [None, 0, 5])
+def test_the_link_of_a_nic_is_not_of_the_group_at_its_leaf(
+    control: Control, group: str, link: Finding, link_first: bool, gap: int | None
+) -> None:
+    """Another cause, whether the first is over for so many evaluations or (None) lasts."""
+    faults = [link, finding(group, "group")]
+    first, later = faults if link_first else faults[::-1]
+    control.findings = (first,)
+    control.tick(9)
+    control.findings = ()
+    control.tick(gap or 0)
+    control.findings = (first, later) if gap is None else (later,)
+    control.tick(9)
+    assert len(control.pages()) == 2
+
+
 def test_a_critical_part_does_not_join_the_warning_of_its_group(control: Control) -> None:
     crossing = CROSSING | {"h1/rail0->h2/rail0": frozenset({GROUP.component})}
     control.slas = control.slas._replace(crossing=crossing, jobs={})

@@ -86,7 +86,10 @@ FULL = 400_000.0
         # Before the first loss the cable may have been well.
         ([(30, 0, 0.0), (30, 1, FULL)], Overflow.OPEN),
         ([(30, 0, FULL), (30, 1, 0.0)], Overflow.NONE),
-        ([(4, 1, FULL)], Overflow.UNKNOWN),
+        # In the first seconds: whether any waited.
+        ([(4, 1, FULL)], Overflow.OPEN),
+        ([(4, 1, 0.0)], Overflow.UNKNOWN),
+        ([(4, 1, NAN)], Overflow.UNKNOWN),
         ([(4, 1, FULL), (20, 1, NAN)], Overflow.UNKNOWN),
         ([(5, 1, FULL)], Overflow.OPEN),
         ([(20, 1, STANDS_NS - 1)], Overflow.NONE),
@@ -137,6 +140,9 @@ def test_a_queue_stands_in_nearly_all_of_the_newest_seconds(runs: Runs, standing
         # A full queue loses three of four at the most.
         ([(20, 12, 4), (20, 0, 0)], Overflow.ALL),
         ([(20, 13, 4), (20, 0, 0)], Overflow.NONE),
+        # Senders slow down before it loses so much for long; for a second it may.
+        ([(20, 0, 0), (20, 6, 12)], Overflow.OPEN),
+        ([(20, 0, 0), (3, 2, 12), (6, 0, 0), (1, 9, 12)], Overflow.ALL),
         # Few probes meet it: a burst may lose the only one that does.
         ([(12, 0, 1), (4, 1, 1), (8, 1, 0), (16, 0, 0)], Overflow.OPEN),
         ([(12, 0, 4), (4, 1, 4), (8, 1, 0), (16, 0, 0)], Overflow.NONE),

@@ -35,7 +35,7 @@ FLEET = "all agents"
 class NameContainment:
     """Containment by names: hosts contain their NICs, devices the links at them, cables their two
     directions. Of a group's two directions the first by name represents both; the surroundings of a
-    device (``leaf0..*``) contain the links at it."""
+    device (``leaf0..*``) contain the links at it, but for those of NICs, which are known."""
 
     @staticmethod
     def holds(wider: str, narrower: str) -> bool:
@@ -50,8 +50,8 @@ class NameContainment:
             return wider < narrower
         ends = (a, b) if group else link_ends(narrower)
         if GROUP in wider:
-            around = set(wider.split(GROUP)) - {ANY}
-            return ends is not None and ANY not in ends and len(around) == 1 and around <= {*ends}
+            nics = set() if group else {end for end in ends or () if "/" in end}
+            return ends is not None and _surrounds(wider, {*ends}, nics)
         if ends is None:
             return narrower.startswith(f"{wider}/")
         if CABLE in wider and cable_name(*ends) == wider != narrower:
@@ -65,6 +65,12 @@ class NameContainment:
             name == each or NameContainment.holds(name, each) or NameContainment.holds(each, name)
             for each in suspects(subject)
         )
+
+
+def _surrounds(group: str, ends: set[str], nics: set[str]) -> bool:
+    """Whether a group is what surrounds one of these ends, the NICs among which must all be it."""
+    around = {*group.split(GROUP)} - {ANY}
+    return len(around) == 1 and ANY not in ends and nics <= around <= ends
 
 
 def _cover(suspected: Iterable[str], names: Iterable[str]) -> bool:

@@ -15,12 +15,10 @@ from syntony.controller.observe import (
     subject_of,
 )
 from syntony.fabric.names import ARROW, crosses
-from syntony.fabric.overflow import Overflow
+from syntony.fabric.overflow import MAX_OVERFLOW, Overflow
 from syntony.model.findings import Finding, Queue
 from syntony.model.names import host_of
 
-MAX_OVERFLOW = 0.05
-"""Maximum loss by overflow: senders slow down when queues overflow by more."""
 MAX_ADJACENT = 0.005
 """Largest loss at a part, in addition to a queue, that overflowing senders explain."""
 HURTS = 1e-3
@@ -182,5 +180,5 @@ def _under_load(
     else:
         reported = f"packets wait there: {OVERFLOWS[overflow]}"
         each = each._replace(evidence=(*each.evidence, reported))
-        most = 0.0 if overflow is Overflow.OPEN and each.subject in long else MAX_OVERFLOW
-    return each._replace(pending=each.pending or loss <= most)
+        most = 0.0 if each.subject in long else MAX_OVERFLOW
+    return each._replace(pending=each.pending or overflow is Overflow.ALL or loss <= most)

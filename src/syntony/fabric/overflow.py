@@ -32,6 +32,8 @@ LATE_PER_LOST = 1 / 3
 IN_EMPTY = 0.1
 """A second in which most packets find the queue empty may contain a moment in which it is full: it
 loses this much relative to others."""
+MAX_OVERFLOW = 0.05
+"""Maximum loss by overflow in `DELAY_S`: senders slow down when queues overflow by more."""
 MAX_WAYS = 512
 """Maximum number of paths across one component that are examined."""
 MAX_OUTSIDE = 4_096
@@ -95,11 +97,14 @@ class OverflowFinding(NamedTuple):
 def classify(seconds: ComponentSeconds) -> OverflowFinding:
     """Compare the seconds with losses with those in which packets waited: by the median, and by the
     number that waited for each of several delays. Seconds before the first loss are left out: the
-    fault may not have existed then."""
+    fault may not have existed then. In the first seconds after it, all that is known is whether
+    packets waited at all."""
     waits = seconds.waits
-    known = np.isfinite(waits.usual_ns) & (np.cumsum(seconds.lost) > 0)
+    since = np.cumsum(seconds.lost) > 0
+    known = np.isfinite(waits.usual_ns) & since
     sent, lost = seconds.sent[known], seconds.lost[known]
-    if np.count_nonzero(known) < MIN_DELAY_SECONDS or not lost.sum():
+    early = np.count_nonzero(since) < MIN_DELAY_SECONDS
+    if not lost.sum() or (np.count_nonzero(known) < MIN_DELAY_SECONDS and not early):
         return OverflowFinding(Overflow.UNKNOWN, 0.0)
     least_ns = max(STANDS_NS, CLOCK_SIGMAS * waits.sigma_ns)
     standing_ns = _standing(waits.usual_ns, least_ns)
@@ -107,12 +112,17 @@ def classify(seconds: ComponentSeconds) -> OverflowFinding:
     for level_ns, late in zip(LEVELS_NS.tolist(), waits.late[:, known], strict=True):
         if level_ns >= least_ns:
             read.append((_by_some(sent, lost, late, waits.share), level_ns))
-    if min(nats for nats, _ in read) > OVER_NATS:
+    none = min(nats for nats, _ in read) > OVER_NATS
+    if early:
+        return OverflowFinding(Overflow.UNKNOWN if none else Overflow.OPEN, 0.0)
+    if none:
         return OverflowFinding(Overflow.NONE, standing_ns)
     # The best of this many alternatives may suit a queue by chance.
     chance = np.log(len(read))
     fitting_ns = [level_ns for nats, level_ns in read if nats < -OVER_NATS - chance]
-    if not fitting_ns:
+    newest = np.flatnonzero(since)[-DELAY_S:]
+    heavy = seconds.lost[newest].sum() > MAX_OVERFLOW * seconds.sent[newest].sum()
+    if not fitting_ns or heavy:
         return OverflowFinding(Overflow.OPEN, standing_ns)
     # Packets that wait for long are late by every shorter delay too: which of these fits best is
     # chance.
