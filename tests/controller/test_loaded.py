@@ -286,6 +286,22 @@ def test_a_queue_that_is_full_for_moments_is_congestion(
     assert BURSTS in reported["evidence"]
 
 
+@pytest.mark.parametrize("seed", [1000, 1013])
+def test_the_losses_of_bursts_do_not_page_before_the_queue_is_known(
+    control: Control, seed: int
+) -> None:
+    """One second of bursts loses over 5 %, or losses return before there are enough seconds."""
+    busy = Busy(control, seed)
+    busy.run(40)
+    victim = "h1/rail0"
+    last = f"{busy.homes[victim]}->{victim}"
+    busy.loads = {last: (0.5, 1_000.0)}
+    busy.pairs = [(nic, victim) for nic in busy.homes if nic != victim]
+    busy.bursts = {last: Burst(0.6, 0.1, 640_000.0, 0.1)}
+    busy.run(16)
+    assert set(control.pages()) <= {f"congestion {last}"}
+
+
 @traffic(range(3), {0})
 def test_a_cable_under_bursts_that_all_fit_is_named(
     control: Control, case: int, known: bool
