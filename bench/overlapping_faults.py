@@ -25,7 +25,7 @@ from syntony.fabric.names import GROUP, OR, cable_name, hosts_at, link_ends
 from syntony.model import S
 from syntony.model.names import host_of
 
-KNOWN_S, STARTS_S, OVER_S = 50, 40, 100
+KNOWN_S, STARTS_S, OVER_S = 40, 30, 80
 CERTAIN_S = 20
 """Every rule of these faults has found and paged for one by then."""
 LATE_S = 15
@@ -66,7 +66,7 @@ def drawn_events(fabric: Probed, rng: random.Random) -> tuple[Event, ...]:
             "host": rng.choice(sorted(fabric.leaf)),
         }.get(kind, "")  # fmt: skip
         first_s = rng.randint(0, STARTS_S)
-        length_s = rng.randint(2, 8) if kind == "controller" else rng.randint(5, 60)
+        length_s = rng.randint(2, 8) if kind == "controller" else rng.randint(5, 40)
         found[part] = Event(kind, part, first_s, first_s + length_s)
     return tuple(found.values())
 
@@ -111,11 +111,11 @@ def sequence(control: Control, seed: int) -> Verdict:
     fabric.run(KNOWN_S)
     events = drawn_events(fabric, rng)
     shares = {each.part: rng.uniform(0.1, 0.6) for each in events}
-    began_ns, seen = control.now_ns, set[str]()
+    began_ns = control.now_ns
     for second in range(max(each.last_s for each in events) + OVER_S):
         apply(fabric, events, second, shares)
         fabric.run(1)
-        seen |= {name for each in control.live_incidents() for name in _said(each["subject"])}
+    seen = {name for each in control.changes for name in _said(each.incident.subject)}
     pages = [
         (change.incident.subject, (change.at_ns - began_ns) / S, change.incident.rule)
         for change in control.changes if change.kind is ChangeKind.PAGE
