@@ -6,12 +6,6 @@
 
 enum { DEVICE_FATAL = 8, PORT_ACTIVE, PORT_ERR, SECOND_PORT = 2 << 8 }; /* of enum ibv_event_type */
 
-static void exchange_for(int64_t for_ms)
-{
-    for (int64_t begun = now_ms(); now_ms() - begun < for_ms;)
-        exchange();
-}
-
 static void begin_patiently(void)
 {
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
