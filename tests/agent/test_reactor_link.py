@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -28,6 +29,7 @@ from syntony.io import job_socket
 from syntony.io.channel import MAX_BYTES, Channel
 from syntony.io.run_directory import REACTOR_SOCKET
 from syntony.model import MS, S
+from syntony.traffic.moving import Outcome
 from syntony.traffic.policy import FailoverMode
 from syntony.wire.failover import Switch
 from syntony.wire.probes import KeysHeld, PairKeys, Plan, ProbeKeys
@@ -171,23 +173,32 @@ def test_an_order_needs_fleet_time_and_is_good_until_it_expires(
     results = []
 
     class Control:
+        view = SimpleNamespace(
+            outcomes=(Outcome(move_id="m0", result="moved", at_ns=0, tried=True),),
+            job_flows=(),
+            rails=lambda rails: rails,
+        )
+
         def confirm(self, _: object) -> None: ...
         def move(self, order: object) -> None:
             results.append(order)
 
     with running(place) as reactor:
         telemetry.start()
+        assert telemetry.obey(Moves(moves=(move,)), 90 * S - time.monotonic_ns()) == ""
         reactor.steering._control = Control()  # type: ignore[assignment]
         try:
             for fleet_ns in (None, 101 * S, 90 * S):
                 offset_ns = None if fleet_ns is None else fleet_ns - time.monotonic_ns()
                 assert telemetry.obey(Moves(moves=(move,)), offset_ns) == ""
+                assert telemetry.look(flows=False).outcome == "m1", "reported at once"
         finally:
             reactor.steering._control = None
         refused = [each.result for each in reactor.steering._refused]
-    assert "no fleet time" in refused[0]
-    assert "expired 1" in refused[1]
-    assert len(refused) == 2
+    assert refused[0] == "paths are not managed here: off"
+    assert "no fleet time" in refused[1]
+    assert "expired 1" in refused[2]
+    assert len(refused) == 3
     assert len(results) == 1
 
 

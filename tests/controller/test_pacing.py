@@ -39,6 +39,7 @@ class Incast:
         self.paceable = True
         self.held: dict[str, Paces] = {}
         self.rows: list[str] = []
+        self.late = 0
 
     def view(self, host: str) -> FlowView:
         return FlowView(
@@ -54,7 +55,12 @@ class Incast:
     ) -> dict[str, Paces]:
         reports = {
             host: FlowsReport(
-                at_ns=at_ns, flows=(self.view(host),), outcomes=(), delays=(), join_port=8621
+                at_ns=at_ns,
+                flows=(self.view(host),),
+                outcomes=(),
+                delays=(),
+                join_port=8621,
+                late_paces=self.late if host == "h1" else 0,
             )
             for host in SENDERS
         }
@@ -76,6 +82,18 @@ def test_every_sender_gets_its_share_and_an_order_that_ends() -> None:
     assert sum(world.bps(host) for host in SENDERS) == pytest.approx(0.95 * RATE_BPS, rel=0.01)
     assert world.service.links[LAST] == pytest.approx(0.95 * RATE_BPS, rel=0.01)
     assert world.rows == ["pace"]
+
+
+def test_hosts_that_refuse_late_rates_are_logged_once_a_minute() -> None:
+    world = Incast()
+    world.late = 7  # of another controller, or of its time before
+    for second in range(200):
+        if second == 100:
+            world.late = 0  # the agent restarts
+        world.late += 20 <= second < 110
+        world.step(100 * S + second * S)
+        late = world.rows.count("pace-late")
+        assert late == (second >= 20) + (second >= 80) + (second >= 140), second
 
 
 def test_orders_are_repeated_before_they_end_and_not_more() -> None:

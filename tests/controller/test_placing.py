@@ -7,10 +7,12 @@ from tests.controller.placed import PORTS, RATE_BPS, Fabric, Route, World
 
 from syntony.controller.config import PlacementMode
 from syntony.errors import ConfigError
+from syntony.model import S
 from syntony.traffic.classes import Classes, JobClass
 from syntony.traffic.demand import Priority
 from syntony.traffic.lease import EXPIRY_NS
 from syntony.traffic.trials import MoveTrial, TrialResult
+from syntony.wire.traffic import MoveOutcome
 
 RINGS = [
     (job, ranks[k], ranks[(k + 1) % 4])
@@ -125,6 +127,38 @@ def test_agents_that_do_not_answer_are_given_up() -> None:
     world.obey = lambda _: ""
     world.run(20)
     assert "no answer" in results(world)
+
+
+def test_an_order_that_arrived_too_late_is_counted_as_such() -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    world.obey = lambda _: "expired 2300 ms ago"
+    world.run(8)
+    assert set(results(world)) == {"expired 2300 ms ago"}
+    assert world.service.counts["late"] == len(results(world))
+    assert world.service.counts["failed"] == 0
+
+
+@pytest.mark.parametrize("answer", ["expired 4900 ms ago", "moved"])
+def test_an_answer_that_comes_after_the_end_of_a_move_is_logged(answer: str) -> None:
+    world = World(Fabric(route=crowded), RINGS)
+    world.obey = lambda _: ""
+    while "no answer" not in results(world):
+        world.step()
+    late = world.moves[0]
+    host = next(flow.src for flow in world.flows if flow.token == int(late.connection, 16))
+    world.outcomes[host].append(MoveOutcome(move_id=late.move_id, result=answer))
+    ends = [
+        piece.rows.to_pylist()[0]
+        for _ in range(4)
+        for piece in world.step().rows
+        if piece.rows.column("connection").to_pylist() == [late.move_id]
+    ]
+    assert [(row["action"], row["result"]) for row in ends] == [
+        ("move-end", f"no answer in time, then: {answer}")
+    ], "once"
+    view = next(m for m in world.service.moves("", 100) if m.move_id == late.move_id)
+    assert view.result == f"no answer in time, then: {answer}"
+    assert view.took_ns > 5 * S
 
 
 def shifted(every: int) -> Route:

@@ -1,6 +1,5 @@
 #include "config.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +18,10 @@ static int64_t number(const char *ours, const char *nccls, int64_t low, int64_t 
         if (text == NULL || *text == 0)
             continue;
         char *end;
-        errno = 0;
         long long value = strtoll(text, &end, 0);
         if (i == 1 && value == -1 && *end == 0) /* NCCL's "not set" */
             continue;
-        if (errno == 0 && end != text && *end == 0 && value >= low && value <= high)
+        if (end != text && *end == 0 && value >= low && value <= high)
             return value;
         snprintf(problem, sizeof problem, "%s=%.40s: a number from %lld to %lld is wanted", names[i],
                  text, (long long)low, (long long)high);

@@ -13,12 +13,6 @@ static const int64_t CLOSED_GRACE_NS = INT64_C(1000000000);
 static const int64_t LOOK_NS = INT64_C(100000000);
 enum { LOOK = 16, LOOK_AT_LINK = 256, COMPLETIONS = 16 };
 
-/* Completions of the generation that a fencing rail leaves carry the number before. */
-static uint32_t queue_generation(const struct rail *rail)
-{
-    return rail->state == RAIL_FENCING ? rail->generation - 1 : rail->generation;
-}
-
 /* A flow of the agent is of the path between two addresses. */
 static void report_flow(struct conn *conn, int r)
 {
@@ -108,7 +102,7 @@ static void take(struct conn *conn, int r, const struct completion *found)
         conn_stop(conn, problem);
     if (fencing)
         return;
-    if (queues_receive_again(&conn->queues[r], found->queue, conn->rail[r].generation, found->slot))
+    if (queues_receive_again(&conn->queues[r], found->queue, found->slot))
         conn_fail_rail(conn, r, "a receive cannot be posted");
     else if (is_header && ++conn->queues[r].queue[found->queue].consumed >= CREDIT_STEP)
         conn->owes_credit[r] = true;
@@ -130,11 +124,10 @@ static void abandon(struct conn *conn, int r)
 
 static void take_all(struct conn *conn, int r, const struct ibv_wc *wc, int count)
 {
-    uint32_t generation = queue_generation(&conn->rail[r]);
     struct completion found;
     conn->about_ns = clock_about_ns();
     for (int i = 0; i < count; i++)
-        if (queues_completed(&conn->queues[r], generation, &wc[i], conn->about_ns, &found))
+        if (queues_completed(&conn->queues[r], &wc[i], conn->about_ns, &found))
             take(conn, r, &found);
 }
 
@@ -163,8 +156,10 @@ static void advance(struct conn *conn, int r)
         return;
     prove_if_done(conn, r);
 #if defined NET_WITHOUT_FENCE || defined NET_WITHOUT_DRAIN /* tests show what these prevent */
-    if (conn->rail[r].state == RAIL_FENCING)
+    if (conn->rail[r].state == RAIL_FENCING) {
+        conn->queues[r].made++; /* nothing that completes from now on is taken */
         conn_fenced(conn, r);
+    }
 #endif
     if (conn->rail[r].state == RAIL_FENCING && queues_drained(&conn->queues[r]))
         conn_fenced(conn, r);

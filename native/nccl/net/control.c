@@ -83,7 +83,7 @@ void conn_probe(struct conn *conn, int r, int queue)
     if (record == NULL)
         return;
     *record = (struct credit){.kind = RECORD_PROBE};
-    queues_send(&conn->queues[r], queue, conn->rail[r].generation, sizeof *record, NULL,
+    queues_send(&conn->queues[r], queue, sizeof *record, NULL,
                 &(struct work){0}, conn->about_ns);
 }
 

@@ -19,6 +19,8 @@ struct port ports[MAX_PORTS];
 struct group groups[MAX_GROUPS];
 int port_count, group_count;
 
+static const int64_t ASK_NS = INT64_C(1000000000); /* between two questions about ports that are down */
+
 static int64_t clock_read(clockid_t clock)
 {
     struct timespec now;
@@ -205,15 +207,26 @@ static void read_event(struct port *port)
     struct ibv_async_event event;
     if (verbs.get_async_event(port->context, &event))
         return;
-    if (event.event_type == IBV_EVENT_PORT_ACTIVE)
-        atomic_store(&port->down, false);
-    else if (event.event_type == IBV_EVENT_PORT_ERR || event.event_type == IBV_EVENT_DEVICE_FATAL)
+    bool is_ports = event.event_type == IBV_EVENT_PORT_ACTIVE || event.event_type == IBV_EVENT_PORT_ERR;
+    if (is_ports && event.element.port_num == port->number) /* others of the device are not used */
+        atomic_store(&port->down, event.event_type == IBV_EVENT_PORT_ERR);
+    else if (event.event_type == IBV_EVENT_DEVICE_FATAL) {
+        port->failed = true;
         atomic_store(&port->down, true);
-    else if (event.event_type == IBV_EVENT_CQ_ERR || event.event_type == IBV_EVENT_QP_FATAL ||
+    } else if (event.event_type == IBV_EVENT_CQ_ERR || event.event_type == IBV_EVENT_QP_FATAL ||
              event.event_type == IBV_EVENT_QP_REQ_ERR ||
              event.event_type == IBV_EVENT_QP_ACCESS_ERR)
         atomic_fetch_add(&port->failures, 1); /* there may be no completion that tells of it */
     verbs.ack_async_event(&event);
+}
+
+/* A port that is up again, of which no event told, or of which it was lost. */
+static void ask_port(struct port *port)
+{
+    struct ibv_port_attr attr = {0};
+    if (atomic_load(&port->down) && !port->failed &&
+        verbs.query_port(port->context, port->number, &attr) == 0 && attr.state == IBV_PORT_ACTIVE)
+        atomic_store(&port->down, false);
 }
 
 /* Sets flags and nothing else: NCCL's threads own all state of connections. */
@@ -221,10 +234,16 @@ static void *watch(void *unused)
 {
     (void)unused;
     struct pollfd fds[MAX_PORTS];
+    int64_t ask_ns = 0;
     for (int i = 0; i < port_count; i++)
         fds[i] = (struct pollfd){.fd = ports[i].context->async_fd, .events = POLLIN};
     for (;;) {
         int wait_ms = agent_look();
+        int64_t now_ns = clock_ns();
+        for (int i = 0; i < port_count && now_ns >= ask_ns; i++)
+            ask_port(&ports[i]);
+        if (now_ns >= ask_ns)
+            ask_ns = now_ns + ASK_NS;
         if (poll(fds, (nfds_t)port_count, wait_ms) <= 0)
             continue;
         for (int i = 0; i < port_count; i++)
@@ -232,6 +251,7 @@ static void *watch(void *unused)
                 read_event(&ports[i]);
             else if (fds[i].revents) {
                 atomic_store(&ports[i].down, true); /* the device has gone */
+                ports[i].failed = true;
                 fds[i].fd = -1;
             }
     }

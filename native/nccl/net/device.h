@@ -21,6 +21,7 @@ struct port {
     int speed_mbps;
     bool takes_dmabuf; /* memory of a GPU, as a DMA-BUF */
     atomic_bool down; /* the background thread's word */
+    bool failed; /* the device has, or is gone: the background thread does not ask it any more */
     atomic_uint failures; /* events that tell of a failed queue pair or completion queue */
 };
 

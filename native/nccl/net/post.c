@@ -57,7 +57,7 @@ void conn_post_chunks(struct conn *conn)
         struct payload payload = {send->data + offset, (uint32_t)length, memory->mr[r]->lkey,
                                   send->offer.rkey[r], send->offer.address + offset};
         struct work work = {send, send->sequence, (uint32_t)length, (uint8_t)chunk};
-        int error = queues_send(queues, pair, conn->rail[r].generation, sizeof(struct header),
+        int error = queues_send(queues, pair, sizeof(struct header),
                                 length ? &payload : NULL, &work, conn->about_ns);
         sender_posted(&conn->sender, send, chunk, r);
         if (conn->pacer[r])
@@ -87,7 +87,7 @@ void conn_post_cts(struct conn *conn)
                 cts->offer[i].rkey[q] = memory->mr[q] ? memory->mr[q]->rkey : 0;
         }
         size_t size = offsetof(struct cts, offer) + receive->count * sizeof(struct offer);
-        int error = queues_send(&conn->queues[best], pair, conn->rail[best].generation, size, NULL,
+        int error = queues_send(&conn->queues[best], pair, size, NULL,
                                 &(struct work){0}, conn->about_ns);
         receive->cts_rail = (int8_t)best;
         if (error)
@@ -108,7 +108,7 @@ void conn_give_credits(struct conn *conn, int r)
         if (record)
             *record = (struct credit){.kind = RECORD_CREDIT,
                                       .count = (uint16_t)queues->queue[i].consumed};
-        if (record && queues_send(queues, i, conn->rail[r].generation, sizeof *record, NULL,
+        if (record && queues_send(queues, i, sizeof *record, NULL,
                                   &(struct work){0}, conn->about_ns) == 0)
             queues->queue[i].consumed = 0;
         else

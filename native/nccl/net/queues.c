@@ -9,7 +9,7 @@
 
 #include "config.h"
 
-/* Of a work request's number: the slot, the queue, and what it is; the generation is above. */
+/* Of a work request's number: the slot, the queue, and what it is; which making of them is above. */
 enum { QUEUE_SHIFT = 16, RECEIVE_BIT = 1 << 24, WRITE_BIT = 1 << 25 };
 
 /* The number of a queue pair's first packet is drawn anew each time. NICs use numbers of queue pairs
@@ -30,9 +30,9 @@ static unsigned char *receive_memory(const struct queues *queues, const struct q
     return queue->receive_memory + slot * (size_t)receive_slot(queues);
 }
 
-static uint64_t number(uint32_t generation, int queue, unsigned slot, unsigned bits)
+static uint64_t number(const struct queues *queues, int queue, unsigned slot, unsigned bits)
 {
-    return (uint64_t)generation << 32 | (unsigned)queue << QUEUE_SHIFT | slot | bits;
+    return (uint64_t)queues->made << 32 | (unsigned)queue << QUEUE_SHIFT | slot | bits;
 }
 
 static void prepare(struct queues *queues, struct queue *queue)
@@ -53,6 +53,7 @@ static const char *make_pairs(struct queues *queues)
     if (getrandom(&psn, sizeof psn, 0) != sizeof psn)
         return "no random numbers";
     queues->local.psn = psn & PSN_MASK;
+    queues->made++;
     if (queues->cq == NULL)
         queues->cq = verbs.create_cq(queues->port->context, depth, NULL, NULL, 0);
     if (queues->cq == NULL)
@@ -156,7 +157,7 @@ static const char *connect_pair(struct queues *queues, int i, uint32_t generatio
                             IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
         return "a queue pair cannot be made ready to receive";
     for (unsigned slot = 0; slot < receive_depth(queues); slot++)
-        if (queues_receive_again(queues, i, generation, slot))
+        if (queues_receive_again(queues, i, slot))
             return "a receive cannot be posted";
     struct ibv_qp_attr ready = {.qp_state = IBV_QPS_RTS, .sq_psn = queues->local.psn,
                                 .timeout = config.timeout,
@@ -228,19 +229,19 @@ void queues_end(struct queues *queues)
         munmap(queues->memory, queues->memory_size);
 }
 
-int queues_send(struct queues *queues, int i, uint32_t generation, size_t size,
-                const struct payload *payload, const struct work *work, int64_t about_ns)
+int queues_send(struct queues *queues, int i, size_t size, const struct payload *payload,
+                const struct work *work, int64_t about_ns)
 {
     struct queue *queue = &queues->queue[i];
     struct ibv_send_wr *first = &queue->record, *bad;
     unsigned slot = queue->slot;
     queue->record_sge.addr = (uint64_t)(uintptr_t)queues_record(queues, i);
     queue->record_sge.length = (uint32_t)size;
-    queue->record.wr_id = number(generation, i, slot, 0);
+    queue->record.wr_id = number(queues, i, slot, 0);
     if (payload) {
         queue->write_sge = (struct ibv_sge){(uint64_t)(uintptr_t)payload->data, payload->size,
                                             payload->lkey};
-        queue->write.wr_id = number(generation, i, slot, WRITE_BIT);
+        queue->write.wr_id = number(queues, i, slot, WRITE_BIT);
         queue->write.wr.rdma.remote_addr = payload->address;
         queue->write.wr.rdma.rkey = payload->rkey;
         first = &queue->write;
@@ -259,12 +260,12 @@ int queues_send(struct queues *queues, int i, uint32_t generation, size_t size,
     return 0;
 }
 
-int queues_receive_again(struct queues *queues, int i, uint32_t generation, unsigned slot)
+int queues_receive_again(struct queues *queues, int i, unsigned slot)
 {
     struct queue *queue = &queues->queue[i];
     struct ibv_recv_wr *bad;
     queue->receive_sge.addr = (uint64_t)(uintptr_t)receive_memory(queues, queue, slot);
-    queue->receive.wr_id = number(generation, i, slot, RECEIVE_BIT);
+    queue->receive.wr_id = number(queues, i, slot, RECEIVE_BIT);
     int error = ibv_post_recv(queue->qp, &queue->receive, &bad);
     if (error == 0) {
         queue->receives++;
@@ -279,11 +280,11 @@ int queues_poll(struct queues *queues, struct ibv_wc *wc, int room)
     return queues->cq ? ibv_poll_cq(queues->cq, room, wc) : 0;
 }
 
-bool queues_completed(struct queues *queues, uint32_t generation, const struct ibv_wc *wc,
-                      int64_t about_ns, struct completion *completion)
+bool queues_completed(struct queues *queues, const struct ibv_wc *wc, int64_t about_ns,
+                      struct completion *completion)
 {
     int i = (int)(wc->wr_id >> QUEUE_SHIFT & 0xff);
-    if ((uint32_t)(wc->wr_id >> 32) != generation)
+    if ((uint32_t)(wc->wr_id >> 32) != queues->made)
         return false;
     struct queue *queue = &queues->queue[i];
     completion->queue = i;

@@ -45,6 +45,7 @@ struct queues {
     size_t memory_size;
     bool is_sender;
     int qps;
+    uint32_t made; /* how many times: queue pairs that have ended may still complete work */
     uint8_t gid_index;
     const char *no_address; /* why the port had none when the queue pairs were made; NULL: it had */
     struct endpoint local, remote;
@@ -119,14 +120,14 @@ struct payload {
 
 /* That record, behind `payload` if that is not NULL; `about_ns` is the time, right to some
  * milliseconds. An errno; the payload may have been posted even so: the rail has to be left. */
-int queues_send(struct queues *queues, int queue, uint32_t generation, size_t size,
-                const struct payload *payload, const struct work *work, int64_t about_ns);
+int queues_send(struct queues *queues, int queue, size_t size, const struct payload *payload,
+                const struct work *work, int64_t about_ns);
 /* Up to `room` completions. Negative: the completion queue failed. */
 int queues_poll(struct queues *queues, struct ibv_wc *wc, int room);
-/* Decode one of them; false: it is of another generation. */
-bool queues_completed(struct queues *queues, uint32_t generation, const struct ibv_wc *wc,
-                      int64_t about_ns, struct completion *completion);
-int queues_receive_again(struct queues *queues, int queue, uint32_t generation, unsigned slot);
+/* Decode one of them; false: it is of a queue pair that has ended. */
+bool queues_completed(struct queues *queues, const struct ibv_wc *wc, int64_t about_ns,
+                      struct completion *completion);
+int queues_receive_again(struct queues *queues, int queue, unsigned slot);
 /* The one of packets, if a communicator wants this one or (negative) none. */
 int queues_class(int traffic_class);
 uint32_t flow_label(uint32_t seed, uint32_t generation, int queue);

@@ -60,10 +60,22 @@ void listen_again(void)
     CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
 }
 
-void close_both(void)
+void close_sender(void)
 {
     CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    sender = NULL;
+}
+
+void close_receiver(void)
+{
     CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    receiver = NULL;
+}
+
+void close_both(void)
+{
+    close_sender();
+    close_receiver();
 }
 
 void *post_receive(size_t size)
@@ -236,7 +248,8 @@ int run_case(int argc, char **argv, const struct edge_case *cases, size_t count)
     for (size_t i = 0; i < count; i++)
         if (strcmp(cases[i].name, argv[3]) == 0) {
             cases[i].run();
-            _exit(0); /* connections that ended badly are not closed */
+            close_both(); /* also if it ended badly, or is closed already: no thread outlives it */
+            _exit(0);
         }
     return 2;
 }

@@ -19,6 +19,8 @@ void begin(void);        /* init and listen */
 void connect_both(void); /* and register `from` and `to` */
 void connect_both_by(int device); /* of the sender; otherwise device 0 */
 void listen_again(void); /* for one more connection; the ones before stay */
+void close_sender(void); /* from then on there is none */
+void close_receiver(void);
 void close_both(void);
 void *post_receive(size_t size);
 /* Until there is a request, or an error in `result`. `other` is asked after meanwhile. */

@@ -269,6 +269,7 @@ static void drop_first(struct cq *cq)
 {
     struct cqe *cqe = cq->first;
     cq->first = cqe->next;
+    cq->waiting--;
     if (cq->first == NULL)
         cq->last = &cq->first;
     atomic_store(&cq->ready_ns, cq->first ? cq->first->due_ns : INT64_MAX);

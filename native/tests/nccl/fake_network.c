@@ -46,6 +46,18 @@ void fake_free_entry(struct entry *entry)
     free(entry);
 }
 
+/* Behind the one before of its queue, and before others that come later. */
+static struct cqe **place_of(struct cq *cq, struct pair *pair, struct cqe *cqe)
+{
+    int64_t *before_ns = &pair->completed_ns[(cqe->wc.opcode & IBV_WC_RECV) != 0];
+    struct cqe **to = &cq->first;
+    cqe->due_ns += (int64_t)(draw() % (uint64_t)vendor.scrambled_ns);
+    *before_ns = cqe->due_ns = cqe->due_ns > *before_ns ? cqe->due_ns : *before_ns;
+    while (*to && (*to)->due_ns <= cqe->due_ns)
+        to = &(*to)->next;
+    return to;
+}
+
 struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct ibv_wc *wc,
                           int64_t due_ns)
 {
@@ -56,10 +68,15 @@ struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct i
     cqe->stamp = fake_stamp(device);
     cqe->wc = *wc;
     cqe->wc.qp_num = pair->base.qp_num;
-    if (cq->first == NULL)
+    if (++cq->waiting > cq->depth && cq->depth && !vendor.leftovers)
+        fake_misused("a completion queue overruns");
+    struct cqe **to = vendor.scrambled_ns ? place_of(cq, pair, cqe) : cq->last;
+    cqe->next = *to;
+    *to = cqe;
+    if (cqe->next == NULL)
+        cq->last = &cqe->next;
+    if (cq->first == cqe)
         atomic_store(&cq->ready_ns, cqe->due_ns);
-    *cq->last = cqe;
-    cq->last = &cqe->next;
     return cqe;
 }
 

@@ -48,6 +48,7 @@ struct cq { /* `ready_ns`: when the first is due */
     };
     struct cqe *first, **last;
     atomic_int_least64_t ready_ns;
+    int depth, waiting; /* completions; depth 0: not known */
     atomic_int pairs, events; /* that use it; that were read and not acknowledged */
     bool armed;
     struct cq *next; /* of those with a channel */
@@ -61,6 +62,7 @@ struct pair {
     uint8_t timeout, retry_count;
     int retries;
     int64_t progress_ns, last_due_ns;
+    int64_t completed_ns[2]; /* when the last send, and receive, completes */
     int64_t closing_ns; /* in error, and until then still writing what arrives */
     struct entry *sends, **last_send;
     struct receive *receives, **last_receive;
@@ -97,6 +99,7 @@ extern struct region *regions[MAX_REGIONS];
 extern uint32_t pair_count, region_count;
 extern struct fake_counts counts;
 extern struct fake_limits limits;
+extern struct fake_vendor vendor;
 extern uint64_t random_state;
 
 int64_t fake_now(void);
@@ -117,11 +120,11 @@ bool fake_knows(int port, uint32_t key); /* memory that is registered with this 
 
 /* fake_objects.c */
 bool fake_is_gpu(uint64_t address);
+/* What kernel and library refuse, or wait for without end. */
+_Noreturn void fake_misused(const char *how);
 /* fake_verbs.c */
 struct device *fake_device_of(struct ibv_context *context);
 void fake_count(struct ibv_context *context, int more); /* objects */
-/* What kernel and library refuse, or wait for without end. */
-_Noreturn void fake_misused(const char *how);
 
 /* fake_datagrams.c */
 void fake_extend(struct opened *opened);

@@ -1,12 +1,19 @@
 /* Protection domains, memory, completion queues and queue pairs of the fake provider. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "fake_network.h"
 
 #undef ibv_reg_mr
 #pragma GCC visibility push(default)
+
+_Noreturn void fake_misused(const char *how)
+{
+    fprintf(stderr, "the provider is misused: %s\n", how);
+    abort();
+}
 
 /* One more of what there are so many. */
 static bool take_one(int *left)
@@ -103,8 +110,9 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 struct ibv_cq *ibv_create_cq(struct ibv_context *context, int depth, void *user,
                              struct ibv_comp_channel *channel, int vector)
 {
-    (void)depth, (void)vector;
+    (void)vector;
     struct cq *cq = calloc(1, sizeof *cq);
+    cq->depth = depth;
     cq->base.context = context;
     cq->base.channel = channel;
     cq->base.cq_context = user;
@@ -204,6 +212,14 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
         pthread_mutex_unlock(&lock);
         return ETIMEDOUT;
     }
+    const struct fake_machine *machine = &devices[pair->port].machine;
+    int index = attr->ah_attr.grh.sgid_index;
+    bool has_gid = attr->ah_attr.is_global && (index ? index == machine->new_gid : !machine->old_gid);
+    if ((attr->qp_state == IBV_QPS_RTS && machine->unready) ||
+        (mask & IBV_QP_AV && !has_gid && !machine->infiniband)) { /* Ethernet has no other addresses */
+        pthread_mutex_unlock(&lock);
+        return EINVAL;
+    }
     int mtu = limits.mtu[pair->port];
     if (mask & IBV_QP_PATH_MTU && mtu >= 0 && (int)attr->path_mtu > mtu) {
         pthread_mutex_unlock(&lock);
@@ -251,6 +267,8 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     struct pair *pair = (struct pair *)qp;
     pthread_mutex_lock(&lock);
     struct device *device = &devices[pair->port];
+    if (vendor.leftovers)
+        fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
     pair->base.state = IBV_QPS_RESET;
     pair->gone = true;
     atomic_fetch_sub(&((struct cq *)qp->send_cq)->pairs, 1);

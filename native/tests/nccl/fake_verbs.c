@@ -15,6 +15,14 @@
 #pragma GCC visibility push(default)
 
 struct fake_limits limits = {-1, -1, -1, -1, {-1, -1, -1, -1}, -1};
+struct fake_vendor vendor;
+
+void fake_be(const struct fake_vendor *to)
+{
+    pthread_mutex_lock(&lock);
+    vendor = *to;
+    pthread_mutex_unlock(&lock);
+}
 
 void fake_limit(const struct fake_limits *to)
 {
@@ -115,9 +123,16 @@ static int do_poll_cq(struct ibv_cq *base, int room, struct ibv_wc *wc)
     pthread_mutex_lock(&lock);
     fake_step();
     now_ns = fake_now();
+    struct fake_machine *machine = &fake_device_of(base->context)->machine;
+    if (machine->failing_polls && cq->first && cq->first->due_ns <= now_ns) {
+        machine->failing_polls--;
+        pthread_mutex_unlock(&lock);
+        return -1;
+    }
     while (got < room && cq->first && cq->first->due_ns <= now_ns) {
         struct cqe *cqe = cq->first;
         wc[got++] = cqe->wc;
+        cq->waiting--;
         cq->first = cqe->next;
         if (cq->first == NULL)
             cq->last = &cq->first;
@@ -216,14 +231,10 @@ int fake_objects(void)
     return count;
 }
 
-_Noreturn void fake_misused(const char *how)
-{
-    fprintf(stderr, "the provider is misused: %s\n", how);
-    abort();
-}
-
 struct ibv_context *ibv_open_device(struct ibv_device *base)
 {
+    if (((struct device *)base)->machine.closed)
+        return NULL;
     struct opened *opened = calloc(1, sizeof *opened);
     struct ibv_context *context = &opened->extended.context;
     context->device = base;
@@ -259,16 +270,15 @@ int ibv_close_device(struct ibv_context *context)
 }
 
 /* With the lock held. */
-static void happen(struct device *device, enum ibv_event_type event)
+static void happen(struct device *device, int event)
 {
     uint64_t one = 1;
-    for (struct opened *at = device->opened; at; at = at->next) {
-        if (at->event_count == 8)
-            continue;
-        at->events[at->event_count++] = event;
-        if (write(at->extended.context.async_fd, &one, sizeof one) != sizeof one)
-            abort();
-    }
+    for (struct opened *at = device->opened; at; at = at->next)
+        for (int times = vendor.twice ? 2 : 1; times > 0 && at->event_count < 8; times--) {
+            at->events[at->event_count++] = event;
+            if (write(at->extended.context.async_fd, &one, sizeof one) != sizeof one)
+                abort();
+        }
 }
 
 int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_ibv_port_attr *to)
@@ -354,7 +364,8 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
         return -1;
     pthread_mutex_lock(&lock);
     struct opened *opened = opened_of(context);
-    event->event_type = opened->events[0];
+    event->event_type = (enum ibv_event_type)(opened->events[0] & 0xff);
+    event->element.port_num = opened->events[0] >> 8 ? opened->events[0] >> 8 : 1;
     memmove(opened->events, opened->events + 1, sizeof opened->events - sizeof *opened->events);
     opened->event_count--;
     pthread_mutex_unlock(&lock);
@@ -398,7 +409,8 @@ void fake_set_active(int port, int active)
     struct device *device = &devices[port];
     if (device->active != (active != 0)) {
         device->active = active;
-        happen(device, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+        if (!active || !vendor.silent)
+            happen(device, active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -415,7 +427,7 @@ void fake_vanish(int port)
 void fake_event(int port, int event)
 {
     pthread_mutex_lock(&lock);
-    happen(&devices[port], (enum ibv_event_type)event);
+    happen(&devices[port], event);
     pthread_mutex_unlock(&lock);
 }
 
@@ -471,7 +483,7 @@ int fake_flow_labels(uint32_t *labels, int room)
     pthread_mutex_lock(&lock);
     for (uint32_t i = 1; i < pair_count && count < room; i++)
         if (pairs[i] && pairs[i]->base.state == IBV_QPS_RTS)
-            labels[count++] = pairs[i]->label;
+            labels[count++] = (uint32_t)pairs[i]->port << 20 | pairs[i]->label;
     pthread_mutex_unlock(&lock);
     return count;
 }

@@ -32,7 +32,17 @@ struct fake_machine { /* what this device is; before it is opened, but where it 
     int no_memory;               /* none can be registered */
     int reads_gpus, takes_dmabuf; /* a GPU's memory can be registered: by its address, as a DMA-BUF */
     int refusing;                /* work requests; 2: all but the first of a list */
+    int failing_polls;           /* of completion queues with something, that still fail */
+    int closed;                  /* it cannot be opened */
+    int unready;                 /* none can be made ready to send */
     int64_t unanswered_ns;       /* not 0: a way to where nobody is cannot be made, which takes so long */
+};
+
+struct fake_vendor { /* what NICs do that the specification allows, and not all of them do */
+    int64_t scrambled_ns; /* completions come up to so much later, each queue's in order */
+    int leftovers;        /* work of a queue pair that is destroyed still completes, with errors */
+    int twice;            /* asynchronous events */
+    int silent;           /* no event tells that a port is up again */
 };
 
 struct fake_datagrams { /* what a device has sent in datagrams, of the newest that arrived */
@@ -56,6 +66,7 @@ struct fake_limits { /* -1: none */
     int numbers_again; /* not -1: a new queue pair of a port has the number of the one that ended last */
 };
 void fake_limit(const struct fake_limits *limits);
+void fake_be(const struct fake_vendor *vendor);
 void fake_vanish(int port); /* the device is gone, as after its removal */
 void fake_set_fault(int port, const struct fake_fault *fault);
 void fake_set_machine(int port, const struct fake_machine *machine);
@@ -64,7 +75,8 @@ int64_t fake_ticks_at(int port, int64_t real_ns);
 void fake_datagrams(int port, struct fake_datagrams *to);
 void fake_set_active(int port, int active); /* with its event */
 void fake_fail_device(int port);            /* its event; it stays open */
-void fake_event(int port, int event);       /* enum ibv_event_type, and nothing else happens */
+/* enum ibv_event_type, and nothing else happens; with 256 times a number: of another port of the device. */
+void fake_event(int port, int event);
 void fake_fail_queues(int port);            /* every queue pair ends with a completion error */
 /* One of the port's queue pairs sends this behind its user's back, who learns of no completion. */
 void fake_say(int port, const void *record, uint32_t size);
@@ -82,7 +94,8 @@ void fake_counts(struct fake_counts *counts);
 struct fake_cost { uint64_t posting_ns, posts, polling_ns, polls; };
 void fake_cost(struct fake_cost *cost);
 double fake_cost_of_accounting(void); /* ns for each of these calls, which they do not count */
-/* Of the queue pairs that are connected now: their flow labels. Returns how many. */
+/* Of the queue pairs that are connected now: their flow labels, and the port above these 20 bits. Returns
+ * how many. */
 int fake_flow_labels(uint32_t *labels, int room);
 void fake_seed(uint64_t seed);
 

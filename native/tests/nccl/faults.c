@@ -21,6 +21,7 @@ static struct {
     void (*cost)(struct fake_cost *);
     double (*accounting)(void);
     void (*limit)(const struct fake_limits *);
+    void (*be)(const struct fake_vendor *);
     void (*vanish)(int);
     void (*event)(int, int);
     int (*flow_labels)(uint32_t *, int);
@@ -117,6 +118,7 @@ void faults_load(const char *provider)
     *(void **)&fake.counts = dlsym(loaded, "fake_counts");
     *(void **)&fake.cost = dlsym(loaded, "fake_cost");
     *(void **)&fake.limit = dlsym(loaded, "fake_limit");
+    *(void **)&fake.be = dlsym(loaded, "fake_be");
     *(void **)&fake.vanish = dlsym(loaded, "fake_vanish");
     *(void **)&fake.event = dlsym(loaded, "fake_event");
     *(void **)&fake.accounting = dlsym(loaded, "fake_cost_of_accounting");
@@ -311,6 +313,11 @@ void faults_delay(int port, int64_t delay_ns)
 void faults_limit(const struct fake_limits *limits)
 {
     fake.limit(limits);
+}
+
+void faults_be(const struct fake_vendor *vendor)
+{
+    fake.be(vendor);
 }
 
 void faults_vanish(int port)

@@ -31,8 +31,9 @@ uint64_t faults_writes_at(int port);
 void faults_set(int port, const struct fake_fault *fault);
 void faults_delay(int port, int64_t delay_ns);
 void faults_limit(const struct fake_limits *limits);
+void faults_be(const struct fake_vendor *vendor);
 void faults_vanish(int port);
-void faults_event(int port, int event); /* enum ibv_event_type */
+void faults_event(int port, int event); /* as fake_event */
 void faults_lose(int port, int permille);
 void faults_error(int port);
 void faults_say(int port, const void *record, uint32_t size);

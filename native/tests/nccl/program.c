@@ -133,7 +133,8 @@ bool buffer_has(const struct buffer *buffer, uint64_t key, int group, int place,
 }
 
 /* Kinds of faults, first those of a port that end. */
-enum kind { LATE, LOSS, HOLE, TWICE, SLOW, DOWN, PORT_EVENT, HELD, HIDDEN, NO_ADDRESS, NO_QUEUES,
+enum kind { LATE, LOSS, HOLE, TWICE, SLOW, DOWN, PORT_EVENT, HELD, HIDDEN, NO_ADDRESS, OTHER_INDEX, UNREADY,
+            NO_QUEUES,
             WITH_AN_END, ERROR = WITH_AN_END, QUEUE_EVENT, NOTICE, ALL_NOTICES, MOVE, AVOID, PACE, ALIVE,
             STOPPED, KINDS };
 enum { EVENT_ACTIVE = 9, EVENT_DOWN = 10 }; /* enum ibv_event_type */
@@ -168,6 +169,12 @@ static void set(int port, enum kind kind, bool on)
         break;
     case NO_ADDRESS:
         faults_machine(port, &(struct fake_machine){.old_gid = on});
+        break;
+    case OTHER_INDEX: /* the port's address gets another index in its table */
+        faults_machine(port, &(struct fake_machine){.old_gid = on, .new_gid = on ? 3 : 0});
+        break;
+    case UNREADY:
+        faults_machine(port, &(struct fake_machine){.unready = on});
         break;
     default:
         faults_limit(&limits);
@@ -204,12 +211,12 @@ static void begin(int port, enum kind kind, int64_t at_ms)
     }
 }
 
-/* Without a port's address, or its neighbour, a connection cannot begin with only that rail; without queue
+/* Without a port's address, its neighbour or queue pairs that send, a connection cannot begin with only that rail; without queue
  * pairs none can. */
 static bool is_possible(int port, enum kind kind, bool connecting)
 {
     bool is_first = port == program.layout->ports[0][0] || port == program.layout->ports[1][0];
-    if (kind == HIDDEN || kind == NO_ADDRESS)
+    if (kind >= HIDDEN && kind <= UNREADY)
         return is_first && program.layout->used > 1;
     return kind != NO_QUEUES || (!connecting && program.threads == 1);
 }

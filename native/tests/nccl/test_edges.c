@@ -35,7 +35,7 @@ static void peer_gone(void)
     begin();
     connect_both();
     void *request = post_receive(64);
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    close_sender();
     CHECK_EQUAL(result_of(request, NULL), 6);
     CHECK_EQUAL(drive_logged("connection ended: the peer closed it"), 1);
 }
@@ -70,7 +70,7 @@ static void last_acknowledgements(void)
     for (int port = 2; port < 4; port++)
         faults_delay(port, INT64_C(100000000000));
     CHECK_EQUAL(result_of(request, NULL), 0);
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    close_receiver();
     CHECK_EQUAL(result_of(sent, NULL), 0);
 }
 
@@ -103,7 +103,7 @@ static void acknowledged_late(void)
     }
     post_receive(0);
     pump_sender(20);
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    close_receiver();
     CHECK_EQUAL(result_of(first, NULL), 0); /* the receiver's last word says so */
     CHECK_EQUAL(drive_send(&net, sender, from, 0, 0, send_memory, &sent), 0);
     CHECK(sent != NULL);
@@ -123,7 +123,7 @@ static void sender_leaves(void)
     memset(from, 5, sizeof from);
     void *sent = post_send(sizeof from, request, &result);
     CHECK_EQUAL(result_of(sent, NULL), 0);
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    close_sender();
     CHECK_EQUAL(result_of(request, NULL), 0);
     CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
 }

@@ -107,7 +107,7 @@ static void several(void *memory)
     CHECK(flush(receive_memory, SIZE) == NULL); /* of the host */
     CHECK_EQUAL(drive_dereg(&net, receiver, memory), 0);
     int pairs = faults_queue_pairs();
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    close_receiver();
     CHECK(pairs - faults_queue_pairs() == 2 * 2 + 2); /* of data, and of reads */
     CHECK(faults_provider_is_clean());
 }

@@ -146,7 +146,7 @@ static void fork_outlives_connection(void)
         sleep(40);
         _exit(0);
     }
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    close_sender();
     int result = result_of(request, NULL);
     CHECK_EQUAL(kill(child, SIGKILL), 0);
     CHECK_EQUAL(waitpid(child, NULL, 0), child);
@@ -164,9 +164,9 @@ static void two_jobs(void)
     connect_both();
     exchange();
     void *request = post_receive(sizeof to);
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    close_sender();
     CHECK_EQUAL(result_of(request, NULL), 6);
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_RECEIVE, receiver), 0);
+    close_receiver();
     sender = first_sender;
     receiver = first_receiver;
     send_memory = first_memory;

@@ -354,6 +354,7 @@ static int count_new(const uint32_t *before, const uint32_t *after)
 static void move(void)
 {
     uint32_t before[LABELS], after[LABELS];
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: it is not left for another reason */
     begin_with_agent();
     until_pairs(8);
     for (int i = 0; i < 3; i++) {

@@ -57,8 +57,7 @@ static void last_word(void)
         ssize_t got;
         for (int i = 0; i < 1000; i++)
             say(fd, &message, sizeof message);
-        CHECK_EQUAL(drive_close(&net, as_sender ? SLOT_CLOSE_RECEIVE : SLOT_CLOSE_SEND,
-                                as_sender ? receiver : sender), 0);
+        (as_sender ? close_receiver : close_sender)();
         struct greeting greeting;
         got = recv(fd, &greeting, sizeof greeting, 0);
         CHECK_EQUAL(got, (ssize_t)sizeof greeting);
@@ -147,7 +146,7 @@ static void a_peer_repeats_itself(void)
         result = drive_send(&net, sender, from, 8, 0, send_memory, &request);
     CHECK_EQUAL(result, 6);
     CHECK_EQUAL(drive_logged("connection ended: the peer sent what is no message"), 1);
-    CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_SEND, sender), 0);
+    close_sender();
     while (faults_queue_pairs()) /* and no thread is left */
         usleep(1000);
     close(fd);
@@ -176,8 +175,7 @@ static void a_peer_raves(void)
         CHECK(result == 0 || result == 6);
         ended += result == 6;
         CHECK(result == 0 || is_told_of_the_end(fd));
-        CHECK_EQUAL(drive_close(&net, i % 2 ? SLOT_CLOSE_RECEIVE : SLOT_CLOSE_SEND,
-                                i % 2 ? receiver : sender), 0);
+        (i % 2 ? close_receiver : close_sender)();
         close(fd);
     }
     CHECK(ended > 0 && ended < ROUNDS);

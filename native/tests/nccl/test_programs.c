@@ -2,7 +2,9 @@
  * grouped receives, and end in whatever order, under faults. Every byte is checked, also after it was
  * first; no call may fail, and none may be waited for in vain, unless the peer has closed.
  *
- * test_programs LIBRARY PROVIDER SEED CONNECTIONS [faults]
+ * test_programs LIBRARY PROVIDER SEED CONNECTIONS [faults | foreign]
+ *
+ * foreign: with faults, over NICs that do what the specification allows and most do not do.
  *
  * Seed 0: another one each time. What a program does follows from its seed; when the provider's packets
  * arrive does not. */
@@ -63,7 +65,7 @@ static int open_files(void)
     return count;
 }
 
-static void set_up(const char *library, const char *provider)
+static void set_up(const char *library, const char *provider, bool is_foreign)
 {
     static const struct layout LAYOUTS[] = {
         {"fake0+fake1,fake2+fake3", 2, {{0, 1}, {2, 3}}},
@@ -94,6 +96,13 @@ static void set_up(const char *library, const char *provider)
     setenv("SYNTONY_NCCL_SOCKET_IFNAME", "=lo", 1);
     faults_load(provider);
     faults_limit(&(struct fake_limits){-1, -1, -1, -1, {-1, -1, -1, -1}, program.numbers_again ? 1 : -1});
+    if (is_foreign) {
+        struct fake_vendor vendor = {.scrambled_ns = 1 + (int64_t)draw(one_in(2) ? 50000 : 5000000),
+                                     .leftovers = one_in(2), .twice = one_in(2), .silent = one_in(3)};
+        faults_be(&vendor);
+        printf("completions up to %" PRId64 " ns late, leftovers %d, events twice %d, silent %d\n",
+               vendor.scrambled_ns, vendor.leftovers, vendor.twice, vendor.silent);
+    }
     faults_start_agent();
     program.net = drive_load(library, version);
     printf("seed %" PRIu64 ": v%d, %d threads, %s, %s queue pairs, chunks of %s\n", program.seed, version,
@@ -109,7 +118,7 @@ int main(int argc, char **argv)
     program.seed = strtoull(argv[3], NULL, 0);
     if (program.seed == 0)
         program.seed = (uint64_t)now_ms() * 1000003u + (uint64_t)getpid();
-    set_up(argv[1], argv[2]);
+    set_up(argv[1], argv[2], argc > 5 && strcmp(argv[5], "foreign") == 0);
     if (drive_init(&program.net))
         return 1;
     if (program.layout->rails == NULL && (drive_merge(&program.net, 0, 1) != 4 ||

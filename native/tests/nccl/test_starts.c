@@ -18,6 +18,16 @@ static void no_device(void)
     CHECK_EQUAL(drive_init(&net), 2);
 }
 
+/* One that cannot be opened, as without the permission, is none; the others are used. */
+static void device_stays_closed(void)
+{
+    int count = 0;
+    faults_machine(0, &(struct fake_machine){.closed = 1});
+    CHECK_EQUAL(drive_init(&net), 0);
+    CHECK_EQUAL(((int (*)(int *))net.table[SLOT_DEVICES])(&count), 0);
+    CHECK_EQUAL(count, FAKE_PORTS - 1);
+}
+
 /* Until one end says no; the other one waits. */
 static int connecting_fails(void)
 {
@@ -273,7 +283,8 @@ static void other_version(void)
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
-        {"no_device", no_device}, {"wrong_gid_type", wrong_gid_type}, {"gid_index", gid_index},
+        {"no_device", no_device}, {"device_stays_closed", device_stays_closed},
+        {"wrong_gid_type", wrong_gid_type}, {"gid_index", gid_index},
         {"peers_gid_is_old", peers_gid_is_old}, {"gids_differ", gids_differ},
         {"other_mtu", other_mtu}, {"no_queue_pairs", no_queue_pairs},
         {"no_locked_memory_to_connect", no_locked_memory_to_connect},

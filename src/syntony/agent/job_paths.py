@@ -3,6 +3,7 @@ those that the controller names. It knows them only from the reactor's last repo
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -23,6 +24,8 @@ from syntony.traffic.flows import ReportedFlow
 from syntony.traffic.moving import Outcome
 from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import FlowsReport, Paces, ProbeDelay
+
+_log = logging.getLogger(__name__)
 
 FLOWS_NS = 400 * MS
 """Interval of reports of jobs' flows: each is seen within one window of half a second."""
@@ -49,6 +52,8 @@ class JobPaths:
         self._reported = ""
         """The newest result that was reported."""
         self._reported_ns = 0
+        self.late_paces = 0
+        """Messages with rates that had expired when they arrived."""
 
     def close(self) -> None:
         """Remove all rate limits."""
@@ -106,10 +111,15 @@ class JobPaths:
             join_port=self._join_port,
             delays=delays,
             pace_of=pace_of,
+            late_paces=self.late_paces,
         )
 
     def paces(self, message: Paces, fleet_now_ns: int | None, *, stopped: bool) -> None:
         """The controller's rates; None: there is no fleet time here."""
+        if fleet_now_ns is not None and fleet_now_ns >= message.expires_ns:
+            self.late_paces += 1
+            late_ms = (fleet_now_ns - message.expires_ns) // MS
+            _log.warning("rates refused reason=expired %d ms ago", late_ms)
         for keeper in self._keepers:
             keeper.take(message, fleet_now_ns, time.monotonic_ns())
         self.pace(stopped=stopped)

@@ -41,7 +41,8 @@ from syntony.model.findings import Finding, Queue
 from syntony.model.sla import SlaRow, SlaStatus
 
 MOVE_RESULTS = (
-    "ordered", "would-move", "no-port", "helped", "kept", "no-gain", "undone", "ended", "failed",
+    "ordered", "would-move", "no-port", "helped", "kept", "no-gain", "undone", "ended", "late",
+    "failed",
 )  # fmt: skip
 PATIENCE_S = 4.0
 """Time limit for the event loop to answer a scrape."""

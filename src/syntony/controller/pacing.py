@@ -31,6 +31,8 @@ flow."""
 REPEAT_NS = 1 * S
 STALE_NS = 3 * S
 """Older reports are ignored."""
+LATE_NS = 60 * S
+"""Interval of rows about one host that refuses rates as too late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,9 @@ class PacingService:
         self._elephants: set[str] = set()
         self._reported: dict[str, tuple[int, Paces]] = {}
         """Host → when it was sent which rates."""
+        self._late: dict[str, tuple[int, int]] = {}
+        """Host → how many messages with rates it had refused as too late when the log last said
+        so, and when that was."""
         self._log = PathEventRows()
         self._known: frozenset[str] = frozenset()
         """Links that are congested according to the log."""
@@ -106,6 +111,7 @@ class PacingService:
         rates = self._pacer.step([each.sending for each in senders], known, queues, now_ns)
         crowded = frozenset(self._pacer.links)
         rows = self._rows(crowded, senders, queues, now_ns)
+        rows += self._late_rows(reports, now_ns)
         if self.mode is PlacementMode.OBSERVE:
             # Rates that were not sent are not in force, and must not be assumed to be.
             self._pacer.forget_rates()
@@ -188,6 +194,26 @@ class PacingService:
                 )
             )
         self._known = crowded
+        return rows
+
+    def _late_rows(self, reports: Mapping[str, FlowsReport], now_ns: int) -> list[BatchPiece]:
+        """Hosts that refused rates because they reached them after they had expired."""
+        rows = []
+        for host, report in reports.items():
+            count, told_ns = self._late.get(host, (report.late_paces, now_ns - LATE_NS))
+            late = report.late_paces - count
+            if late > 0 and now_ns - told_ns < LATE_NS:
+                continue  # told later, with those that follow
+            if late > 0:
+                told_ns = now_ns
+                evidence = f"{host} refused {late} times rates that had expired when they arrived"
+                _log.warning("pace-late mode=%s %s", self.mode, evidence)
+                rows.append(
+                    self._log.piece(
+                        now_ns, cause="contention", action="pace-late", evidence=evidence
+                    )
+                )
+            self._late[host] = report.late_paces, told_ns
         return rows
 
 

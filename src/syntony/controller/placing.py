@@ -30,7 +30,7 @@ from syntony.traffic.measurements import Measurements
 from syntony.traffic.mover import Mover
 from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 from syntony.traffic.trials import TrialResult
-from syntony.wire.traffic import FlowsReport, Moves, MoveView, Paces
+from syntony.wire.traffic import EXPIRED, FlowsReport, Moves, MoveView, Paces
 from syntony.wire.traffic import Move as WireMove
 
 _log = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ PORT_REST_NS = 120 * S
 MAX_HELPED = 64
 """Ids repeated to an agent, in case a message was overtaken."""
 ENDED = "the flow has ended"
+NO_ANSWER = "no answer"
 _RESULTS = {
     TrialResult.HELPED: "helped",
     TrialResult.UNKNOWN: "kept",
@@ -55,7 +56,8 @@ _COUNTED = {
     "undone": "undone",
     ENDED: "ended",
 }
-"""Name under which an ended move is counted. All others were not carried out."""
+"""Name under which an ended move is counted. All others were not carried out, some of them because
+they were late."""
 
 
 class Decided(NamedTuple):
@@ -112,7 +114,8 @@ class PlacementService:
         self.reports: dict[str, FlowsReport] = {}
         """The newest of every host."""
         self._heard: dict[str, ListeningHost] = {}
-        self._records: deque[_Record] = deque(maxlen=REMEMBERED)
+        self._records: dict[str, _Record] = {}
+        """The newest moves, by id, oldest first."""
         self._open: dict[str, _Record] = {}
         """Moves without a verdict, by id."""
         self._helped: dict[str, deque[str]] = {}
@@ -170,7 +173,9 @@ class PlacementService:
 
     def moves(self, job: str, limit: int) -> tuple[MoveView, ...]:
         """The newest ones, oldest first."""
-        wanted = [record.view for record in self._records if job in {"", record.view.job}]
+        wanted = [
+            record.view for record in list(self._records.values()) if job in {"", record.view.job}
+        ]
         return tuple(wanted[-limit:])
 
     # --- the step ---
@@ -227,10 +232,13 @@ class PlacementService:
         """Agents' reports of the results of orders."""
         for report in reports.values():
             for outcome in report.outcomes:
-                record = self._open.get(outcome.move_id)
+                record = self._records.get(outcome.move_id)
                 if record is None or record.done:
                     continue
                 record.done = True
+                if outcome.move_id not in self._open:
+                    self._answered_late(turn, record, outcome.result)
+                    continue
                 ok = outcome.result == "moved"
                 flow = record.view.flow
                 self._mover.done(flow, turn.now_ns, ok=ok, tried=outcome.tried)
@@ -240,6 +248,15 @@ class PlacementService:
                 )
                 if not ok:
                     self._close(turn, record, outcome.result)
+
+    def _answered_late(self, turn: _Step, record: _Record, result: str) -> None:
+        """The result of a move that has ended without it; the log gets it, decisions do not."""
+        if record.view.result == NO_ANSWER:
+            took_ns = turn.now_ns - record.view.ts_ns
+            record.view = msgspec.structs.replace(
+                record.view, result=f"{NO_ANSWER} in time, then: {result}", took_ns=took_ns
+            )
+            turn.pieces.append(self._row(record.view, turn.now_ns, "move-end"))
 
     def _verdicts(self, turn: _Step, undone: frozenset[str]) -> None:
         """Ended trials; agents keep moves that are not being undone."""
@@ -251,7 +268,7 @@ class PlacementService:
             if flow not in turn.rows:
                 self._close(turn, record, ENDED)
             elif not record.done:
-                self._close(turn, record, "no answer")
+                self._close(turn, record, NO_ANSWER)
             elif flow in undone:
                 self._close(turn, record, "undone")
             else:
@@ -265,7 +282,8 @@ class PlacementService:
 
     def _close(self, turn: _Step, record: _Record, result: str) -> None:
         record.view = msgspec.structs.replace(record.view, result=result)
-        self.counts[_COUNTED.get(result, "failed")] += 1
+        other = "late" if result.startswith(EXPIRED) else "failed"
+        self.counts[_COUNTED.get(result, other)] += 1
         self._open.pop(record.view.move_id, None)
         turn.pieces.append(self._row(record.view, turn.now_ns, "move-end"))
 
@@ -299,7 +317,9 @@ class PlacementService:
         kinds = {"ordered": "ordered", "would move": "would-move"}
         self.counts[kinds.get(view.result, "no-port")] += 1
         record = _Record(view, row.host)
-        self._records.append(record)
+        self._records[view.move_id] = record
+        if len(self._records) > REMEMBERED:
+            del self._records[next(iter(self._records))]
         turn.pieces.append(self._row(view, turn.now_ns, "move"))
         if nowhere or self.mode is not PlacementMode.ACT:
             self._mover.done(move.flow_id, turn.now_ns, ok=False)

@@ -237,6 +237,8 @@ _PATHS = (
     _agent("paths_refused_total", "counter", "order",
            "orders that the kernel did not carry out, by kind; repeated, except withdrawals "
            "and orders to a subflow that belong to a flow's move"),
+    _agent("paths_late_paces_total", "counter", "",
+           "rates of the controller refused because they had expired when they arrived"),
     _agent("paths_noted_total", "counter", "",
            "changes decided but not made; each is recorded with its reason"),
     _agent("paths_events_lost_total", "counter", "",
@@ -397,7 +399,8 @@ _PLACEMENT = (
                 "jobs' flows: placed, or unknown while their path is not known"),
     _controller("placement_moves_total", "counter", "result",
                 "moves: ordered, would-move, no-port; and their results: helped, kept (could not "
-                "be judged), no-gain, undone, ended (with their flow), failed (not carried out)"),
+                "be judged), no-gain, undone, ended (with their flow), late (expired when they "
+                "reached the agent), failed (not carried out)"),
 )  # fmt: skip
 
 _RUNNING_JOBS = (

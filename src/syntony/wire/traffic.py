@@ -18,6 +18,8 @@ MAX_DELAYS = 65_536
 # --- agent to controller ---
 
 
+EXPIRED = "expired "
+"""Begin of the result of an order that reached its agent after it had expired."""
 REDRAWN = "redrawn-"
 """Begin of the name of a plain connection on a detour by other ports between its own NICs."""
 
@@ -111,6 +113,8 @@ class FlowsReport(msgspec.Struct, frozen=True, kw_only=True, tag="flows"):
     """Subflows beyond `bounds.MAX_VIEWS`."""
     redrawn: Annotated[tuple[FlowView, ...], Meta(max_length=MAX_VIEWS)] = ()
     """Plain TCP on a detour by other ports between its own NICs. It is only recorded."""
+    late_paces: Count = 0
+    """`Paces` that arrived after they had expired and were refused, since the agent started."""
 
 
 # --- controller to agent ---

@@ -10,6 +10,7 @@ from syntony.traffic.moving import MoveOrder, Outcome
 from syntony.traffic.rail_moves import RailOrder
 from syntony.wire.bounds import MAX_VIEWS
 from syntony.wire.traffic import (
+    EXPIRED,
     REDRAWN,
     FlowsReport,
     FlowView,
@@ -34,6 +35,7 @@ def flows_report(
     join_port: int,
     delays: tuple[ProbeDelay, ...] = (),
     pace_of: PaceOf = lambda _flow: (False, 0),
+    late_paces: int = 0,
 ) -> FlowsReport:
     """If there are too many, the fastest flows."""
     ranked = sorted(flows, key=lambda each: -(each.tx_bps + each.rx_bps))
@@ -48,6 +50,7 @@ def flows_report(
         delays=delays,
         join_port=join_port,
         left_out=max(0, len(ranked) - MAX_VIEWS),
+        late_paces=late_paces,
     )
 
 
@@ -60,7 +63,7 @@ def order_of(move: Move, fleet_now_ns: int | None) -> MoveOrder | RailOrder | st
     if fleet_now_ns is None:
         return "no fleet time here: the order's age is unknown"
     if fleet_now_ns >= move.expires_ns:
-        return f"expired {(fleet_now_ns - move.expires_ns) // 1_000_000} ms ago"
+        return f"{EXPIRED}{(fleet_now_ns - move.expires_ns) // 1_000_000} ms ago"
     if move.process:
         return _rail_order(move)
     try:

@@ -201,18 +201,20 @@ class PathService:
         return (*self._refused, *done)
 
     def newest_outcome(self) -> str:
-        """The order that was completed last; empty: none."""
-        outcomes = self._control.view.outcomes if self._control is not None else ()
-        return outcomes[-1].move_id if outcomes else ""
+        """The order that was completed or refused last; empty: none."""
+        done = self._control.view.outcomes if self._control is not None else ()
+        newest = [each[-1] for each in (self._refused, done) if each]
+        return max(newest, key=lambda each: each.at_ns).move_id if newest else ""
 
     def moves(self, message: Moves, fleet_now_ns: int | None) -> None:
         """Orders of the controller; None: there is no fleet time here."""
-        if self._control is None:
-            return
-        self._control.confirm(frozenset(message.helped))
+        if self._control is not None:
+            self._control.confirm(frozenset(message.helped))
         for move in message.moves:
             order = order_of(move, fleet_now_ns)
-            if not isinstance(order, str):
+            if self._control is None:
+                order = f"paths are not managed here: {self._mode}"
+            elif not isinstance(order, str):
                 self._control.move(order)
                 continue
             _log.warning("move refused move=%s reason=%s", move.move_id, order)

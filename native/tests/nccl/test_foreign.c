@@ -1,0 +1,143 @@
+/* What the plug-in does over NICs that do what the specification allows, and most do not do.
+ * test_foreign LIBRARY PROVIDER CASE */
+#include <string.h>
+
+#include "edge.h"
+
+enum { DEVICE_FATAL = 8, PORT_ACTIVE, PORT_ERR, SECOND_PORT = 2 << 8 }; /* of enum ibv_event_type */
+
+static void begin_patiently(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    until_both_up();
+}
+
+/* No event tells that a port is up again, or it was lost: the port is asked. */
+static void port_returns_silently(void)
+{
+    faults_be(&(struct fake_vendor){.silent = 1});
+    begin_patiently();
+    for (int port = 0; port < 4; port += 3) {
+        faults_port(port, 0);
+        until_pairs(4);
+        faults_port(port, 1);
+        until_both_up();
+    }
+    both_rails_carry();
+}
+
+/* An event of a port that is down says that it is down, though it is up. */
+static void port_is_said_to_be_down(void)
+{
+    begin_patiently();
+    faults_event(0, PORT_ERR);
+    until_pairs(4);
+    until_both_up();
+}
+
+/* A device that has failed is not asked: it may say that its ports are up. */
+static void device_fails(void)
+{
+    begin_patiently();
+    faults_event(0, DEVICE_FATAL);
+    until_pairs(4);
+    for (int64_t begun = now_ms(); now_ms() - begun < 2200;) {
+        exchange();
+        CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 4);
+    }
+}
+
+/* Events of the other port of a device are not of the one that is used. */
+static void another_ports_events(void)
+{
+    begin_patiently();
+    faults_event(0, PORT_ERR | SECOND_PORT);
+    exchange_for(200);
+    CHECK_EQUAL(drive_logged("is left"), 0);
+    faults_port(0, 0);
+    until_pairs(4);
+    faults_event(0, PORT_ACTIVE | SECOND_PORT);
+    exchange_for(200);
+    until_pairs(4);
+    CHECK_EQUAL(drive_logged("does not return"), 0);
+    faults_port(0, 1);
+    until_both_up();
+}
+
+/* Each event comes twice. */
+static void events_twice(void)
+{
+    faults_be(&(struct fake_vendor){.twice = 1});
+    begin_patiently();
+    for (int port = 0; port < 4; port += 3) {
+        faults_port(port, 0);
+        until_pairs(4);
+        faults_port(port, 1);
+        until_both_up();
+    }
+    CHECK_EQUAL(drive_logged("is left"), 4); /* at each end, once */
+}
+
+/* A sender's completion queue fails once: its rail is left, and returns. */
+static void senders_poll_fails(void)
+{
+    begin_patiently();
+    for (int port = 0; port < 2; port++) {
+        faults_machine(port, &(struct fake_machine){.failing_polls = 1});
+        for (int64_t begun = now_ms(); drive_logged("its completion queue failed") == port;) {
+            CHECK(now_ms() - begun < 20000);
+            exchange();
+        }
+        until_both_up();
+    }
+    both_rails_carry();
+}
+
+/* A receiver's: what it acknowledged and did not tell of is lost, which is an error at once. */
+static void receivers_poll_fails(void)
+{
+    int result = 0;
+    begin_patiently();
+    for (int port = 2; port < 4; port++)
+        faults_machine(port, &(struct fake_machine){.failing_polls = 1});
+    void *next = post_receive(sizeof to); /* behind the one that `exchange` has posted */
+    void *sent = post_send(sizeof from, next, &result);
+    CHECK(sent != NULL || result == 6);
+    CHECK_EQUAL(result_of(next, sent), 6);
+    CHECK_EQUAL(drive_logged("its rail cannot be fenced"), 1);
+}
+
+/* Work of queue pairs that were destroyed before they were ready completes late: it is not work of those
+ * that are made next, by which the rail returns, and is drained when it is left again. */
+static void leftovers(void)
+{
+    faults_be(&(struct fake_vendor){.leftovers = 1, .scrambled_ns = 30000000});
+    begin_patiently();
+    for (int i = 1; i <= 3; i++) {
+        faults_machine(2, &(struct fake_machine){.unready = 1});
+        faults_error(0);
+        until_pairs(4);
+        exchange_for(300); /* it is tried again and again */
+        faults_machine(2, &(struct fake_machine){0});
+        until_both_up();
+    }
+    faults_port(0, 0);
+    until_pairs(4);
+    exchange_for(2500); /* by which it has to be drained */
+    CHECK_EQUAL(drive_logged("does not end its work"), 0);
+    CHECK(drive_logged("cannot be made ready to send") > 0);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct edge_case CASES[] = {
+        {"port_returns_silently", port_returns_silently},
+        {"port_is_said_to_be_down", port_is_said_to_be_down},
+        {"device_fails", device_fails}, {"another_ports_events", another_ports_events},
+        {"events_twice", events_twice},
+        {"senders_poll_fails", senders_poll_fails}, {"receivers_poll_fails", receivers_poll_fails},
+        {"leftovers", leftovers}};
+    return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
+}
