@@ -60,7 +60,8 @@ class ModuleWatch:
 
     def take(self, at_ns: int, port: str, module: Module) -> list[LinkNote]:
         """Take one reading of one port's module; returns what to report. A first reading within all
-        limits is reported as well: an earlier one, of another module or life, may not have been."""
+        limits, all of them known, is reported as well: an earlier one, of another module or life,
+        may not have been."""
         is_new = self._identities.get(port) != tuple(module.identity)
         notes = self._replaced(at_ns, port, module)
         limits = tuple(_limits(module))
@@ -70,7 +71,7 @@ class ModuleWatch:
             trend.add(at_ns, limit.value)
             notes += self._crossed(at_ns, port, limit)
             notes += self._foreseen(at_ns, port, limit, trend.slope())
-        if is_new and limits and not any(limit.beyond for limit in limits):
+        if is_new and limits and all(each.limit is not None and not each.beyond for each in limits):
             notes.append(_note(at_ns, port, "", "well", "within its limits", ""))
         return notes
 
