@@ -50,6 +50,9 @@ class Machine(ctypes.Structure):
         ("reads_gpus", ctypes.c_int),
         ("takes_dmabuf", ctypes.c_int),
         ("refusing", ctypes.c_int),
+        ("failing_polls", ctypes.c_int),
+        ("closed", ctypes.c_int),
+        ("unready", ctypes.c_int),
         ("unanswered_ns", ctypes.c_int64),
     )
 
