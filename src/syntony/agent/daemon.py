@@ -282,8 +282,7 @@ class Agent:
             self._stopped = self._reactor.state.report.stopped
 
     def _take_probing(self) -> None:
-        found = self._reactor.probing()
-        if found is None:
+        if (found := self._reactor.probing()) is None:
             return
         self._probing = found.number
         if found.plan is not None:
