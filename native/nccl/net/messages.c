@@ -327,11 +327,3 @@ size_t receiver_report(const struct receiver *receiver, struct receipt *receipts
     }
     return count;
 }
-
-bool receiver_idle(const struct receiver *receiver)
-{
-    for (int i = 0; i < SLOTS; i++)
-        if (receiver->receive[i].used && !receiver->receive[i].complete)
-            return false;
-    return true;
-}

@@ -97,6 +97,5 @@ bool receiver_arrived(struct receiver *receiver, const struct header *header);
 void receiver_replay(struct receiver *receiver, int rail, uint64_t posted, uint32_t bits);
 /* Receives that are not complete; returns how many (up to SLOTS). */
 size_t receiver_report(const struct receiver *receiver, struct receipt *receipts);
-bool receiver_idle(const struct receiver *receiver);
 
 #endif
