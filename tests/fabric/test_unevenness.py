@@ -8,7 +8,7 @@ from tests.fabric.foreign import Case, Shape, draw
 from tests.fabric.test_foreign import located, verdict
 
 from syntony.fabric import loss_suspects
-from syntony.fabric.tally import Floats
+from syntony.fabric.tally import Floats, Index
 from syntony.fabric.unevenness import MIN_PATHS, unevenness, weights
 
 WIDE = Shape(leaves=4, spines=3, hosts=3, rails=1, parallel=1)
@@ -126,10 +126,12 @@ def test_even_losses_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = 0
     run = loss_suspects.SuspectSearch.run
 
-    def counting(search: loss_suspects.SuspectSearch) -> list[loss_suspects.LossFinding] | None:
+    def counting(
+        search: loss_suspects.SuspectSearch, known: Index
+    ) -> list[loss_suspects.LossFinding] | None:
         nonlocal runs
         runs += 1
-        return run(search)
+        return run(search, known)
 
     monkeypatch.setattr(loss_suspects.SuspectSearch, "run", counting)
     case = draw(3, shape=WIDE, known=1.0, fault="spine")
