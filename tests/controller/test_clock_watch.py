@@ -241,3 +241,24 @@ def test_rules_wait_for_fleet_time_but_not_for_ever() -> None:
     assert evaluation_time(None, WITHOUT_TIME_NS, local) is None
     assert evaluation_time(None, WITHOUT_TIME_NS + 1, local) == local()
     assert evaluation_time(T0, WITHOUT_TIME_NS + 1, local) == T0
+
+
+@pytest.mark.parametrize("case", range(4))
+def test_clocks_that_only_silent_hosts_measured_are_evidence(control: Control, case: int) -> None:
+    """Most hosts boot at once; who is left has nobody to be measured with."""
+    rng, seed = drawn(case)
+    hosts = [f"h{number}" for number in range(rng.randint(4, 20))]
+    start(control, hosts)
+    left = rng.sample(hosts, rng.randint(1, (len(hosts) - 1) // 2))
+    control.timelines = tuple(
+        line(host, ClockState.HOLDOVER if host in left else GOOD) for host in hosts
+    )
+    for _ in range(30):
+        ages_ns = {host: control.silent[host] + 2 * S for host in set(hosts) - set(left)}
+        control.silent |= ages_ns
+        control.tick()
+    assert control.pages() == [f"fleet-silent {FLEET}"], seed
+    start(control, hosts)
+    control.tick(30)
+    assert control.live() == {}, seed
+    assert len(control.pages()) == 1, seed
