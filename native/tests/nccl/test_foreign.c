@@ -14,10 +14,10 @@ static void begin_patiently(void)
     until_both_up();
 }
 
-/* No event tells that a port is up again, or it was lost: the port is asked. */
-static void port_returns_silently(void)
+/* One port of each end goes down and comes back. */
+static void ports_return_over(const struct fake_vendor *nics)
 {
-    faults_be(&(struct fake_vendor){.silent = 1});
+    faults_be(nics);
     begin_patiently();
     for (int port = 0; port < 4; port += 3) {
         faults_port(port, 0);
@@ -25,6 +25,12 @@ static void port_returns_silently(void)
         faults_port(port, 1);
         until_both_up();
     }
+}
+
+/* No event tells that a port is up again, or it was lost: the port is asked. */
+static void port_returns_silently(void)
+{
+    ports_return_over(&(struct fake_vendor){.silent = 1});
     both_rails_carry();
 }
 
@@ -69,14 +75,7 @@ static void another_ports_events(void)
 /* Each event comes twice. */
 static void events_twice(void)
 {
-    faults_be(&(struct fake_vendor){.twice = 1});
-    begin_patiently();
-    for (int port = 0; port < 4; port += 3) {
-        faults_port(port, 0);
-        until_pairs(4);
-        faults_port(port, 1);
-        until_both_up();
-    }
+    ports_return_over(&(struct fake_vendor){.twice = 1});
     CHECK_EQUAL(drive_logged("is left"), 4); /* at each end, once */
 }
 
