@@ -251,7 +251,7 @@ class LinkWatch:
                 f"{self._host}/{port.name}", port.netdev, port.rdma, port.link_layer, port.driver,
                 port.role, port.state, port.rate.gbps if port.rate else 0.0,
                 self._ledger.total_flaps(port.name), *self._modules.of(port.netdev),
-                *(port.slot or _NO_SLOT), *self._traffic.peaks(port.name),
+                *(port.slot or _NO_SLOT), *self._peaks[port.name],
             )
             for port in ports
         ]  # fmt: skip

@@ -225,7 +225,7 @@ class PathLearner:
 
     def checks(self, now_ns: int) -> list[HopQuery]:
         """Packets to send now, while nothing is being traced, to check whether known paths are
-        unchanged. `answer` takes the answers; one that is missing proves nothing."""
+        unchanged. `answer` takes the answers; a single one that is missing proves nothing."""
         if now_ns < self._check_ns:
             return []
         asks: list[HopQuery] = []

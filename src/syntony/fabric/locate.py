@@ -24,7 +24,7 @@ from syntony.fabric.loss_search import BLACKHOLE_LOSS
 from syntony.fabric.loss_suspects import LossFinding
 from syntony.fabric.names import ComponentKind
 from syntony.fabric.numbering import REPLIES_REBATE
-from syntony.fabric.tally import Floats, Index, Ints, Tally
+from syntony.fabric.tally import NO_CANDIDATES, Floats, Index, Ints, Tally
 from syntony.model.findings import Finding
 
 MAX_ALTERNATIVES = 8
@@ -47,8 +47,6 @@ MIN_CABLE_SHARE = 0.01
 covers both."""
 SAME_SHARE = 0.5
 """Findings of two windows that share this much of the smaller one's paths are the same fault."""
-
-_NONE = np.zeros(0, dtype=np.intp)
 
 
 class WindowCounts(NamedTuple):
@@ -107,7 +105,7 @@ def search(
     candidates: Candidates,
     windows: Sequence[WindowCounts],
     effort: Effort | None = None,
-    known: Index = _NONE,
+    known: Index = NO_CANDIDATES,
 ) -> Located:
     """Search every window for components at fault.
 

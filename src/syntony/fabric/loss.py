@@ -12,7 +12,15 @@ from syntony.fabric.loss_bursts import dispersion_index
 from syntony.fabric.loss_fit import MAX_RATE, OUTLIER_MARGIN
 from syntony.fabric.loss_search import MAX_FOUND, STRICTNESS
 from syntony.fabric.loss_suspects import LossFinding, SuspectSearch, less_sure
-from syntony.fabric.tally import SHARES, Floats, Index, NoStructure, Structure, Tally
+from syntony.fabric.tally import (
+    NO_CANDIDATES,
+    SHARES,
+    Floats,
+    Index,
+    NoStructure,
+    Structure,
+    Tally,
+)
 from syntony.fabric.unevenness import CLEARLY
 
 _ROUNDS = 3
@@ -20,7 +28,6 @@ _ROUNDS = 3
 _FIRST_SHARE = 0.6
 """Of the steps that are left, for each search that another one may follow."""
 _NOTHING_KNOWN = NoStructure()
-_NONE = np.zeros(0, dtype=np.intp)
 
 
 class LossSearch:
@@ -47,7 +54,7 @@ class LossSearch:
         max_found: int = MAX_FOUND,
         structure: Structure = _NOTHING_KNOWN,
         effort: Effort | None = None,
-        known: Index = _NONE,
+        known: Index = NO_CANDIDATES,
     ) -> None:
         self.tally = tally
         self.unexplained = 0.0

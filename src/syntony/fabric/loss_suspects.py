@@ -15,7 +15,7 @@ from syntony.fabric.loss_bursts import are_independent
 from syntony.fabric.loss_gains import SOME_FLOWS_PRICE
 from syntony.fabric.loss_pairs import Pair
 from syntony.fabric.loss_search import BLACKHOLE_LOSS, CLOSE_NATS, Search
-from syntony.fabric.tally import Floats, Index
+from syntony.fabric.tally import NO_CANDIDATES, Floats, Index
 
 OVERSTATED = 1.5
 """By this factor the evidence between suspects, in nats, is overstated: probes of a window are not
@@ -34,7 +34,6 @@ CUT = 0.5
 not compared may be as likely as all that was."""
 COVERING = 0.9
 """A component that this share of a finding's affected paths may cross could replace it alone."""
-_NONE = np.zeros(0, dtype=np.intp)
 _CLOSE = float(np.exp(-CLOSE_NATS))
 _NEVER = 1e6
 """Log-odds against what is impossible."""
@@ -81,7 +80,7 @@ class SuspectSearch(Search):
     _refitted: dict[int, dict[int, float]]
     """For each finding, rivals → nats gained if one replaces it and all else is refitted."""
 
-    def run(self, known: Index = _NONE) -> list[LossFinding] | None:
+    def run(self, known: Index = NO_CANDIDATES) -> list[LossFinding] | None:
         """The findings; None: the unevenness of paths exceeds `at_most`.
 
         Args:

@@ -24,6 +24,8 @@ component that is on both of its directions twice. Negative for a clock at the b
 path."""
 
 
+NO_CANDIDATES: Index = np.zeros(0, dtype=np.intp)
+"""No candidates."""
 SHARES = np.array([1.0, 0.75, 0.5, 0.33, 0.25, 0.125, 0.06, 0.015])
 """Possible shares of the paths that may cross a candidate and do: at least 1 of 64 spines."""
 
