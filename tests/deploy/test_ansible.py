@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -23,7 +24,8 @@ from tests.live import eventually
 SUITES = {"bookworm": "+deb12_", "trixie": "+deb13_"}
 SUITE = os.environ.get("SUITE", "bookworm")
 DEBS = Path(os.environ.get("SYNTONY_DEBS", DEPLOY.parent / "dist"))
-ANSIBLE = os.environ.get("ANSIBLE_PLAYBOOK") or shutil.which("ansible-playbook")
+PLACES = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+ANSIBLE = os.environ.get("ANSIBLE_PLAYBOOK") or shutil.which("ansible-playbook", path=PLACES)
 HOSTS = ("gpu001", "gpu002", "gpu003")
 SOCKET = "unix:/run/syntony-controller/controller.sock"
 LONG_S = 600.0

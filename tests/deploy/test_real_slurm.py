@@ -100,6 +100,8 @@ def test_the_prolog_drains_with_the_reason_and_the_job_does_not_start(slurm: Slu
     slurm.run("scancel", "--state=PENDING")
     mended(slurm)
     assert slurm.run("srun", "-w", "h1", "echo", "started").stdout == "started\n"
+    # srun returns before the epilog of its job has looked at the NICs, which the next test breaks.
+    eventually(lambda: not slurm.run("squeue", "-h").stdout, "ended jobs", within_s=LONG_S)
 
 
 @pytest.mark.usefixtures("no_health_check")
