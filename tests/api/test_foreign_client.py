@@ -155,7 +155,9 @@ def events(api: ApiController, token: str, last: str = "") -> list[str]:
     with subprocess.Popen([*words, f"{api.url}/api/v1/events"], stdout=subprocess.PIPE) as stream:
         assert stream.stdout is not None
         said, end_s = b"", time.monotonic() + PATIENCE_S
-        while select.select([stream.stdout], [], [], max(0.0, end_s - time.monotonic()))[0]:
+        arrives = select.poll()  # unlike select(), takes any number of open files
+        arrives.register(stream.stdout)
+        while arrives.poll(1e3 * max(0.0, end_s - time.monotonic())):
             part = os.read(stream.stdout.fileno(), 1 << 16)
             assert part, "the stream has ended"
             before, said = said, said + part

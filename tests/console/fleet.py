@@ -324,7 +324,7 @@ def _links(now_ns: int, shape: Shape) -> Links:
             flaps=9 if nic == "h1/rail0" else 0,
             last_flap_ns=now_ns - 1300 * S if nic == "h1/rail0" else None,
             seen_ns=now_ns - (90 * S if nic.startswith("h7/") else S), watched_ns=3600 * S,
-            temperature_c=51.5, rx_dbm=-2.1, bias_ma=7.4,
+            tx_bps=310e9, rx_bps=287e9, temperature_c=51.5, rx_dbm=-2.1, bias_ma=7.4,
         )
         for nic in nics(shape)
     )  # fmt: skip
