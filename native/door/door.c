@@ -181,19 +181,3 @@ void door_look(int64_t now_ns)
     errno = before;
     __atomic_store_n(&look_ns, now_ns + LOOK_NS, __ATOMIC_RELEASE);
 }
-
-void door_forget(void)
-{
-    find_agent();
-    if (page == NULL)
-        return;
-    munmap(page, door_kind.size);
-    munmap(mine, sizeof *mine);
-    close(memory.fd);
-    if (connection.fd >= 0)
-        close(connection.fd);
-    page = NULL;
-    mine = NULL;
-    memory.fd = connection.fd = -1;
-    look_ns = 0;
-}

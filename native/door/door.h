@@ -26,7 +26,5 @@ int door_is_child(void);
 /* Connect to the agent if it has no connection, at most every DOOR_LOOK_S. Any thread, any time:
  * a load, unless it is time to look. */
 void door_look(int64_t now_ns);
-/* For tests: as if a process began. */
-void door_forget(void);
 
 #endif

@@ -99,7 +99,6 @@ void link_end(struct link *link)
     *at = link->next;
     close(link->fd);
     pthread_mutex_unlock(&lock);
-    link->fd = -1;
 }
 
 void link_send(struct link *link, const struct control *control, const void *payload)

@@ -123,7 +123,7 @@ const char *queues_remake(struct queues *queues)
 
 /* 14 bits: NICs and the kernel make the UDP source port of RoCE v2 of them without folding, so that
  * queue pairs of a connection have different ports, and paths. */
-uint32_t flow_label(uint32_t seed, uint32_t generation, int queue)
+static uint32_t flow_label(uint32_t seed, uint32_t generation, int queue)
 {
     return (seed + (generation * MAX_QPS + (uint32_t)queue) * 0x9e37u) & 0x3fff;
 }
@@ -131,6 +131,11 @@ uint32_t flow_label(uint32_t seed, uint32_t generation, int queue)
 int queues_class(int traffic_class)
 {
     return traffic_class >= 0 ? traffic_class & 0xff : config.traffic_class;
+}
+
+static int service_level(int traffic_class)
+{
+    return traffic_class >= 0 ? traffic_class & 0xf : config.service_level;
 }
 
 static const char *connect_pair(struct queues *queues, int i, uint32_t generation, uint32_t seed,
@@ -142,8 +147,8 @@ static const char *connect_pair(struct queues *queues, int i, uint32_t generatio
         .path_mtu = remote->mtu < queues->local.mtu ? remote->mtu : queues->local.mtu,
         .dest_qp_num = remote->qpn[i], .rq_psn = remote->psn & PSN_MASK,
         .max_dest_rd_atomic = 1, .min_rnr_timer = 12,
-        .ah_attr = {.port_num = queues->port->number, .sl = config.service_level,
-                    .dlid = remote->lid},
+        .ah_attr = {.port_num = queues->port->number, .dlid = remote->lid,
+                    .sl = (uint8_t)service_level(traffic_class)},
     };
     if (queues->local.link_layer == IBV_LINK_LAYER_ETHERNET) {
         attr.ah_attr.is_global = 1;

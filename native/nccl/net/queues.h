@@ -130,6 +130,5 @@ bool queues_completed(struct queues *queues, const struct ibv_wc *wc, int64_t ab
 int queues_receive_again(struct queues *queues, int queue, unsigned slot);
 /* The one of packets, if a communicator wants this one or (negative) none. */
 int queues_class(int traffic_class);
-uint32_t flow_label(uint32_t seed, uint32_t generation, int queue);
 
 #endif

@@ -74,6 +74,7 @@ struct device {
     struct fake_fault fault;
     struct fake_machine machine;
     bool active, known, held, alone;
+    int class; /* as fake_class tells */
     atomic_bool gone;
     struct opened *opened;
     uint32_t ended[64]; /* numbers of queue pairs, the last one last */

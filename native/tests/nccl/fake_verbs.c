@@ -292,10 +292,10 @@ int ibv_query_port(struct ibv_context *context, uint8_t number, struct _compat_i
     attr->state = fake_device_of(context)->active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
     int mtu = limits.mtu[fake_device_of(context) - devices];
     attr->active_mtu = mtu < 0 ? IBV_MTU_4096 : (enum ibv_mtu)mtu;
-    attr->active_speed = 32;
-    attr->active_width = 2;
-    attr->link_layer = fake_device_of(context)->machine.infiniband ? IBV_LINK_LAYER_INFINIBAND
-                                                                   : IBV_LINK_LAYER_ETHERNET;
+    const struct fake_machine *machine = &fake_device_of(context)->machine;
+    attr->active_speed = (uint8_t)(machine->speed ? machine->speed : 32);
+    attr->active_width = (uint8_t)(machine->width ? machine->width : 2);
+    attr->link_layer = machine->infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
     attr->lid = (uint16_t)(fake_device_of(context) - devices + 1);
     pthread_mutex_unlock(&lock);
     return 0;

@@ -35,6 +35,7 @@ struct fake_machine { /* what this device is; before it is opened, but where it 
     int failing_polls;           /* of completion queues with something, that still fail */
     int closed;                  /* it cannot be opened */
     int unready;                 /* none can be made ready to send */
+    int speed, width;            /* codes of the verbs; 0: 25 Gbit/s, 4 lanes */
     int64_t unanswered_ns;       /* not 0: a way to where nobody is cannot be made, which takes so long */
 };
 
@@ -97,6 +98,8 @@ double fake_cost_of_accounting(void); /* ns for each of these calls, which they 
 /* Of the queue pairs that are connected now: their flow labels, and the port above these 20 bits. Returns
  * how many. */
 int fake_flow_labels(uint32_t *labels, int room);
+/* Of the queue pair of a port that was connected last: its service level, above 8 bits of traffic class. */
+int fake_class(int port);
 void fake_seed(uint64_t seed);
 
 #pragma GCC visibility pop

@@ -25,6 +25,7 @@ static struct {
     void (*vanish)(int);
     void (*event)(int, int);
     int (*flow_labels)(uint32_t *, int);
+    int (*class_of)(int);
     void (*say)(int, const void *, uint32_t);
     void (*hold_neighbour)(int, int);
     void (*hide_neighbour)(int, int);
@@ -123,6 +124,7 @@ void faults_load(const char *provider)
     *(void **)&fake.event = dlsym(loaded, "fake_event");
     *(void **)&fake.accounting = dlsym(loaded, "fake_cost_of_accounting");
     *(void **)&fake.flow_labels = dlsym(loaded, "fake_flow_labels");
+    *(void **)&fake.class_of = dlsym(loaded, "fake_class");
     *(void **)&fake.say = dlsym(loaded, "fake_say");
     *(void **)&fake.hold_neighbour = dlsym(loaded, "fake_hold_neighbour");
     *(void **)&fake.hide_neighbour = dlsym(loaded, "fake_hide_neighbour");
@@ -401,6 +403,11 @@ void faults_say(int port, const void *record, uint32_t size)
 int faults_flow_labels(uint32_t *labels, int room)
 {
     return fake.flow_labels(labels, room);
+}
+
+int faults_class(int port)
+{
+    return fake.class_of(port);
 }
 
 void faults_print(void)

@@ -47,6 +47,7 @@ int faults_objects(void);
 void faults_cost(struct fake_cost *cost);
 double faults_cost_of_accounting(void);
 int faults_flow_labels(uint32_t *labels, int room);
+int faults_class(int port); /* as fake_class */
 /* Of the path between two fake ports: any subject of the agent's page. `for_ns` 0: for ever. */
 void faults_order(int subject, int local, int remote, int64_t for_ns, uint64_t rate_bps,
                   uint32_t only_class);

@@ -1,6 +1,8 @@
 /* What the plug-in does over NICs that do what the specification allows, and most do not do.
  * test_foreign LIBRARY PROVIDER CASE */
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "edge.h"
 
@@ -129,6 +131,80 @@ static void leftovers(void)
     CHECK(drive_logged("cannot be made ready to send") > 0);
 }
 
+static void check_class(int class)
+{
+    for (int port = 0; port < FAKE_PORTS; port++)
+        CHECK_EQUAL(faults_class(port), class);
+}
+
+/* A communicator's traffic class, or else those of the variables, at both ends; also when a rail returns. */
+static void classes_of(int infiniband)
+{
+    static const struct { int wanted, class, level; } CASES[] = {
+        {-1, 104, 3}, {0, 0, 0}, {5, 5, 5}, {46, 46, 14}, {255, 255, 15}};
+    struct { int class; char more[60]; } config = {0}; /* as NCCL hands it over */
+    for (int port = 0; port < FAKE_PORTS; port++)
+        faults_machine(port, &(struct fake_machine){.infiniband = infiniband});
+    setenv("SYNTONY_NCCL_TC", "104", 1);
+    setenv("SYNTONY_NCCL_SL", "3", 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    net.context = &config;
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        int class = CASES[i].level << 8 | (infiniband ? 0 : CASES[i].class);
+        config.class = CASES[i].wanted;
+        listen_again();
+        connect_both();
+        exchange();
+        check_class(class);
+        for (int port = 0; i == 2 && port < FAKE_PORTS; port += 3) {
+            faults_error(port);
+            until_pairs(4);
+            until_both_up();
+            check_class(class);
+        }
+        close_both();
+    }
+}
+
+static void classes(void)
+{
+    classes_of(0);
+}
+
+/* InfiniBand, too: its ports have no GID of RoCE, and are found by their LIDs. */
+static void classes_of_infiniband(void)
+{
+    classes_of(1);
+}
+
+/* Every code of a port's speed and width, and some that are none. */
+static void speeds(void)
+{
+    enum { SPEEDS = 9, WIDTHS = 6 };
+    static const struct { int code, means; } SPEED[SPEEDS] = {
+        {1, 2500}, {2, 5000}, {4, 10000}, {8, 10000}, {16, 14000}, {32, 25000}, {64, 50000}, {128, 100000},
+        {3, 10000}}, WIDTH[WIDTHS] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}, {5, 1}};
+    for (int first = 0; first < SPEEDS * WIDTHS; first += FAKE_PORTS) {
+        pid_t child = fork();
+        if (child == 0) {
+            for (int port = 0, i = first; port < FAKE_PORTS; port++, i++)
+                faults_machine(port, &(struct fake_machine){.speed = SPEED[i % SPEEDS].code,
+                                                            .width = WIDTH[i / SPEEDS % WIDTHS].code});
+            CHECK_EQUAL(drive_init(&net), 0);
+            for (int port = 0, i = first; port < FAKE_PORTS; port++, i++) {
+                struct drive_properties properties;
+                CHECK_EQUAL(drive_properties(&net, port, &properties), 0);
+                CHECK_EQUAL(properties.speed, SPEED[i % SPEEDS].means * WIDTH[i / SPEEDS % WIDTHS].means);
+            }
+            _exit(0);
+        }
+        int status = 0;
+        CHECK_EQUAL(waitpid(child, &status, 0), child);
+        CHECK_EQUAL(status, 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
@@ -137,6 +213,7 @@ int main(int argc, char **argv)
         {"device_fails", device_fails}, {"another_ports_events", another_ports_events},
         {"events_twice", events_twice},
         {"senders_poll_fails", senders_poll_fails}, {"receivers_poll_fails", receivers_poll_fails},
-        {"leftovers", leftovers}};
+        {"leftovers", leftovers}, {"classes", classes},
+        {"classes_of_infiniband", classes_of_infiniband}, {"speeds", speeds}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -183,6 +183,39 @@ static void a_peer_raves(void)
     peer_connects();
 }
 
+/* Each message that this end cannot get ends the connection. */
+static void a_peer_says_what_is_none(void)
+{
+    enum { ENDPOINT = sizeof(struct endpoint) };
+    static const struct { int as_sender, kind, rail; uint32_t length; } CASES[] = {
+        {1, 0, 0, 0}, {0, 0, 0, 0}, {1, CONTROL_BYE + 1, 0, 0}, {0, 255, 0, 0},
+        {1, CONTROL_HELLO, 0, sizeof(struct hello)}, {0, CONTROL_READY, 0, 0},
+        {1, CONTROL_ACCEPT, 0, ENDPOINT}, {0, CONTROL_REJOIN, 0, ENDPOINT},
+        {1, CONTROL_REJOIN, 0, ENDPOINT - 1}, {0, CONTROL_ACCEPT, 0, ENDPOINT + 1},
+        {1, CONTROL_LEAVE, 0, 0}, {1, CONTROL_RETURN, 0, 0},
+        {1, CONTROL_FENCED, 2, 0}, {0, CONTROL_RETURN, 2, 0}, {0, CONTROL_LEAVE, 255, 0}};
+    begin();
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct { struct control control; unsigned char payload[sizeof(struct hello)]; } message = {
+            .control = {.kind = (uint8_t)CASES[i].kind, .rail = (uint8_t)CASES[i].rail,
+                        .length = CASES[i].length}};
+        int fd = pretend(CASES[i].as_sender), result = 0, done, sizes[8];
+        void *request = NULL;
+        CHECK_EQUAL(drive_reg(&net, receiver ? receiver : sender, to, sizeof to, &receive_memory), 0);
+        if (receiver)
+            request = post_receive(sizeof to);
+        say(fd, &message, sizeof message.control + message.control.length);
+        for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 10000;)
+            result = receiver ? drive_test(&net, request, &done, sizes)
+                              : drive_send(&net, sender, from, 8, 0, receive_memory, &request);
+        CHECK_EQUAL(result, 6);
+        CHECK_EQUAL(drive_logged("connection ended: the peer"), (int)i + 1);
+        CHECK(is_told_of_the_end(fd));
+        (receiver ? close_receiver : close_sender)();
+        close(fd);
+    }
+}
+
 /* The receiver posts all that it can, and drains the rail that the peer leaves by this message: it answers later
  * ones at once. Returns its last request. */
 static void *drained(int fd, const struct control *message)
@@ -307,6 +340,7 @@ int main(int argc, char **argv)
         {"last_word", last_word}, {"a_peer_raves", a_peer_raves},
         {"a_peer_repeats_itself", a_peer_repeats_itself},
         {"a_peer_reads_nothing", a_peer_reads_nothing}, {"a_peer_reads_late", a_peer_reads_late},
+        {"a_peer_says_what_is_none", a_peer_says_what_is_none},
         {"a_peer_raves_over_queue_pairs", a_peer_raves_over_queue_pairs}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "../nccl/fake_verbs.h"
 #include "door.h"
 #include "syn_qp_page.h"
+#include "table.h"
 #include "watch.h"
 
 static struct {
@@ -21,7 +23,9 @@ static struct {
     int (*dealloc_pd)(struct ibv_pd *);
     struct ibv_cq *(*create_cq)(struct ibv_context *, int, void *, struct ibv_comp_channel *, int);
     struct ibv_qp *(*create_qp)(struct ibv_pd *, struct ibv_qp_init_attr *);
+    struct ibv_context *(*open_device)(struct ibv_device *); /* its own, with nothing under it */
     void (*fail_queues)(int);
+    void (*set_machine)(int, const struct fake_machine *);
 } fake;
 
 struct end {
@@ -34,6 +38,15 @@ struct end {
 };
 
 static struct ibv_device **devices;
+
+/* Its functions are not the provider's. */
+static bool is_watched(const struct ibv_context *context)
+{
+    struct ibv_context *plain = fake.open_device(devices[2]);
+    bool is_other = context->ops.post_send != plain->ops.post_send;
+    ibv_close_device(plain);
+    return is_other;
+}
 
 static void open_end(struct end *end, int port)
 {
@@ -223,7 +236,9 @@ static void load(void)
     LOAD(dealloc_pd, "ibv_dealloc_pd");
     LOAD(create_cq, "ibv_create_cq");
     LOAD(create_qp, "ibv_create_qp");
+    LOAD(open_device, "ibv_open_device");
     LOAD(fail_queues, "fake_fail_queues");
+    LOAD(set_machine, "fake_set_machine");
 #undef LOAD
     int count;
     devices = fake.get_device_list(&count);
@@ -239,26 +254,41 @@ static void close_end(struct end *end)
     ibv_close_device(end->context);
 }
 
-int main(void)
+/* Without an agent nothing is touched. */
+static void test_without_agent(void)
+{
+    static struct end plain;
+    setenv("SYNTONY_AGENT", "/nonexistent/agent", 1); /* threads may be running: too late */
+    open_end(&plain, 3);
+    CHECK(!is_watched(plain.context));
+    CHECK(door_page() == NULL);
+    close_end(&plain);
+}
+
+/* A device that cannot be opened; and one that is opened more often than there are places. */
+static void test_devices(void)
+{
+    fake.set_machine(3, &(struct fake_machine){.closed = 1});
+    CHECK(ibv_open_device(devices[3]) == NULL);
+    for (int i = 0; i < 2 * MAX_DEVICES; i++) {
+        struct ibv_context *context = ibv_open_device(devices[2]);
+        CHECK(context != NULL && is_watched(context));
+        CHECK_EQUAL(ibv_close_device(context), 0);
+    }
+}
+
+int main(int argc, char **argv)
 {
     load();
-    static struct end a, b, plain;
-    const char *agent = getenv("SYNTONY_AGENT");
-    CHECK(agent != NULL);
-    char name[128];
-    snprintf(name, sizeof name, "%s", agent);
-    unsetenv("SYNTONY_AGENT"); /* without an agent nothing is touched */
-    door_forget();
-    setenv("SYNTONY_AGENT", name, 1); /* threads may be running: too late */
-    open_end(&plain, 3);
-    void *posts = (void *)plain.context->ops.post_send;
-    CHECK(door_page() == NULL);
-    door_forget();
-    unsetenv("SYNTONY_AGENT"); /* the same, the other way round */
+    if (argc > 1 && strcmp(argv[1], "without_agent") == 0) {
+        test_without_agent();
+        return 0;
+    }
+    static struct end a, b;
+    unsetenv("SYNTONY_AGENT"); /* it was named when the program began */
     open_end(&a, 0);
     open_end(&b, 1);
-    CHECK((void *)a.context->ops.post_send != posts);
-    CHECK((void *)plain.context->ops.post_send == posts);
+    CHECK(is_watched(a.context));
     connect_end(&a, &b, 1, 7, 8);
     connect_end(&b, &a, 0, 8, 7);
     test_counts(&a, &b);
@@ -266,11 +296,10 @@ int main(void)
     test_threads(&a);
     test_fork(&a);
     test_many(&a);
+    test_devices();
     close_end(&a);
     close_end(&b);
-    close_end(&plain);
     const struct syn_qp_page *page = door_page();
     CHECK_EQUAL(page->slots[0].state, SYN_QP_FREE);
-    door_forget();
     return 0;
 }
