@@ -131,6 +131,28 @@ static void leftovers(void)
     CHECK(drive_logged("cannot be made ready to send") > 0);
 }
 
+/* The agent of a host knows of many paths: what it says of another one, with one end in common, is nothing to
+ * this connection. */
+static void notices_of_other_paths(void)
+{
+    enum { PORTS = 6, NOTICES = 40 };
+    uint64_t random = (uint64_t)now_ms() | 1;
+    fprintf(stderr, "seed %llu\n", (unsigned long long)random);
+    faults_start_agent();
+    begin_patiently();
+    for (int64_t begun = now_ms(); faults_page() == NULL; exchange())
+        CHECK(now_ms() - begun < 10000);
+    for (int i = 0; i < NOTICES; i++) {
+        int local = (int)(faults_draw(&random) % PORTS), remote = (int)(faults_draw(&random) % PORTS);
+        if (local % 2 != remote % 2 || local / 2 == remote / 2 || local > 3 || remote > 3)
+            faults_notify(1, local, remote, 0);
+        exchange_for(10);
+    }
+    CHECK_EQUAL(drive_logged("is left"), 0);
+    faults_notify(1, 0, 2, 0);
+    until_pairs(4);
+}
+
 static void check_class(int class)
 {
     for (int port = 0; port < FAKE_PORTS; port++)
@@ -214,6 +236,7 @@ int main(int argc, char **argv)
         {"events_twice", events_twice},
         {"senders_poll_fails", senders_poll_fails}, {"receivers_poll_fails", receivers_poll_fails},
         {"leftovers", leftovers}, {"classes", classes},
+        {"notices_of_other_paths", notices_of_other_paths},
         {"classes_of_infiniband", classes_of_infiniband}, {"speeds", speeds}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

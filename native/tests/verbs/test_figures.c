@@ -52,6 +52,29 @@ static void complete(int64_t at_ns)
     figures_completed(&figures[1], at_ns);
 }
 
+static uint32_t last_stamped(void)
+{
+    uint64_t count = slots[0].stamped[SYN_QP_RECEIVED];
+    return rings[0][SYN_QP_RECEIVED][(count - 1) % SYN_QP_STAMPS].number;
+}
+
+/* Of a fast stream every 1024th message is stamped; after a pause, soon one again, and of a slow stream each. */
+static void test_sampling(int64_t at_ns)
+{
+    enum { FAST_NS = 4000, SLOW_NS = 20000000, SETTLED = 300000, LATER = 50000, HALVINGS = 11 };
+    figures_begin(&figures[0], &(struct identity){.number = 1}, 2, at_ns);
+    for (int i = 0; i < SETTLED + LATER; i++) {
+        uint32_t before = i ? last_stamped() : 0;
+        figures_received(&figures[0], 40, at_ns += FAST_NS);
+        if (i > SETTLED && last_stamped() != before)
+            CHECK_EQUAL(last_stamped() - before, 1024);
+    }
+    for (uint32_t i = SETTLED + LATER; i < SETTLED + LATER + 3 * HALVINGS; i++) {
+        figures_received(&figures[0], 40, at_ns += SLOW_NS);
+        CHECK(i < SETTLED + LATER + HALVINGS || last_stamped() == i);
+    }
+}
+
 int main(int argc, char **argv)
 {
     uint64_t random = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL) | 1;
@@ -73,5 +96,6 @@ int main(int argc, char **argv)
     }
     CHECK(slots[0].sent > ROUNDS / 4 && slots[0].stamped[SYN_QP_SENT] > 10 &&
           slots[0].stamped[SYN_QP_RECEIVED] > 10 && slots[0].stamped[SYN_QP_COMPLETED] > 10);
+    test_sampling(at_ns);
     return 0;
 }
