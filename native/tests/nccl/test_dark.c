@@ -100,6 +100,24 @@ static void dark_while_nobody_calls(void)
     CHECK_EQUAL(results_of(request, sent, NULL), 0);
 }
 
+/* Calls that are further apart than an end needs to look at its rails count, each as one look. */
+static void dark_while_called_rarely(void)
+{
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "1000", 1);
+    begin();
+    connect_both();
+    void *request = post_receive(sizeof to);
+    int calls = 0, result = 0, done, sizes[8];
+    for (int port = 0; port < 4; port++)
+        faults_port(port, 0);
+    for (; result == 0 && calls < 40; calls++) {
+        usleep(150000);
+        result = drive_test(&net, request, &done, sizes);
+    }
+    CHECK_EQUAL(result, 6);
+    CHECK(calls > 10);
+}
+
 /* Both ports of an end flap, and the peer's NCCL does not call, as in a checkpoint: when it does, the rails
  * return. Nothing says that the network is down meanwhile. It is not the first time that they do. */
 static void dark_while_the_peer_does_not_call(bool senders)
@@ -162,12 +180,14 @@ static void dark_while_the_sender_is_away(void)
 {
     dark_while_the_peer_does_not_call(false);
 }
+
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
         {"dark", dark}, {"dark_hole", dark_hole}, {"dark_neighbours", dark_neighbours},
         {"dark_for_a_while", dark_for_a_while},
         {"dark_while_nobody_calls", dark_while_nobody_calls},
+        {"dark_while_called_rarely", dark_while_called_rarely},
         {"dark_while_the_receiver_is_away", dark_while_the_receiver_is_away},
         {"dark_before_the_sender_asks", dark_before_the_sender_asks},
         {"dark_while_the_sender_is_away", dark_while_the_sender_is_away}};

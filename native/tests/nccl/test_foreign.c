@@ -131,6 +131,32 @@ static void leftovers(void)
     CHECK(drive_logged("cannot be made ready to send") > 0);
 }
 
+static void begin_with_agent(void)
+{
+    faults_start_agent();
+    begin_patiently();
+    for (int64_t begun = now_ms(); faults_page() == NULL; exchange())
+        CHECK(now_ms() - begun < 10000);
+}
+
+/* What either end's agent says holds as long as it says, without its word that it is over. */
+static void notices_expire(void)
+{
+    enum { FOR_NS = 300000000 };
+    begin_with_agent();
+    for (int i = 0; i < 4; i++) {
+        int rail = i % 2, end = i / 2, before = drive_logged("is back");
+        int64_t begun = now_ms();
+        faults_notify(1, rail + 2 * end, rail + 2 * !end, FOR_NS);
+        while (drive_logged("is back") < before + 2) { /* at both ends */
+            CHECK(now_ms() - begun < 15000);
+            exchange();
+        }
+        CHECK(now_ms() - begun >= FOR_NS / 1000000 - 5);
+    }
+    CHECK_EQUAL(drive_logged("is left: a notice"), 4);
+}
+
 /* The agent of a host knows of many paths: what it says of another one, with one end in common, is nothing to
  * this connection. */
 static void notices_of_other_paths(void)
@@ -138,10 +164,7 @@ static void notices_of_other_paths(void)
     enum { PORTS = 6, NOTICES = 40 };
     uint64_t random = (uint64_t)now_ms() | 1;
     fprintf(stderr, "seed %llu\n", (unsigned long long)random);
-    faults_start_agent();
-    begin_patiently();
-    for (int64_t begun = now_ms(); faults_page() == NULL; exchange())
-        CHECK(now_ms() - begun < 10000);
+    begin_with_agent();
     for (int i = 0; i < NOTICES; i++) {
         int local = (int)(faults_draw(&random) % PORTS), remote = (int)(faults_draw(&random) % PORTS);
         if (local % 2 != remote % 2 || local / 2 == remote / 2 || local > 3 || remote > 3)
@@ -180,9 +203,10 @@ static void classes_of(int infiniband)
         exchange();
         check_class(class);
         for (int port = 0; i == 2 && port < FAKE_PORTS; port += 3) {
+            int before = drive_logged("is back");
             faults_error(port);
-            until_pairs(4);
-            until_both_up();
+            while (drive_logged("is back") < before + 2) /* at both ends */
+                exchange();
             check_class(class);
         }
         close_both();
@@ -236,7 +260,7 @@ int main(int argc, char **argv)
         {"events_twice", events_twice},
         {"senders_poll_fails", senders_poll_fails}, {"receivers_poll_fails", receivers_poll_fails},
         {"leftovers", leftovers}, {"classes", classes},
-        {"notices_of_other_paths", notices_of_other_paths},
+        {"notices_of_other_paths", notices_of_other_paths}, {"notices_expire", notices_expire},
         {"classes_of_infiniband", classes_of_infiniband}, {"speeds", speeds}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

@@ -279,6 +279,25 @@ static void receives_are_asked_for(void)
     CHECK(next_cts(1) == NULL);
 }
 
+/* A report has all places of the largest group, and touches nothing behind itself. */
+static void a_whole_group_is_reported(void)
+{
+    struct receipt receipts[2];
+    memset(&receiver, 0, sizeof receiver);
+    memset(receipts, 0xee, sizeof receipts);
+    struct receive *receive = receiver_post(&receiver, MAX_GROUP);
+    for (uint8_t i = 0; i < MAX_GROUP; i++) {
+        struct header header = {.kind = RECORD_HEADER, .place = i, .chunks = 9, .chunk = i, .sequence = 1};
+        receive->place[i] = (struct place){.data = data, .offered = sizeof data};
+        CHECK(receiver_arrived(&receiver, &header));
+    }
+    CHECK_EQUAL(receiver_report(&receiver, receipts), 1);
+    CHECK_EQUAL(receipts[0].sequence, 1);
+    for (int i = 0; i < MAX_GROUP; i++)
+        CHECK_EQUAL(receipts[0].got[i], 1 << i);
+    CHECK_EQUAL(receipts[1].sequence, 0xeeeeeeeeeeeeeeee);
+}
+
 /* Of a rail that was lost only what the sender has not read: all others it has matched, or has ahead. */
 static void only_unread_receives_are_asked_for_again(void)
 {
@@ -459,6 +478,7 @@ int main(void)
     an_ended_receiver_concludes_what_it_had();
     late_acknowledgements_do_not_count();
     receives_are_asked_for();
+    a_whole_group_is_reported();
     only_unread_receives_are_asked_for_again();
     sizes();
     a_message_has_a_chunk_for_each_rail();
