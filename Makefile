@@ -20,8 +20,6 @@ WAITING := $(shell expr $(CORES) \* 4)
 # A file's tests stay together, for they share costly fixtures; files begin in the order of
 # tests/conftest.py, the longest first.
 PARALLEL ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-# For many short tests: each worker collects only its own files (tests/split.py).
-SPLIT ?= -n $(WORKERS) --dist each --max-worker-restart 0
 
 # Demo and tests start hundreds of Python processes; without this each would compile all of syntony.
 unexport PYTHONDONTWRITEBYTECODE
@@ -61,7 +59,7 @@ demo: setup ## The whole story on one machine (ACT=… for some acts; HOLD=1 kee
 test test-live test-slow: export OPENBLAS_NUM_THREADS = 1
 test: dev native-test ## Native and unit tests, each of little work; minutes
 	@sh deploy/system-packages.sh --test || echo "tests of deploy/ will be skipped" >&2
-	$(BIN)/python -m pytest -m 'not slow and not lab and not costly' $(SPLIT)
+	$(BIN)/python -m tests.workers $(WORKERS) -m 'not slow and not lab and not costly'
 
 # Labs one at a time, for they share the cores.
 test-live: dev native-threads native-costly ## Costly unit tests (tests/costly.txt), threads' tests, real labs

@@ -15,25 +15,25 @@ import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
 from tests.costly import BUDGET_S, read_costly
 from tests.split import LONGEST_S, find_files, share_of
+from tests.workers import draws_seed
 
 # Draws are the same in every run. `SYNTONY_TEST_SEED=new` makes new ones, and its number, which is
 # printed, repeats them (Hypothesis prints by itself how to repeat a failure).
-SEED = os.environ.get("SYNTONY_TEST_SEED", "0")
-if SEED == "new":
-    SEED = os.environ["SYNTONY_TEST_SEED"] = str(random.SystemRandom().randrange(1 << 32))
+SEED = draws_seed()
 settings.register_profile("syntony", deadline=None, max_examples=50, derandomize=SEED == "0")
 settings.load_profile("syntony")
 
 FOLDER = Path(__file__).parent
 OTHERS = pytest.StashKey[frozenset[Path]]()
-SESSION = pytest.StashKey[pytest.Session]()
-COLLECTED = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--share", help="K/N: only the files of worker K of N (tests/split.py)")
 
 
 def pytest_report_header() -> str:
@@ -47,47 +47,28 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 
 
 @pytest.fixture(autouse=True)
-def same_draws(request: pytest.FixtureRequest) -> None:
-    """What a test draws does not depend on which tests ran before it."""
+def independent(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test draws does not depend on which tests ran before it, nor do others on what it
+    leaves: one that silences the log would fail another that reads it, in some orders only."""
     random.seed(f"{SEED} {request.node.nodeid}")
+    logger = logging.getLogger("syntony")
+    before = logger.level, logger.propagate, logger.disabled
+    yield
+    assert (logger.level, logger.propagate, logger.disabled) == before
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Nothing that is imported and collected is garbage: it is not looked through for any."""
     gc.disable()
-    given = getattr(config, "workerinput", None)
-    if given and given.get("split"):
-        number = int(given["workerid"].removeprefix("gw"))
+    if share := config.getoption("share"):
+        worker, _, workers = share.partition("/")
         files = find_files(FOLDER)
-        others = files.keys() - share_of(files, number, given["workercount"])
+        others = files.keys() - share_of(files, int(worker), int(workers))
         config.stash[OTHERS] = frozenset(FOLDER / name for name in others)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    """A worker's own configuration does not say how tests are distributed."""
-    node.workerinput["split"] = node.config.getvalue("dist") == "each"
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    session.config.stash[SESSION] = session
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
-    """What one worker collected is a part of all; without `--dist each` it is all."""
-    stash = node.config.stash
-    stash[COLLECTED] = len(ids) + (stash.get(COLLECTED, 0) if node.workerinput["split"] else 0)
-
-
-def pytest_report_teststatus(config: pytest.Config) -> None:
-    """Progress is shown of all tests: xdist takes the last worker's for all."""
-    if COLLECTED in config.stash:
-        config.stash[SESSION].testscollected = config.stash[COLLECTED]
-
-
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `--dist each` a worker has its own share of the files (`tests/split.py`)."""
+    """With `--share` a worker has its own share of the files (`tests/split.py`)."""
     others = config.stash.get(OTHERS, frozenset())
     return collection_path in others or None
 
@@ -157,15 +138,6 @@ def labs_of_our_own() -> Iterator[None]:
     else:
         os.environ["TMPDIR"] = before
     shutil.rmtree(directory, ignore_errors=True)
-
-
-@pytest.fixture(autouse=True)
-def log_left_as_found() -> Iterator[None]:
-    """A test that silences the log would fail another that reads it, in some orders only."""
-    logger = logging.getLogger("syntony")
-    before = logger.level, logger.propagate, logger.disabled
-    yield
-    assert (logger.level, logger.propagate, logger.disabled) == before
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,8 @@
-"""Which test files each worker of `pytest -n N --dist each` collects and runs.
+"""Which test files each of several workers collects and runs (`tests/workers.py`).
 
-Under xdist's other ways every worker collects all files and runs some: on two cores collecting
-alone takes a sixth of `make test`, and several times that in a fresh clone. So each worker collects
-its own share. The shares are fixed, and about equally long: the longest files are dealt first, each
-to the worker with the least so far.
+On two cores collecting all files in every worker alone takes a sixth of `make test`, and several
+times that in a fresh clone. So each worker collects its own share. The shares are fixed, and about
+equally long: the longest files are dealt first, each to the worker with the least so far.
 """
 
 from __future__ import annotations
