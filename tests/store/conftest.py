@@ -14,18 +14,67 @@ import pytest
 from tests.ports import free_port
 
 from syntony.store import Store, open_store
+from syntony.store.embedded import EmbeddedEngine
+from syntony.store.migrations import VERSIONS
+from syntony.store.queries import HOURS, MARKS, MINUTES
+from syntony.wire.tables import TABLES
+
+_KNOWN = {VERSIONS, MINUTES, HOURS, MARKS, *TABLES}
+
+
+class SharedEngine:
+    """An embedded engine on one directory, for the tests of a module one after the other: creating
+    all tables takes longer than most tests. (A process has one directory open at a time.)"""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._engine: EmbeddedEngine | None = None
+
+    def empty_store(self) -> Store:
+        """A store on it, without what earlier tests left."""
+        if self._engine is None:
+            self._engine = EmbeddedEngine(self._directory)
+        present = self._engine.select(
+            "SELECT name, total_rows FROM system.tables WHERE database = currentDatabase()"
+        )
+        for name, rows in present:
+            if str(name) not in _KNOWN:
+                self._engine.execute(f"DROP TABLE {name}")
+            elif rows:
+                self._engine.execute(f"TRUNCATE TABLE {name}")
+        self._engine._found_ns.clear()
+        self._engine._inserted_ns.clear()
+        return Store(self._engine)
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+
+@pytest.fixture(scope="module")
+def shared_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedEngine]:
+    made = SharedEngine(tmp_path_factory.mktemp("engine"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def own_directory(shared_engine: SharedEngine, tmp_path: Path) -> str:
+    """For a test that opens the embedded engine itself, perhaps several times."""
+    shared_engine.close()
+    return str(tmp_path / "store")
 
 
 @pytest.fixture(params=["embedded", pytest.param("clickhouse", marks=pytest.mark.slow)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """An empty store of either kind."""
     if request.param == "embedded":
-        url = str(tmp_path / "store")
+        yield request.getfixturevalue("shared_engine").empty_store()
     else:
-        url = f"{request.getfixturevalue('clickhouse_server')}/t{uuid.uuid4().hex}"
-    opened = open_store(url)
-    yield opened
-    opened.close()
+        opened = open_store(f"{request.getfixturevalue('clickhouse_server')}/t{uuid.uuid4().hex}")
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
+from tests.store.conftest import SharedEngine
 from tests.store.rows import probed, rows_of
 
-from syntony.store import open_store
 from syntony.wire.tables import PROBE
 
 
 @pytest.mark.parametrize("missing", [(), ("dst", "sent", "clk_err_ns")])
 def test_what_is_missing_is_as_a_column_has_it_by_default(
-    tmp_path: Path, missing: tuple[str, ...]
+    shared_engine: SharedEngine, missing: tuple[str, ...]
 ) -> None:
     """Rows without a null are read without masks: with one, the others must be the same."""
     rows = rows_of(PROBE, [probed("h0/r0", "h1/r0"), probed("h\0'0/r0", "h1/é", 1)])
@@ -23,10 +21,9 @@ def test_what_is_missing_is_as_a_column_has_it_by_default(
         kind = rows.schema.field(place).type
         values = pa.array([None, rows.column(name)[1].as_py()], kind)
         rows = rows.set_column(place, pa.field(name, kind), values)
-    store = open_store(str(tmp_path / "store"))
+    store = shared_engine.empty_store()
     store.insert(PROBE, rows)
     found = store._engine.select("SELECT src, dst, sent, clk_err_ns FROM probe_1s ORDER BY ts_ns")
     first = {"src": "h0/r0", "dst": "h1/r0", "sent": 40, "clk_err_ns": 50}
     first |= {name: "" if name in {"src", "dst"} else 0 for name in missing}
     assert found == [list(first.values()), ["h\0'0/r0", "h1/é", 40, 50]]
-    store.close()

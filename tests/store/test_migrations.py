@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
 
 import pytest
 
@@ -77,13 +76,13 @@ def test_migrations_run_in_order_once_and_again_after_a_crash(store: Store) -> N
     assert versions(engine)[-2:] == [[90], [91]]
 
 
-def test_a_newer_store_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path))
+def test_a_newer_store_is_refused_and_stays_as_it_is(own_directory: str) -> None:
+    store = open_store(own_directory)
     engine = engine_of(store)
     engine.execute("INSERT INTO schema_version VALUES (9999)")
     engine.execute(f"DROP TABLE {CLOCK.name}")
     store.close()
     for _ in range(2):  # the directory is let go each time
         with pytest.raises(StoreError, match=r"has schema 9999, .* start the version") as reported:
-            open_store(str(tmp_path))
+            open_store(own_directory)
         assert "\n" not in str(reported.value)

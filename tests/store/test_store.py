@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -346,13 +345,13 @@ def test_retention_drops_what_is_wholly_too_old(store: Store) -> None:
     assert (store.count_rows(), store.latest_ns()) == (2, T0 + HOUR_NS)
 
 
-def test_rows_outlive_the_process_that_wrote_them(tmp_path: Path) -> None:
-    first = open_store(f"chdb:{tmp_path}/s")
+def test_rows_outlive_the_process_that_wrote_them(own_directory: str) -> None:
+    first = open_store(f"chdb:{own_directory}")
     fill(first, [probed(A, B)])
     with pytest.raises(StoreError, match="in use by another controller"):
-        open_store(f"{tmp_path}/s")
+        open_store(own_directory)
     first.close()
-    second = open_store(f"{tmp_path}/s")
+    second = open_store(own_directory)
     assert (second.latest_ns(), second.latest_ns(Plane.VERBS)) == (T0, 0)
     second.close()
 
@@ -419,7 +418,7 @@ def test_quoting() -> None:
 
 
 def test_nothing_is_asked_about_windows_that_no_rows_have_reached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_directory: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
     select = EmbeddedEngine.select
@@ -439,8 +438,7 @@ def test_nothing_is_asked_about_windows_that_no_rows_have_reached(
     def look(nic: str, at_ns: int) -> None:
         fill_table(store, LINK_PORT, [{"nic": nic, "ts_ns": at_ns}])
 
-    place = str(tmp_path / "store")
-    store = open_store(place)
+    store = open_store(own_directory)
     assert ports(T0) == ([], False)
     look("a/n", T0)
     assert ports(T0) == (["a/n"], True)
@@ -450,7 +448,7 @@ def test_nothing_is_asked_about_windows_that_no_rows_have_reached(
     assert ports(T0 + 1) == (["b/n", "c/n"], True)
     assert ports(T0 + 3) == ([], False)
     store.close()
-    store = open_store(place)
+    store = open_store(own_directory)
     look("d/n", T0 - HOUR_NS)
     assert ports(T0 + 2) == (["b/n"], True)  # stored before it was opened
     assert ports(T0 + 3) == ([], False)
