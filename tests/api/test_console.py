@@ -9,19 +9,28 @@ from typing import NamedTuple
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from starlette.types import Message
+from starlette.types import ASGIApp, Message
 
 from syntony.api.console import ConsoleFiles
 
 
 class Got(NamedTuple):
     status: int
-    caching: str
+    headers: dict[bytes, bytes]
     body: bytes
+
+    @property
+    def caching(self) -> str:
+        return self.headers.get(b"cache-control", b"").decode()
 
 
 def get(files: Path, path: str) -> Got:
     """One request to the console of a folder."""
+    return fetch(Starlette(routes=[Mount("/", ConsoleFiles(files))]), path)
+
+
+def fetch(app: ASGIApp, path: str) -> Got:
+    """One request to an application."""
 
     async def play() -> list[Message]:
         sent: list[Message] = []
@@ -37,16 +46,15 @@ def get(files: Path, path: str) -> Got:
         async def send(message: Message) -> None:
             sent.append(message)
 
-        app = Starlette(routes=[Mount("/", ConsoleFiles(files))])
         scope = {"type": "http", "method": "GET", "path": path, "headers": [], "query_string": b"",
                  "root_path": "", "scheme": "http", "server": ("x", 1)}  # fmt: skip
         await asyncio.wait_for(app(scope, receive, send), 60)
         return sent
 
     sent = asyncio.run(play())
-    headers = dict(sent[0]["headers"])
+    headers = {name.lower(): value for name, value in sent[0]["headers"]}
     body = b"".join(each.get("body", b"") for each in sent)
-    return Got(sent[0]["status"], headers.get(b"cache-control", b"").decode(), body)
+    return Got(sent[0]["status"], headers, body)
 
 
 @pytest.fixture
@@ -67,12 +75,14 @@ def test_without_a_built_console_a_page_says_how_to_get_it(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("path", ["/", "/index.html", "/jobs/train-7"])
 def test_the_pages_own_routes_are_the_page(files: Path, path: str) -> None:
-    assert get(files, path) == (200, "no-cache", b"<p>console</p>")
+    found = get(files, path)
+    assert (found.status, found.caching, found.body) == (200, "no-cache", b"<p>console</p>")
 
 
 def test_files_named_after_their_contents_stay_cached(files: Path) -> None:
     found = get(files, "/assets/app-1234.js")
-    assert found == (200, "public, max-age=31536000, immutable", b"1;")
+    assert (found.status, found.body) == (200, b"1;")
+    assert found.caching == "public, max-age=31536000, immutable"
 
 
 @pytest.mark.parametrize(

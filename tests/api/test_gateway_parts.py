@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from starlette.types import ASGIApp
+from tests.api.test_console import fetch
 from tests.api.test_parts import fleet, read
 from tests.controller.test_gateways import HELLO, Leader, drive, until
 
@@ -179,6 +180,13 @@ def test_what_the_store_knows_asks_no_leader(path: str) -> None:
     assert hub.asked == []
     found = call(hub.api.app, request("GET", f"{PREFIX}/matrix", as_v()))
     assert (found[0], hub.answered[-1]) == (200, ("MatrixQuery", ("viewer", "v")))
+
+
+def test_the_console_asks_no_leader() -> None:
+    hub = FakeHub(led=False)
+    page = fetch(hub.api.app, "/incidents")
+    assert (page.status, page.headers[b"content-type"]) == (200, b"text/html; charset=utf-8")
+    assert (b"<html" in page.body, hub.asked) == (True, [])
 
 
 @pytest.mark.parametrize(("method", "path"), OTHERS)

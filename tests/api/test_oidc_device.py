@@ -14,7 +14,7 @@ from syntony.api.identity import DEVICE_LOGINS_BURST
 from syntony.cli import contexts, run
 from syntony.client import Client
 from syntony.controller.client import ask
-from syntony.errors import RemoteError, UsageError
+from syntony.errors import RemoteError
 from syntony.model import S
 from syntony.wire.control import ChangesQuery
 from syntony.wire.messages import FleetQuery
@@ -128,11 +128,6 @@ def test_a_login_that_nobody_finishes_ends(
     assert contexts.load().current == ""
     assert run(["login", setting.api.url, "--sso", "--cert", "x"]) != 0
     assert "give --sso, or --cert and --key" in capsys.readouterr().err
-
-
-def test_a_controller_without_a_provider_says_so(api: Any) -> None:
-    with Client(api.url) as client, pytest.raises(UsageError, match="has no identity provider"):
-        client.begin_device_login()
 
 
 def test_logins_by_device_are_bounded(setting: Setting) -> None:

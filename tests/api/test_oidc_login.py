@@ -17,7 +17,7 @@ from tests.live import eventually
 from syntony.controller.client import ask
 from syntony.wire.access_tokens import AccessTokensQuery, RevokeAccessCommand
 from syntony.wire.control import Change, ChangesQuery
-from syntony.wire.rest import CSRF, OIDC, OIDC_CALLBACK, OIDC_LOGIN, OIDC_LOGOUT, PREFIX, SESSION
+from syntony.wire.rest import CSRF, OIDC, OIDC_LOGIN, OIDC_LOGOUT, PREFIX, SESSION
 
 FLEET, SWITCH = f"{PREFIX}/fleet", f"{PREFIX}/switch"
 
@@ -230,12 +230,6 @@ def test_a_provider_that_hangs_harms_nobody_who_has_a_token(setting: Setting) ->
         for thread in waiting:
             thread.join()
     assert {each.status for each in found} <= {303, 502}, "those that waited too long are told"
-
-
-def test_without_a_provider_there_is_no_such_login(api: ApiController) -> None:
-    assert api.call("GET", OIDC).json == {"offered": False, "label": ""}
-    for path in (OIDC_LOGIN, f"{OIDC_CALLBACK}?code=x&state=y"):
-        assert "no identity provider" in refusal(api.call("GET", path), 404)
 
 
 def test_a_provider_that_answers_nonsense_is_told(setting: Setting) -> None:

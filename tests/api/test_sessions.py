@@ -19,7 +19,15 @@ from syntony.model import S
 from syntony.wire.access_tokens import AccessTokenCommand, AccessTokensQuery, RevokeAccessCommand
 from syntony.wire.control import ChangesQuery
 from syntony.wire.messages import FleetQuery
-from syntony.wire.rest import CSRF, EVENTS, PREFIX, SESSION
+from syntony.wire.rest import (
+    CSRF,
+    EVENTS,
+    OIDC,
+    OIDC_CALLBACK,
+    OIDC_LOGIN,
+    PREFIX,
+    SESSION,
+)
 from syntony.wire.roles import Role
 
 FLEET, SWITCH = f"{PREFIX}/fleet", f"{PREFIX}/switch"
@@ -175,6 +183,18 @@ def refusal(client: Client) -> str:
     with pytest.raises(RemoteError) as refused:
         next(client.events())
     return str(refused.value)
+
+
+def test_without_an_identity_provider_nobody_logs_in_by_one(api: ApiController) -> None:
+    assert api.call("GET", OIDC).json == {"offered": False, "label": ""}
+    for path in (OIDC_LOGIN, f"{OIDC_CALLBACK}?code=x&state=y"):
+        found = api.call("GET", path)
+        assert (found.status, found.headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert "set-cookie" not in found.headers
+        assert b"Not logged in" in found.data
+        assert b"no identity provider" in found.data
+    with Client(api.url) as client, pytest.raises(UsageError, match="has no identity provider"):
+        client.begin_device_login()
 
 
 # --- over TLS ---
