@@ -1,4 +1,5 @@
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,17 @@ from numpy.typing import NDArray
 from pyarrow import parquet
 
 from syntony.cli.clock_solve import solve
-from syntony.clock.offline import WindowResult, solve_probes
+from syntony.clock import offline
+from syntony.clock.offline import WindowResult
 from syntony.clock.probe_file import REQUIRED, check_probes
 from syntony.errors import InputError, SyntonyError, UsageError
+from syntony.io.window_fit import fit_window
 from syntony.model import MS, ClockState, S
 
 Columns = dict[str, NDArray[Any]]
 LENGTH_NS = 8 * S
+solve_probes = partial(offline.solve_probes, fit=fit_window)
+"""As the command line does it."""
 
 
 def recorded(

@@ -13,8 +13,8 @@ from syntony.workload import diagnose
 SEED = random.randrange(1 << 32)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize("kind", KINDS)  # outside: both recordings of one run
 def test_nothing_is_named_in_a_job_of_another_schedule(kind: str, links: bool) -> None:
     print(f"seed {SEED}")
     bundle, _ = job_and_fault(kind, "", SEED, links=links)
