@@ -102,8 +102,7 @@ class Control:
     def start(self) -> None:
         self.close()
         self.kept = ControlState(self.state)
-        # No test of judging loses power: to wait for the disk at each commit takes longest.
-        self.kept.database._database.execute("PRAGMA synchronous = OFF")  # type: ignore[attr-defined]
+        self.kept.read("PRAGMA synchronous = OFF")  # to wait for the disk takes longest
         self.service = IncidentService(AlertSettings(), self.kept, self.store)  # type: ignore[arg-type]
 
     def close(self) -> None:
