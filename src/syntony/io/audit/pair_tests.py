@@ -36,7 +36,7 @@ class PairTests:
         seconds: of sending, each way.
     """
 
-    def __init__(self, where: RankStarter, seconds: int = 5) -> None:
+    def __init__(self, where: RankStarter, seconds: float = 5) -> None:
         self._where, self._seconds = where, seconds
 
     def tcp(self, pair: Pair, streams: int) -> Speed:

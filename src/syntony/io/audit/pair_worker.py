@@ -126,6 +126,7 @@ def tcp_send(reported: dict[str, Any]) -> dict[str, Any]:
     def work(stream: socket.socket) -> None:
         with stream, contextlib.suppress(OSError):
             stream.settimeout(CONNECT_S)
+            stream.send(PIECE)  # also if this thread starts late
             while time.monotonic() < end:
                 stream.send(PIECE)
 
