@@ -1,0 +1,77 @@
+"""Losses of the second under way, before it becomes rows. Pure.
+
+A probe may be unanswered because its target was paused, or was not running. A target answers in
+order of arrival. So if a probe sent at most `2 * SLOT_NS` later was answered within `PROMPT_NS`,
+the lost one waited there for less than 0.7 s, of the second after which it counts as lost: no pause
+explains it. Losses are counted where that is so in every slot; not those in a second's first slot,
+before which a target may have been starting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syntony.model import MS, S
+from syntony.model.names import host_of
+from syntony.model.probes import LOST, PROBE_TIMEOUT_NS, STALLED
+from syntony.wire.probes import LossReport, PairLosses, ProbeFlow
+
+STEP_NS = 200 * MS
+"""Losses are reported at multiples of it in fleet time, so that reports of all agents are of the
+same probes."""
+SETTLED_NS = PROBE_TIMEOUT_NS + 100 * MS
+"""Probes sent so long ago have been answered or are lost: the engine looks every 50 ms."""
+SLOT_NS = 200 * MS
+PROMPT_NS = 300 * MS
+
+
+def second_of(at_ns: int) -> int:
+    """The second that a report at this instant is of."""
+    return (at_ns - SETTLED_NS) // S
+
+
+def fresh_losses(
+    records: NDArray[np.void],
+    sent_ns: NDArray[np.int64],
+    flow: NDArray[np.intp],
+    flows: Sequence[tuple[str, ProbeFlow]],
+    at_ns: int,
+) -> LossReport | None:
+    """What was lost in the second under way, as far as it has settled; None: nothing.
+
+    Args:
+        records: finished probes, shape (n,).
+        sent_ns: when each was sent, fleet time, (n,).
+        flow: the place of the flow of each, (n,).
+        flows: source NIC and flow.
+        at_ns: now, a multiple of `STEP_NS` in fleet time.
+    """
+    start_ns, end_ns = second_of(at_ns) * S, at_ns - SETTLED_NS
+    lost = (records["flags"] & int(LOST)) != 0
+    ours = (records["flags"] & int(STALLED)) != 0
+    counted = flow[lost & ~ours & (sent_ns >= start_ns + SLOT_NS) & (sent_ns < end_ns)]
+    if not len(counted):
+        return None
+    counts: dict[tuple[str, str], list[int]] = {}
+    for place, number in zip(*np.unique(counted, return_counts=True), strict=True):
+        src, probed = flows[place]
+        counts.setdefault((src, probed.dst), []).append(int(number))
+    stamped = (records["t1_ns"] != 0) & (records["t4_ns"] != 0)
+    prompt = stamped & ~lost & (records["t4_ns"] - records["t1_ns"] < PROMPT_NS)
+    slots = (sent_ns - start_ns) // SLOT_NS
+    every = range((end_ns - 1 - start_ns) // SLOT_NS + 2)
+    answered: dict[str, set[int]] = {}
+    for place in np.unique(flow[prompt]).tolist():
+        found = answered.setdefault(host_of(flows[place][1].dst), set())
+        found.update(slots[prompt & (flow == place)].tolist())
+    return LossReport(
+        at_ns=at_ns,
+        pairs=tuple(
+            PairLosses(src=src, dst=dst, lost=sum(each), paths=len(each))
+            for (src, dst), each in counts.items()
+        ),
+        prompt=tuple(sorted(host for host, found in answered.items() if found.issuperset(every))),
+    )

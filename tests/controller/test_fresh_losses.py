@@ -1,0 +1,103 @@
+"""The first sign of losses: soon, and not where a host or a link is only late."""
+
+from __future__ import annotations
+
+from random import Random
+from statistics import median
+
+import pytest
+from tests.controller.judged import finding
+from tests.mesh.engines import T0, Fleet, Physics, Trip, reports
+
+from syntony.controller.fresh_losses import KEPT_NS, FreshLosses
+from syntony.mesh.fresh_losses import STEP_NS
+from syntony.model import MS, S
+from syntony.wire.probes import LossReport, PairLosses
+
+LOOK_NS = 100 * MS
+SEEDS = 200
+
+
+class Healthy(Physics):
+    """Hosts and links that are late, by kind. Nothing is lost between them."""
+
+    def __init__(self, kind: str, rng: Random, hosts: list[str], until_ns: int) -> None:
+        super().__init__(rng, hosts)
+        self.kind = kind
+        if kind == "short of CPU":
+            for host in rng.sample(hosts, rng.randint(1, len(hosts) - 1)):
+                at_ns = rng.randrange(S)
+                while at_ns < until_ns:
+                    end_ns = at_ns + rng.randrange(200 * MS, 3 * S)
+                    self.pauses[host].append((at_ns, end_ns))
+                    at_ns = end_ns + rng.randrange(5 * MS, S)
+        elif kind == "late reports":
+            self.report_late_ns = lambda: rng.randrange(500 * MS)
+            self.pauses[hosts[0]].append((2 * S, 2 * S + rng.randrange(3 * S)))
+        self.bloated = (rng.randrange(S), rng.randrange(2 * S, until_ns))
+
+    def delay_ns(self, trip: Trip, at_ns: int) -> int:
+        near = super().delay_ns(trip, at_ns)
+        if self.kind == "bufferbloat" and self.bloated[0] <= at_ns < self.bloated[1]:
+            return near + (trip.port % 2) * self.rng.randrange(150 * MS, 200 * MS)
+        if self.kind == "wide area":
+            return near + 40 * MS + round(self.rng.expovariate(1 / (10 * MS)))
+        return near
+
+
+class Faulty(Physics):
+    """Something loses packets from an instant on."""
+
+    def __init__(self, kind: str, rng: Random, hosts: list[str]) -> None:
+        super().__init__(rng, hosts)
+        self.kind, self.since_ns = kind, 3 * S + rng.randrange(S)
+        self.report_late_ns = lambda: rng.randrange(20 * MS)
+
+    def lost(self, trip: Trip, at_ns: int, back: bool) -> bool:  # noqa: FBT001
+        if at_ns < self.since_ns:
+            return False
+        own = "h0" in {trip.src, trip.dst}
+        if self.kind == "cable black":
+            return hash((trip.src, trip.dst, trip.port, back)) % 4 == 0
+        if self.kind == "NIC black":
+            return own
+        return own and self.rng.random() < 0.05
+
+
+def first_sign_ns(fleet: Fleet, physics: Physics, until_ns: int) -> int | None:
+    """When losses are told, from the beginning; None: never."""
+    fresh, waiting = FreshLosses(), reports(fleet, physics, until_ns)
+    for now_ns in range(0, until_ns, LOOK_NS):
+        while waiting and waiting[0][0] <= now_ns:
+            _, host, report = waiting.pop(0)
+            fresh.take(host, report, T0 + now_ns, fleet.planned)
+        fresh.look(T0 + now_ns, ())
+        if fresh.losing is not None:
+            return now_ns
+    return None
+
+
+@pytest.mark.parametrize("kind", ["short of CPU", "bufferbloat", "wide area", "late reports"])
+def test_what_is_only_late_is_no_loss(kind: str) -> None:
+    fleet, told = Fleet(4), []
+    for seed in range(SEEDS):
+        physics = Healthy(kind, Random(seed), fleet.names, 6 * S)
+        if first_sign_ns(fleet, physics, 6 * S) is not None:
+            told.append(seed)
+    assert told == [], f"{kind}: losses told with seeds {told}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "half_ns", "all_ns"),
+    [("cable black", 1_700 * MS, 2 * S), ("NIC black", 1_700 * MS, 2 * S), ("5 %", 2 * S, 4 * S)],
+)
+def test_losses_are_told_within_two_seconds(kind: str, half_ns: int, all_ns: int) -> None:
+    fleet, took = Fleet(5), []
+    for seed in range(20):
+        physics = Faulty(kind, Random(seed), fleet.names)
+        found_ns = first_sign_ns(fleet, physics, 9 * S)
+        assert found_ns is not None, seed
+        took.append(found_ns - physics.since_ns)
+    assert min(took) > 0
+    assert median(took) <= half_ns
+    assert max(took) <= all_ns, took
