@@ -55,11 +55,11 @@ class Physics:
         self.pauses: dict[str, list[tuple[int, int]]] = {host: [] for host in hosts}
         self.report_late_ns: Callable[[], int] = lambda: 0
 
-    def delay_ns(self, trip: Trip, at_ns: int) -> int:  # noqa: ARG002
+    def delay_ns(self, trip: Trip, at_ns: int) -> int:
         """Of one way."""
         return 20_000 + round(self.rng.expovariate(1 / 5_000))
 
-    def lost(self, trip: Trip, at_ns: int, back: bool) -> bool:  # noqa: ARG002, FBT001
+    def lost(self, trip: Trip, at_ns: int, back: bool) -> bool:
         """Whether the request, or its reply, is lost."""
         return False
 
@@ -70,6 +70,14 @@ class Physics:
     def paused_ns(self, host: str, begin_ns: int, end_ns: int) -> int:
         """For how long of this time it was paused."""
         return sum(max(0, min(b, end_ns) - max(a, begin_ns)) for a, b in self.pauses[host])
+
+    def overdue_ns(self, host: str, sent_ns: int) -> int:
+        """When the host's engine takes a probe that it sent for lost: its pauses do not count."""
+        over_ns, before_ns = sent_ns + PROBE_TIMEOUT_NS, sent_ns
+        while over_ns != before_ns:
+            paused_ns = self.paused_ns(host, sent_ns, over_ns)
+            before_ns, over_ns = over_ns, sent_ns + PROBE_TIMEOUT_NS + paused_ns
+        return self.runs_ns(host, math.ceil(over_ns / SWEEP_NS) * SWEEP_NS)
 
 
 class _Done(NamedTuple):
@@ -121,14 +129,9 @@ class Fleet:
         went = [_travel(physics, trip) for trip in trips]
         marks = sorted(each[3] for each in went if each[3] and each[4])
         found = []
-        for place, (trip, (t2, t3, t4, read_ns, _)) in enumerate(zip(trips, went, strict=True)):
+        for place, (trip, (*answer, read_ns, _)) in enumerate(zip(trips, went, strict=True)):
             src, sent_ns = trip.src, trip.sent_ns
-            over_ns = sent_ns + PROBE_TIMEOUT_NS
-            while (need := sent_ns + PROBE_TIMEOUT_NS + physics.paused_ns(src, sent_ns, over_ns)) > (
-                over_ns
-            ):
-                over_ns = need
-            over_ns = physics.runs_ns(src, math.ceil(over_ns / SWEEP_NS) * SWEEP_NS)
+            over_ns, stamped = physics.overdue_ns(src, sent_ns), answer
             stalled = physics.paused_ns(src, sent_ns, min(read_ns or over_ns, over_ns)) > LATE_NS
             flags = int(ProbeFlag.STALL_LOCAL) * stalled
             if read_ns and read_ns <= over_ns:
@@ -138,9 +141,9 @@ class Fleet:
                 flags |= int(ProbeFlag.LOST_UNKNOWN)
                 if any(sent_ns <= mark <= over_ns for mark in marks):
                     flags |= int(ProbeFlag.STALL_REMOTE)
-                t2 = t3 = t4 = 0
+                stamped = [0, 0, 0]
                 done_ns = over_ns
-            stamps = (each and T0 + each for each in (sent_ns, sent_ns, t2, t3, t4))
+            stamps = (each and T0 + each for each in (sent_ns, sent_ns, *stamped))
             found.append(_Done(done_ns, (number, flags, *stamps)))
         return found
 
@@ -160,9 +163,7 @@ def _travel(physics: Physics, trip: Trip) -> tuple[int, int, int, int, bool]:
     return t2, t3, t4, physics.runs_ns(trip.src, t4), t3 - t2 > LATE_NS
 
 
-def reports(
-    fleet: Fleet, physics: Physics, until_ns: int
-) -> list[tuple[int, str, LossReport]]:
+def reports(fleet: Fleet, physics: Physics, until_ns: int) -> list[tuple[int, str, LossReport]]:
     """What agents report of losses: when it arrives, from whom."""
     found = []
     for host in fleet.names:
