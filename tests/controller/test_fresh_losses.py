@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from statistics import median
+from types import SimpleNamespace
+from typing import Any, cast
 from zlib import crc32
 
 import pytest
 from tests.controller.judged import finding
+from tests.controller.test_sessions import CERTIFICATE
+from tests.link import hello
 from tests.mesh.engines import T0, Fleet, Physics, Trip, reports
 
+from syntony.controller.agent_hub import AgentHub
 from syntony.controller.fresh_losses import KEPT_NS, FreshLosses
+from syntony.controller.service import FleetService
+from syntony.controller.sessions import AgentSession
 from syntony.mesh.fresh_losses import STEP_NS
 from syntony.model import MS, S
+from syntony.wire.coding import encode
+from syntony.wire.messages import decode_agent
 from syntony.wire.probes import LossReport, PairLosses
 
 LOOK_NS = 100 * MS
@@ -161,3 +171,23 @@ def test_what_is_not_of_now_or_not_planned_is_ignored() -> None:
     assert losing(("h0", odd), now_ns=T0 + 2).losing is None
     strange = report("h9", lost=9, paths=3, prompt=("h1", "h2"), at_ns=T0)
     assert losing(("h9", strange)).losing is None
+
+
+def test_an_agents_report_reaches_the_leader_from_its_newest_stream_only() -> None:
+    fresh, parts = FreshLosses(), cast("Any", SimpleNamespace(carry_out=None))
+    services = cast("Any", SimpleNamespace(
+        leadership=SimpleNamespace(seal=None),
+        membership=SimpleNamespace(enrolment=SimpleNamespace(admit=None)),
+        fleet=SimpleNamespace(probe_ports=lambda: Fleet(3).planned),
+        locating=SimpleNamespace(fresh=fresh),
+    ))  # fmt: skip
+    old, new = (AgentSession(hello("h0", "s"), CERTIFICATE) for _ in range(2))
+    hub = AgentHub(
+        services=services, sessions={"h0": new}, ingest=parts, last_reports=parts, job_flows=parts,
+        segments=parts, dispatcher=parts, fleet_now=lambda: T0,
+    )  # fmt: skip
+    each = report("h0", lost=9, paths=3, prompt=("h1", "h2"), at_ns=T0)
+    for session, reached in ((old, False), (new, True)):
+        asyncio.run(FleetService(hub)._take(session, decode_agent(encode(each))))
+        fresh.look(T0, ())
+        assert (fresh.losing is not None) is reached
