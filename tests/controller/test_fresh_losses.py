@@ -116,6 +116,18 @@ def test_losses_are_told_within_two_seconds(kind: str, half_ns: int, all_ns: int
     assert max(took) <= all_ns, took
 
 
+def test_losses_that_last_are_reported_once_a_second() -> None:
+    fleet = Fleet(3)
+    physics = Faulty("NIC black", Random(1), fleet.names)
+    told = [each.at_ns for _, host, each in reports(fleet, physics, 12 * S) if host == "h1"]
+    seconds = [
+        sum(T0 + at_ns <= each < T0 + at_ns + S for each in told) for at_ns in range(0, 12 * S, S)
+    ]
+    assert seconds[:4] == [0, 0, 0, 0]
+    assert max(seconds[4:8]) == 4
+    assert seconds[9:] == [1, 1, 1]
+
+
 def report(host: str, *, lost: int, paths: int, prompt: tuple[str, ...], at_ns: int) -> LossReport:
     pairs = tuple(
         PairLosses(src=f"{host}/rail0", dst=f"{other}/rail0", lost=lost, paths=paths)

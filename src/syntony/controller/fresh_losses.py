@@ -23,6 +23,8 @@ KEPT_NS = 2 * S
 MIN_LOST, MIN_PATHS = 5, 3
 """At one NIC within `KEPT_NS`. At 2e-5 lost and 512 probes a second this happens to one of 131,072
 NICs about once in a day."""
+MAX_REPORTS = 256
+"""Of one instant: enough to tell that packets are lost."""
 
 
 class FreshLosses:
@@ -31,6 +33,8 @@ class FreshLosses:
     def __init__(self) -> None:
         self._reports: dict[int, dict[str, LossReport]] = {}
         """By instant and host."""
+        self._counted: dict[int, list[PairLosses]] = {}
+        """Of each instant, while no more reports of it arrive."""
         self.losing: Losing | None = None
         """Losses that have no name yet."""
 
@@ -42,8 +46,10 @@ class FreshLosses:
         at_ns = report.at_ns
         if fleet_ns is not None and abs(fleet_ns - at_ns) < KEPT_NS and at_ns % STEP_NS == 0:
             known = all(host_of(p.src) == host and (p.src, p.dst) in planned for p in report.pairs)
-            if known:
-                self._reports.setdefault(at_ns, {})[host] = report
+            reports = self._reports.setdefault(at_ns, {})
+            if known and len(reports) < MAX_REPORTS:
+                reports[host] = report
+                self._counted.pop(at_ns, None)
 
     def look(self, fleet_ns: int, findings: Iterable[Finding]) -> None:
         """Update `losing`: nothing while localisation names a component that loses packets."""
@@ -60,8 +66,11 @@ class FreshLosses:
 
     def _found(self) -> Losing | None:
         newest: dict[int, list[PairLosses]] = {}
-        for at_ns in sorted(self._reports):
-            pairs = _explained_by_no_pause(self._reports[at_ns].values())
+        self._counted = {
+            at_ns: self._counted.get(at_ns) or _explained_by_no_pause(reports.values())
+            for at_ns, reports in sorted(self._reports.items())
+        }
+        for at_ns, pairs in self._counted.items():
             if sum(p.lost for p in pairs) >= sum(p.lost for p in newest.get(second_of(at_ns), ())):
                 newest[second_of(at_ns)] = pairs
         lost: dict[str, int] = {}

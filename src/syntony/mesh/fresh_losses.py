@@ -26,11 +26,31 @@ SETTLED_NS = PROBE_TIMEOUT_NS + 100 * MS
 """Probes sent so long ago have been answered or are lost: the engine looks every 50 ms."""
 SLOT_NS = 200 * MS
 PROMPT_NS = 300 * MS
+LASTING_S = 3
+"""Losses that last longer are reported once a second: where all agents lose packets, all report."""
+MAX_PAIRS = 16
+"""In one report, those that lost most: it is about whether packets are lost, not about all."""
 
 
 def second_of(at_ns: int) -> int:
     """The second that a report at this instant is of."""
     return (at_ns - SETTLED_NS) // S
+
+
+class Pace:
+    """How often an agent reports losses."""
+
+    def __init__(self) -> None:
+        self._first = self._last = -2
+        """Seconds with losses, one after the other: the first and the newest."""
+
+    def allows(self, report: LossReport) -> bool:
+        """Whether this one is to be sent."""
+        second = second_of(report.at_ns)
+        if second > self._last + 1:
+            self._first = second
+        self._last = second
+        return second < self._first + LASTING_S or report.at_ns % S == 0
 
 
 def fresh_losses(
@@ -61,17 +81,17 @@ def fresh_losses(
         counts.setdefault((src, probed.dst), []).append(int(number))
     stamped = (records["t1_ns"] != 0) & (records["t4_ns"] != 0)
     prompt = stamped & ~lost & (records["t4_ns"] - records["t1_ns"] < PROMPT_NS)
-    slots = (sent_ns - start_ns) // SLOT_NS
-    every = range((end_ns - 1 - start_ns) // SLOT_NS + 2)
-    answered: dict[str, set[int]] = {}
-    for place in np.unique(flow[prompt]).tolist():
-        found = answered.setdefault(host_of(flows[place][1].dst), set())
-        found.update(slots[prompt & (flow == place)].tolist())
+    slot, slots = (sent_ns - start_ns) // SLOT_NS, (end_ns - 1 - start_ns) // SLOT_NS + 2
+    prompt &= (slot >= 0) & (slot < slots)
+    hosts, host = np.unique([host_of(probed.dst) for _, probed in flows], return_inverse=True)
+    answered = np.zeros((len(hosts), slots), dtype=np.bool_)
+    answered[host[flow[prompt]], slot[prompt]] = True
+    pairs = [
+        PairLosses(src=src, dst=dst, lost=sum(each), paths=len(each))
+        for (src, dst), each in counts.items()
+    ]
     return LossReport(
         at_ns=at_ns,
-        pairs=tuple(
-            PairLosses(src=src, dst=dst, lost=sum(each), paths=len(each))
-            for (src, dst), each in counts.items()
-        ),
-        prompt=tuple(sorted(host for host, found in answered.items() if found.issuperset(every))),
+        pairs=tuple(sorted(pairs, key=lambda pair: -pair.lost)[:MAX_PAIRS]),
+        prompt=tuple(hosts[answered.all(axis=1)].tolist()),
     )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from syntony.mesh.fresh_losses import fresh_losses
+from syntony.mesh.fresh_losses import Pace, fresh_losses
 from syntony.mesh.totals import DirectionCounts, NicTotals
 from syntony.model import ClockState, S, Timeline
 from syntony.model.probes import LOST, PROBE_TIMEOUT_NS, STALLED, ProbeFlag, among
@@ -56,7 +56,7 @@ class PathSeconds:
         """Each flow's own NIC."""
         self._waiting: list[Records] = []
         self._max_waiting = max_waiting
-        self._hold_ns = HOLD_NS
+        self._hold_ns, self._pace = HOLD_NS, Pace()
         self.dropped = 0
         """Number of dropped records: of flows no longer planned, or that waited for a clock too
         long."""
@@ -113,13 +113,15 @@ class PathSeconds:
         return _rows(self._flows, past, sent_ns[over], (forward, reverse))
 
     def losses(self, host: Timeline, at_ns: int) -> LossReport | None:
-        """Losses of the second under way (`fresh_losses`); arguments as there and for `close`."""
+        """Losses of the second under way, if they are to be reported (`fresh_losses`); arguments as
+        there and for `close`."""
         if not any(_has(part["flags"], LOST).any() for part in self._waiting):
             return None
         records = np.concatenate(self._waiting)
         flow = np.searchsorted(self._ids, records["flow_id"])
         flows = [(info.src, info.flow) for info in self._flows]
-        return fresh_losses(records, _Clock.sent(host, records), flow, flows, at_ns)
+        report = fresh_losses(records, _Clock.sent(host, records), flow, flows, at_ns)
+        return report if report is not None and self._pace.allows(report) else None
 
     def recent(
         self, timelines: Mapping[str, Timeline], host: Timeline, fleet_now_ns: int
