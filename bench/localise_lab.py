@@ -99,6 +99,8 @@ class Result(NamedTuple):
     beside: tuple[str, ...]
     """Incidents that named nothing right and were nobody's evidence for a moment; no page."""
     load: float
+    told_s: float | None = None
+    """Until losses were told, with a name or without; None: never, or of an earlier version."""
 
 
 class Bench:
@@ -147,11 +149,13 @@ class Bench:
         # Where TCP saturates links, congestion is no false name.
         return [each for each in found if not (self._crowded and each["rule"] == "congestion")]
 
-    def _blamed(self) -> set[str]:
+    def _blamed(self) -> tuple[set[str], bool]:
+        """Components with a finding, and whether probes are lost without one."""
         try:
-            return {each.component for each in ask(self._target, FindingsQuery()).findings}
+            answer = ask(self._target, FindingsQuery())
         except RemoteError:
-            return set()
+            return set(), False
+        return {each.component for each in answer.findings}, answer.losing is not None
 
     @staticmethod
     def until(true: Callable[[], bool], patience_s: float) -> bool:
@@ -173,7 +177,7 @@ class Bench:
         began = self._kept_now()
         for kind, target, options in case.orders:
             self._lab.inject(kind, target, options)
-        found_s, named, paged = self._wait(case, before, opened)
+        told_s, found_s, named, paged = self._wait(case, before, opened)
         during = {page for *_, page in self.pages() - before}
         sent = [page for *_, page in self.pages() - before]
         ended = self._kept_now()
@@ -197,7 +201,7 @@ class Bench:
                 page for page in named.keys() - during
                 if fits(page, case) is None and page[0] not in SIDE_EFFECTS
             ),
-            round(os.getloadavg()[0], 1),
+            round(os.getloadavg()[0], 1), told_s,
         )  # fmt: skip
         if self._keep is not None and (result.beside or not is_right(result)):
             self._write_down(self._keep, case, result, {"before": began, "ended": ended})
@@ -236,9 +240,11 @@ class Bench:
 
     def _wait(
         self, case: Case, before: set[tuple[int, int, Page]], opened: set[Page]
-    ) -> tuple[float | None, dict[Page, float], dict[Page, float]]:
-        """Until the first finding or incident about a part; until each incident and page."""
+    ) -> tuple[float | None, float | None, dict[Page, float], dict[Page, float]]:
+        """Until losses are told; until the first finding or incident about a part; until each
+        incident and page."""
         began = time.monotonic()
+        told_s: float | None = None
         found_s: float | None = None
         named: dict[Page, float] = {}
         paged: dict[Page, float] = {}
@@ -252,13 +258,17 @@ class Bench:
                 named.setdefault(page, now_s)
             for *_, page in self.pages() - before:
                 paged.setdefault(page, now_s)
-            blamed = case.parts.keys() & self._blamed()
-            if found_s is None and (blamed or any(fits(page, case) for page in named)):
+            blamed, losing = self._blamed()
+            if found_s is None and (
+                case.parts.keys() & blamed or any(fits(page, case) for page in named)
+            ):
                 found_s = now_s
+            if told_s is None and (losing or found_s is not None):
+                told_s = now_s
             if case.parts and _last(paged, case) is not None:
                 end_s = min(end_s, time.monotonic() + STAYS_S)
             time.sleep(0.2)
-        return found_s, named, paged
+        return told_s, found_s, named, paged
 
 
 _BEST = ("right", "twin", "group", "missed")
@@ -306,7 +316,7 @@ def table(results: list[Result]) -> None:
 def _spread(results: Iterable[Result]) -> str:
     """p50 and p95 of seconds."""
     results, parts = list(results), []
-    for name in ("found_s", "named_s", "paged_s"):
+    for name in ("told_s", "found_s", "named_s", "paged_s"):
         took = [each for each in (getattr(one, name) for one in results) if each is not None]
         if took:
             p50, p95 = np.quantile(took, [0.5, 0.95])

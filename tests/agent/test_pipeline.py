@@ -4,6 +4,7 @@ import pytest
 
 from syntony.agent.pipeline import Pipeline, agent_row
 from syntony.model import ClockState, S, Timeline
+from syntony.model.probes import ProbeFlag
 from syntony.wire.probes import Plan, ProbeFlow
 from syntony.wire.tables import AGENT, HEARD
 
@@ -180,3 +181,20 @@ def test_heard_rows_count_from_where_this_process_begins_to_listen() -> None:
 def test_an_agent_row_has_the_columns_of_its_table() -> None:
     counters = {column.name: 1 for column in AGENT.columns if column.name not in {"ts_ns", "host"}}
     assert set(agent_row("h0", T0, counters)) == {column.name for column in AGENT.columns}
+
+
+def test_losses_are_told_once_in_each_step_and_not_before_the_clock_is_known() -> None:
+    pipeline, lost = Pipeline("h0"), probes(100)
+    pipeline.plan(plan(7))
+    lost["flags"][40] = int(ProbeFlag.LOST_UNKNOWN)  # sent 0.4 s into the second
+    pipeline.add(lost)
+    now_ns = T0 + 1_700_000_000
+    assert pipeline.losses(now_ns) is None
+    pipeline.timelines([line("h0"), line("h1")])
+    found = pipeline.losses(now_ns + 7)
+    assert found is not None
+    assert (found.at_ns, found.prompt) == (T0 + 1_600_000_000, ("h1",))
+    (pair,) = found.pairs
+    assert (pair.src, pair.dst, pair.lost, pair.paths) == ("h0/rail0", "h1/rail0", 1, 1)
+    assert pipeline.losses(now_ns + 8) is None
+    assert pipeline.losses(now_ns + 200_000_000) is not None

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, cast
 
+import msgspec
 import pytest
 from tests.link import T0
 
@@ -21,7 +22,7 @@ from syntony.store import Store, StoredPart
 from syntony.store.schema import partition_ns
 from syntony.wire.arrow import encode_columns
 from syntony.wire.messages import MAX_UNACKED, MAX_WINDOW, Batch
-from syntony.wire.tables import HEARD, PATH, Table
+from syntony.wire.tables import HEARD, PATH, PROBE, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,15 +70,13 @@ class FlakyStore:
 
 def batch(seq: int, *ts_ns: int) -> Batch:
     count = len(ts_ns)
-    data = encode_columns(
-        HEARD,
-        {
-            "ts_ns": list(ts_ns),
-            "src": ["h9/rail0"] * count,
-            "dst": ["h1/rail0"] * count,
-            "received": [1] * count,
-        },
-    )
+    rows: dict[str, list[str] | list[int]] = {
+        "ts_ns": list(ts_ns),
+        "src": ["h9/rail0"] * count,
+        "dst": ["h1/rail0"] * count,
+        "received": [1] * count,
+    }
+    data = encode_columns(HEARD, rows)
     return Batch(seq=seq, table=HEARD.name, rows=count, dropped=0, arrow=data)
 
 
@@ -133,10 +132,9 @@ def drive(work: Callable[[], Awaitable[None]]) -> None:
 def test_batches_of_many_agents_make_one_insert() -> None:
     async def work() -> None:
         bench = Bench(FlakyStore())
-        for host in ("h1",):
-            bench.greet(host, "s")
-            for seq in range(1, 11):
-                assert await bench.put(host, "s", batch(seq, T0 + seq * S))
+        bench.greet("h1", "s")
+        for seq in range(1, 11):
+            assert await bench.put("h1", "s", batch(seq, T0 + seq * S))
         await bench.ingest.flush()
         assert bench.store.inserts == 1
         assert bench.acknowledged == list(range(1, 11))
@@ -144,9 +142,12 @@ def test_batches_of_many_agents_make_one_insert() -> None:
     drive(work)
 
 
-@pytest.mark.parametrize("local", [True, False])
-def test_rows_of_the_controllers_own_are_not_gathered_for_long(
-    local: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("seq", "table", "local", "soon"),
+    [(1, HEARD, 0, 0), (1, HEARD, 1, 1), (1, PROBE, 0, 1), (MAX_UNACKED // 2, PROBE, 0, 0)],
+)
+def test_what_localisation_waits_for_is_not_gathered_for_long(
+    seq: int, table: Table, local: bool, soon: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest_module, "GATHER_NS", 3600 * S)
 
@@ -160,19 +161,18 @@ def test_rows_of_the_controllers_own_are_not_gathered_for_long(
         bench.ingest._on_stored = on_stored
         bench.greet("h1", "s")
         running = asyncio.create_task(bench.ingest.run())
-        await bench.put("h1", "s", batch(1, T0))
-        await asyncio.sleep(0.01)
-        assert bench.store.inserts == 0
+        await bench.put("h1", "s", msgspec.structs.replace(batch(seq, T0), table=table.name))
         if local:
-            piece = OwnRows(HEARD).piece(
-                [{"ts_ns": T0, "src": "h9/rail0", "dst": "h1/rail0", "received": 1}]
-            )
+            await asyncio.sleep(0.01)
+            assert bench.acknowledged == []
+            own = [{"ts_ns": T0, "src": "h9/rail0", "dst": "h1/rail0", "received": 1}]
+            piece = OwnRows(HEARD).piece(own)
             assert piece is not None
             bench.ingest.put_local(piece)
+        if soon:
             await asyncio.wait_for(stored.wait(), 20)
-            await bench.put("h1", "s", batch(2, T0))
         await asyncio.sleep(0.01)
-        assert bench.acknowledged == ([1] if local else [])
+        assert bench.acknowledged == ([seq] if soon else [])
         running.cancel()
 
     drive(work)

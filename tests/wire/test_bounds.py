@@ -32,11 +32,12 @@ from syntony.wire.failover import (
     SubflowView,
 )
 from syntony.wire.messages import AgentMessage, decode_agent
+from syntony.wire.probes import LossReport, PairLosses
 from syntony.wire.queue_pairs import QueuePairFigures, QueuePairsReport
 from syntony.wire.segments import SegmentFlow, SegmentsReport
 from syntony.wire.traffic import MAX_HOPS, FlowsReport, FlowView, MoveOutcome, ProbeDelay
 
-REPORTS = (PathsReport, FlowsReport, QueuePairsReport, SegmentsReport)
+REPORTS = (PathsReport, FlowsReport, QueuePairsReport, SegmentsReport, LossReport)
 PARTS: dict[type[msgspec.Struct], tuple[type[msgspec.Struct], str]] = {
     ConnectionView: (PathsReport, "connections"),
     ProcessView: (PathsReport, "processes"),
@@ -47,6 +48,7 @@ PARTS: dict[type[msgspec.Struct], tuple[type[msgspec.Struct], str]] = {
     ProbeDelay: (FlowsReport, "delays"),
     QueuePairFigures: (QueuePairsReport, "queue_pairs"),
     SegmentFlow: (SegmentsReport, "flows"),
+    PairLosses: (LossReport, "pairs"),
 }
 """Struct to where in which other it is."""
 OF_PROCESSES = (ProcessFlowView, ProcessView, QueuePairFigures)

@@ -30,6 +30,7 @@ from syntony.io.kernel_utc import read_kernel_utc
 from syntony.io.process import name_thread
 from syntony.io.renewal import Renewal, time_left_ns
 from syntony.io.window_fit import fit_window
+from syntony.mesh.fresh_losses import STEP_NS
 from syntony.mesh.stats import HOLD_NS, Columns
 from syntony.metrics.sheet import Sheet
 from syntony.model import MS, S, UtcReading
@@ -46,7 +47,7 @@ from syntony.wire.traffic import Paces, ProbeDelay
 
 _log = logging.getLogger(__name__)
 
-TURN_NS = 200 * MS
+TURN_NS = STEP_NS
 """Longest pause of the loop: a step of the local clock is detected within it."""
 SET_WAIT_S = 5.0
 """Interval at which the clock's thread checks whether the agent stops."""
@@ -56,9 +57,6 @@ COLD_ESTIMATE_NS = 500 * MS
 """… and while the host has no fleet time, when a first, coarse estimate is valuable."""
 PATHS_SECONDS = 2
 """Interval of reports of connections, in seconds."""
-DRAIN_RECORDS = 1 << 10
-"""Records are taken from the reactor when they are needed, or when there are so many: an eighth of
-what its ring holds."""
 PARTS_NS = 10 * S
 """Interval of reports of parts; also sent whenever one changes."""
 CHECK_NS = 1 * S
@@ -211,11 +209,14 @@ class Agent:
         """Send every periodic report that is due."""
         self._caught_up_ns = time.monotonic_ns()
         self._look_at_flows(uplink)
-        self._drain(DRAIN_RECORDS)
+        if self._reactor_update.pending:
+            self._drain()
         local_ns = self._clock.now_ns()
         fleet_ns = self._pipeline.fleet_ns(local_ns)
         if fleet_ns is not None:
             self._report_early(uplink, fleet_ns)
+            if (losses := self._pipeline.losses(fleet_ns)) is not None:
+                uplink.send(losses)
         now_ns = time.monotonic_ns() if fleet_ns is None else fleet_ns
         # Also where fleet time has gone back. Two seconds: the first may begin within early rows'.
         if not self._next_second_ns - 2 * S <= now_ns < self._next_second_ns:
@@ -361,11 +362,10 @@ class Agent:
         rows = self._pipeline.recent_rows(fleet_ns)
         return () if rows is None else recent_delays(rows, self._config.host, peers, fleet_ns)
 
-    def _drain(self, at_least: int = 0) -> None:
-        """Take the probe records, if there are enough."""
-        if self._reactor_update.pending >= at_least:
-            self._pipeline.add(self._reactor.drain())
-            self._pipeline.add_verbs(self._reactor.drained_verbs())
+    def _drain(self) -> None:
+        """Take the probe records."""
+        self._pipeline.add(self._reactor.drain())
+        self._pipeline.add_verbs(self._reactor.drained_verbs())
 
     def _estimate(self, uplink: Uplink, local_ns: int) -> None:
         self._drain()
@@ -381,7 +381,7 @@ class Agent:
         local_ns = self._clock.now_ns()
         now_ns = self._pipeline.fleet_ns(local_ns) or time.monotonic_ns()
         next_ns = min(self._next_second_ns, self._next_probes_ns or self._next_second_ns)
-        return max(0, min(TURN_NS, next_ns - now_ns))
+        return max(0, min(TURN_NS - now_ns % TURN_NS, next_ns - now_ns))
 
     def _utc_readings(self) -> tuple[UtcReading, ...]:
         if self._config.utc != "kernel":

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from syntony.clock.fit import WindowFitter, fit_window
 from syntony.clock.windows import PairKey, PairWindows
+from syntony.mesh.fresh_losses import STEP_NS
 from syntony.mesh.stats import Columns, FlowInfo, PathSeconds, Records
 from syntony.mesh.totals import NicTotals
 from syntony.model import Edge, Timeline, Utc
 from syntony.model.names import host_of
 from syntony.model.probes import ProbeFlag, among
-from syntony.wire.probes import Plan, Plane, ProbeFlow
+from syntony.wire.probes import LossReport, Plan, Plane, ProbeFlow
 
 
 class Pipeline:
@@ -44,7 +45,7 @@ class Pipeline:
         self._epochs: dict[str, int] = {}
         """Epoch of every clock, as last reported."""
         self._last_received: dict[Plane, dict[tuple[int, int], int]] = {each: {} for each in Plane}
-        self._report_from_ns = 0
+        self._report_from_ns = self._losses_ns = 0
 
     @property
     def dropped(self) -> int:
@@ -189,6 +190,14 @@ class Pipeline:
         if host is None:
             return None
         return self._seconds.recent(self._timelines, host, fleet_now_ns)
+
+    def losses(self, fleet_now_ns: int) -> LossReport | None:
+        """Losses of the second under way, once in each `STEP_NS`; None: nothing new."""
+        host, at_ns = self.timeline, fleet_now_ns // STEP_NS * STEP_NS
+        if host is None or at_ns == self._losses_ns:
+            return None
+        self._losses_ns = at_ns
+        return self._seconds.losses(host, at_ns)
 
     def count_from(self, received: NDArray[np.void], over: Plane = Plane.UDP) -> None:
         """Requests count from here on: the engine, or this process, has restarted.

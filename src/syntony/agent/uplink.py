@@ -42,7 +42,7 @@ from syntony.wire.messages import (
     Unknown,
 )
 from syntony.wire.parts import PartsReport
-from syntony.wire.probes import KeysHeld
+from syntony.wire.probes import KeysHeld, LossReport
 from syntony.wire.query import A, Failure, Query, answer_type, decode_answer
 from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.segments import SegmentsReport
@@ -59,7 +59,7 @@ REPEAT_NS = 30 * S
 
 Report = (
     Edges | PathsReport | AuditReport | FlowsReport | QueuePairsReport | SegmentsReport
-    | PartsReport | KeysHeld
+    | PartsReport | KeysHeld | LossReport
 )  # fmt: skip
 
 

@@ -22,6 +22,8 @@ from syntony.wire.fabric import (
     PathsQuery,
 )
 
+MAX_LOSING = 4
+"""NICs that are named where packets are lost."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FORM = click.option(
     "--form", default="", help="toml, json, dot, lldp or ibnetdiscover. [default: detected]"
@@ -52,7 +54,8 @@ def command() -> None:
 def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
     """Show the parts that the controller currently finds at fault.
 
-    Exit status: 0 none, 2 a part is at fault, 3 nothing was measured yet.
+    Exit status: 0 none, 2 a part is at fault, or packets are lost at one that is not named yet,
+    3 nothing was measured yet.
 
     \b
     Example:
@@ -70,7 +73,12 @@ def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
                 f"{answer.unexplained:.0f} lost probes of the last {answer.unexplained_window} "
                 "have no cause yet: the search reached the limit of its work"
             )
-    context.exit(3 if not answer.ts_ns else 2 if answer.findings else 0)
+        if losing := answer.losing:
+            console.print(
+                f"{losing.lost} probes lost on {losing.paths} paths within 2 s, most at "
+                f"{', '.join(losing.nics[:MAX_LOSING])}: the cause is not named yet"
+            )
+    context.exit(3 if not answer.ts_ns else 2 if answer.findings or answer.losing else 0)
 
 
 @command.command()

@@ -27,7 +27,7 @@ from syntony.wire.failover import PathsReport
 from syntony.wire.gateways import ProbeLinks, ProbeLinksRequest
 from syntony.wire.messages import Batch, Hello
 from syntony.wire.parts import PartStatus
-from syntony.wire.probes import KeysHeld
+from syntony.wire.probes import KeysHeld, LossReport
 from syntony.wire.query import Query
 from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.segments import SegmentsReport
@@ -136,10 +136,13 @@ class AgentHub:
             _log.error("audit report lost host=%s reason=%s", session.host, error)
 
     def flows(self, session: AgentSession, report: OfFlows) -> None:
-        """An agent's report of jobs' flows; ignored from a replaced stream."""
+        """An agent's report of flows; ignored from a replaced stream."""
         if not self._is_current(session):
             return
-        if isinstance(report, QueuePairsReport):
+        if isinstance(report, LossReport):
+            planned = self._services.fleet.probe_ports()
+            self._services.locating.fresh.take(session.host, report, self._fleet_now(), planned)
+        elif isinstance(report, QueuePairsReport):
             self._services.queue_pairs.take(session.host, report, self._fleet_now())
         elif isinstance(report, SegmentsReport):
             self._segments.take(session.host, report)

@@ -6,6 +6,8 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from syntony import cost
 from syntony.clock.truth import compare
 from syntony.controller.audit_view import audit_view
@@ -383,7 +385,8 @@ def clock_pairs(context: RequestContext, _: PairsQuery) -> Pairs:
 
 @question(FindingsQuery, READ, Runs.LOOP)
 def findings(context: RequestContext, _: FindingsQuery) -> Findings:
-    return context.services.locating.answer
+    locating = context.services.locating
+    return msgspec.structs.replace(locating.answer, losing=locating.fresh.losing)
 
 
 @question(QueuesQuery, READ, Runs.LOOP)

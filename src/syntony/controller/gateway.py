@@ -253,7 +253,7 @@ class Gateway:
         self._relay(session, report)
 
     def flows(self, session: AgentSession, report: OfFlows) -> None:
-        """An agent's report of jobs' flows."""
+        """An agent's report of flows."""
         self._relay(session, report)
 
     def parts(self, session: AgentSession, parts: tuple[PartStatus, ...]) -> None:

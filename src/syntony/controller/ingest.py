@@ -36,14 +36,15 @@ from syntony.errors import StoreError, WireError
 from syntony.model import MS, S
 from syntony.store import Store
 from syntony.wire.messages import MAX_UNACKED, MAX_WINDOW, UNCHECKED_NS, Batch
-from syntony.wire.tables import PATH, Table
+from syntony.wire.tables import PATH, PROBE, Table
 
 _log = logging.getLogger(__name__)
 
 GATHER_NS = 500 * MS
 """Time for which batches are collected: even a small embedded insert costs milliseconds."""
 LOCAL_GATHER_NS = 100 * MS
-"""… while rows of the controller itself wait as well, which were collected before."""
+"""… while rows of the controller itself wait as well, which were collected before, or rows of
+probes that are no backlog: all agents send these at the same time, and localisation waits."""
 RETRY_NS = 1 * S
 MAX_LOOKUPS = 3
 """Maximum lookups before one insert: if each takes `UNCHECKED_NS`, the last answer is used."""
@@ -163,7 +164,7 @@ class Ingest:
         """… and the number of failed ones, which are retried."""
         self._local: list[BatchPiece] = []
         self._sources: dict[str, RowStream] = {}
-        self._arrived, self._local_arrived = asyncio.Event(), asyncio.Event()
+        self._arrived, self._hurry = asyncio.Event(), asyncio.Event()
         self._drained = asyncio.Condition()
         self._failing = False
         self._under_way_ns: int | None = None
@@ -231,6 +232,8 @@ class Ingest:
         self._items.append(item)
         self._bytes += size
         self._arrived.set()
+        if batch.table == PROBE.name and batch.seq - source.stored < MAX_UNACKED // 2:
+            self._hurry.set()
         return True
 
     def put_local(self, piece: BatchPiece) -> None:
@@ -240,7 +243,7 @@ class Ingest:
             del self._local[0]
             self.local_shed += 1
         self._arrived.set()
-        self._local_arrived.set()
+        self._hurry.set()
 
     async def run(self) -> None:
         """Insert until cancelled."""
@@ -249,7 +252,7 @@ class Ingest:
             if self._bytes < MAX_CYCLE_BYTES:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(0, GATHER_NS - LOCAL_GATHER_NS) / S):
-                        await self._local_arrived.wait()
+                        await self._hurry.wait()
                 await asyncio.sleep(LOCAL_GATHER_NS / S)
             await self.flush()
 
@@ -258,7 +261,7 @@ class Ingest:
         items = self._take()
         self._under_way_ns = items[0].arrived_ns if items else None
         local, self._local = self._local, []
-        self._local_arrived.clear()
+        self._hurry.clear()
         # A backlog that is delivered again while its first delivery waits is in the queue twice.
         single = {item.key: item for item in items}
         outcomes, pieces = await asyncio.to_thread(self._open, single.values())

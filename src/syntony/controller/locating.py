@@ -11,6 +11,7 @@ from typing import NamedTuple
 from syntony.controller.batches import BatchPiece
 from syntony.controller.fabric_changes import FabricChangeService
 from syntony.controller.flow_seconds import FlowSeconds
+from syntony.controller.fresh_losses import FreshLosses
 from syntony.controller.own_rows import OwnRows
 from syntony.controller.path_window import PathWindow
 from syntony.controller.probed_rows import RowBuffer
@@ -80,6 +81,8 @@ class LocateLoop:
 
     def __init__(self, store: Store, topology: str, state: ControlState | None = None) -> None:
         self.answer = Findings(ts_ns=0, findings=())
+        self.fresh = FreshLosses()
+        """Losses that agents report before they become rows."""
         self.queues: tuple[Queue, ...] | None = None
         """Links at which packets wait; None: not evaluated yet."""
         self.answering: frozenset[str] = frozenset()

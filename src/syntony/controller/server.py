@@ -298,6 +298,7 @@ class Controller:
             loops = (
                 (SOLVE_CHECK_NS, self._solve), (PLAN_CHECK_NS, self._plan),
                 (KEYS_CHECK_NS, self._rotate_keys), (SECOND_CHECK_NS, self._locate),
+                (SECOND_CHECK_NS, self._look_at_losses),
                 (PLACE_INTERVAL_NS, self._placing.place),
                 (PAIR_INTERVAL_NS, self._queue_pairs.pair),
                 (SECOND_CHECK_NS, self._job_flows.store_flows),
@@ -393,6 +394,10 @@ class Controller:
         for host, clocks in self._fleet.mesh.clocks.items():
             if (session := self._sessions.get(host)) is not None:
                 session.send_timelines(solved, clocks, now_ns)
+
+    async def _look_at_losses(self) -> None:
+        if (fleet_now_ns := self._fleet_now()) is not None:
+            self._locating.fresh.look(fleet_now_ns, self._locating.answer.findings)
 
     async def _locate(self) -> None:
         fleet_now_ns = self._fleet_now()

@@ -42,7 +42,7 @@ from syntony.wire.messages import (
     decode_bundle,
 )
 from syntony.wire.parts import PartsReport, PartStatus
-from syntony.wire.probes import KeysHeld
+from syntony.wire.probes import KeysHeld, LossReport
 from syntony.wire.query import Failure, Query
 from syntony.wire.queue_pairs import QueuePairsReport
 from syntony.wire.roles import Identity, Role
@@ -56,8 +56,8 @@ _log = logging.getLogger(__name__)
 Write = Callable[[bytes], Awaitable[None]]
 Serve = Callable[[AsyncIterator[bytes], Callable[[], Caller], str, Write], Awaitable[None]]
 """`FleetService.serve`."""
-OfFlows = FlowsReport | QueuePairsReport | SegmentsReport
-"""Agents' reports of jobs' flows."""
+OfFlows = FlowsReport | QueuePairsReport | SegmentsReport | LossReport
+"""Agents' reports of flows: of jobs, and of probes that are lost."""
 HELLO_S = 20.0
 """A stream whose agent has not sent its hello within this time ends: each uses memory."""
 MAX_REFUSED = 4096

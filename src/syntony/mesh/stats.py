@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from syntony.mesh.fresh_losses import Pace, fresh_losses
 from syntony.mesh.totals import DirectionCounts, NicTotals
 from syntony.model import ClockState, S, Timeline
 from syntony.model.probes import LOST, PROBE_TIMEOUT_NS, STALLED, ProbeFlag, among
-from syntony.wire.probes import ProbeFlow
+from syntony.wire.probes import LossReport, ProbeFlow
 
 Records = NDArray[np.void]
 """Structured array, one probe each: flow_id, flags, sent_ns, t1_ns … t4_ns."""
@@ -55,7 +56,7 @@ class PathSeconds:
         """Each flow's own NIC."""
         self._waiting: list[Records] = []
         self._max_waiting = max_waiting
-        self._hold_ns = HOLD_NS
+        self._hold_ns, self._pace = HOLD_NS, Pace()
         self.dropped = 0
         """Number of dropped records: of flows no longer planned, or that waited for a clock too
         long."""
@@ -101,7 +102,7 @@ class PathSeconds:
         if not self._waiting:
             return None
         records = np.concatenate(self._waiting)
-        sent_ns = _Clock.of([host]).at(np.zeros(1, np.intp)).to_fleet(records["sent_ns"])
+        sent_ns = _Clock.sent(host, records)
         over = sent_ns < (fleet_now_ns - self._hold_ns) // S * S
         self._waiting = [records[~over]]
         if not over.any():
@@ -110,6 +111,17 @@ class PathSeconds:
         forward, reverse = _forward(past), _reverse(past)
         self.totals.add(self._sources, past.flow, forward, reverse)
         return _rows(self._flows, past, sent_ns[over], (forward, reverse))
+
+    def losses(self, host: Timeline, at_ns: int) -> LossReport | None:
+        """Losses of the second under way, if they are to be reported (`fresh_losses`); arguments as
+        there and for `close`."""
+        if not any(_has(part["flags"], LOST).any() for part in self._waiting):
+            return None
+        records = np.concatenate(self._waiting)
+        flow = np.searchsorted(self._ids, records["flow_id"])
+        flows = [(info.src, info.flow) for info in self._flows]
+        report = fresh_losses(records, _Clock.sent(host, records), flow, flows, at_ns)
+        return report if report is not None and self._pace.allows(report) else None
 
     def recent(
         self, timelines: Mapping[str, Timeline], host: Timeline, fleet_now_ns: int
@@ -166,6 +178,11 @@ class _Clock(NamedTuple):
         ref_ns = np.array([field[0] for field in fields], dtype=np.int64)
         rest = np.array([field[1:] for field in fields], dtype=np.float64).reshape(-1, 4)
         return cls(ref_ns, rest[:, 0], rest[:, 1] * 1e-9, rest[:, 2], rest[:, 3] * 1e-9)
+
+    @classmethod
+    def sent(cls, host: Timeline, records: Records) -> NDArray[np.int64]:
+        """When probes were sent, fleet time, by the host's own clock."""
+        return cls.of([host]).at(np.zeros(1, np.intp)).to_fleet(records["sent_ns"])
 
     def at(self, places: NDArray[np.intp]) -> _Clock:
         """Those at these places, shape (n,)."""

@@ -43,6 +43,15 @@ class PathsQuery(Query["LearntPaths"], frozen=True, kw_only=True, tag="paths"):
     """The traced paths, as names of components."""
 
 
+class Losing(msgspec.Struct, frozen=True, kw_only=True):
+    """Probes that were lost within two seconds, before a component is named for it."""
+
+    lost: int
+    paths: int
+    nics: tuple[str, ...]
+    """NICs with many of them, most first: at one end of their paths, not at fault because of it."""
+
+
 class Findings(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
     ts_ns: int
     """End of the newest evaluated window, fleet time; 0: none yet."""
@@ -51,6 +60,9 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
     """Lost probes of `unexplained_window` for which no cause was found because the search reached
     the limit of its work."""
     unexplained_window: str = ""
+    losing: Losing | None = None
+    """Losses of the seconds that are not evaluated yet; None where a component is named for loss.
+    """
 
 
 class LearntPath(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ from syntony.wire.fragments import MAX_ASSEMBLED_BYTES, Fragment
 from syntony.wire.parts import PartsReport, PartStatus
 from syntony.wire.probes import (
     KeysHeld,
+    LossReport,
     Plan,
     ProbeKeys,
 )
@@ -146,6 +147,7 @@ AgentMessage = (
     | AuditReport
     | PartsReport
     | KeysHeld
+    | LossReport
 )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+from typing import Annotated
 
 import msgspec
 
+from syntony.wire.bounds import MAX_VIEWS, Number, Signed, Word
 from syntony.wire.query import Query
 
 
@@ -91,6 +93,25 @@ class KeysHeld(msgspec.Struct, frozen=True, kw_only=True, tag="keys-held"):
     sending: int
     number: int = 0
     """Number of the message; 0 from agents of the previous version."""
+
+
+class PairLosses(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Probes of one pair of NICs that were lost, or their replies."""
+
+    src: Word
+    dst: Word
+    lost: Number
+    paths: Number
+
+
+class LossReport(msgspec.Struct, frozen=True, kw_only=True, tag="losses"):
+    """An agent's losses in the second under way, before they become rows."""
+
+    at_ns: Signed
+    """Fleet time: probes of this second that were sent `SETTLED_NS` before are in it."""
+    pairs: Annotated[tuple[PairLosses, ...], msgspec.Meta(max_length=MAX_VIEWS)]
+    prompt: Annotated[tuple[Word, ...], msgspec.Meta(max_length=MAX_VIEWS)]
+    """Hosts that answered without a pause all the while."""
 
 
 class KeysQuery(Query["KeysStatus"], frozen=True, kw_only=True, tag="probe-keys-status"):
