@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -20,7 +21,9 @@ from typing import NamedTuple
 from syntony.errors import UsageError
 from syntony.io.cores import Interrupts, allowed
 from syntony.io.jobs import environment
+from syntony.io.oom_kills import OomKills
 from syntony.io.process import read_stat
+from syntony.io.process_exits import ExitSource, ProcessExit
 from syntony.io.run_directory import SOCKET_VARIABLE
 from syntony.model import S
 from syntony.model.jobs import JOB_VARIABLE, job_from_environment, job_name
@@ -59,11 +62,16 @@ class JobProcess(NamedTuple):
     ended: bool = False
     state: str = ""
     """Of its first thread, see `ProcStat`; of one that has ended: unknown."""
+    exit: ProcessExit | None = None
+    """How it ended; None: it runs, or not visible."""
+    oom: bool = False
+    """The kernel killed it for lack of memory."""
 
 
 class _Known:
-    def __init__(self, who: JobProcess) -> None:
+    def __init__(self, who: JobProcess, cgroup: Path | None) -> None:
         self.who = who
+        self.cgroup = cgroup
         self.cpu_ns = 0
         self.waits: dict[str, int] = {}
         """Thread to its waiting since it began."""
@@ -76,10 +84,21 @@ class JobTable:
         socket: where this host's agent serves jobs: processes that were given another agent's are
             not ours.
         proc: where /proc is.
+        exits: tells how processes end; None: that is not visible.
+        oom: tells which were killed for lack of memory.
     """
 
-    def __init__(self, socket: Path, proc: Path = Path("/proc")) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        proc: Path = Path("/proc"),
+        exits: ExitSource | None = None,
+        oom: OomKills | None = None,
+    ) -> None:
         self._socket, self._proc = socket, proc
+        self._exits, self._oom = exits, oom or OomKills()
+        self._oom_before: dict[Path, int] = {}
+        """Cgroup → processes killed before the last look that had not ended by then."""
         self._known: dict[tuple[int, int], _Known] = {}
         """(pid, inode of /proc/PID)."""
         self._strange: dict[tuple[int, int], int] = {}
@@ -94,8 +113,7 @@ class JobTable:
         self._looks += 1
         self.left_out = 0
         present = self._present()
-        gone = self._known.keys() - present
-        ended = [self._known.pop(key).who._replace(ended=True) for key in gone]
+        ended = self._ended(present)
         self._strange = {key: at for key, at in self._strange.items() if key in present}
         for key in present:
             if key not in self._known and self._is_worth_a_look(key):
@@ -105,6 +123,30 @@ class JobTable:
             with suppress(OSError, ValueError, IndexError):
                 found.append(self._account(key[0], known))
         return self._interrupted(found) + ended
+
+    def _ended(self, present: set[tuple[int, int]]) -> list[JobProcess]:
+        """Forget the processes that have ended, even if nobody has waited for them yet."""
+        # Those that are gone ended before the kernel is asked how.
+        exits = self._exits.read() if self._exits else {}
+        kills = self._oom.look({each.cgroup for each in self._known.values() if each.cgroup})
+        gone = []
+        for key, known in list(self._known.items()):
+            if key[0] in exits:
+                known.who = known.who._replace(exit=exits[key[0]])
+            if key not in present or (known.who.exit and self._is_zombie(key[0])):
+                gone.append(self._known.pop(key))
+        left = {each: count + self._oom_before.get(each, 0) for each, count in kills.items()}
+        left = self._oom_before | left
+        ended = [_with_oom(each, left) for each in sorted(gone, key=_instant)]
+        self._oom_before = {each: min(left[each], count) for each, count in kills.items()}
+        return ended
+
+    def _is_zombie(self, pid: int) -> bool:
+        """Whether nothing of a process runs any more; also if it is gone by now."""
+        try:
+            return read_stat(self._proc / str(pid)).threads <= 1
+        except (OSError, ValueError, IndexError):
+            return True
 
     def _interrupted(self, found: list[JobProcess]) -> list[JobProcess]:
         spent_ns = self._interrupts.look()
@@ -145,7 +187,9 @@ class JobTable:
         began_ns = _monotonic_ns(stat.started_ticks)
         self._strange.pop(key, None)
         who = JobProcess(key[0], uid, job, program, rank, ranks, began_ns, 0)
-        self._known[key] = _Known(who)
+        self._known[key] = _Known(who, self._oom.of(place))
+        if self._exits:
+            self._exits.watch(key[0])
 
     def _is_ours(self, reported: Mapping[str, str]) -> bool:
         return reported.get(SOCKET_VARIABLE, str(self._socket)) == str(self._socket)
@@ -165,6 +209,29 @@ class JobTable:
         return known.who._replace(
             cpu_ns=0 if first else used_ns, runq_ns=0 if first else waited_ns, state=stat.state
         )
+
+
+def _instant(known: _Known) -> int:
+    """When it ended; the last of all if that is not known."""
+    at_ns = known.who.exit.at_ns if known.who.exit else None
+    return 1 << 63 if at_ns is None else at_ns
+
+
+def _with_oom(known: _Known, left: dict[Path, int]) -> JobProcess:
+    """What is to be said of a process that has ended. The kernel kills before anybody can kill
+    others because of it: of those that SIGKILL ended the first ones count.
+
+    Args:
+        known: the process.
+        left: cgroup → how many that were killed for lack of memory are not known yet.
+    """
+    who = known.who._replace(ended=True)
+    if known.cgroup is None or who.exit is None or who.exit.status != -signal.SIGKILL:
+        return who
+    oom = left.get(known.cgroup, 0) > 0
+    if oom:
+        left[known.cgroup] -= 1
+    return who._replace(oom=oom)
 
 
 def _job(reported: Mapping[str, str], rank: int) -> str | None:

@@ -122,4 +122,6 @@ def process_rows(
                 "state": each["state"] or None,
                 "ended": bool(each["ended"]),
                 "lived_ns": known(each["lived_ns"]),
+                "exit_status": known(each["exit_status"]),
+                "oom_killed": True if each["oom_killed"] else None,
             }
