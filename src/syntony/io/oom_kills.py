@@ -26,7 +26,8 @@ class OomKills:
         """Of all cgroups that were asked for, and those above them; None: not known."""
 
     def of(self, process: Path) -> Path | None:
-        """The cgroup that a process's memory counts to; None: not known.
+        """The cgroup that a process's memory counts to, whose kills are counted from now on; None:
+        not known.
 
         Args:
             process: ``/proc/PID``.
@@ -39,9 +40,14 @@ class OomKills:
         for line in lines:
             _, controllers, path = line.split(":", 2)
             paths |= dict.fromkeys(controllers.split(","), path.lstrip("/"))
-        if "memory" in paths:
-            return self._place / "memory" / paths["memory"]
-        return self._place / paths[""] if "" in paths else None
+        if "memory" not in paths and "" not in paths:
+            return None
+        part = "memory/" if "memory" in paths else ""
+        found = self._place / (part + paths.get("memory", paths.get("", "")))
+        for level in self._levels(found):
+            if level not in self._counts:
+                self._counts[level] = _count(level)
+        return found
 
     def look(self, cgroups: Iterable[Path]) -> dict[Path, int]:
         """How many processes of these cgroups were killed since the last call, where some were. Of

@@ -109,8 +109,10 @@ class Processes:
 
     @cached_property
     def ended_first(self) -> list[int]:
-        """Of the ranks that have ended the first; several if their order is not known."""
-        return first(self.ended, self.ended)
+        """Of the ranks that have ended the first; several if their order is not known. Of these
+        only those that crashed, if some did: others cannot cause that, but may follow from it."""
+        names = first(self.ended, self.ended)
+        return [rank for rank in names if self.crashed((rank,))] or names
 
     @property
     def ended_within_ns(self) -> int:
