@@ -153,6 +153,7 @@ def test_a_process_that_nobody_waits_for_ends_with_its_last_thread(
     table, exits, _ = table_of(tmp_path, (71,))
     fields = ["Z", *["0"] * 10, "3", "4", *["0"] * 4, threads, "0", "100", *["0"] * 30]
     (tmp_path / "71" / "stat").write_text(f"71 (python) {' '.join(fields)}\n")
+    (tmp_path / "71" / "environ").write_bytes(b"")
     exits.ends = {71: ProcessExit(1, 5)}
     assert ends(table) == ({71: (1, False)} if ended else {})
     shutil.rmtree(tmp_path / "71")

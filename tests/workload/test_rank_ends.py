@@ -188,14 +188,17 @@ def test_while_others_run_a_rank_that_was_asked_to_end_is_not_named_at_once(
     assert "SIGTERM" in verdict.evidence[0].text
 
 
-@pytest.mark.parametrize(("first", "named"), [(OOM, True), (SEGV, True), (KILL, False)])
-def test_of_ends_whose_order_is_not_known_a_crash_is_the_first(
-    first: int | None, named: bool
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(("first", "others", "named"), [
+    (OOM, 1, True), (SEGV, TERM, True), (KILL, 1, True), (KILL, ABRT, True), (KILL, TERM, False),
+    (1, TERM, False), (TERM, 1, False), (1, 1, False), (KILL, KILL, False),
+])  # fmt: skip
+def test_of_ends_at_the_same_time_that_is_the_first_which_others_cannot_cause(
+    first: int | None, others: int, named: bool, exact: bool
 ) -> None:
-    result = ended(of_all(first, 1), (0.3, 0.2, 0.4, 0.1), exact=False)
-    assert [each.subjects for each in result.verdicts if each.fault is FaultClass.HANG] == (
-        [("rank 3",)] * named
-    )
+    result = ended(of_all(first, others), (0.03, 0.02, 0.04, 0.01), exact=exact)
+    (verdict,) = result.verdicts
+    assert verdict.subjects == (("rank 3",) if named else ("job night",))
 
 
 def test_that_the_exit_status_is_not_visible_is_said() -> None:

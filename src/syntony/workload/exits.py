@@ -45,6 +45,9 @@ class Manner(Enum):
     """For lack of memory, or by a signal of `CRASHES`: nothing that others did."""
 
 
+_BY_ERRORS = {Manner.KILLED, Manner.FAILED}
+
+
 class Cause(Enum):
     """What the ends of all ranks tell."""
 
@@ -70,6 +73,16 @@ def manner(end: Ended) -> Manner:
     if number in CRASHES:
         return Manner.CRASHED
     return Manner.FAILED if end.status else Manner.ORDERLY
+
+
+def causes(ended: Mapping[int, Ended], names: list[int]) -> list[int]:
+    """Of ranks that ended at the same time those whose ends cannot follow from the others', if
+    there are some: they crashed, or one alone was killed and the others had errors."""
+    kinds = {rank: manner(ended[rank]) for rank in names}
+    if crashed := [rank for rank in names if kinds[rank] is Manner.CRASHED]:
+        return crashed
+    killed = [rank for rank in names if kinds[rank] is Manner.KILLED]
+    return killed if len(killed) == 1 and set(kinds.values()) <= _BY_ERRORS else names
 
 
 def cause(ended: Mapping[int, Ended], names: Collection[int], absent: Collection[int]) -> Cause:

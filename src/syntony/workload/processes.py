@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.model import MS, S
-from syntony.workload.exits import Manner, manner
+from syntony.workload.exits import Manner, causes, manner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -109,10 +109,9 @@ class Processes:
 
     @cached_property
     def ended_first(self) -> list[int]:
-        """Of the ranks that have ended the first; several if their order is not known. Of these
-        only those that crashed, if some did: others cannot cause that, but may follow from it."""
-        names = first(self.ended, self.ended)
-        return [rank for rank in names if self.crashed((rank,))] or names
+        """Of the ranks that have ended the first; several if their order is not known, without
+        those whose ends others of them explain."""
+        return causes(self.ended, first(self.ended, self.ended))
 
     @property
     def ended_within_ns(self) -> int:

@@ -136,7 +136,9 @@ def _gone(
         return [_failed(facts, names, comm, seq)]
     if hung or why is Cause.ENDED:
         return None if hung else []
-    return [_ended(facts, comm, seq)] if gone else None
+    hows = {manner(each) for each in processes.ended.values()}
+    told = not hows & {Manner.UNKNOWN, Manner.ORDERLY}
+    return [_ended(facts, comm, seq)] if gone or told else None
 
 
 def _gone_of(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> dict[int, Ended]:
