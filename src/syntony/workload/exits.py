@@ -155,7 +155,8 @@ def story(ended: Mapping[int, Ended], names: Sequence[int], host: str, *, waited
     after = format_ns(max(0, max(each.last_ns for each in others) - one.last_ns))
     who = "the other one" if len(others) == 1 else f"the other {len(others)}"
     known = {words(each) for each in others}
-    how = f" ({known.pop()})" if len(known) == 1 and others[0].status is not None else ""
+    alike = len(known) == 1 and others[0].status is not None
+    how = f" ({known.pop().removeprefix('was ')})" if alike else ""
     return f"{text}; {who} ended {after} later{', waiting for it' * waited}{how}"
 
 
