@@ -309,10 +309,11 @@ class JobTelemetry:
                 [self._lived_ns(each, now.at_ns - elapsed_ns) for each in found], np.float64
             ),
             "exit_status": np.array(
-                [each.exit.status if each.ended and each.exit else math.nan for each in found],
-                np.float32,
+                [_told(each, each.exit and each.exit.status) for each in found], np.float32
             ),
-            "oom_killed": np.array([each.oom for each in found], np.uint16),
+            "oom_killed": np.array(
+                [_told(each, each.exit and each.oom) for each in found], np.float32
+            ),
         }
 
     def _lived_ns(self, who: JobProcess, begin_ns: int) -> float:
@@ -321,6 +322,11 @@ class JobTelemetry:
         if left_ns is None and (who.ended or who.state == "Z"):
             left_ns = self.socket.left_ns(who.pid)
         return math.nan if left_ns is None or left_ns < begin_ns else float(left_ns - begin_ns)
+
+
+def _told(who: JobProcess, what: float | None) -> float:
+    """NaN if it runs, or what is asked for is not known."""
+    return math.nan if what is None or not who.ended else float(what)
 
 
 def _from_nccl(each: NcclOperation) -> JobOperation:

@@ -36,14 +36,14 @@ class OomKills:
             lines = (process / "cgroup").read_text(errors="replace").splitlines()
         except OSError:
             return None
-        paths = {}
+        paths: dict[str, str] = {}
         for line in lines:
             _, controllers, path = line.split(":", 2)
             paths |= dict.fromkeys(controllers.split(","), path.lstrip("/"))
         if "memory" not in paths and "" not in paths:
             return None
-        part = "memory/" if "memory" in paths else ""
-        found = self._place / (part + paths.get("memory", paths.get("", "")))
+        name = "memory" if "memory" in paths else ""
+        found = self._place / name / paths[name]
         for level in self._levels(found):
             if level not in self._counts:
                 self._counts[level] = _count(level)

@@ -123,5 +123,5 @@ def process_rows(
                 "ended": bool(each["ended"]),
                 "lived_ns": known(each["lived_ns"]),
                 "exit_status": known(each["exit_status"]),
-                "oom_killed": True if each["oom_killed"] else None,
+                "oom_killed": None if (oom := known(each["oom_killed"])) is None else bool(oom),
             }
