@@ -125,7 +125,7 @@ def table_of(proc: Path, pids: Iterable[int]) -> tuple[JobTable, Told, Kills]:
     for pid in pids:
         add_process(proc, pid, SYNTONY_JOB="a")
     exits, kills = Told(), Kills()
-    table = JobTable(Path("/run/syntony/agent"), proc, exits, kills)
+    table = JobTable(Path("/run/syntony/agent"), proc, lambda: exits, kills)
     table.look()
     assert sorted(exits.watched) == sorted(pids)
     return table, exits, kills

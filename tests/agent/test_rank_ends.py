@@ -216,7 +216,9 @@ def test_a_rank_that_died_first_is_the_cause(
     job = run(made, tmp_path, how)
     result = job.judged()
     text = sentences("night", result, 60 * S)[0]
-    if how == "kill" and isinstance(job.telemetry._exits, ExitFiles):  # in which order they ended
+    if how == "kill" and isinstance(
+        job.telemetry._table._exits, ExitFiles
+    ):  # in which order they ended
         assert "undetermined why" in text or "no fault" not in text
         return
     assert text.startswith(f"night stopped because rank 2 on gpu-2 {said} at "), text

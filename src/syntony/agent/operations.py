@@ -22,7 +22,7 @@ from syntony.agent.takeovers import TakeoverSocket
 from syntony.io.handed_page import HandedPage
 from syntony.io.job_socket import Process
 from syntony.io.job_table import JobProcess, JobTable
-from syntony.io.process_exits import exit_source
+from syntony.io.process_exits import ExitSource, exit_source
 from syntony.io.run_directory import (
     NCCL_SOCKET,
     OPERATIONS_SOCKET,
@@ -146,11 +146,7 @@ class JobTelemetry:
         self.socket = OperationsSocket(socket_dir / OPERATIONS_SOCKET)
         self.nccl = NcclSocket(socket_dir / NCCL_SOCKET)
         self.takeovers = TakeoverSocket(host, socket_dir / TAKEOVER_SOCKET)
-        self._exits = exit_source()
-        if self._exits is None:
-            _log.info("how processes of jobs end is not visible: no CAP_NET_ADMIN in the initial"
-                      " namespaces, and no Linux 6.15")  # fmt: skip
-        self._table = JobTable(socket_dir / SOCKET_NAME, exits=self._exits)
+        self._table = JobTable(socket_dir / SOCKET_NAME, exits=_exits)
         self._before: FleetOffset | None = None
         self._searched_ns = 0
         self._dropped = 0
@@ -169,8 +165,7 @@ class JobTelemetry:
         self.socket.close()
         self.nccl.close()
         self.takeovers.close()
-        if self._exits is not None:
-            self._exits.close()
+        self._table.close()
 
     def rows(self, offset: Callable[[], FleetOffset | None]) -> list[tuple[Table, Columns]]:
         """Rows of events since the last call. None without fleet time: processes keep their reports
@@ -322,6 +317,14 @@ class JobTelemetry:
         if left_ns is None and (who.ended or who.state == "Z"):
             left_ns = self.socket.left_ns(who.pid)
         return math.nan if left_ns is None or left_ns < begin_ns else float(left_ns - begin_ns)
+
+
+def _exits() -> ExitSource | None:
+    found = exit_source()
+    if found is None:
+        _log.info("how processes of jobs end is not visible: no CAP_NET_ADMIN in the initial"
+                  " namespaces, and no Linux 6.15")  # fmt: skip
+    return found
 
 
 def _told(who: JobProcess, what: float | None) -> float:

@@ -12,7 +12,7 @@ import re
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -84,7 +84,7 @@ class JobTable:
         socket: where this host's agent serves jobs: processes that were given another agent's are
             not ours.
         proc: where /proc is.
-        exits: tells how processes end; None: that is not visible.
+        exits: opens what tells how processes end, once there are some; None: that is not visible.
         oom: tells which were killed for lack of memory.
     """
 
@@ -92,11 +92,13 @@ class JobTable:
         self,
         socket: Path,
         proc: Path = Path("/proc"),
-        exits: ExitSource | None = None,
+        exits: Callable[[], ExitSource | None] = lambda: None,
         oom: OomKills | None = None,
     ) -> None:
         self._socket, self._proc = socket, proc
-        self._exits, self._oom = exits, oom or OomKills()
+        self._open_exits, self._oom = exits, oom or OomKills()
+        self._exits: ExitSource | None = None
+        self._opened = False
         self._oom_before: dict[Path, int] = {}
         """Cgroup → processes killed before the last look that had not ended by then."""
         self._known: dict[tuple[int, int], _Known] = {}
@@ -107,6 +109,12 @@ class JobTable:
         self._interrupts = Interrupts(proc)
         self.left_out = 0
         """Processes beyond `MAX_PROCESSES` in the last look."""
+
+    def close(self) -> None:
+        """Close what tells how processes end. Idempotent; a later look may open it again."""
+        if self._exits is not None:
+            self._exits.close()
+        self._exits, self._opened = None, False
 
     def look(self) -> list[JobProcess]:
         """The present processes, and once more those that have ended since the last call."""
@@ -188,6 +196,8 @@ class JobTable:
         self._strange.pop(key, None)
         who = JobProcess(key[0], uid, job, program, rank, ranks, began_ns, 0)
         self._known[key] = _Known(who, self._oom.of(place))
+        if not self._opened:
+            self._exits, self._opened = self._open_exits(), True
         if self._exits:
             self._exits.watch(key[0])
 
