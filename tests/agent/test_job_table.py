@@ -94,11 +94,16 @@ class Told(ExitSource):
     def __init__(self) -> None:
         self.watched: list[int] = []
         self.ends: dict[int, ProcessExit] = {}
+        self.late = 0
+        """After so many readings it tells them."""
 
     def watch(self, pid: int) -> None:
         self.watched.append(pid)
 
     def read(self) -> dict[int, ProcessExit]:
+        if self.late:
+            self.late -= 1
+            return {}
         found, self.ends = self.ends, {}
         return found
 
@@ -144,6 +149,13 @@ def test_a_process_ends_as_the_kernel_says(tmp_path: Path) -> None:
     exits.ends = {71: ProcessExit(-11, 5), 99: ProcessExit(0, 6)}
     assert ends(table) == {71: (-11, False), 72: (None, False)}
     assert ends(table) == {}
+
+
+def test_what_the_kernel_says_after_a_process_is_gone_counts(tmp_path: Path) -> None:
+    table, exits, _ = table_of(tmp_path, (71,))
+    shutil.rmtree(tmp_path / "71")
+    exits.ends, exits.late = {71: ProcessExit(-9, 5)}, 2
+    assert ends(table) == {71: (-9, False)}
 
 
 @pytest.mark.parametrize(("threads", "ended"), [("1", True), ("2", False)])

@@ -146,7 +146,8 @@ class Job:
 
     def has_ended(self) -> bool:
         """Whether it has seen all of them end."""
-        return sum(each["ended"] for each in self._readings) == RANKS
+        ended = {each["pid"] for each in self._readings if each["ended"]}
+        return ended == {each.pid for each in self.ranks}
 
     def judged(self) -> Diagnosis:
         now_ns = time.monotonic_ns() + AHEAD_NS + 60 * S

@@ -33,6 +33,8 @@ RANKS_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTAS
 FRESH_LOOKS, SELDOM = 5, 15
 """A process of no job is read again in each of its first looks, for it may be about to execute one;
 later only in one look of so many."""
+_LATE_S, _LATE_READS = 0.001, 5
+"""Between further readings of how processes ended that are gone, and how many at most."""
 MAX_PROCESSES = 1_024
 MAX_THREADS = 512
 """Whose waiting is counted, of one process."""
@@ -134,8 +136,7 @@ class JobTable:
 
     def _ended(self, present: set[tuple[int, int]]) -> list[JobProcess]:
         """Forget the processes that have ended, even if nobody has waited for them yet."""
-        # Those that are gone ended before the kernel is asked how.
-        exits = self._exits.read() if self._exits else {}
+        exits = self._how({pid for pid, _ in self._known.keys() - present})
         kills = self._oom.look({each.cgroup for each in self._known.values() if each.cgroup})
         gone = []
         for key, known in list(self._known.items()):
@@ -148,6 +149,17 @@ class JobTable:
         ended = [_with_oom(each, left) for each in sorted(gone, key=_instant)]
         self._oom_before = {each: min(left[each], count) for each, count in kills.items()}
         return ended
+
+    def _how(self, gone: set[int]) -> dict[int, ProcessExit]:
+        """How processes ended since the last call. The kernel may say so a little after a process
+        that is waited for is gone."""
+        found = self._exits.read() if self._exits else {}
+        for _ in range(_LATE_READS if self._exits else 0):
+            if gone <= found.keys():
+                break
+            time.sleep(_LATE_S)
+            found |= self._exits.read() if self._exits else {}
+        return found
 
     def _is_zombie(self, pid: int) -> bool:
         """Whether nothing of a process runs any more; also if it is gone by now."""
