@@ -183,8 +183,11 @@ def test_while_others_run_a_rank_that_was_asked_to_end_is_not_named_at_once(
     now_s: int, named: bool
 ) -> None:
     """The others may be writing a checkpoint; if nobody ends them, they wait for it."""
-    (verdict,) = ended({3: TERM}, {3: 0.01}, now_s=now_s).verdicts
+    result = ended({3: TERM}, {3: 0.01}, now_s=now_s)
+    (verdict,) = result.verdicts
     assert (verdict.subjects == ("rank 3",)) is named
+    said = "cannot go on because of" if named else "is ending, and it is undetermined why."
+    assert sentences("night", result, 60 * S)[0].startswith(f"night {said}")
     assert "SIGTERM" in verdict.evidence[0].text
 
 

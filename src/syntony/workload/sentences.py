@@ -50,8 +50,9 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
         )
     if first.fault == FaultClass.UNDETERMINED and first.evidence[0].signal == "ended":
         others = _other_causes(len(result.verdicts) - 1)
+        state = "has ended" if first.evidence[0].text.startswith("all ") else "is ending"
         return (
-            f"{job} has ended, and it is undetermined why{others}.",
+            f"{job} {state}, and it is undetermined why{others}.",
             f"{_capital(first.evidence[0].text)}{_cost(first)}.",
             f"To do: {first.action}.",
         )

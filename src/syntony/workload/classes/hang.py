@@ -244,8 +244,10 @@ def _ended(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding:
     ended = processes.ended
     names = ", ".join(map(str, processes.ended_first))
     one = ended[processes.ended_first[0]]
-    who = f"all {len(ended)} ranks" if processes.ended_together else f"{len(ended)} ranks"
-    text = f"{who} ended within {format_ns(processes.ended_within_ns)}, rank {names} first"
+    within = format_ns(processes.ended_within_ns)
+    text = f"all {len(ended)} ranks ended within {within}, rank {names} first"
+    if not processes.ended_together:
+        text = f"of {len(comm.ranks)} ranks {len(ended)} have ended, rank {names} first"
     noticed = manner(one) is Manner.FAILED
     return RuleFinding(
         fault=FaultClass.UNDETERMINED,
