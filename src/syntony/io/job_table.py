@@ -164,9 +164,10 @@ class JobTable:
     def _is_zombie(self, pid: int) -> bool:
         """Whether nothing of a process runs any more; also if it is gone by now."""
         try:
-            return read_stat(self._proc / str(pid)).threads <= 1
+            stat = read_stat(self._proc / str(pid))
         except (OSError, ValueError, IndexError):
             return True
+        return stat.state in {"Z", "X"} and stat.threads <= 1
 
     def _interrupted(self, found: list[JobProcess]) -> list[JobProcess]:
         spent_ns = self._interrupts.look()
