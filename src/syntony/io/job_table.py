@@ -33,8 +33,10 @@ RANKS_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTAS
 FRESH_LOOKS, SELDOM = 5, 15
 """A process of no job is read again in each of its first looks, for it may be about to execute one;
 later only in one look of so many."""
-_LATE_S, _LATE_READS = 0.001, 5
-"""Between further readings of how processes ended that are gone, and how many at most."""
+_LATE_S = 0.001
+"""Interval of further readings of how processes ended that are gone already."""
+_LATE_READS = 5
+"""Maximum number of these."""
 MAX_PROCESSES = 1_024
 MAX_THREADS = 512
 """Whose waiting is counted, of one process."""
