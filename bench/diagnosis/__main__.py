@@ -31,6 +31,7 @@ import msgspec
 from bench.diagnosis import drawn, foreign, programs, queued
 from bench.diagnosis.case import Case, arrow_tables, bundle_of, cut
 from bench.diagnosis.cpu_time import crowded, with_cpu_time
+from bench.diagnosis.ends import with_ends
 from bench.diagnosis.programs_faults import PLACES
 
 from syntony.io.bundle_files import write_bundle
@@ -73,6 +74,8 @@ def grade(
     """Makes one case and diagnoses it, or what of it was there some windows after the onset."""
     case = GENERATORS[generator](fault, seed)
     case = crowded(case, seed) if crowd else with_cpu_time(case, seed)
+    if generator != "programs":
+        case = with_ends(case, seed)
     if windows is not None and fault:
         case = cut(case, windows)
     bundle = bundle_of(case)

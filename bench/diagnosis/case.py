@@ -80,7 +80,11 @@ def arrow_tables(case: Case) -> dict[str, pa.Table]:
 def cut(case: Case, windows: int) -> Case:
     """What had been recorded so many windows after the onset."""
     width_ns = next(table["window_ns"][0] for table in case.tables.values() if "window_ns" in table)
-    end_ns = case.truth.onset_ns + windows * int(width_ns)
+    return until(case, case.truth.onset_ns + windows * int(width_ns))
+
+
+def until(case: Case, end_ns: int) -> Case:
+    """What had been recorded by an instant."""
     tables = {}
     for name, columns in case.tables.items():
         known = columns[{"steps": "end_ns", "collectives": "enqueue_ns"}.get(name, "at_ns")]

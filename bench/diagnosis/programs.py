@@ -15,7 +15,7 @@ import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.diagnosis.case import Case, Truth, Unfit
+from bench.diagnosis.case import Case, Truth, Unfit, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -417,6 +417,7 @@ PROGRAMS: dict[str, Callable[[Program], Callable[[], None]]] = {
 
 def make_case(fault: str, seed: int, kind: str = "") -> Case:
     """One case, of this program or any; an empty fault is a job in which nothing is wrong."""
+    from bench.diagnosis.programs_ends import deaths
     from bench.diagnosis.programs_faults import placed
     from bench.diagnosis.programs_record import manifest_of, tables_of
 
@@ -441,5 +442,11 @@ def make_case(fault: str, seed: int, kind: str = "") -> Case:
         # A connection that is made again after a restart has the same fault.
         also = tuple(truth._replace(subject=name) for name, (pair, _) in job.flows.items()
                      if pair == job.fault.pair and name != truth.subject)  # fmt: skip
-        return Case(tables_of(job, begin_ns), manifest_of(job, begin_ns), truth, also)
+        case = Case(tables_of(job, begin_ns), manifest_of(job, begin_ns), truth, also)
+        ends = deaths(job)
+        if ends and not fault:  # the first ends stop all
+            work = until(case, begin_ns + round(min(each.at for each in ends.values())))
+            kept = {**work.tables, "processes": case.tables["processes"]}
+            case = case._replace(tables=kept)
+        return case
     raise AssertionError(f"no program fits {fault} seed {seed}")

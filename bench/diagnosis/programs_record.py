@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.diagnosis.case import Columns, Rows
 from bench.diagnosis.programs import S
+from bench.diagnosis.programs_ends import deaths
 
 if TYPE_CHECKING:
     from bench.diagnosis.programs import Program
@@ -16,6 +17,9 @@ WAITS_S, READING_NS = 12.0, 2 * int(S)
 
 
 def _end_ns(job: Program) -> float:
+    ends = deaths(job)
+    if len(ends) == job.size:
+        return max(each.at for each in ends.values())
     return max(job.now) + WAITS_S * S if job.stuck else min(max(job.now), job.end)
 
 
@@ -175,18 +179,23 @@ def _links(job: Program, begin_ns: int, rng: random.Random) -> Rows:
 
 
 def _processes(job: Program, begin_ns: int) -> Rows:
-    """Readings every two seconds, also of ranks that hang, are stopped, or have ended."""
+    """Readings every two seconds, also of ranks that hang, are stopped, or have ended. In some
+    fleets how they ended is not visible."""
     rows, end, fault = Rows(), _end_ns(job), job.fault
-    stuck = max(job.now) if job.stuck else end
+    stuck, ends = max(job.now) if job.stuck else end, deaths(job)
+    visible = random.Random(f"visible {job.salt}").random() < 0.8
     for rank in range(job.size):
+        death = ends.get(rank)
         for at in range(0, round(end), READING_NS):
             held = job.stuck and rank == fault.rank and at + READING_NS > stuck
-            gone = held and fault.size == 1.0
+            gone = death is not None and at + READING_NS > death.at
             pid = 1_000 + rank + 500 * sum(each < at for each in job.restarts)
+            told = death if gone and visible else None
             rows.add(
                 at_ns=begin_ns + at, window_ns=READING_NS, rank=rank, pid=pid,
                 host=job.nic(rank).partition("/")[0], state=None if gone else "T" if held else "S",
-                ended=gone, lived_ns=max(0.0, stuck - at) if gone else None,
+                ended=gone, lived_ns=max(0.0, death.at - at) if gone and death else None,
+                exit_status=told and float(told.status), oom_killed=told and told.oom,
             )  # fmt: skip
             if gone:
                 break

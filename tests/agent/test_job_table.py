@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from syntony.io.job_table import JobProcess, JobTable
+from syntony.io.oom_kills import OomKills
+from syntony.io.process_exits import ExitSource, ProcessExit
 from syntony.model import S
 
 TICK_NS = S // os.sysconf("SC_CLK_TCK")
@@ -82,3 +86,105 @@ def test_interrupts_that_are_hidden_are_not_known(tmp_path: Path) -> None:
     (found,) = look(tmp_path, times=3)
     assert math.isnan(found.irq_ns)
     assert (found.cpu_ns, found.runq_ns) == (0, 0)
+
+
+class Told(ExitSource):
+    """Ends that the kernel tells."""
+
+    def __init__(self) -> None:
+        self.watched: list[int] = []
+        self.ends: dict[int, ProcessExit] = {}
+        self.late = 0
+        """After so many readings it tells them."""
+
+    def watch(self, pid: int) -> None:
+        self.watched.append(pid)
+
+    def read(self) -> dict[int, ProcessExit]:
+        if self.late:
+            self.late -= 1
+            return {}
+        found, self.ends = self.ends, {}
+        return found
+
+    def close(self) -> None: ...
+
+
+class Kills(OomKills):
+    """One cgroup, in which so many were killed since the last look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.since = 0
+
+    def of(self, process: Path) -> Path | None:
+        return Path("/job")
+
+    def look(self, cgroups: Iterable[Path]) -> dict[Path, int]:
+        found, self.since = {each: self.since for each in cgroups if self.since}, 0
+        return found
+
+
+def table_of(proc: Path, pids: Iterable[int]) -> tuple[JobTable, Told, Kills]:
+    """A table that knows these processes."""
+    for pid in pids:
+        add_process(proc, pid, SYNTONY_JOB="a")
+    exits, kills = Told(), Kills()
+    table = JobTable(Path("/run/syntony/agent"), proc, lambda: exits, kills)
+    table.look()
+    assert sorted(exits.watched) == sorted(pids)
+    return table, exits, kills
+
+
+def ends(table: JobTable) -> dict[int, tuple[int | None, bool]]:
+    """Process → exit status, and whether memory lacked, of those that have ended."""
+    return {each.pid: (each.exit.status if each.exit else None, each.oom)
+            for each in table.look() if each.ended}  # fmt: skip
+
+
+def test_a_process_ends_as_the_kernel_says(tmp_path: Path) -> None:
+    table, exits, _ = table_of(tmp_path, (71, 72, 73))
+    for pid in (71, 72):
+        shutil.rmtree(tmp_path / str(pid))
+    exits.ends = {71: ProcessExit(-11, 5), 99: ProcessExit(0, 6)}
+    assert ends(table) == {71: (-11, False), 72: (None, False)}
+    assert ends(table) == {}
+
+
+def test_what_the_kernel_says_after_a_process_is_gone_counts(tmp_path: Path) -> None:
+    table, exits, _ = table_of(tmp_path, (71,))
+    shutil.rmtree(tmp_path / "71")
+    exits.ends, exits.late = {71: ProcessExit(-9, 5)}, 2
+    assert ends(table) == {71: (-9, False)}
+
+
+@pytest.mark.parametrize(("threads", "ended"), [("1", True), ("2", False)])
+def test_a_process_that_nobody_waits_for_ends_with_its_last_thread(
+    tmp_path: Path, threads: str, ended: bool
+) -> None:
+    table, exits, _ = table_of(tmp_path, (71,))
+    fields = ["Z", *["0"] * 10, "3", "4", *["0"] * 4, threads, "0", "100", *["0"] * 30]
+    (tmp_path / "71" / "stat").write_text(f"71 (python) {' '.join(fields)}\n")
+    (tmp_path / "71" / "environ").write_bytes(b"")
+    exits.ends = {71: ProcessExit(1, 5)}
+    assert ends(table) == ({71: (1, False)} if ended else {})
+    shutil.rmtree(tmp_path / "71")
+    assert ends(table) == ({} if ended else {71: (1, False)})
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_of_killed_processes_as_many_as_the_kernel_counts_lacked_memory(
+    tmp_path: Path, late: bool
+) -> None:
+    """The first ones; also if they end after the look that finds the kill, and not later."""
+    table, exits, kills = table_of(tmp_path, (71, 72, 73, 74))
+    kills.since = 1
+    if late:
+        assert ends(table) == {}
+    for pid in (71, 72, 73):
+        shutil.rmtree(tmp_path / str(pid))
+    exits.ends = {71: ProcessExit(-15, 5), 72: ProcessExit(-9, 7), 73: ProcessExit(-9, 6)}
+    assert ends(table) == {71: (-15, False), 72: (-9, False), 73: (-9, True)}
+    shutil.rmtree(tmp_path / "74")
+    exits.ends = {74: ProcessExit(-9, 9)}
+    assert ends(table) == {74: (-9, False)}

@@ -28,7 +28,7 @@ from syntony.wire.arrow import arrow_schema
 from syntony.wire.coding import decode, encode
 from syntony.wire.probes import Plan
 from syntony.wire.query import Failure, answer_type
-from syntony.wire.tables import HEARD, PROBE, TABLES, Column, Table
+from syntony.wire.tables import HEARD, JOB_PROCESS, PROBE, TABLES, Column, Table
 
 BEFORE = Path(__file__).parent / "before"
 RECORDED: list[tuple[str, bytes]] = msgspec.msgpack.decode(
@@ -172,3 +172,14 @@ def test_counts_names_and_instants_cannot_be_left_out(missing: str) -> None:
     empty = arrow_schema(PROBE).empty_table().drop_columns([missing])
     with pytest.raises(WireError, match="columns"):
         decode_columns(PROBE, stream_of(empty))
+
+
+def test_agents_that_do_not_record_how_processes_end_are_understood() -> None:
+    """Of the version before."""
+    wanted = arrow_schema(JOB_PROCESS)
+    texts = {"string": ["a"], "float": [0.0], "double": [0.0]}
+    row = {field.name: texts.get(str(field.type), [1]) for field in wanted}
+    old = pa.table(row, schema=wanted).drop_columns(["exit_status", "oom_killed"])
+    found = decode_columns(JOB_PROCESS, stream_of(old))
+    assert np.isnan(found.column("exit_status").to_numpy()).all()
+    assert np.isnan(found.column("oom_killed").to_numpy()).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -56,7 +57,8 @@ def process(host: str, rank: int, second: int = 0, **fields: Any) -> dict[str, A
     at_ns = T0 + second * S
     return {
         "ts_ns": at_ns, "window_ns": 2 * S, "host": host, "job": "night", "pid": 7, "rank": rank,
-        "ranks": 4, "began_ns": T0, **fields,
+        "ranks": 4, "began_ns": T0, "exit_status": math.nan, "oom_killed": math.nan,
+        **fields,
     }  # fmt: skip
 
 

@@ -3,22 +3,12 @@ a neighbour in which they are not to be named (docs/decisions/0551, 0552 and 056
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from tests.workload.stored_rows import (
-    SEED,
-    T0,
-    Rows,
-    bundle,
-    columns,
-    process,
-    record,
-    steps_of,
-)
+from tests.workload.dying_ranks import ALL, LAST, RANKS, operations, processes, stuck_ns
+from tests.workload.stored_rows import SEED, T0, Rows, bundle, columns, record, steps_of
 
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
@@ -26,59 +16,12 @@ from syntony.workload import Diagnosis, FaultClass, diagnose
 from syntony.workload.recorded import recorded
 from syntony.workload.sentences import sentences
 
-RANKS, NOW_S = 4, 60
-ALL = range(RANKS)
-LAST = 799
-"""The last operation, which is 40 s after the first."""
+NOW_S = 60
 
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     print(f"seed {SEED}")
-
-
-def operations(*, begun: Any = ALL, done: Any = ()) -> list[dict[str, Any]]:
-    """One in 50 ms; so many ranks began, and ended, the last."""
-    rows = steps_of(RANKS, LAST + 1, {}, random.Random(SEED))
-    return [row | {"done_ns": row["done_ns"] if row["seq"] < LAST or row["rank"] in done else 0}
-            for row in rows if row["seq"] < LAST or row["rank"] in begun]  # fmt: skip
-
-
-def stuck_ns(rows: list[dict[str, Any]]) -> int:
-    """When the last operation was begun."""
-    return int(max(row["ts_ns"] for row in rows))
-
-
-def processes(
-    last_ns: int,
-    ends_ns: Mapping[int, int] | None = None,
-    silent: Mapping[int, int] | None = None,
-    states: Mapping[int, tuple[str, int]] | None = None,
-    exact: bool = True,
-) -> list[dict[str, Any]]:
-    """Readings every two seconds until `last_ns`, of hosts that look at different instants.
-
-    Args:
-        last_ns: newest reports.
-        ends_ns: rank → when its process ended.
-        silent: rank → when its host reported last.
-        states: rank → state of its process, and since when; else S.
-        exact: whether the instant of an end is known, and not only its window.
-    """
-    rows = []
-    for rank in ALL:
-        end_ns = (ends_ns or {}).get(rank, last_ns)
-        state, since_ns = (states or {}).get(rank, ("S", 0))
-        for at_ns in range(T0 + rank * 300 * MS, last_ns, 2 * S):
-            if at_ns + 2 * S > (silent or {}).get(rank, last_ns) or at_ns > end_ns:
-                break
-            ended = end_ns < at_ns + 2 * S and rank in (ends_ns or {})
-            rows.append(process(f"h{rank}", rank) | {
-                "ts_ns": at_ns, "ended": int(ended),
-                "state": "" if ended else state if since_ns < at_ns + 2 * S else "S",
-                "lived_ns": float(end_ns - at_ns) if ended and exact else math.nan,
-            })  # fmt: skip
-    return rows
 
 
 def judged(rows: Rows, now_s: int = NOW_S) -> Diagnosis:

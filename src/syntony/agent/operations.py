@@ -3,6 +3,7 @@ time."""
 
 from __future__ import annotations
 
+import logging
 import math
 import socket
 import time
@@ -21,6 +22,7 @@ from syntony.agent.takeovers import TakeoverSocket
 from syntony.io.handed_page import HandedPage
 from syntony.io.job_socket import Process
 from syntony.io.job_table import JobProcess, JobTable
+from syntony.io.process_exits import ExitSource, exit_source
 from syntony.io.run_directory import (
     NCCL_SOCKET,
     OPERATIONS_SOCKET,
@@ -38,6 +40,8 @@ from syntony.traffic.operations_page import (
 )
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS, STEP, Table
 from syntony.workload.nccl_operations import NcclOperation
+
+_log = logging.getLogger(__name__)
 
 
 class OperationsPage:
@@ -142,7 +146,7 @@ class JobTelemetry:
         self.socket = OperationsSocket(socket_dir / OPERATIONS_SOCKET)
         self.nccl = NcclSocket(socket_dir / NCCL_SOCKET)
         self.takeovers = TakeoverSocket(host, socket_dir / TAKEOVER_SOCKET)
-        self._table = JobTable(socket_dir / SOCKET_NAME)
+        self._table = JobTable(socket_dir / SOCKET_NAME, exits=_exits)
         self._before: FleetOffset | None = None
         self._searched_ns = 0
         self._dropped = 0
@@ -161,6 +165,7 @@ class JobTelemetry:
         self.socket.close()
         self.nccl.close()
         self.takeovers.close()
+        self._table.close()
 
     def rows(self, offset: Callable[[], FleetOffset | None]) -> list[tuple[Table, Columns]]:
         """Rows of events since the last call. None without fleet time: processes keep their reports
@@ -298,12 +303,33 @@ class JobTelemetry:
             "lived_ns": np.array(
                 [self._lived_ns(each, now.at_ns - elapsed_ns) for each in found], np.float64
             ),
+            "exit_status": np.array(
+                [_told(each, each.exit and each.exit.status) for each in found], np.float32
+            ),
+            "oom_killed": np.array(
+                [_told(each, each.exit and each.oom) for each in found], np.float32
+            ),
         }
 
     def _lived_ns(self, who: JobProcess, begin_ns: int) -> float:
         """How long after the begin of a window a process ended; NaN: it runs, or not known."""
-        left_ns = self.socket.left_ns(who.pid) if who.ended or who.state == "Z" else None
+        left_ns = who.exit.at_ns if who.exit else None
+        if left_ns is None and (who.ended or who.state == "Z"):
+            left_ns = self.socket.left_ns(who.pid)
         return math.nan if left_ns is None or left_ns < begin_ns else float(left_ns - begin_ns)
+
+
+def _exits() -> ExitSource | None:
+    found = exit_source()
+    if found is None:
+        _log.info("how processes of jobs end is not visible: no CAP_NET_ADMIN in the initial"
+                  " namespaces, and no Linux 6.15")  # fmt: skip
+    return found
+
+
+def _told(who: JobProcess, what: float | None) -> float:
+    """NaN if it runs, or what is asked for is not known."""
+    return math.nan if what is None or not who.ended else float(what)
 
 
 def _from_nccl(each: NcclOperation) -> JobOperation:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import os
 import re
+import signal
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,9 @@ from typing import NamedTuple
 from syntony.errors import UsageError
 from syntony.io.cores import Interrupts, allowed
 from syntony.io.jobs import environment
+from syntony.io.oom_kills import OomKills
 from syntony.io.process import read_stat
+from syntony.io.process_exits import ExitSource, ProcessExit
 from syntony.io.run_directory import SOCKET_VARIABLE
 from syntony.model import S
 from syntony.model.jobs import JOB_VARIABLE, job_from_environment, job_name
@@ -30,6 +33,10 @@ RANKS_VARIABLES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTAS
 FRESH_LOOKS, SELDOM = 5, 15
 """A process of no job is read again in each of its first looks, for it may be about to execute one;
 later only in one look of so many."""
+_LATE_S = 0.001
+"""Interval of further readings of how processes ended that are gone already."""
+_LATE_READS = 5
+"""Maximum number of these."""
 MAX_PROCESSES = 1_024
 MAX_THREADS = 512
 """Whose waiting is counted, of one process."""
@@ -59,11 +66,16 @@ class JobProcess(NamedTuple):
     ended: bool = False
     state: str = ""
     """Of its first thread, see `ProcStat`; of one that has ended: unknown."""
+    exit: ProcessExit | None = None
+    """How it ended; None: it runs, or not visible."""
+    oom: bool = False
+    """The kernel killed it for lack of memory."""
 
 
 class _Known:
-    def __init__(self, who: JobProcess) -> None:
+    def __init__(self, who: JobProcess, cgroup: Path | None) -> None:
         self.who = who
+        self.cgroup = cgroup
         self.cpu_ns = 0
         self.waits: dict[str, int] = {}
         """Thread to its waiting since it began."""
@@ -76,10 +88,23 @@ class JobTable:
         socket: where this host's agent serves jobs: processes that were given another agent's are
             not ours.
         proc: where /proc is.
+        exits: opens what tells how processes end, once there are some; None: that is not visible.
+        oom: tells which were killed for lack of memory.
     """
 
-    def __init__(self, socket: Path, proc: Path = Path("/proc")) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        proc: Path = Path("/proc"),
+        exits: Callable[[], ExitSource | None] = lambda: None,
+        oom: OomKills | None = None,
+    ) -> None:
         self._socket, self._proc = socket, proc
+        self._open_exits, self._oom = exits, oom or OomKills()
+        self._exits: ExitSource | None = None
+        self._opened = False
+        self._oom_before: dict[Path, int] = {}
+        """Cgroup → processes killed before the last look that had not ended by then."""
         self._known: dict[tuple[int, int], _Known] = {}
         """(pid, inode of /proc/PID)."""
         self._strange: dict[tuple[int, int], int] = {}
@@ -89,13 +114,18 @@ class JobTable:
         self.left_out = 0
         """Processes beyond `MAX_PROCESSES` in the last look."""
 
+    def close(self) -> None:
+        """Close what tells how processes end. Idempotent; a later look may open it again."""
+        if self._exits is not None:
+            self._exits.close()
+        self._exits, self._opened = None, False
+
     def look(self) -> list[JobProcess]:
         """The present processes, and once more those that have ended since the last call."""
         self._looks += 1
         self.left_out = 0
         present = self._present()
-        gone = self._known.keys() - present
-        ended = [self._known.pop(key).who._replace(ended=True) for key in gone]
+        ended = self._ended(present)
         self._strange = {key: at for key, at in self._strange.items() if key in present}
         for key in present:
             if key not in self._known and self._is_worth_a_look(key):
@@ -105,6 +135,41 @@ class JobTable:
             with suppress(OSError, ValueError, IndexError):
                 found.append(self._account(key[0], known))
         return self._interrupted(found) + ended
+
+    def _ended(self, present: set[tuple[int, int]]) -> list[JobProcess]:
+        """Forget the processes that have ended, even if nobody has waited for them yet."""
+        exits = self._how({pid for pid, _ in self._known.keys() - present})
+        kills = self._oom.look({each.cgroup for each in self._known.values() if each.cgroup})
+        gone = []
+        for key, known in list(self._known.items()):
+            if key[0] in exits:
+                known.who = known.who._replace(exit=exits[key[0]])
+            if key not in present or (known.who.exit and self._is_zombie(key[0])):
+                gone.append(self._known.pop(key))
+        left = {each: count + self._oom_before.get(each, 0) for each, count in kills.items()}
+        left = self._oom_before | left
+        ended = [_with_oom(each, left) for each in sorted(gone, key=_instant)]
+        self._oom_before = {each: min(left[each], count) for each, count in kills.items()}
+        return ended
+
+    def _how(self, gone: set[int]) -> dict[int, ProcessExit]:
+        """How processes ended since the last call. The kernel may say so a little after a process
+        that is waited for is gone."""
+        found = self._exits.read() if self._exits else {}
+        for _ in range(_LATE_READS if self._exits else 0):
+            if gone <= found.keys():
+                break
+            time.sleep(_LATE_S)
+            found |= self._exits.read() if self._exits else {}
+        return found
+
+    def _is_zombie(self, pid: int) -> bool:
+        """Whether nothing of a process runs any more; also if it is gone by now."""
+        try:
+            stat = read_stat(self._proc / str(pid))
+        except (OSError, ValueError, IndexError):
+            return True
+        return stat.state in {"Z", "X"} and stat.threads <= 1
 
     def _interrupted(self, found: list[JobProcess]) -> list[JobProcess]:
         spent_ns = self._interrupts.look()
@@ -145,7 +210,11 @@ class JobTable:
         began_ns = _monotonic_ns(stat.started_ticks)
         self._strange.pop(key, None)
         who = JobProcess(key[0], uid, job, program, rank, ranks, began_ns, 0)
-        self._known[key] = _Known(who)
+        self._known[key] = _Known(who, self._oom.of(place))
+        if not self._opened:
+            self._exits, self._opened = self._open_exits(), True
+        if self._exits:
+            self._exits.watch(key[0])
 
     def _is_ours(self, reported: Mapping[str, str]) -> bool:
         return reported.get(SOCKET_VARIABLE, str(self._socket)) == str(self._socket)
@@ -165,6 +234,29 @@ class JobTable:
         return known.who._replace(
             cpu_ns=0 if first else used_ns, runq_ns=0 if first else waited_ns, state=stat.state
         )
+
+
+def _instant(known: _Known) -> int:
+    """When it ended; the last of all if that is not known."""
+    at_ns = known.who.exit.at_ns if known.who.exit else None
+    return 1 << 63 if at_ns is None else at_ns
+
+
+def _with_oom(known: _Known, left: dict[Path, int]) -> JobProcess:
+    """What is to be said of a process that has ended. The kernel kills before anybody can kill
+    others because of it: of those that SIGKILL ended the first ones count.
+
+    Args:
+        known: the process.
+        left: cgroup → how many that were killed for lack of memory are not known yet.
+    """
+    who = known.who._replace(ended=True)
+    if known.cgroup is None or who.exit is None or who.exit.status != -signal.SIGKILL:
+        return who
+    oom = left.get(known.cgroup, 0) > 0
+    if oom:
+        left[known.cgroup] -= 1
+    return who._replace(oom=oom)
 
 
 def _job(reported: Mapping[str, str], rank: int) -> str | None:

@@ -65,6 +65,8 @@ MIGRATIONS = (
     Migration(17),
     # Ports have the rates at which they send and receive: columns are added.
     Migration(18),
+    # Processes of jobs have an exit status, and whether memory lacked: columns are added.
+    Migration(19),
 )
 SUMMED_HOURS = 13
 """The version that added this table; it is filled after the tables are created."""

@@ -317,6 +317,8 @@ JOB_PROCESS = Table(
         Column("ended", "uint16", "1: it has ended within the window"),
         Column("state", "string", "its first thread: R, S, D, T…, as ps shows it; empty: unknown"),
         Column("lived_ns", "float64", "from ts_ns until it ended; NaN: it runs, or not known"),
+        Column("exit_status", "float32", "below 0: of a signal; NaN: it runs, or not visible"),
+        Column("oom_killed", "float32", "1: killed for lack of memory; NaN: it runs, or not known"),
     ),
     about=("job", "host", "pid"),
     retention_days=30,

@@ -44,6 +44,8 @@ class Diagnosis(NamedTuple):
 
     verdicts: tuple[Verdict, ...]
     gaps: tuple[Gap, ...]
+    ended: str = ""
+    """How the job ended, if somebody ended it, which is no fault."""
 
 
 def diagnose(bundle: Bundle) -> Diagnosis:
@@ -66,7 +68,7 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     causes = [each for each in causes if not _is_note(each)]
     verdicts = [_verdict(facts, cause, follows.get(id(cause), ())) for cause in causes]
     verdicts.sort(key=lambda each: (-each.confidence, each.onset_ns, each.subjects))
-    return Diagnosis(tuple(verdicts), tuple(facts.gaps))
+    return Diagnosis(tuple(verdicts), tuple(facts.gaps), facts.ended)
 
 
 def _distinct(found: Iterable[RuleFinding]) -> list[RuleFinding]:

@@ -122,4 +122,6 @@ def process_rows(
                 "state": each["state"] or None,
                 "ended": bool(each["ended"]),
                 "lived_ns": known(each["lived_ns"]),
+                "exit_status": known(each["exit_status"]),
+                "oom_killed": None if (oom := known(each["oom_killed"])) is None else bool(oom),
             }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.model import MS, S
+from syntony.workload.exits import Manner, causes, manner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -36,10 +37,14 @@ STATES = {
 
 
 class Ended(NamedTuple):
-    """When the last process of a rank ended: not before `first_ns`, and by `last_ns`."""
+    """How the last process of a rank ended, and when: not before `first_ns`, and by `last_ns`."""
 
     first_ns: int
     last_ns: int
+    status: int | None = None
+    """Its exit status, below 0 the signal that ended it; None: not visible."""
+    oom: bool = False
+    """The kernel killed it for lack of memory."""
 
 
 class Held(NamedTuple):
@@ -69,7 +74,9 @@ class Processes:
     def ended(self) -> dict[int, Ended]:
         """Ranks of which no process is left."""
         ended = self._table.numbers("ended") > 0
-        lived_ns = self._table.numbers("lived_ns")
+        lived_ns, status, oom = (
+            self._table.numbers(name) for name in ("lived_ns", "exit_status", "oom_killed")
+        )
         found = {}
         for rank, processes in self._rows.items():
             newest = [rows[-1] for rows in processes.values()]
@@ -81,17 +88,40 @@ class Processes:
             found[rank] = Ended(
                 begin_ns + int(lived) if exact else begin_ns,
                 begin_ns + int(lived) if exact else int(self._last_ns[last]),
+                int(status[last]) if np.isfinite(status[last]) else None,
+                bool(oom[last] > 0),
             )
         return found
+
+    def host(self, rank: int) -> str:
+        """Where a rank's newest process runs, or ran."""
+        rows = (each[-1] for each in self._rows[rank].values())
+        return str(self._table.codes("host").at(max(rows, key=lambda row: int(self._last_ns[row]))))
 
     @cached_property
     def ended_together(self) -> bool:
         """Whether all ranks have ended, and within `GRACE_NS`: a launcher that ends the rest once
         one rank has failed leaves the same ends as somebody who ends the job."""
-        if self.ended.keys() != self._rows.keys():
+        if not self.ended or self.ended.keys() != self._rows.keys():
             return False
         spread_ns = max(each.first_ns for each in self.ended.values()) - self.first_end_ns
         return spread_ns <= GRACE_NS
+
+    @cached_property
+    def ended_first(self) -> list[int]:
+        """Of the ranks that have ended the first; several if their order is not known, without
+        those whose ends others of them explain."""
+        return causes(self.ended, first(self.ended, self.ended))
+
+    @property
+    def ended_within_ns(self) -> int:
+        """From the first end of a rank to the last."""
+        return max(each.last_ns for each in self.ended.values()) - self.first_end_ns
+
+    def crashed(self, ranks: Iterable[int]) -> bool:
+        """Whether all of these ended by a fault of their own."""
+        return all(rank in self.ended and manner(self.ended[rank]) is Manner.CRASHED
+                   for rank in ranks)  # fmt: skip
 
     @property
     def first_end_ns(self) -> int:

@@ -169,6 +169,8 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         _optional("state", "text", "its first thread at the end of the window: a letter of `ps`"),
         _optional("ended", "flag", "it ended in the window"),
         _optional("lived_ns", "number", "time from `at_ns` until it ended"),
+        _optional("exit_status", "number", "its exit status; below 0: the signal that ended it"),
+        _optional("oom_killed", "flag", "the kernel killed it for lack of memory"),
     ),
     "steps": (
         _required("step", "whole", "number of the step"),

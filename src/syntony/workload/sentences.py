@@ -21,6 +21,12 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
         length_ns: of the recording.
     """
     span = format_ns(length_ns)
+    if result.ended and not result.verdicts:
+        return (
+            f"{job} was ended by somebody: no fault.",
+            f"{_capital(result.ended)}.",
+            "`sacct` and the launcher's output may say who did.",
+        )
     if not result.verdicts:
         blind = sorted({gap.table for gap in result.gaps if gap.limits})
         if not blind:
@@ -35,10 +41,18 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
             "The notes say what cannot be concluded without them.",
         )
     first = result.verdicts[0]
-    if first.fault == FaultClass.UNDETERMINED and first.evidence[0].signal == "ended":
+    if first.evidence[0].signal == "exit_status":
         others = _other_causes(len(result.verdicts) - 1)
         return (
-            f"{job} has ended, and it is undetermined why{others}.",
+            f"{job} stopped because {first.evidence[0].text}{others}.",
+            f"{_capital(first.evidence[-1].text)}{_cost(first)}.",
+            f"To do: {first.action}.",
+        )
+    if first.fault == FaultClass.UNDETERMINED and first.evidence[0].signal == "ended":
+        others = _other_causes(len(result.verdicts) - 1)
+        state = "has ended" if first.evidence[0].text.startswith("all ") else "is ending"
+        return (
+            f"{job} {state}, and it is undetermined why{others}.",
             f"{_capital(first.evidence[0].text)}{_cost(first)}.",
             f"To do: {first.action}.",
         )

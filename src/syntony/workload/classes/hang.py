@@ -11,6 +11,7 @@ import numpy as np
 from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.exits import Cause, Manner, asked, cause, manner, story, together_words, words
 from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, first
 from syntony.workload.ranks import SYMMETRIC
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
@@ -46,6 +47,17 @@ ACTION_ENDED = (
     "look whether somebody ended the job (`sacct`, the launcher's output); if not, why the first"
     " rank ended (its output, exit status, kernel log: out of memory, Xid)"
 )
+ACTION_FAILED = {
+    Manner.CRASHED: "look at its last output and its core dump (`coredumpctl list`); restart the"
+                    " job from its checkpoint",
+    Manner.KILLED: "look who killed it (`sacct`, `journalctl`, an out-of-memory daemon); restart"
+                   " the job from its checkpoint",
+    Manner.FAILED: "look at its last output; restart the job from its checkpoint",
+}  # fmt: skip
+ACTION_OOM = (
+    "look what took the memory (`dmesg`, `memory.events` and `memory.peak` of the job's cgroup);"
+    " give the job more, or let it take less, then restart it from its checkpoint"
+)
 ACTION_HELD = {
     "T": "continue the process (`kill -CONT`), or find who stopped it",
     "t": "detach the debugger",
@@ -59,9 +71,10 @@ ACTION_ALL = (
 
 def find(facts: BundleFacts) -> list[RuleFinding]:
     """Communicators without progress, and the ranks that they wait for."""
-    ranks = facts.ranks
-    if ranks is None:
-        return []
+    return (_found(facts, facts.ranks) if facts.ranks else []) or _ended_between(facts)
+
+
+def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
     stuck, found, waiting = [], list[RuleFinding](), set[int]()
     for comm in ranks.comms:
         kind, lost = _kinds(ranks, comm), _lost(ranks, comm)
@@ -69,7 +82,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
         # Ranks that call different operations end by themselves, whichever is the first.
         gone = None if _differ(kind) else _gone(facts, ranks, comm, kind, seq)
         if gone is not None and seq is not None and not _is_left(ranks, comm, seq):
-            found.append(gone)
+            found += gone
             waiting |= _waiting(comm, seq)
             continue
         if not _hangs(comm, facts.end_ns, _least_silence_ns(kind)):
@@ -99,31 +112,97 @@ def _waiting(comm: Comm, seq: int) -> set[int]:
 
 def _gone(
     facts: BundleFacts, ranks: Ranks, comm: Comm, kinds: Ints, seq: int | None
-) -> RuleFinding | None:
+) -> list[RuleFinding] | None:
     """A finding if an operation that others wait in can never end, because processes of its ranks
-    have ended, or their hosts do not report. It names those of these ranks that did not begin the
-    operation, or else those that ended first: others may have ended because of them. It names
-    nobody if all ranks ended within the grace time of whoever may have ended the job."""
+    have ended, or their hosts do not report. It names the rank that ended first if that failed by
+    itself, as far as is known; else those of these ranks that did not begin the operation, or else
+    those that ended first: others may have ended because of them. If all ranks ended within the
+    grace time of whoever may have ended the job, it names nobody whose end others may have caused,
+    and there is no finding if somebody ended it. None: the ends explain nothing."""
     processes = facts.processes
     if processes is None or seq is None:
         return None
+    gone, absent = (
+        _gone_of(facts, ranks, comm, seq),
+        set(comm.ranks[~comm.present[:, seq]].tolist()),
+    )
+    if not processes.ended_together:
+        return [_ended_first(facts, comm, seq, gone, absent)] if gone else None
+    # If nothing had moved for long when they ended, it hung before, for another reason.
+    hung = _hangs(comm, processes.first_end_ns, _least_silence_ns(kinds))
+    names = processes.ended_first
+    why = cause(processes.ended, names, absent)
+    if why is Cause.RANK and (not hung or processes.crashed(names)):
+        return [_failed(facts, names, comm, seq)]
+    if hung or why is Cause.ENDED:
+        return None if hung else []
+    hows = {manner(each) for each in processes.ended.values()}
+    told = not hows & {Manner.UNKNOWN, Manner.ORDERLY}
+    return [_ended(facts, comm, seq)] if gone or told else None
+
+
+def _gone_of(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> dict[int, Ended]:
+    """Ranks that are gone and without which an operation can never end; none: some are left that
+    can end it, most ended at once, or all wait for one that is there."""
+    processes = facts.processes
+    assert processes is not None  # noqa: S101 - of a recording with processes
     begun, open_here = comm.present[:, seq], comm.done[:, seq] == NULL
     row = int(comm.row[begun, seq].max(initial=-1))
     if row < 0 or _both_ends(str(ranks.table.codes("op").at(row))) == P2P:
-        return None  # nobody needs all ranks for a send and its receive
+        return {}  # nobody needs all ranks for a send and its receive
     known = np.concatenate((comm.enqueue[comm.present], comm.done[comm.done != NULL]))
     gone = processes.gone(comm.ranks[open_here].tolist(), int(known.max()))
-    waits = _waiting(comm, seq)
-    if not gone or not (waits - gone.keys() or (waits and open_here.all())):
-        return None  # those that are left ended it
-    absent = set(comm.ranks[~begun].tolist())
-    if 2 * len(first(gone, gone)) > len(comm.ranks) or (absent and not absent & gone.keys()):
-        return None  # somebody ended the job, or all wait for one that is there
-    if not processes.ended_together:
-        return _ended_first(facts, comm, seq, gone, absent)
-    # If nothing had moved for long when they ended, it hung before, for another reason.
-    hung = _hangs(comm, processes.first_end_ns, _least_silence_ns(kinds))
-    return None if hung else _ended(facts, comm, seq)
+    absent, waits = set(comm.ranks[~begun].tolist()), _waiting(comm, seq)
+    ended_it = not (waits - gone.keys() or (waits and open_here.all()))
+    if not gone or ended_it or (absent and not absent & gone.keys()):
+        return {}
+    return {} if 2 * len(first(gone, gone)) > len(comm.ranks) else gone
+
+
+def _ended_between(facts: BundleFacts) -> list[RuleFinding]:
+    """A finding of the rank that ended a job while no operation was open, or only some between two
+    ranks. Without one, says if somebody ended the job. A crash when all is done, and the others end
+    orderly, is none."""
+    processes = facts.processes
+    if processes is None or not processes.ended_together:
+        return []
+    names, ended = processes.ended_first, processes.ended
+    why = cause(ended, names, ())
+    if why is Cause.ENDED:
+        facts.ended = together_words(ended, processes.ended_within_ns)
+    orderly = any(manner(each) is Manner.ORDERLY for each in ended.values())
+    return [_failed(facts, names)] if why is Cause.RANK and not orderly else []
+
+
+def _failed(
+    facts: BundleFacts, names: list[int], comm: Comm | None = None, seq: int = 0
+) -> RuleFinding:
+    """A finding of ranks that ended a job by their own ends.
+
+    Args:
+        facts: of the bundle.
+        names: these ranks.
+        comm: the communicator in which others waited; None: in none.
+        seq: the operation in which they did.
+    """
+    processes, waited = facts.processes, comm is not None
+    assert processes is not None  # noqa: S101 - they ended
+    ended, one = processes.ended, processes.ended[names[0]]
+    text = story(ended, names, processes.host(names[0]), waited=waited)
+    evidence = [Evidence("exit_status", text, value=one.status)]
+    if comm is not None:
+        evidence.append(_progress(comm, seq))
+    return RuleFinding(
+        fault=FaultClass.HANG, subjects=tuple(f"rank {rank}" for rank in names),
+        onset_ns=one.last_ns, last_ns=max(one.last_ns, facts.end_ns),
+        confidence=confidence(0.98, len(names) == 1 or None), evidence=tuple(evidence),
+        alternatives=(
+            weigh(FaultClass.STRAGGLER, True, "it does not come at all"),
+            weigh(FaultClass.UNDETERMINED, True, "who ends a job ends its ranks in another way"),
+        ),
+        action=ACTION_OOM if one.oom else ACTION_FAILED[manner(one)], ranks=frozenset(names),
+        hosts=frozenset(processes.host(rank) for rank in names),
+    )  # fmt: skip
 
 
 def _ended_first(
@@ -133,18 +212,23 @@ def _ended_first(
     to the grace time later the others may be ending as well."""
     processes, ranks = facts.processes, facts.ranks
     assert processes is not None and ranks is not None  # noqa: S101, PT018 - some are gone
+    earliest = first(gone, gone)
+    if processes.crashed(earliest):
+        return _failed(facts, earliest, comm, seq)
     names = first(gone, absent & gone.keys() or gone)
     one, ago = names[0], format_ns(max(0, facts.end_ns - gone[names[0]].last_ns))
     if one not in processes.ended:
         text = f"no report of {ranks.host.get(one, 'its host')} in the last {ago}"
     else:
-        text = f"its process ended {ago} before the end of the recording"
+        text = f"its process {words(gone[one])} {ago} before the end of the recording"
         if others := len(gone) - len(names):
             text += f", before {others} other{'s' * (others > 1)}"
     evidence = (Evidence("ended", text), _progress(comm, seq))
     found = _finding(facts, comm, seq, names, evidence=evidence, action=ACTION_GONE)
     if one not in processes.ended or facts.end_ns - gone[one].last_ns > GRACE_NS:
         return found
+    if asked({manner(gone[rank]) for rank in earliest}, {manner(each) for each in gone.values()}):
+        return _ended(facts, comm, seq)
     ending = weigh(FaultClass.UNDETERMINED, False, "somebody may be ending the job: the others had"
                    f" less than {format_ns(GRACE_NS)} for it")  # fmt: skip
     return msgspec.structs.replace(
@@ -154,22 +238,27 @@ def _ended_first(
 
 
 def _ended(facts: BundleFacts, comm: Comm, seq: int) -> RuleFinding:
-    """A job that ended within an operation, of which it is not known why."""
+    """A job that ended, or is ending, within an operation, of which it is not known why."""
     processes = facts.processes
     assert processes is not None and facts.ranks is not None  # noqa: S101, PT018 - they ended
     ended = processes.ended
-    names = ", ".join(map(str, first(ended, ended)))
-    took = format_ns(max(each.last_ns for each in ended.values()) - processes.first_end_ns)
-    text = f"all {len(ended)} ranks ended within {took}, rank {names} first"
+    names = ", ".join(map(str, processes.ended_first))
+    one = ended[processes.ended_first[0]]
+    within = format_ns(processes.ended_within_ns)
+    text = f"all {len(ended)} ranks ended within {within}, rank {names} first"
+    if not processes.ended_together:
+        text = f"of {len(comm.ranks)} ranks {len(ended)} have ended, rank {names} first"
+    noticed = manner(one) is Manner.FAILED
     return RuleFinding(
         fault=FaultClass.UNDETERMINED,
         subjects=(f"job {comm.job or facts.bundle.manifest.job}".rstrip(),),
         onset_ns=processes.first_end_ns, last_ns=max(processes.first_end_ns, facts.end_ns),
         confidence=confidence(0.98, False),
-        evidence=(Evidence("ended", text), _progress(comm, seq)),
+        evidence=(Evidence("ended", f"{text}, which {words(one)}"), _progress(comm, seq)),
         alternatives=(
             weigh(FaultClass.HANG, False, f"rank {names} failed, and the others because of it"),
-            weigh(FaultClass.UNDETERMINED, False, "somebody ended the job"),
+            weigh(FaultClass.UNDETERMINED, False, "its connection to another rank failed, and it"
+                  " noticed first" if noticed else "somebody ended the job"),
         ),
         action=ACTION_ENDED, ranks=frozenset(comm.ranks.tolist()),
         hosts=frozenset(facts.ranks.host.get(rank, "") for rank in comm.ranks.tolist()),

@@ -1,0 +1,222 @@
+"""How ranks ended says whether one of them failed or somebody ended the job; what may be both has
+no name (docs/decisions/0586)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.workload.dying_ranks import ALL, LAST, operations, processes, stuck_ns
+from tests.workload.stored_rows import SEED, T0, bundle, record
+
+from syntony.model import MS, S
+from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
+from syntony.workload import Diagnosis, FaultClass, diagnose
+from syntony.workload.exits import words
+from syntony.workload.processes import Ended
+from syntony.workload.sentences import sentences
+
+TERM, KILL, SEGV, ABRT, INT = -15, -9, -11, -6, -2
+OOM = None
+SOON = (0.9, 0.8, 1.0, 0.01)
+"""Seconds after the last operation began at which ranks ended: rank 3 first."""
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    print(f"seed {SEED}")
+
+
+def ended(
+    how: Mapping[int, int | None],
+    ends_s: Mapping[int, float] | tuple[float, ...] = SOON,
+    *,
+    begun: Any = ALL,
+    done: Any = (),
+    exact: bool = True,
+    now_s: float = 40,
+) -> Diagnosis:
+    """What is said so long after the last operation began."""
+    rows = operations(begun=begun, done=done)
+    stuck = stuck_ns(rows)
+    at_s = dict(ends_s if isinstance(ends_s, Mapping) else enumerate(ends_s))
+    ends = {rank: stuck + round(at * S) for rank, at in at_s.items()}
+    now_ns = stuck + round(now_s * S)
+    readings = processes(now_ns, ends, exact=exact, how=how)
+    seconds = (now_ns - T0) // S
+    return diagnose(bundle(record({COLLECTIVE.name: rows, JOB_PROCESS.name: readings},
+                                  seconds=seconds, now_ns=now_ns + 30 * S)))  # fmt: skip
+
+
+def of_all(first: int | None, others: int | None) -> dict[int, int | None]:
+    return {rank: first if rank == 3 else others for rank in ALL}
+
+
+@pytest.mark.parametrize("begun", [(0, 1, 2), (0, 1, 3), ALL])
+@pytest.mark.parametrize(
+    ("first", "others", "said"),
+    [
+        (OOM, TERM, "was killed by the kernel for lack of memory"),
+        (OOM, 1, "was killed by the kernel for lack of memory"),
+        (OOM, KILL, "was killed by the kernel for lack of memory"),
+        (OOM, 0, "was killed by the kernel for lack of memory"),
+        (SEGV, TERM, "was ended by SIGSEGV"),
+        (128 + 11, 1, "was ended by SIGSEGV"),
+        (SEGV, ABRT, "was ended by SIGSEGV"),
+        (KILL, TERM, "was killed by SIGKILL"),
+        (KILL, 1, "was killed by SIGKILL"),
+        (KILL, ABRT, "was killed by SIGKILL"),
+    ],
+)
+def test_a_rank_that_failed_by_itself_is_named_though_all_ended_soon(
+    first: int | None, others: int | None, said: str, begun: Any
+) -> None:
+    result = ended(of_all(first, others), begun=begun)
+    (verdict,) = result.verdicts
+    assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("rank 3",))
+    assert verdict.confidence > 0.9
+    assert all(each.excluded for each in verdict.alternatives)
+    text = sentences("night", result, 60 * S)[0]
+    assert text.startswith(f"night stopped because rank 3 on h3 {said} at 22:14:"), text
+    assert "; the other 3 ended 990 ms later, waiting for it (" in text
+    assert ("memory.peak" in verdict.action) is (first is OOM)
+
+
+@pytest.mark.parametrize("others", [TERM, KILL])
+def test_an_error_outside_of_operations_is_the_ranks_own(others: int) -> None:
+    """Within one it may be the first to notice that a connection failed."""
+    (verdict,) = ended(of_all(1, others), begun=(0, 1, 2)).verdicts
+    assert verdict.subjects == ("rank 3",)
+    (verdict,) = ended(of_all(1, others)).verdicts
+    assert verdict.fault is FaultClass.UNDETERMINED
+    assert "noticed first" in verdict.alternatives[1].reason
+
+
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [
+        (1, 1),  # a failed connection, or one rank
+        (ABRT, ABRT),  # watchdogs
+        (SEGV, SEGV),  # what all do
+        (KILL, KILL),  # nobody handled SIGTERM in time, or one was killed
+        (KILL, 0),
+        (TERM, 1),  # some noticed that others were gone before they were asked themselves
+        (0, TERM),  # it left the others alone, and somebody ended these
+    ],
+)
+def test_what_may_be_a_rank_or_somebody_stays_two(first: int, others: int) -> None:
+    (verdict,) = ended(of_all(first, others)).verdicts
+    assert (verdict.fault, verdict.subjects) == (FaultClass.UNDETERMINED, ("job night",))
+    assert verdict.confidence < 0.5
+    assert words(Ended(0, 0, first)) in verdict.evidence[0].text
+
+
+@pytest.mark.parametrize("begun", [(0, 1, 2), ALL])
+@pytest.mark.parametrize(
+    ("how", "ends_s"),
+    [
+        (of_all(TERM, TERM), SOON),
+        (of_all(TERM, TERM), (0.01, 0.02, 0.01, 0.02)),
+        (of_all(INT, INT), SOON),
+        (of_all(TERM, 0), (9.0, 8.0, 10.0, 0.01)),  # three wrote a checkpoint first
+        (of_all(TERM, KILL), (30.01, 30.02, 30.03, 0.01)),  # three handled it too slowly
+        (of_all(128 + 15, 128 + 15), SOON),
+    ],
+)
+def test_a_job_that_somebody_ended_has_no_fault(
+    how: dict[int, int | None], ends_s: tuple[float, ...], begun: Any
+) -> None:
+    result = ended(how, ends_s, begun=begun)
+    assert result.verdicts == ()
+    first, second, _ = sentences("night", result, 60 * S)
+    assert first == "night was ended by somebody: no fault."
+    assert second.startswith("All 4 ranks ended within ")
+    assert "SIG" in second
+
+
+def test_that_somebody_ended_a_job_that_hung_does_not_hide_why() -> None:
+    result = ended(of_all(TERM, TERM), (9.1, 9.2, 9.3, 9.0), begun=(0, 1, 3))
+    assert [each.subjects for each in result.verdicts] == [("rank 2",)]
+
+
+def test_a_rank_that_ran_out_of_memory_while_others_waited_long_for_it_is_named() -> None:
+    result = ended(of_all(OOM, TERM), (9.9, 9.8, 10.0, 9.0), begun=(0, 1, 2))
+    (verdict,) = result.verdicts
+    assert (verdict.subjects, verdict.evidence[0].signal) == (("rank 3",), "exit_status")
+
+
+@pytest.mark.parametrize(("first", "named"), [(OOM, True), (SEGV, True), (KILL, True), (1, False)])
+def test_without_an_open_operation_only_what_others_cannot_cause_has_a_name(
+    first: int | None, named: bool
+) -> None:
+    result = ended(of_all(first, TERM), done=ALL)
+    assert [each.subjects for each in result.verdicts] == [("rank 3",)] * named
+
+
+@pytest.mark.parametrize("first", [SEGV, ABRT, KILL, 1, 0])
+def test_a_rank_that_crashes_after_a_job_is_done_is_no_fault(first: int) -> None:
+    """Libraries that are unloaded in the wrong order do so."""
+    assert ended(of_all(first, 0), done=ALL).verdicts == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "sure"), [(OOM, True), (SEGV, True), (KILL, False), (1, False), (128, False)]
+)
+def test_while_others_run_a_crash_leaves_no_doubt(first: int | None, sure: bool) -> None:
+    (verdict,) = ended({3: first}, {3: 0.01}, now_s=8).verdicts
+    assert verdict.subjects == ("rank 3",)
+    assert (verdict.confidence > 0.9) is sure
+    assert all(each.excluded for each in verdict.alternatives) is sure
+
+
+def test_a_crash_is_the_cause_although_another_rank_did_not_come() -> None:
+    """The launcher ended that one because of it."""
+    how, ends_s = {3: SEGV, 2: TERM}, {3: 0.01, 2: 0.5}
+    (verdict,) = ended(how, ends_s, begun=(0, 1, 3), now_s=8).verdicts
+    assert verdict.subjects == ("rank 3",)
+
+
+@pytest.mark.parametrize(("now_s", "named"), [(8, False), (60, True)])
+def test_while_others_run_a_rank_that_was_asked_to_end_is_not_named_at_once(
+    now_s: int, named: bool
+) -> None:
+    """The others may be writing a checkpoint; if nobody ends them, they wait for it."""
+    result = ended({3: TERM}, {3: 0.01}, now_s=now_s)
+    (verdict,) = result.verdicts
+    assert (verdict.subjects == ("rank 3",)) is named
+    said = "cannot go on because of" if named else "is ending, and it is undetermined why."
+    assert sentences("night", result, 60 * S)[0].startswith(f"night {said}")
+    assert "SIGTERM" in verdict.evidence[0].text
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize(("first", "others", "named"), [
+    (OOM, 1, True), (SEGV, TERM, True), (KILL, 1, True), (KILL, ABRT, True), (KILL, TERM, False),
+    (1, TERM, False), (TERM, 1, False), (1, 1, False), (KILL, KILL, False),
+])  # fmt: skip
+def test_of_ends_at_the_same_time_that_is_the_first_which_others_cannot_cause(
+    first: int | None, others: int, named: bool, exact: bool
+) -> None:
+    result = ended(of_all(first, others), (0.03, 0.02, 0.04, 0.01), exact=exact)
+    (verdict,) = result.verdicts
+    assert verdict.subjects == (("rank 3",) if named else ("job night",))
+
+
+def test_that_the_exit_status_is_not_visible_is_said() -> None:
+    (verdict,) = ended({}).verdicts
+    assert verdict.fault is FaultClass.UNDETERMINED
+    assert "exit status not visible" in verdict.evidence[0].text
+
+
+def test_words_of_signals() -> None:
+    assert words(Ended(0, 0, -signal.SIGABRT)) == "was ended by SIGABRT"
+    assert words(Ended(0, 0, -99)) == "was ended by signal 99"
+    assert words(Ended(0, 0, 1)) == "ended with exit status 1"
+
+
+def test_the_last_operation_is_the_one_that_ranks_are_stuck_in() -> None:
+    rows = operations()
+    assert {row["seq"] for row in rows if not row["done_ns"]} == {LAST}
+    assert stuck_ns(rows) > T0 + 10 * MS
