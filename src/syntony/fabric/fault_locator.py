@@ -236,8 +236,10 @@ class FaultLocator:
                 continue
             losing = self._losing.get(key, staleness.LossSpell(now, now, now, now)).extended(now)
             first = losing.first if found.kind in _LINKS else losing.since
+            near = self.book.doubts.is_near(found.component)
+            hold_s = staleness.HIDDEN_HOLD_S if near else staleness.HOLD_S
             held = (turning and now - losing.began < staleness.HOLD_S) or (
-                now - first < staleness.HOLD_S and self._singles_out(candidates, number)
+                now - first < hold_s and self._singles_out(candidates, number)
             )
             self._losing[key] = losing if held else losing.settled()
             stopped = self._stopped(candidates, number, found)
