@@ -23,7 +23,7 @@ from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
-from bench.fault_pairs import HOSTS, KNOWN_S, LOSS
+from bench.fault_pairs import HOSTS, LOSS
 from bench.incidents import outcomes
 from tests.controller.judged import Control
 from tests.controller.probed import Probed
@@ -37,7 +37,7 @@ from syntony.model.findings import Finding
 
 ANYWHERE = f"{ANY}{GROUP}{ANY}"
 KINDS = ("map", "hole")
-DEAD_S, MAP_S, HOLE_S = (30, 75), 240, 25
+KNOWN_S, DEAD_S, MAP_S, HOLE_S = 130, (30, 75), 240, 25
 
 
 class Case(NamedTuple):
@@ -182,8 +182,6 @@ def _wrong_pages(silent: Silent, leaf: str) -> tuple[str, ...]:
         if rule not in HOSTS and not dead:
             found.append(page)
     return tuple(found)
-
-
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from syntony.fabric.names import link_ends
+from syntony.fabric.names import ANY, GROUP, link_ends
 
 MANY = 3
 """Paths with a silent hop at one device that make a switch that never answers known there."""
@@ -112,12 +112,14 @@ class Doubts:
             and self._may_have_left(place, unsure.get(number), traced_ns)
         )
 
-    def is_near(self, component: str) -> bool:
-        """Whether a switch that never answers is known at an end of this link or, if it is no link,
-        anywhere."""
-        return bool(self._hidden) and not self._hidden.isdisjoint(
-            link_ends(component) or self._hidden
-        )
+    def rival(self, component: str) -> str:
+        """The group of unknown components where flows may be that seem to cross a link or switch;
+        empty if no switch that never answers is known there."""
+        ends = link_ends(component)
+        near = sorted(self._hidden.intersection(ends or (component,)))
+        if not near and self._hidden and ends is None and GROUP not in component:
+            near = [ANY]
+        return f"{near[0]}{GROUP}{ANY}" if near else ""
 
     def _may_have_left(self, place: Place, unsure: _Unsure | None, traced_ns: int) -> bool:
         """Whether a path may have left a place, from its own traces or as another did since it was

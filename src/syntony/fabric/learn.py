@@ -392,14 +392,18 @@ class PathLearner:
         if (middle := _middle(hops)).ttl:
             self._by_middle.setdefault(middle.address, {})[flow] = None
             self._answered(flow, middle.address)
+        hidden = _hidden(flow, state.whole, hops) if state.silences == SILENT_TRACES else ()
+        self._follow_up(left, hidden, now_ns)
+        return TracedPath(flow, hops, changed=before != hops, at_ns=state.began_ns)
+
+    def _follow_up(
+        self, left: Collection[tuple[str, str]], hidden: Iterable[tuple[str, str]], now_ns: int
+    ) -> None:
+        """Trace other paths across hops that one has left, or that no longer answer it."""
         if seen := {hop for hop in left if hop[1]}:
             self._suspect_across(seen, now_ns)
-        for hop in sorted(left - seen):
+        for hop in (*sorted({*left} - seen), *hidden):
             self._doubt(hop, now_ns)
-        if state.silences == SILENT_TRACES:
-            for hop in _hidden(flow, state.whole, hops):
-                self._doubt(hop, now_ns)
-        return TracedPath(flow, hops, changed=before != hops, at_ns=state.began_ns)
 
 
 class _Unanswered(NamedTuple):

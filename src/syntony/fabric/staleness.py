@@ -21,9 +21,6 @@ from syntony.fabric.tally import Ints
 
 HOLD_S = 6
 """Agents trace lossy paths at once; silent hops, answers and rows take up to this long."""
-HIDDEN_HOLD_S = 20
-"""… and up to this long beside a switch that never answers, as the end of a path that loses all is
-waited for, and three times."""
 AGAIN_S = 60
 """A link that lost before, at most this long ago, and does again cannot be explained by a stale
 map: a link that loses in bursts is reported at the second burst. This does not hold for a switch:
