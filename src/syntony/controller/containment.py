@@ -82,7 +82,9 @@ def _cover(suspected: Iterable[str], names: Iterable[str]) -> bool:
 
 
 def _pieces(name: str) -> list[str]:
-    """The devices, NICs and hosts in a name."""
+    """The devices, NICs and hosts in a name; of a silent switch those around it, and any others."""
+    if name.startswith(SILENT_AT):
+        return [ANY, *name.removeprefix(SILENT_AT).split(", ")]
     return _MARKS.split(_HOSTS_AT.sub(r"\1", name))
 
 
@@ -97,10 +99,10 @@ def _components(subject: str) -> set[str]:
 
 
 def _is_around(devices: Iterable[str], narrower: str) -> bool:
-    """Whether a group, or each of several, ends at these devices or anywhere."""
+    """Whether a group, or each of several, ends at one of these devices or anywhere."""
     around = {ANY, *devices}
     groups = [name.split(GROUP) for name in suspects(narrower)]
-    return all(len(ends) > 1 and around.issuperset(ends) for ends in groups)
+    return all(len(ends) > 1 and not around.isdisjoint(ends) for ends in groups)
 
 
 def _mirrored(name: str) -> str:

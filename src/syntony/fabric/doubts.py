@@ -14,12 +14,16 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from syntony.fabric.names import ANY, GROUP, link_ends
+from syntony.model import S
 
 MANY = 3
 """Paths with a silent hop at one device that make a switch that never answers known there."""
 UNSURE_TRACES = 2
 """Traces of a path in a row that its hop does not answer, while those behind it do: it may have
 left. One is enough if the hop answers others."""
+NEARBY_NS = 20 * S
+"""For so long after a path has left a place others that were not traced since are doubtful there:
+agents check hops all the time, and would have found by then that they left as well."""
 
 Way = Hashable
 """One direction of one flow."""
@@ -57,6 +61,7 @@ class Doubts:
         """When the newest trace began that was answered there, …"""
         self._left_ns: dict[Place, int] = {}
         """… and that of the newest path that was found to have left."""
+        self._now_ns = self._nearby_until_ns = 0
         self._unsure: dict[Way, dict[int, _Unsure]] = {}
         """By the hop's place in the path."""
         self._waiting: set[Place] = set()
@@ -69,6 +74,7 @@ class Doubts:
             at_ns: since when, fleet time.
         """
         self._unsure.pop(way, None)
+        self._proceed(at_ns)
         self._beside.subtract(_beside_silent(before))
         for device in _beside_silent(now):
             self._beside[device] += 1
@@ -78,12 +84,14 @@ class Doubts:
         for number, place in _places(before):
             if number < len(now) and new.get(number) != place and now[number - 1] == place.before:
                 self._left_ns[place] = max(at_ns, self._left_ns.get(place, 0))
+                self._nearby_until_ns = max(self._nearby_until_ns, at_ns + NEARBY_NS)
         for place in new.values():
             self._answered(place, at_ns)
 
     def traced(self, way: Way, known: Devices, now: Devices, at_ns: int) -> None:
         """A trace that does not differ from the known path but for hops that did not answer."""
         unsure = self._unsure.pop(way, {})
+        self._proceed(at_ns)
         for number, place in _places(known):
             if number < len(now) and now[number] is not None:
                 self.version += unsure.pop(number, None) is not None
@@ -129,7 +137,12 @@ class Doubts:
             if others or unsure.passed >= UNSURE_TRACES:
                 return True
         answered_ns = traced_ns if unsure is None else unsure.since_ns - 1
-        return self._left_ns.get(place, 0) > answered_ns
+        return self._left_ns.get(place, 0) > max(answered_ns, self._now_ns - NEARBY_NS)
+
+    def _proceed(self, at_ns: int) -> None:
+        """A trace began at this time."""
+        self.version += self._now_ns < self._nearby_until_ns <= at_ns
+        self._now_ns = max(self._now_ns, at_ns)
 
     def _answered(self, place: Place, at_ns: int) -> None:
         if at_ns > self._crossed_ns.get(place, 0):

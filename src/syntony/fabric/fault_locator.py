@@ -104,7 +104,8 @@ class FaultLocator:
         self._losing: dict[tuple[str, str], staleness.LossSpell] = {}
         """Components that were found to lose packets lately, and since when."""
         self._singled: dict[tuple[str, str], int] = {}
-        """Components whose losses singled out flows lately → when last."""
+        """Components whose losses singled out flows lately, or that no path certainly crosses →
+        when last."""
         self._turning_until = 0
         """Second until which the map may be stale because of changed paths."""
         self._overflowing: tuple[Finding, ...] = ()
@@ -245,7 +246,7 @@ class FaultLocator:
             young, rival = now - first < staleness.HOLD_S, self.book.doubts.rival(found.component)
             singled = (young or rival != "") and self._singles_out(candidates, number)
             held = (turning and now - losing.began < staleness.HOLD_S) or (young and singled)
-            if singled:
+            if singled or not candidates.across(number).any():
                 self._singled[key] = now
             self._losing[key] = losing if held else losing.settled()
             stopped = self._stopped(candidates, number, found)
