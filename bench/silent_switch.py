@@ -4,7 +4,8 @@ Shape, placement, hashing, rates, times and faults are drawn per seed, and the s
 learners, map, localisation and rules are the real ones (`tests.controller.probed`). The spine dies,
 with packets lost for up to three seconds, and returns some time later. Then either
 
-* *map*: nothing else happens. The map is right when no way lists a device that it does not cross.
+* *map*: nothing else happens, and nothing is probed. The map is right when no way lists a device
+  that it does not cross.
 * *hole*: some seconds later one of its links begins to lose every packet. For 25 s a name is
   *right* if it holds this link (a group at the link's leaf does), *vague* if it is the whole
   fabric, else *wrong*.
@@ -20,21 +21,25 @@ import os
 import random
 import sys
 from collections import Counter
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from bench.fault_pairs import HOSTS, LOSS
 from bench.incidents import outcomes
 from tests.controller.judged import Control
 from tests.controller.probed import Probed
+from tests.controller.traced import PORTS, TARGET, World
 
 from syntony.controller.containment import NameContainment
 from syntony.fabric.book import Way
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.fault_locator import reply
+from syntony.fabric.learn import FlowKey
 from syntony.fabric.names import ANY, GROUP, OR, SILENT_AT, ComponentKind, cable_name
 from syntony.model.findings import Finding
+from syntony.model.names import host_of
 
+T = TypeVar("T", bound=World)
 ANYWHERE = f"{ANY}{GROUP}{ANY}"
 KINDS = ("map", "hole")
 KNOWN_S, DEAD_S, MAP_S, HOLE_S = 130, (30, 75), 240, 25
@@ -56,15 +61,17 @@ class Case(NamedTuple):
     words: str
 
 
-class Silent:
+class Silent(Generic[T]):
     """A fabric with a spine that answers no traces, and the ways on the wrong switch."""
 
-    def __init__(self, control: Control, seed: int) -> None:
+    def __init__(self, make: type[T], control: Control, seed: int) -> None:
         self.rng = random.Random(f"silent {seed}")
-        self.fabric = Probed(control, seed, self.rng.randint(2, 4))
+        self.fabric = make(control, seed, self.rng.randint(2, 4))
         self.spine = self.rng.choice(self.fabric.spines)
         self.fabric.silent = {self.spine}
-        self.ways = [way for each in self.fabric.flows for way in (each, reply(each))]
+        pairs = [(host.name, f"{peer}/rail0") for host in self.fabric.hosts for peer in host.peers]
+        flows = [Way(*pair, 61_000 + port, TARGET) for pair in pairs for port in range(PORTS)]
+        self.ways = [way for each in flows for way in (each, reply(each))]
 
     def wrong(self) -> set[Way]:
         """Ways that list a device that they do not cross."""
@@ -72,8 +79,13 @@ class Silent:
         return {
             way
             for way in self.ways
-            if switches.intersection(fabric.book.components(way)) - {*fabric.crossed(way)}
+            if switches.intersection(fabric.book.components(way)) - {*self.crossed(way)}
         }
+
+    def crossed(self, way: Way) -> list[str]:
+        """The switches that a way really takes."""
+        src, dst = host_of(way.src), host_of(way.dst)
+        return self.fabric.hops(FlowKey("rail0", src, dst, way.sport, way.dport))
 
     def dies(self) -> float | None:
         """It dies; seconds to its page, if there is one."""
@@ -101,13 +113,13 @@ def case(control: Control, kind: str, seed: int) -> Case:
 
 def of_map(control: Control, seed: int) -> Case:
     """The spine returns, and nothing else happens."""
-    silent = Silent(control, seed)
+    silent = Silent(World, control, seed)
     fabric = silent.fabric
     fabric.run(KNOWN_S)
     died_s = silent.dies()
     fabric.dead = set()
     stale: dict[Way, int] = {}
-    quiet, found = 0, Counter[str]()
+    quiet = 0
     for second in range(MAP_S):
         wrong = silent.wrong()
         stale |= dict.fromkeys(wrong, second + 1)
@@ -115,15 +127,13 @@ def of_map(control: Control, seed: int) -> Case:
         if quiet > 70:
             break
         fabric.run(1)
-        found.update(each.component for each in fabric.findings if _is_loss(each))
-    return Case(
-        died_s, tuple(stale.values()), "", _wrong_pages(silent, ""), tuple(found), fabric.shape
-    )
+    pages = _wrong_pages(silent, "")
+    return Case(died_s, tuple(stale.values()), "", pages, (), fabric.shape)
 
 
 def of_hole(control: Control, seed: int) -> Case:
     """The spine returns, and a link of it is a black hole some time later."""
-    silent = Silent(control, seed)
+    silent = Silent(Probed, control, seed)
     fabric, rng = silent.fabric, silent.rng
     fabric.run(KNOWN_S)
     died_s = silent.dies()
@@ -167,7 +177,7 @@ def _holds(name: str, leaf: str, part: str, spine: str) -> bool:
     return GROUP in name and (NameContainment.holds(name, part) or leaf in name.split(GROUP))
 
 
-def _wrong_pages(silent: Silent, leaf: str) -> tuple[str, ...]:
+def _wrong_pages(silent: Silent[T], leaf: str) -> tuple[str, ...]:
     """Pages that are neither of the death nor of the hole at this leaf."""
     found = []
     for page in silent.fabric.control.pages():
