@@ -130,6 +130,21 @@ def test_parts_that_share_no_device_are_apart() -> None:
     assert fabric.down() == [ALL]
 
 
+def test_switches_that_answer_with_an_address_of_each_port() -> None:
+    """Without a topology each is a device: that of the last switch changes with the path."""
+    fabric = Fabric(2, 4 * PORTS)
+    fabric.map = SilentSwitches()
+    for at_ns in (*range(T0, DIED_NS, 10 * S), DIED_NS + S):
+        for way in fabric.ways:
+            near, far = (f"leaf{nic[1]}" for nic in way[:2])
+            silent = way in fabric.over and at_ns < DIED_NS
+            spine = None if silent else f"spine0 {near}"
+            behind = f"{far} spine1" if silent else f"{far} spine0"
+            fabric.map.take(way, (way.src, near, spine, behind), at_ns)
+    fabric.map.settle()
+    assert len(fabric.down()) == 1
+
+
 def test_a_name_lists_few_devices() -> None:
     assert silent_at(ALL) == "silent switch at leaf0, leaf1, leaf2"
     many = [f"leaf{k}" for k in range(MAX_AROUND + 5)]

@@ -9,7 +9,8 @@ since. A part that begins to answer is not down: its device was not known before
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,8 +52,7 @@ class SilentSwitches:
     def __init__(self, down: Iterable[SilentPart] = ()) -> None:
         self.down = {part.devices: part for part in down}
         """By the devices at it."""
-        self._pair: dict[Way, Pair] = {}
-        """Path → where it has a silent hop."""
+        self._hop: dict[Way, _SilentHop] = {}
         self._ways: Counter[Pair] = Counter()
         self._silent_ns: dict[Pair, tuple[int, int]] = {}
         """When the first and the newest trace across a silent hop began."""
@@ -70,16 +70,15 @@ class SilentSwitches:
                 no longer traced.
             learnt_ns: when its trace began, fleet time.
         """
-        old, new = self._pair.get(way), _silent_pair(hops)
-        if old is not None and old != new:
-            del self._pair[way]
-            self._ways[old] -= 1
-            instead = next(_between(hops, old), None)
+        old, new = self._hop.pop(way, None), _silent_hop(hops)
+        if old is not None:
+            self._ways[old.pair] -= 1
+            instead = hops[old.number] if old.number < len(hops) - 1 else None
             if instead is not None:
-                self._left.setdefault(old, {})[way] = (learnt_ns, instead)
-        if new is not None and old != new:
-            self._pair[way] = new
-            self._ways[new] += 1
+                self._left.setdefault(old.pair, {})[way] = (learnt_ns, instead)
+        if new is not None:
+            self._hop[way] = new
+            self._ways[new.pair] += 1
         self.confirm(way, hops, learnt_ns)
 
     def confirm(self, way: Way, hops: Sequence[str | None], learnt_ns: int) -> None:
@@ -89,9 +88,10 @@ class SilentSwitches:
             if learnt_ns - last_ns > RECENT_NS:
                 first_ns = learnt_ns
             self._seen_ns[device] = first_ns, max(last_ns, learnt_ns)
-        pair = self._pair.get(way)
-        if pair is None or pair != _silent_pair(hops):
+        hop = self._hop.get(way)
+        if hop is None or hop != _silent_hop(hops):
             return
+        pair = hop.pair
         first_ns, last_ns = self._silent_ns.get(pair, (learnt_ns, learnt_ns))
         self._silent_ns[pair] = first_ns, max(last_ns, learnt_ns)
         if pair in self._left:
@@ -145,21 +145,23 @@ class SilentSwitches:
         return SilentPart(tuple(sorted(pairs)), min(since_ns), cables_of)
 
 
-def _silent_pair(hops: Sequence[str | None]) -> Pair | None:
-    """The devices beside the one silent hop of a path between its first and last switch."""
+class _SilentHop(NamedTuple):
+    """The one silent hop of a path between its first and its last switch."""
+
+    number: int
+    pair: Pair
+
+
+def _silent_hop(hops: Sequence[str | None]) -> _SilentHop | None:
+    """None: a path has no such hop, or several."""
     found = [
-        (min(before, behind), max(before, behind))
-        for before, hop, behind in zip(hops[1:], hops[2:], hops[3:], strict=False)
+        _SilentHop(number, (min(before, behind), max(before, behind)))
+        for number, (before, hop, behind) in enumerate(
+            zip(hops[1:], hops[2:], hops[3:], strict=False), 2
+        )
         if hop is None and before is not None and behind is not None
     ]
     return found[0] if len(found) == 1 else None
-
-
-def _between(hops: Sequence[str | None], pair: Pair) -> Iterator[str]:
-    """The device that a path crosses between two others."""
-    for before, hop, behind in zip(hops[1:], hops[2:], hops[3:], strict=False):
-        if hop is not None and {before, behind} == {*pair}:
-            yield hop
 
 
 def _joined(pairs: Iterable[Pair]) -> list[list[Pair]]:
