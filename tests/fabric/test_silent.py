@@ -6,6 +6,7 @@ import itertools
 
 from syntony.fabric.book import Way
 from syntony.fabric.departures import ENOUGH
+from syntony.fabric.fault_locator import reply
 from syntony.fabric.names import MAX_AROUND, silent_at
 from syntony.fabric.silent import STEADY_NS, SilentSwitches
 from syntony.model import S
@@ -132,17 +133,16 @@ def test_parts_that_share_no_device_are_apart() -> None:
 
 def test_switches_that_answer_with_an_address_of_each_port() -> None:
     """Without a topology each is a device: that of the last switch changes with the path."""
-    fabric = Fabric(2, 4 * PORTS)
-    fabric.map = SilentSwitches()
+    found = SilentSwitches()
+    flows = [Way("h0/rail0", "h1/rail0", 61_000 + port, 8620) for port in range(4 * PORTS)]
     for at_ns in (*range(T0, DIED_NS, 10 * S), DIED_NS + S):
-        for way in fabric.ways:
+        for way in (*flows, *map(reply, flows)):
             near, far = (f"leaf{nic[1]}" for nic in way[:2])
-            silent = way in fabric.over and at_ns < DIED_NS
-            spine = None if silent else f"spine0 {near}"
-            behind = f"{far} spine1" if silent else f"{far} spine0"
-            fabric.map.take(way, (way.src, near, spine, behind), at_ns)
-    fabric.map.settle()
-    assert len(fabric.down()) == 1
+            silent = (way.sport + way.dport) % 2 and at_ns < DIED_NS
+            spine, behind = (None, "spine1") if silent else (f"spine0 {near}", "spine0")
+            found.take(way, (way.src, near, spine, f"{far} {behind}"), at_ns)
+    found.settle()
+    assert len(found.down) == 1
 
 
 def test_a_name_lists_few_devices() -> None:

@@ -2,6 +2,7 @@
 
 Such a switch is known as a silent hop between two known devices. All pairs of devices that silent
 hops connect are one *silent part* of the fabric: one switch, or several that cannot be told apart.
+So are pairs that flows cross there and back, as a switch may answer with an address of each port.
 It is down if paths that took it are traced across other switches, and none is traced across it
 since. A part that begins to answer is not down: its device was not known before.
 """
@@ -54,6 +55,8 @@ class SilentSwitches:
         """By the devices at it."""
         self._hop: dict[Way, _SilentHop] = {}
         self._ways: Counter[Pair] = Counter()
+        self._both_ways: set[Pair] = set()
+        """First devices of the pairs of a path and of the reply to it."""
         self._silent_ns: dict[Pair, tuple[int, int]] = {}
         """When the first and the newest trace across a silent hop began."""
         self._left: dict[Pair, dict[Way, tuple[int, str]]] = {}
@@ -79,6 +82,9 @@ class SilentSwitches:
         if new is not None:
             self._hop[way] = new
             self._ways[new.pair] += 1
+            back = self._hop.get(Way(way.dst, way.src, way.dport, way.sport))
+            if back is not None and back.pair != new.pair:
+                self._both_ways.add((new.pair[0], back.pair[0]))
         self.confirm(way, hops, learnt_ns)
 
     def confirm(self, way: Way, hops: Sequence[str | None], learnt_ns: int) -> None:
@@ -109,7 +115,7 @@ class SilentSwitches:
         if not self._left:
             return
         used = [pair for pair in self._silent_ns if self._ways[pair] or pair in self._left]
-        for pairs in _joined(used):
+        for pairs in _joined(used, self._both_ways):
             part = self._part(pairs)
             if part is not None and part.devices not in self.down:
                 self.down[part.devices] = part
@@ -164,12 +170,14 @@ def _silent_hop(hops: Sequence[str | None]) -> _SilentHop | None:
     return found[0] if len(found) == 1 else None
 
 
-def _joined(pairs: Iterable[Pair]) -> list[list[Pair]]:
-    """The pairs by silent part: those that share a device."""
+def _joined(pairs: Sequence[Pair], both_ways: Iterable[Pair]) -> list[list[Pair]]:
+    """The pairs by silent part: those that share a device, or are taken there and back."""
     parts: list[tuple[set[str], list[Pair]]] = []
-    for pair in sorted(pairs):
-        touched = [part for part in parts if not part[0].isdisjoint(pair)]
-        parts = [part for part in parts if part[0].isdisjoint(pair)]
-        devices = {*pair}.union(*(part[0] for part in touched))
-        parts.append((devices, [pair, *(each for part in touched for each in part[1])]))
-    return [found for _, found in parts]
+    found = {device for pair in pairs for device in pair}
+    more = [pair for pair in both_ways if found.issuperset(pair)]
+    for ends, own in [*((pair, [pair]) for pair in pairs), *((pair, []) for pair in more)]:
+        touched = [part for part in parts if not part[0].isdisjoint(ends)]
+        parts = [part for part in parts if part[0].isdisjoint(ends)]
+        devices = {*ends}.union(*(part[0] for part in touched))
+        parts.append((devices, [*own, *(pair for part in touched for pair in part[1])]))
+    return [each for _, each in parts]
