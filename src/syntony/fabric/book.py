@@ -151,7 +151,9 @@ class PathBook:
     def components(self, way: Way) -> tuple[str, ...]:
         """Components that the flow crosses, in order. Unknown and doubtful ones between known
         devices are one group."""
-        doubtful = self.doubts.hops(way, self.devices_on(way), self.traced_ns(way))
+        doubtful = frozenset[int]()
+        if self.doubts.possible:
+            doubtful = self.doubts.hops(way, self.devices_on(way), self.traced_ns(way))
         if doubtful:
             devices = enumerate(self._devices(way))
             return tuple(components_of([None if n in doubtful else d for n, d in devices]))

@@ -88,6 +88,7 @@ def without_unlisted(state: MapState, topology: Topology) -> MapState:
         state,
         lost={cable: at_ns for cable, at_ns in state.lost.items() if is_planned(cable)},
         down={switch: instead for switch, instead in state.down.items() if may_be(switch)},
+        silent=[part for part in state.silent if all(map(may_be, part.devices))],
     )
 
 

@@ -67,6 +67,11 @@ class Doubts:
         self._waiting: set[Place] = set()
         """Places that did not answer a path, and none since."""
 
+    @property
+    def possible(self) -> bool:
+        """Whether any hop can be doubtful: a switch that never answers is known."""
+        return bool(self._hidden)
+
     def learnt(self, way: Way, before: Devices, now: Devices, at_ns: int) -> None:
         """A path goes elsewhere than before, is new, or (`now` empty) is no longer known.
 
@@ -97,10 +102,11 @@ class Doubts:
                 self.version += unsure.pop(number, None) is not None
                 self._answered(place, at_ns)
             elif self._is_beside_hidden(known, number):
-                since_ns, passed = unsure.get(number, _Unsure(at_ns, 0))
-                unsure[number] = _Unsure(since_ns, passed + any(now[number + 1 :]))
+                before = unsure.get(number, _Unsure(at_ns, 0))
+                passed = before.passed + any(now[number + 1 :])
+                self.version += number not in unsure or before.passed < UNSURE_TRACES <= passed
+                unsure[number] = before._replace(passed=passed)
                 self._waiting.add(place)
-                self.version += 1
         if unsure:
             self._unsure[way] = unsure
 
@@ -110,8 +116,6 @@ class Doubts:
         Args:
             traced_ns: when it was traced last, fleet time.
         """
-        if not self._hidden:
-            return frozenset()
         unsure = self._unsure.get(way, {})
         return frozenset(
             number
