@@ -200,6 +200,12 @@ def test_what_contains_what(wider: str, narrower: str, holds: bool) -> None:
         ("leaf0--spine0", "h2/rail0->h0/rail0", True), ("h0", "h0/rail0->h2/rail0", True),
         ("spine0", "h5/rail0->h6/rail0", False),
         ("h5/rail0", "h5", True), ("h6/rail0", "h6", False), ("leaf9", "h6", True),
+        ("silent switch at leaf0, leaf1", "leaf0..leaf1", True),
+        ("silent switch at leaf0, leaf1", "leaf0..* or *..leaf1", True),
+        ("silent switch at leaf0, leaf1", "leaf2..*", True),
+        ("silent switch at leaf0, leaf1", "leaf2..leaf3", False),
+        ("silent switch at leaf0, leaf1", "leaf0", False),
+        ("silent switch at leaf0, leaf1", "leaf0..leaf1 or leaf0->spine0", False),
     ],
 )  # fmt: skip
 def test_a_pair_suffers_with_what_its_paths_cross(wider: str, narrower: str, holds: bool) -> None:

@@ -252,3 +252,22 @@ def test_a_third_burst_in_one_place_is_of_a_fault_that_comes_and_goes() -> None:
     assert endings.burst(there, AGAIN_S - 1)
     assert endings.burst(here, AGAIN_S), "the first was long ago"
     assert not endings.burst(here, AGAIN_S + 1)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_beside_a_silent_switch_a_loss_of_some_flows_may_be_there(hidden: bool) -> None:
+    """Half of the flows of a link moved to a spine that answers no traces, and lose all there."""
+    fabric = Fabric()
+    over = [Way("h0/rail0", f"h{peer}/rail0", 62_000, 8620) for peer in range(2, 8)]
+    for way in over if hidden else []:
+        fabric.book.learn(way, ["leaf0", "*", f"leaf{int(way.dst[1]) // 2}"])
+    for _ in range(5):
+        fabric.second()
+    across = [flow for flow in fabric.flows if "leaf0->spine1" in fabric.book.components(flow)]
+    found: list[Finding] = []
+    for second in range(12):
+        moved(fabric, across[::2], lossy=True)
+        found = [each for each in fabric.watch.findings() if "spine1" in each.component]
+        assert not (second < staleness.HOLD_S - 1 and found)
+    assert found
+    assert all(("leaf0..*" in each.alternatives[: each.twins]) is hidden for each in found)

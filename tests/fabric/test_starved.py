@@ -9,13 +9,13 @@ import pytest
 from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import HistoryWindow
+from syntony.fabric.names import hosts_at
 from syntony.fabric.starved import (
     FlowEnds,
     Recent,
     Stopped,
     how_stopped,
     reclassify_slow_hosts,
-    with_host_rivals,
 )
 from syntony.fabric.tally import Index, Ints
 from syntony.model.findings import Finding
@@ -195,7 +195,7 @@ def test_hosts_share_what_is_known_of_a_switch_that_they_cannot_be_told_from() -
     switch = msgspec.structs.replace(
         switch, confidence=0.9, alternatives=("spine0",), probabilities=(0.08,)
     )
-    either = with_host_rivals(switch)
+    either = switch.with_twin(hosts_at(switch.component))
     assert (either.component, either.confidence, either.twins) == ("leaf1", 0.45, 1)
     assert either.odds() == ("leaf1 45%", "hosts at leaf1 45%", "spine0 4%")
     alone = either.without_twin()

@@ -15,6 +15,7 @@ from syntony.fabric.names import (
     GROUP,
     HOSTS_AT,
     OR,
+    SILENT_AT,
     cable_name,
     crosses,
     hosts_at,
@@ -81,7 +82,9 @@ def _cover(suspected: Iterable[str], names: Iterable[str]) -> bool:
 
 
 def _pieces(name: str) -> list[str]:
-    """The devices, NICs and hosts in a name."""
+    """The devices, NICs and hosts in a name; of a silent switch those around it, and any others."""
+    if name.startswith(SILENT_AT):
+        return [ANY, *name.removeprefix(SILENT_AT).split(", ")]
     return _MARKS.split(_HOSTS_AT.sub(r"\1", name))
 
 
@@ -93,6 +96,13 @@ def _components(subject: str) -> set[str]:
         nic = next((end for end in ends or () if "/" in end), "")
         found.add(nic or (cable_name(*ends) if ends else name))
     return found
+
+
+def _is_around(devices: Iterable[str], narrower: str) -> bool:
+    """Whether a group, or each of several, ends at one of these devices or anywhere."""
+    around = {ANY, *devices}
+    groups = [name.split(GROUP) for name in suspects(narrower)]
+    return all(len(ends) > 1 and not around.isdisjoint(ends) for ends in groups)
 
 
 def _mirrored(name: str) -> str:
@@ -127,6 +137,8 @@ class PathContainment:
         """Whether `narrower` would fail with `wider`."""
         if wider == FLEET:
             return narrower != FLEET
+        if SILENT_AT in wider:
+            return _is_around(wider.removeprefix(SILENT_AT).split(", "), narrower)
         if HOSTS_AT in wider:
             # Of a switch and the hosts at it, these alone are the narrower name.
             among = OR in wider and HOSTS_AT in narrower and narrower in suspects(wider)
@@ -134,9 +146,8 @@ class PathContainment:
         one, both, other = narrower.partition(BOTH_WAYS)
         if both:
             return any(self.holds(wider, f"{a}->{b}") for a, b in ((one, other), (other, one)))
-        if NameContainment.holds(wider, narrower) or self._homes.get(narrower) == wider:
-            return True
-        if {wider} in self._around.get(narrower, ()):
+        at = self._homes.get(narrower) == wider or {wider} in self._around.get(narrower, ())
+        if at or NameContainment.holds(wider, narrower):
             return True
         components = self._crossing.get(narrower)
         return components is not None and crosses(wider, components)

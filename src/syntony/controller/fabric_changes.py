@@ -14,7 +14,8 @@ from syntony.controller.own_rows import OwnRows
 from syntony.errors import StateError
 from syntony.fabric.book import PathBook, Way
 from syntony.fabric.changes import FabricMap, MapState, without_unlisted
-from syntony.fabric.names import OR, link_ends
+from syntony.fabric.names import OR, cable_name, link_ends, silent_at
+from syntony.fabric.silent import SilentPart
 from syntony.state import ControlState
 from syntony.state.document import Document
 from syntony.wire.tables import FABRIC_CHANGE
@@ -91,7 +92,9 @@ class FabricChangeService:
 
     def confirm(self, way: Way, hops: Sequence[str], learnt_ns: int) -> None:
         """A path that is unchanged, or shorter than known."""
-        self._map.confirm((way.src, *map(self._book.device, hops)), learnt_ns)
+        devices = (way.src, *map(self._book.device, hops))
+        self._map.confirm(devices, learnt_ns)
+        self._map.silent.confirm(way, devices, learnt_ns)
 
     def forget(self, ways: Iterable[Way], at_ns: int) -> None:
         """Paths that the book has dropped."""
@@ -108,10 +111,12 @@ class FabricChangeService:
             tuple(self._map.lost),
             tuple(self._map.moved),
             *self._map.down.items(),
+            tuple(self._map.silent.down),
         )
         if not changes and holds == self._written:
             return None
-        if self._map.looking and not self._map.down and self.status is None:
+        down = self._map.down or self._map.silent.down
+        if self._map.looking and not down and self.status is None:
             return None
         self._written = holds
         self._keep()
@@ -159,9 +164,23 @@ class FabricChangeService:
             if end not in there and len(cables) > 1
         }
         gone |= self._map.down
+        for part in self._map.silent.down.values():
+            name, *instead = self._names_of(part)
+            gone[name] = tuple(instead)
         return {
             OR.join(sorted((end, *instead))): len(of.get(end, ())) for end, instead in gone.items()
         }
+
+    def _names_of(self, part: SilentPart) -> list[str]:
+        """A silent part that is down: the one switch that the topology has there and no trace has
+        found, and those of its cables that may be the cause instead, else its surroundings."""
+        topology, devices = self._book.topology, part.devices
+        near = {} if topology is None else topology.neighbours
+        shared = [name for name, others in near.items() if {*devices} <= {*others}]
+        unseen = [name for name in shared if name not in self._map.answered_ns]
+        if len(unseen) != 1:
+            return [silent_at(devices)]
+        return [unseen[0], *(cable_name(device, unseen[0]) for device in part.cables_of)]
 
     def _keep(self) -> None:
         if self._document is None:

@@ -3,6 +3,8 @@
 During an outage a path can be traced only as far as packets still pass. A trace that matches the
 known path, but is shorter or has silent hops, is therefore ignored: the fuller path is kept. If the
 switches that are silent go on answering other paths, this one has moved to some that never answer.
+Until that is certain, a hop may be doubtful (`syntony.fabric.doubts`): it is unknown which
+components the path crosses there.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from syntony.fabric.doubts import Doubts
 from syntony.fabric.graph import Topology, components_of
 from syntony.fabric.names import ARROW, GROUP, ComponentKind, guess_kind
 from syntony.model import S
@@ -57,7 +60,13 @@ class PathBook:
         self._quiet: dict[Way, _Quiet] = {}
         self._answered_ns: dict[str | None, int] = {}
         """Device → when the newest trace began that it answered, fleet time."""
-        self.version = 0
+        self.doubts = Doubts()
+        self._changes = 0
+
+    @property
+    def version(self) -> int:
+        """Increases with every change of the components that a flow crosses."""
+        return self._changes + self.doubts.version
 
     def __len__(self) -> int:
         return len(self._hops)
@@ -73,21 +82,23 @@ class PathBook:
         traced = tuple(hops)
         self._traced_ns[way] = at_ns
         before = self._hops.get(way, ())
-        for device in map(self.device, traced):
+        old, new = self.devices_on(way), (way.src, *map(self.device, traced))
+        for device in new[1:]:
             if at_ns > self._answered_ns.get(device, 0):
                 self._answered_ns[device] = at_ns
         if way in self._hops and _adds_nothing(traced, before):
             if (left_ns := self._left_ns(way, traced, at_ns)) is None:
+                self.doubts.traced(way, old, new, at_ns)
                 return False
             self._turned[way] = left_ns
         self._quiet.pop(way, None)
-        devices = zip(map(self.device, traced), map(self.device, before), strict=False)
-        if any(new != old and new and old for new, old in devices):
+        if any(a != b and a and b for a, b in zip(old, new, strict=False)):
             self._turned[way] = at_ns
+        self.doubts.learnt(way, old, new, at_ns)
         self._hops[way] = traced
         self._components.pop(way, None)
         self._count_first_device(way.src, before, traced)
-        self.version += 1
+        self._changes += 1
         return True
 
     def _left_ns(self, way: Way, traced: tuple[str, ...], at_ns: int) -> int | None:
@@ -127,9 +138,10 @@ class PathBook:
         for way in gone:
             del self._traced_ns[way]
             self._quiet.pop(way, None)
+            self.doubts.learnt(way, self.devices_on(way), (), before_ns)
             self._count_first_device(way.src, self._hops.pop(way, ()), ())
             self._components.pop(way, None)
-        self.version += bool(gone)
+        self._changes += bool(gone)
         return gone
 
     def traced_ns(self, way: Way) -> int:
@@ -137,8 +149,14 @@ class PathBook:
         return self._traced_ns.get(way, 0)
 
     def components(self, way: Way) -> tuple[str, ...]:
-        """Components that the flow crosses, in order. Unknown ones between known devices are one
-        group."""
+        """Components that the flow crosses, in order. Unknown and doubtful ones between known
+        devices are one group."""
+        doubtful = frozenset[int]()
+        if self.doubts.possible:
+            doubtful = self.doubts.hops(way, self.devices_on(way), self.traced_ns(way))
+        if doubtful:
+            devices = enumerate(self._devices(way))
+            return tuple(components_of([None if n in doubtful else d for n, d in devices]))
         if way not in self._components:
             self._components[way] = tuple(components_of(self._devices(way)))
         return self._components[way]

@@ -20,6 +20,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.departures import FEW, Departures
 from syntony.fabric.graph import Topology, TopologyDifference
 from syntony.fabric.names import cable_name, link_ends
+from syntony.fabric.silent import SilentPart, SilentSwitches
 from syntony.model import DAY_NS, S
 
 HOLD_NS = 8 * S
@@ -64,6 +65,8 @@ class MapState(msgspec.Struct, kw_only=True):
     """Lost cable → other cables that all of its paths left as well: one of them is the cause."""
     down: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Switch that is down → cables that may be the cause instead."""
+    silent: list[SilentPart] = msgspec.field(default_factory=list)
+    """Switches that never answered and are down."""
 
 
 def without_unlisted(state: MapState, topology: Topology) -> MapState:
@@ -85,6 +88,7 @@ def without_unlisted(state: MapState, topology: Topology) -> MapState:
         state,
         lost={cable: at_ns for cable, at_ns in state.lost.items() if is_planned(cable)},
         down={switch: instead for switch, instead in state.down.items() if may_be(switch)},
+        silent=[part for part in state.silent if all(map(may_be, part.devices))],
     )
 
 
@@ -113,6 +117,7 @@ class FabricMap:
         self.moved = dict(state.moved)
         self.twins = dict(state.twins)
         self.down = dict(state.down)
+        self.silent = SilentSwitches(state.silent)
         self._departures = Departures()
         self._reported = set(state.cables)
         self._inherited = bool(state.cables)
@@ -159,6 +164,7 @@ class FabricMap:
             moved=self.moved,
             twins=self.twins,
             down=self.down,
+            silent=list(self.silent.down.values()),
         )
 
     def homes(self) -> dict[str, str]:
@@ -202,6 +208,7 @@ class FabricMap:
             self._left_with.setdefault(cable, Counter()).update(between)
         for cable in before ^ after:
             self._compare(cable, now_ns)
+        self.silent.take(way, new, learnt_ns)
         if old and old != new:
             self._departures.turned(way, old, new, learnt_ns)
             if new:
@@ -223,6 +230,7 @@ class FabricMap:
         if self._began_ns is None:
             return []
         self.down |= self._departures.down(self._count)
+        self.silent.settle()
         self._drop_untraced(now_ns)
         if self._looking:
             while self._fresh_ns and now_ns - self._fresh_ns[0] >= QUIET_NS:

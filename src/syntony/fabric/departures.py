@@ -116,14 +116,17 @@ class Departures:
             if device in crossed:
                 others = len(left.instead)
                 few = min(beside.values())
-                if _nats(ways, others) >= CERTAIN_NATS and _nats(few, others) >= BESIDE_NATS:
+                if (
+                    improbability(ways, others) >= CERTAIN_NATS
+                    and improbability(few, others) >= BESIDE_NATS
+                ):
                     found[device] = ()
             elif ways >= ENOUGH:
                 found[device] = tuple(sorted(c for c, rest in beside.items() if rest < FEW))
         return found
 
 
-def _nats(ways: int, instead: int) -> float:
+def improbability(ways: int, instead: int) -> float:
     """Improbability, in nats, that this many paths, distributed at random over a switch and others,
     all miss it."""
     return -ways * math.log1p(-1 / (instead + 1)) if instead else 0.0

@@ -33,7 +33,7 @@ from syntony.fabric.history import (
     SecondCounts,
 )
 from syntony.fabric.locate import Located, Unexplained, WindowCounts, locate, search
-from syntony.fabric.names import ComponentKind, replies_name
+from syntony.fabric.names import ComponentKind, hosts_at, replies_name
 from syntony.fabric.numbering import make_candidates
 from syntony.fabric.overflow import ComponentSeconds, Overflow, OverflowFinding
 from syntony.fabric.starved import FlowEnds, Stopped
@@ -103,6 +103,9 @@ class FaultLocator:
         """Directions whose path changed later than the newest second → when."""
         self._losing: dict[tuple[str, str], staleness.LossSpell] = {}
         """Components that were found to lose packets lately, and since when."""
+        self._singled: dict[tuple[str, str], int] = {}
+        """Components whose losses singled out flows lately, or that no path certainly crosses →
+        when last."""
         self._turning_until = 0
         """Second until which the map may be stale because of changed paths."""
         self._overflowing: tuple[Finding, ...] = ()
@@ -222,8 +225,12 @@ class FaultLocator:
     def _settled(
         self, candidates: Candidates, findings: tuple[Finding, ...]
     ) -> tuple[Finding, ...]:
-        """The findings without new losses that may be due to a stale map, for `HOLD_S`."""
+        """The findings without new losses that may be due to a stale map, for `HOLD_S`. Later they
+        name what never answers as well, if flows may be there."""
         now, turning = self._second, self._second < self._turning_until
+        self._singled = {
+            key: at for key, at in self._singled.items() if now - at <= staleness.AGAIN_S
+        }
         self._losing = {
             key: each for key, each in self._losing.items() if now - each.last <= staleness.AGAIN_S
         }
@@ -236,14 +243,17 @@ class FaultLocator:
                 continue
             losing = self._losing.get(key, staleness.LossSpell(now, now, now, now)).extended(now)
             first = losing.first if found.kind in _LINKS else losing.since
-            held = (turning and now - losing.began < staleness.HOLD_S) or (
-                now - first < staleness.HOLD_S and self._singles_out(candidates, number)
-            )
+            young, rival = now - first < staleness.HOLD_S, self.book.doubts.rival(found.component)
+            singled = (young or rival != "") and self._singles_out(candidates, number)
+            held = (turning and now - losing.began < staleness.HOLD_S) or (young and singled)
+            if singled or not candidates.across(number).any():
+                self._singled[key] = now
             self._losing[key] = losing if held else losing.settled()
             stopped = self._stopped(candidates, number, found)
             if not held and stopped is not Stopped.APART:
                 together = stopped is Stopped.TOGETHER
-                kept.append(starved.with_host_rivals(found) if together else found)
+                twin = hosts_at(found.component) if together else rival * (key in self._singled)
+                kept.append(found.with_twin(twin) if twin else found)
         return tuple(kept)
 
     def _stopped(self, candidates: Candidates, number: int, found: Finding) -> Stopped:

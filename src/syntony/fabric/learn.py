@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -48,10 +48,15 @@ has left a switch that never answers, as those with a silent middle take one tur
 CHECKS = 3
 """Maximum checks at once, of those that became due since the last call."""
 SILENT_CHECKS = 4
-"""So many checks of one hop without an answer in a row, …"""
+"""So many checks of one path without an answer in a row, …"""
 SILENT_NS = 3 * S
-"""… over at least this time, and paths across it are traced instead of checked: they may have moved
-to a switch that never answers. Linux answers one a second, whatever the number of checks."""
+"""… over at least this time, and all paths across the hop are traced: they may have moved to a
+switch that never answers. Linux answers one a second, whatever the number of checks."""
+SILENT_TRACES = 2
+"""So many traces of one path in a row in which one hop is newly silent have the same effect."""
+SILENT_AGAIN_NS = 20 * S
+"""Minimum interval of this for one hop: switches that limit their answers would be asked all the
+time."""
 MIN_CHECKED = 3
 """Minimum hops of a checked path: a shorter one has no alternatives."""
 SPARE_AGAIN_NS = 600 * S
@@ -143,9 +148,11 @@ class PathLearner:
         """Hop in the middle → the paths across it, by turns; the hops take turns, too. May have
         outdated entries."""
         self._check_ns = 0
-        self._silent: dict[str, tuple[int, int]] = {}
-        """Hop in the middle → its checks without an answer in a row: when the first was sent, and
-        how many."""
+        self._silent: dict[str, _Unanswered] = {}
+        """Hop in the middle → the path that is checked until it is answered."""
+        self._doubted_ns: dict[tuple[str, str], int] = {}
+        """Successive hops, the second of which may have been left for a silent one, or is silent
+        and was left → when all paths across them were last traced for it."""
         self._lengths: dict[tuple[str, str], int] = {}
         """Number of hops between two addresses. Paths of equal cost have equal lengths, so that the
         silence behind the last hop is waited for once, not for every flow."""
@@ -237,22 +244,35 @@ class PathLearner:
             if flow is None:
                 continue
             self._check_ns += CHECK_NS
-            since_ns, times = self._silent.get(hop, (now_ns, 0))
-            if hop and times >= SILENT_CHECKS and now_ns - since_ns >= SILENT_NS:
-                self._schedule(flow, now_ns)
-                continue
-            self._silent[hop] = since_ns, times + 1
             state = self._flows[flow]
             state.checked = _middle(state.hops).ttl
+            if hop and self._is_left(hop, flow, now_ns):
+                self._schedule(flow, now_ns)
+                self._doubt(_hop_at(flow, state.hops or (), state.checked), now_ns)
+                continue
             asks.append(HopQuery(flow, state.checked))
         return asks
 
+    def _is_left(self, hop: str, flow: FlowKey, now_ns: int) -> bool:
+        """Whether a path that is due to be checked was not answered for so long that it may have
+        left the hop; counts one more check if not."""
+        before = self._silent.get(hop)
+        if before is None or before.flow != flow:
+            before = _Unanswered(flow, now_ns, 0)
+        if before.times >= SILENT_CHECKS and now_ns - before.since_ns >= SILENT_NS:
+            del self._silent[hop]
+            return True
+        self._silent[hop] = before._replace(times=before.times + 1)
+        return False
+
     def _next_across(self, hop: str) -> FlowKey | None:
-        """The path across a hop that was checked least recently and is not being traced. The hop is
-        then last in turn."""
+        """The path across a hop whose last check was not answered, or that was checked least
+        recently, and that is not being traced. The hop is then last in turn."""
         flows = self._by_middle.pop(hop)
-        for flow in list(flows):
-            del flows[flow]
+        waiting = self._silent.get(hop)
+        first = [waiting.flow] if waiting is not None and waiting.flow in flows else []
+        for flow in (*first, *flows):
+            flows.pop(flow, None)
             state = self._flows.get(flow)
             if state is None or (middle := _middle(state.hops)).address != hop or not middle.ttl:
                 continue
@@ -262,6 +282,20 @@ class PathLearner:
                 return flow
         self._silent.pop(hop, None)
         return None
+
+    def _doubt(self, hop: tuple[str, str], now_ns: int) -> None:
+        """All paths across two successive hops may be outdated."""
+        if now_ns - self._doubted_ns.get(hop, -SILENT_AGAIN_NS) < SILENT_AGAIN_NS:
+            return
+        self._doubted_ns[hop] = now_ns
+        self._suspect_across({hop}, now_ns)
+
+    def _suspect_across(self, left: Collection[tuple[str, str]], now_ns: int) -> None:
+        flows = self._flows.items()
+        self.suspect(
+            [one for one, its in flows if any(hop in left for hop in _hops_of(one, its.whole))],
+            now_ns,
+        )
 
     def _pop(self, now_ns: int) -> FlowKey | None:
         for ready in self._ready:
@@ -287,10 +321,15 @@ class PathLearner:
             return
         state.checked = 0
         middle = _middle(state.hops)
-        self._silent.pop(middle.address, None)
+        self._answered(flow, middle.address)
         turned = middle != (ttl, address)
         if turned and not state.requested and not state.answers:
             self._schedule(flow, 0)
+
+    def _answered(self, flow: FlowKey, hop: str) -> None:
+        """A path needs not be checked any longer."""
+        if hop in self._silent and self._silent[hop].flow == flow:
+            del self._silent[hop]
 
     def expire(self, now_ns: int) -> list[TracedPath]:
         """Time out pending packets. Returns the paths that this completes."""
@@ -352,14 +391,28 @@ class PathLearner:
         before, state.hops = state.hops, hops
         if (middle := _middle(hops)).ttl:
             self._by_middle.setdefault(middle.address, {})[flow] = None
-            self._silent.pop(middle.address, None)
-        if left:
-            others = self._flows.items()
-            self.suspect(
-                [one for one, its in others if not left.isdisjoint(_hops_of(one, its.whole))],
-                now_ns,
-            )
+            self._answered(flow, middle.address)
+        hidden = _hidden(flow, state.whole, hops) if state.silences == SILENT_TRACES else ()
+        self._follow_up(left, hidden, now_ns)
         return TracedPath(flow, hops, changed=before != hops, at_ns=state.began_ns)
+
+    def _follow_up(
+        self, left: Collection[tuple[str, str]], hidden: Iterable[tuple[str, str]], now_ns: int
+    ) -> None:
+        """Trace other paths across hops that one has left, or that no longer answer it."""
+        if seen := {hop for hop in left if hop[1]}:
+            self._suspect_across(seen, now_ns)
+        for hop in (*sorted({*left} - seen), *hidden):
+            self._doubt(hop, now_ns)
+
+
+class _Unanswered(NamedTuple):
+    """Checks of one path without an answer, in a row."""
+
+    flow: FlowKey
+    since_ns: int
+    """When the first was sent."""
+    times: int
 
 
 class _Hop(NamedTuple):
@@ -388,8 +441,23 @@ def _hops_of(flow: FlowKey, hops: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     return pairwise((flow.src, *hops))
 
 
+def _hop_at(flow: FlowKey, hops: tuple[str, ...], ttl: int) -> tuple[str, str]:
+    """A device of a path and the one before it."""
+    before, hop = (flow.src, *hops)[ttl - 1 : ttl + 1]
+    return before, hop
+
+
 def _left(flow: FlowKey, before: tuple[str, ...], now: tuple[str, ...]) -> set[tuple[str, str]]:
-    """Hops that a path no longer uses; a hop that only does not answer is not among them."""
-    old, new = (flow.src, *before), (flow.src, *now)
-    pairs = zip(pairwise(old), pairwise(new), strict=False)
-    return {was for was, those in pairs if was != those and all((*was, *those))}
+    """Hops that a path no longer uses, silent ones of which it is known what answers there now; a
+    hop that only does not answer any more is not among them."""
+    pairs = zip(_hops_of(flow, before), _hops_of(flow, now), strict=False)
+    return {was for was, those in pairs if was != those and was[0] and all(those)}
+
+
+def _hidden(
+    flow: FlowKey, before: tuple[str, ...], now: tuple[str, ...]
+) -> Iterator[tuple[str, str]]:
+    """Hops of a path that did not answer while those behind them did."""
+    for ttl, (was, answer) in enumerate(zip(before, now, strict=False), 1):
+        if was and not answer and any(now[ttl:]):
+            yield _hop_at(flow, before, ttl)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from syntony.model.names import host_of
 
@@ -23,6 +23,10 @@ BOTH_WAYS = "<->"
 """Between the NICs of a connection if the affected direction is unknown."""
 HOSTS_AT = "hosts at "
 """All hosts of one switch together."""
+SILENT_AT = "silent switch at "
+"""A switch that answers no path trace, named by the devices that it is between."""
+MAX_AROUND = 4
+"""Of more devices than this, the others are counted."""
 OR = " or "
 """Between the names of components that no path can distinguish."""
 
@@ -90,6 +94,13 @@ def replies_name(nic: str) -> str:
 def hosts_at(switch: str) -> str:
     """All hosts of a switch together."""
     return f"{HOSTS_AT}{switch}"
+
+
+def silent_at(devices: Sequence[str]) -> str:
+    """A switch that never answers, between these devices."""
+    more = len(devices) - MAX_AROUND
+    others = [f"{more} more"] if more > 0 else []
+    return f"{SILENT_AT}{', '.join([*devices[:MAX_AROUND], *others])}"
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -20,7 +20,7 @@ from syntony.fabric import history
 from syntony.fabric.book import Way
 from syntony.fabric.history import HistoryWindow
 from syntony.fabric.locate import OVER_NATS
-from syntony.fabric.names import ComponentKind, hosts_at, link_ends, replies_name
+from syntony.fabric.names import ComponentKind, link_ends, replies_name
 from syntony.fabric.tally import Index, Ints
 from syntony.model.findings import Finding
 from syntony.model.names import host_of
@@ -79,19 +79,6 @@ def how_stopped(sent: Ints, nics: Index) -> Stopped:
     if len(last) < 2 or last[-1] >= len(sent) - 1:
         return Stopped.NO
     return Stopped.APART if last[-1] > last[-2] + AT_ONCE_S else Stopped.TOGETHER
-
-
-def with_host_rivals(found: Finding) -> Finding:
-    """The finding of a switch that loses everything, or of all hosts at it: for probes both are
-    equally likely."""
-    odds = [each / 2 for each in (found.confidence, *found.probabilities)]
-    return msgspec.structs.replace(
-        found,
-        confidence=odds[0],
-        alternatives=(hosts_at(found.component), *found.alternatives),
-        probabilities=(odds[0], *odds[1:]),
-        twins=found.twins + 1,
-    )
 
 
 def reclassify_slow_hosts(

@@ -58,6 +58,17 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
             twins=self.twins - 1,
         )
 
+    def with_twin(self, name: str) -> Finding:
+        """The finding, or another component: for probes both are equally likely."""
+        odds = [each / 2 for each in (self.confidence, *self.probabilities)]
+        return msgspec.structs.replace(
+            self,
+            confidence=odds[0],
+            alternatives=(name, *self.alternatives),
+            probabilities=(odds[0], *odds[1:]),
+            twins=self.twins + 1,
+        )
+
     def odds(self) -> tuple[str, ...]:
         """Every suspect with its probability, for people; without the probability if a peer of an
         older version did not send it."""
