@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,6 @@ from syntony.io.peers_file import FleetTimelines, write_peers
 from syntony.model import ClockState, S, Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from syntony.agent.config import ClockConfig
 
 _log = logging.getLogger(__name__)

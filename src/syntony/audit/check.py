@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -12,8 +13,6 @@ import msgspec
 from syntony.audit.result import ComparedValue, Result, Status, Suspect, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syntony.audit.facts import Facts
 
 

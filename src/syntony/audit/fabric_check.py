@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from syntony.audit.check import Check, Section
@@ -10,8 +11,6 @@ from syntony.audit.registry import every_check
 from syntony.audit.result import Result, Status, Suspect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syntony.audit.cabling import Cabling
 
 FABRIC = "fabric"

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from syntony.audit.facts import FactError, UnreadableError
-
-if TYPE_CHECKING:
-    from syntony.audit.facts import Facts
+from syntony.audit.facts import FactError, Facts, UnreadableError
 
 SOURCES = (("dmesg",), ("journalctl", "-k", "-b", "--no-pager", "-o", "short-iso"))
 READS = tuple(f"$ {' '.join(command)}" for command in SOURCES)

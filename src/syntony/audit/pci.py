@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
-
-if TYPE_CHECKING:
-    from syntony.audit.facts import Facts
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 
 DEVICES = "/sys/bus/pci/devices"
 CLASS_NET = "/sys/class/net"

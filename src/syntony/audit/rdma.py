@@ -10,19 +10,17 @@ import contextlib
 import ipaddress
 import re
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from syntony.audit.check import HostCheck
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.parse.text import fields, json_of
 from syntony.audit.pci import CLASS_NET, address_of
 from syntony.links.ports import LinkRate, PortState, infiniband_rate, infiniband_state
 from syntony.links.roles import LinkRole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from syntony.audit.facts import Facts
     from syntony.audit.result import ComparedValue, Result
     from syntony.links.snapshot import PortSnapshot
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,8 +13,6 @@ from syntony.audit.result import HostReport, Result
 from syntony.model.names import host_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from syntony.audit.spec import Spec
 
 _MAX_REASON = 300

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fnmatch
 import operator
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,8 +30,6 @@ from syntony.errors import ConfigError
 from syntony.model.names import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from syntony.audit.check import Check, Key
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from syntony.audit.parse.kernel_log import Xid
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from syntony.cli.output import console
@@ -12,8 +13,6 @@ from syntony.view import lazy_rich
 from syntony.view.tables import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from syntony.lab.messages import DaemonStatus, FaultStatus, LabLink, LabStatus
     from syntony.wire.clocks import ClockTruth
 

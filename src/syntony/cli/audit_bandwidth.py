@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,8 +16,6 @@ from syntony.cli.output import messages, print_json
 from syntony.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from syntony.audit.hunt import Pair
     from syntony.audit.result import Result
     from syntony.audit.speed_hunt import Speed, SpeedHunt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,6 @@ from syntony.cli.output import console, messages
 from syntony.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from syntony.audit.cabling import Cabling
     from syntony.audit.nccl.judge import NcclRun
     from syntony.audit.result import Result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from syntony.cli.output import messages, print_json
 from syntony.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from syntony.audit.hunt import Pair
 
 MAX_AT_ONCE = 512

@@ -23,6 +23,7 @@ from syntony.audit.result import FLEET, HostReport, Result, Status
 from syntony.audit.sections import chosen_sections
 from syntony.cli.audit_fleet import (
     CablingOptions,
+    FleetAccess,
     NetworkOptions,
     cabling_verdicts,
     network_options,
@@ -37,7 +38,6 @@ from syntony.errors import RemoteError, SyntonyError, UsageError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from syntony.cli.audit_fleet import FleetAccess
 
 NETWORK = frozenset({Section.CONNECTIVITY, Section.LATENCY, Section.TOPOLOGY})
 _FILE = click.Path(path_type=Path)

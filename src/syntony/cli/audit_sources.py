@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -24,8 +24,6 @@ from syntony.errors import ConfigError, InputError, UsageError
 from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.progress import Progress, TaskID
 
     from syntony.audit.check import HostCheck

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -14,9 +15,6 @@ from syntony.model import DAY_NS, HOUR_NS, S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
 from syntony.wire.cost import YEAR_NS, CostQuery, CostReport, Interval
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _DEFAULTS = CostQuery()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,8 +14,6 @@ from syntony.cli.output import console, messages, print_json
 from syntony.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from syntony.demo.claims import ActReport
 
 _FETCH_HELP = "Fetch PyTorch for the act nobody-noticed if it is missing [ask at a terminal]."

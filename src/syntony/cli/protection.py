@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -15,8 +16,6 @@ from syntony.input_files import MAX_SECRET_BYTES, read_text
 from syntony.model import S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from syntony.torch.orders import Origin
     from syntony.torch.supervisor import JobOptions
 

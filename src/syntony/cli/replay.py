@@ -7,6 +7,7 @@ import datetime as dt
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from syntony.model import US, S, parse_duration_ns
 from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syntony.controller.replay import ReplayedEvent
 
 PROGRESS_NS = 2 * S

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from syntony.cli.output import console, json_option, messages, print_json
 from syntony.cli.parquet import read_parquet
 from syntony.cli.sim_options import FILE, read_topology
-from syntony.sim.fluid.offline import OPTIONAL, REQUIRED, place_table
+from syntony.sim.fluid.offline import OPTIONAL, REQUIRED, Placed, place_table
 from syntony.sim.fluid.scenario import damage
 from syntony.view.tables import plain_table
-
-if TYPE_CHECKING:
-    from syntony.sim.fluid.offline import Placed
 
 SHOWN = 40
 

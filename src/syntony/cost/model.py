@@ -6,18 +6,12 @@ checkpoint and costs the time to recover. Failures come at a constant rate for e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from syntony.errors import UsageError
-from syntony.model import HOUR_NS
-from syntony.wire.cost import YEAR_NS, CostQuery, CostReport, Interval, Loss
-
-if TYPE_CHECKING:
-    from syntony.wire.cost import ObservedFailures
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from syntony.wire.cost import ObservedFailures
+from syntony.errors import UsageError
+from syntony.model import HOUR_NS
+from syntony.wire.cost import YEAR_NS, CostQuery, CostReport, Interval, Loss, ObservedFailures
 
 NETWORK = frozenset({
     "port-down", "link-flapping", "switch-down", "switch-loss", "switch-or-hosts", "link-loss",

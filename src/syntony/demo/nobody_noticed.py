@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from syntony.demo.claims import DemoClaim
@@ -13,8 +14,6 @@ from syntony.lab.jobs.torch_build import torch_or_plain_sockets
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from syntony.demo.stage import Stage
 
 FAULT = "link-down"

@@ -22,13 +22,12 @@ from syntony.workload.bundle import (
     make_bundle,
     parse_manifest,
 )
-from syntony.workload.schema import TABLES
+from syntony.workload.schema import TABLES, BundleColumn, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from syntony.wire.jobs import RecordedRows
-    from syntony.workload.schema import BundleColumn, Kind
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20

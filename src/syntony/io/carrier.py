@@ -12,6 +12,7 @@ import contextlib
 import errno
 import os
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,6 @@ from syntony.model import MS
 from syntony.model.paths import LinkEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from syntony.io.rtnetlink import LinkInfo
 
 POLL_NS = 10 * MS

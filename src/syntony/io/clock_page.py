@@ -6,6 +6,7 @@ import errno
 import functools
 import importlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,8 +18,6 @@ from syntony.model import ClockState, Timeline
 from syntony.model.clocks import BOUND_SIGMAS, RAMP_PPB_PER_S, SWING_PPB, WALK_PPB
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syntony.io.clocks import SyntheticClock
 
 STATES = (

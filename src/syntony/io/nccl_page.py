@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,10 +18,6 @@ from syntony.workload.nccl_operations import (
     NcclPageReader,
     PageProgress,
 )
-
-if TYPE_CHECKING:
-    import socket
-
 
 Known = Mapping[str, PageProgress]
 """``pid/number`` of a page to how far it was read."""

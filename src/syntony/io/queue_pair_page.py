@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,6 @@ from syntony.traffic.queue_pair_page import (
 )
 
 if TYPE_CHECKING:
-    import socket
-
     from syntony.wire.queue_pairs import QueuePairFigures
 
 

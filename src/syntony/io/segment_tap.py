@@ -16,6 +16,7 @@ import mmap
 import os
 import socket
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,6 @@ from syntony.io.segment_filter import SNAPLEN, segment_filter
 from syntony.model import S
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
 FRAMES = 4_096

@@ -12,6 +12,7 @@ import ipaddress
 import os
 import socket
 import struct
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,8 +24,6 @@ from syntony.model import MS, US
 from syntony.model.paths import FlowSample, FourTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from numpy.typing import NDArray
 
 SAMPLE = dtype_of("syn_flow_sample")

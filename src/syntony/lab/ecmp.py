@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -23,9 +25,6 @@ from syntony.model import MS, S
 from syntony.model.names import MAX_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
-
     from syntony.lab.plan import LabPlan, Link, Port
 
 PROTOCOLS = ("udp", "tcp")

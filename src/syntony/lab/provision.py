@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,8 +32,6 @@ from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.roles import Identity, Role
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from syntony.controller.pki import Authority, TlsPaths
     from syntony.lab.messages import LabFile
 

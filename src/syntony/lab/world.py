@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -34,8 +35,6 @@ from syntony.lab.relay import pipe
 from syntony.model.names import is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from syntony.traffic.classes import JobClass
 
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "unshare": "util-linux",

@@ -13,11 +13,9 @@ import json
 import os
 import re
 import struct
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 STATE, RECORDS, MANIFEST = "state", "records", "manifest.json"
 FORMAT = 2

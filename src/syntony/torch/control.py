@@ -14,12 +14,11 @@ import os
 import socket
 import stat
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from syntony.torch.membership import Membership
 
 MAX_LINE = 4096

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 from syntony.torch.sharding import local
 from syntony.torch.track import track
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_BYTES = 16 << 20
 """Maximum size of what goes into each record."""

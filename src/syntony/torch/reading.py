@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syntony.torch.random_state import random_state, set_random_state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LIBRARY_LOADERS = ("accelerate.data_loader", ".utilities.combined_loader")
 """Suffixes of names of modules whose loaders pass on, item by item, what the loaders in them

@@ -6,15 +6,13 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syntony.torch import priority
 from syntony.torch.messages import CoordinatorConnection
 from syntony.torch.recovery import START
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FENCED = 98
 """Exit code of a worker whose rank another one holds."""

@@ -9,6 +9,7 @@ was complete at the first reading and not overwritten at the last.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +21,6 @@ from syntony.traffic.process_flows import unpacked_address
 from syntony.wire.queue_pairs import QueuePairFigures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from numpy.typing import NDArray
 
 SLOTS, STAMPS, RINGS = 256, 128, 3

@@ -6,6 +6,7 @@ no progress for a while, and all of them every `ALL_NS`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,8 +18,6 @@ from syntony.model.paths import FlowSample, PathEvent
 from syntony.traffic.pairs import ConnectionProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     from numpy.typing import NDArray
 
 SAMPLE_NS = 15 * MS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,14 +18,11 @@ from syntony.audit.gpus import (
     without_gpu,
 )
 from syntony.audit.parse.text import whole
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syntony.audit.facts import Facts
     from syntony.audit.parse.nvidia import Gpu
-    from syntony.audit.result import ComparedValue, Result
 
 
 class GpuEcc(HostCheck):

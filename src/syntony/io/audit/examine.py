@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from syntony.audit.examine import examine, unknown
@@ -16,8 +17,6 @@ from syntony.audit.result import ComparedValue, HostReport, Result
 from syntony.model import S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from syntony.audit.check import HostCheck
     from syntony.audit.facts import Facts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
@@ -17,8 +18,6 @@ from syntony.model import S
 from syntony.model.names import is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
     from syntony.links.snapshot import PortSnapshot
 
 COMMAND_TIMEOUT_NS = 8 * S

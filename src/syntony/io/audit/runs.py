@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -13,8 +14,6 @@ from syntony.input_files import check_file
 from syntony.io.closing import Closing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syntony.audit.result import HostReport
 
 KEPT = 20

@@ -15,6 +15,7 @@ import sys
 import tarfile
 import tempfile
 import threading
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
@@ -27,8 +28,6 @@ from syntony.io.audit.host import COMMAND_TIMEOUT_NS, Backend, recorded_host
 from syntony.model import S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from syntony.audit.check import HostCheck
     from syntony.audit.result import HostReport
 

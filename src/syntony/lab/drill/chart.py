@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +12,6 @@ from syntony.model import MS, S
 from syntony.view.throughput_chart import ThroughputChart, ThroughputLine
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from syntony.lab.drill.trial import NicFlapTrial
 
 BIN_NS = 250 * MS

@@ -7,6 +7,7 @@ its line rate, or less where the spines are too few.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,8 +18,6 @@ from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun

@@ -7,21 +7,19 @@ anywhere, in whichever rank, is one long step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from syntony.lab.jobs.records import RankFailed, StepRecord
+from syntony.lab.jobs.records import RankFailed, Record, StepRecord
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from syntony.lab.drill.trial import NicFlapTrial
-    from syntony.lab.jobs.records import Record
 
 STALL_FACTOR = 3
 STALL_NS = 100 * MS

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,8 +15,6 @@ from syntony.errors import RemoteError
 from syntony.model import ClockState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from syntony.lab.client import Lab
 
 READY_TIMEOUT_S = 120.0

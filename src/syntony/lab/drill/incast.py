@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,6 @@ from syntony.lab.plan import FabricSpec, LinkKind, make_plan
 from syntony.model import MS, S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syntony.lab.client import Lab
 
 JOB = "incast"

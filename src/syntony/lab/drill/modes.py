@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,6 @@ import msgspec
 from syntony.errors import RemoteError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syntony.lab.client import Lab
 
 JOIN_PORTS = range(9990, 10_022)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,8 +16,6 @@ from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.plan import FabricSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syntony.lab.client import Lab
     from syntony.lab.drill.modes import JobMode
     from syntony.lab.drill.scenarios import Scenario

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syntony.lab.drill.modes import JobMode
 
 HOSTS = 4

@@ -3,6 +3,7 @@ where there are several links, and by pacing on a link that all must use."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -15,8 +16,6 @@ from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.traffic.classes import JobClass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from syntony.lab.client import Lab
     from syntony.lab.drill.contention_figures import Figures
 

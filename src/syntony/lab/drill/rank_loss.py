@@ -14,16 +14,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from syntony.errors import MissingError, RemoteError
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PROGRAM = Path(__file__).parents[1] / "jobs" / "training.py"
 CALM, TODAY, SYNTONY = "no failure", "torchrun, checkpoints", "Syntony"

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,9 +13,6 @@ from syntony.lab.drill.rank_loss import CALM, SYNTONY, RankLossOptions, RankLoss
 from syntony.lab.drill.report import DrillReport
 from syntony.model import MS, S
 from syntony.view.rank_loss_chart import RankLossChart, RankLossLine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DRILL = "rank-loss"
 

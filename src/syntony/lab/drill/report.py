@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -12,9 +14,6 @@ from syntony.lab.drill.figures import RunFigures, figures
 from syntony.view import throughput_chart
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from syntony.lab.drill.trial import NicFlapTrial
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
-from typing import TYPE_CHECKING
 
 from syntony.lab.drill.report import DrillReport
-from syntony.lab.drill.slow_job import is_named
+from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, SlowTrial, is_named
 from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
 from syntony.view.slow_job_chart import SlowJobChart, SlowJobCurve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, SlowTrial
 
 
 class SlowJobReport(DrillReport, frozen=True, kw_only=True):

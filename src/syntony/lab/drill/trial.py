@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,8 +16,6 @@ from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.model import S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syntony.lab.client import Lab
     from syntony.lab.jobs.programs import JobSpec
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from syntony.lab.world import World, new_lab, search_path
 from syntony.model import S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from syntony.traffic.classes import JobClass
 
 HOSTS = 2

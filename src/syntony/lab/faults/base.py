@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from syntony.errors import UsageError
 from syntony.lab.plan import LabPlan, Link, LinkKind, Port
 from syntony.lab.rates import parse_rate_bps
-from syntony.model import HOUR_NS, parse_duration_ns
+from syntony.model import HOUR_NS, SyntheticClockSpec, parse_duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
     from syntony.lab.daemons import Daemons
     from syntony.lab.ports import LabPorts
-    from syntony.model import SyntheticClockSpec
 
 
 class TargetKind(enum.StrEnum):

@@ -10,20 +10,16 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_size_t, c_ssize_t, c_uint64
 from ctypes import c_void_p as pointer
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from syntony.errors import MissingError
-from syntony.lab.jobs.mesh import CONNECT_TIMEOUT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from syntony.lab.jobs.mesh import RankMesh
+from syntony.lab.jobs.mesh import CONNECT_TIMEOUT_S, RankMesh
 
 PLUGIN = "syntony"
 """The net plug-in, as NCCL_NET_PLUGIN has it."""

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -24,8 +25,6 @@ from syntony.lab.jobs.records import (
 from syntony.lab.relay import pipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from syntony.lab.client import Lab
 
 START_TIMEOUT_S = 90.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,8 +12,6 @@ from syntony.errors import MissingError
 from syntony.lab import state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syntony.lab.client import Lab
 
 
