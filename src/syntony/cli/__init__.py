@@ -97,7 +97,7 @@ def _missing(command: str, module: str) -> str:
 
 @click.group(
     cls=_Root,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="Example: syntony lab up --detach && syntony lab status && syntony lab down",
 )
 @click.version_option(__version__, message="syntony %(version)s")

@@ -27,7 +27,6 @@ def size(status: LabStatus) -> str:
 
 
 def fault_line(fault: FaultStatus) -> str:
-    """One fault on one line."""
     options = "".join(f" --{name} {value}" for name, value in fault.options.items())
     left = "until cleared" if fault.left_ns is None else f"{format_ns(fault.left_ns)} left"
     return f"fault {fault.id}: {fault.kind} {fault.target}{options} ({left})"

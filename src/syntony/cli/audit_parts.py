@@ -80,7 +80,7 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--nccl", is_flag=True, help="Also test all-reduce.")
     @click.option("--nccl-options", metavar="OPTIONS", help="The same, with options of "
                   "`audit nccl`: '--launcher srun'.")  # fmt: skip
-    @click.option("--nccl-deadline", type=float, default=3600.0, show_default=True,
+    @click.option("--nccl-deadline", type=float, default=3600.0,
                   help="Time limit of the NCCL part, seconds.")  # fmt: skip
     @wraps(command)
     def wrapper(
@@ -110,8 +110,6 @@ def _options_of(requested: bool, options: str | None) -> str | None:
 
 
 class ChosenChecks(NamedTuple):
-    """The checks to run."""
-
     sources: Sources
     """With exactly the chosen host checks."""
     hosts: bool

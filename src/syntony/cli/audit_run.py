@@ -69,7 +69,6 @@ def form_options(command: Callable[..., None]) -> Callable[..., None]:
     "--exit-style",
     type=click.Choice([style.value for style in ExitStyle]),
     default=ExitStyle.NAGIOS.value,
-    show_default=True,
     help="Program for which the exit code is meant.",
 )
 @click.option(

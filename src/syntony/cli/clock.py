@@ -222,7 +222,6 @@ def history(
     "--every",
     "interval",
     default="1s",
-    show_default=True,
     metavar="TIME",
     help="Time between two updates.",
 )

@@ -21,10 +21,8 @@ _TORCH_ACT = "nobody-noticed"
 
 
 @click.command()
-@click.option(
-    "--act", default="all", show_default=True, metavar="NAMES", help="Acts, separated by commas."
-)
-@click.option("--hosts", default=8, show_default=True, help="Size of the fleet.")
+@click.option("--act", default="all", metavar="NAMES", help="Acts, separated by commas.")
+@click.option("--hosts", default=8, help="Size of the fleet.")
 @click.option("--fetch-torch/--no-fetch-torch", default=None, help=_FETCH_HELP)
 @click.option("--hold", is_flag=True, help="Keep the fleet and its console up until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")

@@ -24,7 +24,10 @@ from syntony.wire.fabric import (
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FORM = click.option(
-    "--form", default="", help="toml, json, dot, lldp or ibnetdiscover. [default: detected]"
+    "--form",
+    default="",
+    show_default=False,
+    help="toml, json, dot, lldp or ibnetdiscover. [default: detected]",
 )
 
 

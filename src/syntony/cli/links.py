@@ -149,7 +149,7 @@ def watch(target: FleetTarget, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--root", default="/", show_default=True, help="Directory with sys and proc.",
+@click.option("--root", default="/", help="Directory with sys and proc.",
               type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Also show virtual ports.")
 @json_option

@@ -118,7 +118,6 @@ class Protection(NamedTuple):
 
 
 def print_line(text: str) -> None:
-    """Print a line for the operator."""
     click.echo(f"syntony: {text}", err=True)
 
 
@@ -160,6 +159,7 @@ _OPTIONS = (
         "--spares",
         type=click.IntRange(0),
         default=0,
+        show_default=False,
         metavar="N",
         help="Keep N warm processes that take the place of lost ranks of a PyTorch job.",
     ),
@@ -213,6 +213,7 @@ _OPTIONS = (
         "--min-ranks",
         type=click.IntRange(0),
         default=0,
+        show_default=False,
         metavar="N",
         help="With --resume: accept fewer ranks than the checkpoint has. Losses will differ.",
     ),

@@ -27,11 +27,7 @@ SHOWN = 40
 )
 @click.option("--flows", type=FILE, required=True, help="Parquet: src, dst, …")
 @click.option(
-    "--gbps",
-    type=float,
-    default=100.0,
-    show_default=True,
-    help="Rate of cables without a rate of their own.",
+    "--gbps", type=float, default=100.0, help="Rate of cables without a rate of their own."
 )
 @click.option(
     "--dead",
