@@ -421,7 +421,6 @@ class Agent:
             self._was_set = True
 
     def _forward(self, order: Reported) -> None:
-        """Forward orders to the reactor."""
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         offset_ns = None if fleet_ns is None else fleet_ns - time.monotonic_ns()
         reason = self._reactor.obey(order, offset_ns)

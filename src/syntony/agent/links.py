@@ -93,7 +93,6 @@ class LinkWatch:
     """Watches the links of the network namespace in which it is created.
 
     Args:
-        host: name for the rows.
         configured: interfaces that the operator lists, which count as compute NICs.
     """
 

@@ -130,12 +130,7 @@ class OperationsSocket(JobPeers[OperationsPage]):
 
 
 class JobTelemetry:
-    """Collects the activity of this host's jobs and makes rows of it. One per agent.
-
-    Args:
-        host: this one.
-        socket_dir: directory of the sockets for jobs.
-    """
+    """Collects the activity of this host's jobs and makes rows of it. One per agent."""
 
     def __init__(self, host: str, socket_dir: Path) -> None:
         self._host = host

@@ -50,8 +50,6 @@ class Stream:
     """Messages in both directions on one stream. Used by one sending and one receiving thread.
 
     Args:
-        spool: whose batches it delivers.
-        fence: which controllers are obeyed.
         before: the stream before it, of this process.
     """
 

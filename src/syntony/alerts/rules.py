@@ -45,7 +45,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     summary: str
     """One line; may contain ``{subject}``, ``{value}``, ``{limit}``."""
     remedy: str
-    """What to do."""
     above: float | None = None
     below: float | None = None
     open_after: int = 2

@@ -76,12 +76,7 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
 class Api(ABC):
-    """The HTTP API. One per controller or gateway, on its own event loop.
-
-    Args:
-        hub: the controller or gateway.
-        events: for live views.
-    """
+    """The HTTP API. One per controller or gateway, on its own event loop."""
 
     def __init__(self, hub: Served, events: Events) -> None:
         self._hub = hub
@@ -208,7 +203,6 @@ class LeaderApi(Api):
     """The API of a controller that leads.
 
     Args:
-        hub: the controller.
         provider: for people's logins; None: only tokens are accepted.
     """
 

@@ -127,9 +127,6 @@ class GrantRefusedError(ProblemError):
 class Provider:
     """The provider of the configuration. One per API. Its methods block; thread-safe.
 
-    Args:
-        config: ``[oidc]``.
-
     Raises:
         ConfigError: an invalid address, an unreadable file, or no role that may log in.
     """

@@ -26,11 +26,7 @@ _Port = tuple[str, str]
 
 
 class Consequences:
-    """Which verdicts follow from which.
-
-    Args:
-        results: all verdicts of a run.
-    """
+    """Which verdicts follow from which."""
 
     def __init__(self, results: Iterable[Result]) -> None:
         self._sections = {check.id: check.section for check in every_check()}

@@ -42,7 +42,6 @@ class FabricCheck(Check):
 
 
 def fabric_checks() -> tuple[type[FabricCheck], ...]:
-    """All checks of fabrics, in order."""
     return tuple(check for check in every_check() if issubclass(check, FabricCheck))
 
 

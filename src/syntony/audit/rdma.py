@@ -73,13 +73,10 @@ class RdmaDevice(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its directory."""
         return f"{CLASS}/{self.name}"
 
 
 class RdmaPort(NamedTuple):
-    """One port of a device."""
-
     device: str
     number: str
     layer: str
@@ -101,7 +98,6 @@ class RdmaPort(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its directory."""
         return f"{CLASS}/{self.device}/ports/{self.number}"
 
 

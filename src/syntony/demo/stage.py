@@ -60,7 +60,6 @@ class Stage:
             return ()
 
     def matrix(self, window_ns: int) -> tuple[MatrixCell, ...]:
-        """The delay matrix."""
         return ask(self._target, MatrixQuery(window_ns=window_ns)).cells
 
     def series(self, window_ns: int) -> tuple[SeriesPoint, ...]:

@@ -114,7 +114,6 @@ class ClockPageWriter:
         """Write a new piece, if any, the present moment, and a sign of life.
 
         Args:
-            pace: of the clock.
             epoch: of the clock; for a successor.
             void_after_ns: CLOCK_MONOTONIC.
         """
@@ -146,7 +145,6 @@ class ClockPageReader:
     """Reads fleet time in any process; safe to share between threads.
 
     Args:
-        path: of the page.
         clock: the lab's synthetic clock where the page is about one.
 
     Raises:

@@ -80,7 +80,6 @@ class DetourTable:
         self._listen()
 
     def close(self) -> None:
-        """Remove all detours."""
         self._log.close()
         self._elements.close()
         _run_nft(_fresh())

@@ -75,7 +75,6 @@ class JobTable:
     Args:
         socket: where this host's agent serves jobs: processes that were given another agent's are
             not ours.
-        proc: where /proc is.
     """
 
     def __init__(self, socket: Path, proc: Path = Path("/proc")) -> None:

@@ -41,7 +41,6 @@ class NcclPage:
 
     Args:
         connection: of the process, non-blocking.
-        pid: of the process.
         known: how far pages were read by an agent before this one.
     """
 

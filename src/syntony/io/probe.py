@@ -131,8 +131,6 @@ class ProbeEngine(Closing):
         What watches it goes on. A number on the wire must not change while flows are set on it.
 
         Args:
-            name: of one of the engine's NICs.
-            address: to bind to.
             nic_id: its number on the wire.
             stamping: another than it was made with.
 

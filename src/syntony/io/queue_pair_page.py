@@ -26,7 +26,6 @@ class QueuePairPage:
 
     Args:
         connection: of the process, non-blocking.
-        owner: who that is.
     """
 
     def __init__(self, connection: socket.socket, owner: Owner) -> None:

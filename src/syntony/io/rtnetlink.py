@@ -39,8 +39,6 @@ class LinkInfo(NamedTuple):
 
 
 class AddressInfo(NamedTuple):
-    """One address of a link."""
-
     ifindex: int
     text: str
     is_global: bool

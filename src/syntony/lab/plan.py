@@ -39,7 +39,6 @@ class FabricSpec(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int = 8
     rails: int = 2
     leaves: int = 2
-    """Leaves of each rail."""
     spines: int = 2
     rate_bps: int = 200_000_000
     burst_bytes: int = 32_768

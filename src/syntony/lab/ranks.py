@@ -16,7 +16,6 @@ class LabRanks:
     """See `syntony.io.audit.collective.Ranks`.
 
     Args:
-        lab: a running one.
         python: an interpreter that has what the script needs.
         nic: of every host.
         script: the program; PyTorch's rank by default.

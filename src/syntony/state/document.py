@@ -19,7 +19,6 @@ class Document(Generic[T]):
 
     Args:
         name: key of the value; appears in messages.
-        kind: type of the value.
     """
 
     def __init__(self, state: ControlState, name: str, kind: type[T]) -> None:

@@ -195,11 +195,7 @@ class Store:
     def rows(
         self, table: Table, first_ns: int, last_ns: int, columns: Sequence[str] = ()
     ) -> dict[str, list[Scalar]]:
-        """All rows of a table in the window, by column, oldest first; for replays.
-
-        Args:
-            columns: names; empty: all.
-        """
+        """All rows of a table in the window, by column, oldest first; for replays."""
         names = list(columns) or [column.name for column in table.columns]
         found = self._engine.select_since(
             table, first_ns, queries.rows(table, names, first_ns, last_ns)
@@ -240,7 +236,6 @@ class Store:
         return dropped + self.minutes.expire(now_ns)
 
     def close(self) -> None:
-        """Close the engine."""
         self._engine.close()
 
     def _partitions(self, table: Table) -> list[int]:

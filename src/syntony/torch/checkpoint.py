@@ -88,7 +88,6 @@ def read(place: Path, *, check: bool = True) -> Checkpoint:
     """Read the manifest of a checkpoint.
 
     Args:
-        place: its directory.
         check: read all files, and compare hashes.
 
     Raises:

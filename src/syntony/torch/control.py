@@ -35,7 +35,6 @@ def overview(
     """Describe a job for operators.
 
     Args:
-        state: of the coordinator.
         pids: of workers' programs, by name.
         hosts: their hosts' names, by name.
     """

@@ -232,7 +232,6 @@ class Membership(Formation):
         """An operator drains a host.
 
         Args:
-            host: as in `Worker.host`.
             now_ns: the coordinator's time.
             keep: if its ranks cannot move to other hosts, keep the job's state and end it.
             fixed: why they cannot move, for any number of spares.

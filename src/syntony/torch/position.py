@@ -26,8 +26,6 @@ MAX_RECORD_BYTES = 32 << 20
 
 @dataclass
 class LoopLevel:
-    """One loop that the program is in."""
-
     site: str
     visit: int
     """Number of the visit to this loop within the iteration of the enclosing loop."""

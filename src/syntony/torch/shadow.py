@@ -33,7 +33,6 @@ def neighbours(rank: int, world: int, per_host: int) -> tuple[int, int]:
     if there is one.
 
     Args:
-        rank: this one.
         world: number of ranks of the job.
         per_host: ranks of each host; 0: unknown.
     """

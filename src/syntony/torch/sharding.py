@@ -15,7 +15,6 @@ class Part(NamedTuple):
     name: str
     """The same on ranks that have the same; empty: all have the same."""
     parts: int
-    """Number of parts."""
 
 
 WHOLE = Part("", 1)

@@ -21,8 +21,6 @@ _ABOVE = 1.15
 
 
 class ContentionCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """One line."""
-
     label: str
     at_s: tuple[float, ...]
     value: tuple[float, ...]

@@ -54,8 +54,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThroughputLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One run."""
-
     label: str
     note: str
     """Its verdict, under the label in the legend."""
@@ -67,8 +65,6 @@ class ThroughputLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThroughputChart(Chart, frozen=True, kw_only=True):
-    """The data of a chart."""
-
     size_in: ClassVar = (10.0, 5.0)
     title_at: ClassVar = (0.075, 0.94, 0.885)
     unit: str

@@ -56,11 +56,7 @@ NO_UPDATE = ReactorUpdate(pending=0, probing=0, outcome="", has_flows=False)
 
 class ReactorLink:
     """Used by the agent's loop. While the reactor does not answer, every result is empty, and
-    `fault` has the reason.
-
-    Args:
-        directory: of its socket.
-    """
+    `fault` has the reason."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / REACTOR_SOCKET

@@ -95,9 +95,6 @@ class Reactor:
     """Runs the reactor: the probe engine, path control and the jobs' socket of one host.
 
     One per host. A separate thread controls paths, and nothing here blocks it.
-
-    Args:
-        config: of the agent, which is this process and the telemetry process.
     """
 
     def __init__(self, config: AgentConfig) -> None:

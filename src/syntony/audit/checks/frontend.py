@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 
 class DefaultGateway(NamedTuple):
-    """A default route."""
-
     family: str
     """``IPv4`` or ``IPv6``."""
     interface: str

@@ -39,9 +39,7 @@ class HostFacts:
     """One look at one host below `root`: files, commands and ports are asked once each.
 
     Args:
-        host: its name.
         root: ``/``, or a recorded tree's.
-        commands: how programs are asked.
         backend: which ports of a host carry the job, by its name; none: found out.
     """
 

@@ -45,7 +45,6 @@ class Remote:
     """The program on one host, started by a command line (ssh, or the way into a lab's namespace).
 
     Args:
-        host: its name.
         argv: what runs ``python3 -u -c BOOT`` there.
         until_s: monotonic time at which nothing more is waited for.
 

@@ -58,7 +58,6 @@ class SshAudits:
     """Asks hosts over SSH; whatever ends it, no ssh, no tree and no traceback is left behind.
 
     Args:
-        checks: what to ask.
         now_ns: UTC.
         words: ssh and its options (`ssh_words`).
         sudo: read as root, without a password.
@@ -246,7 +245,6 @@ def unpack(archive: bytes, folder: Path, go_on: Callable[[], None] = lambda: Non
     """A host's tree, as untrusted as the host: nothing is written outside `folder`.
 
     Args:
-        archive: what the host sent.
         folder: exists.
         go_on: called before each entry; raises to end it.
 

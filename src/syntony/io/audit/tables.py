@@ -25,7 +25,6 @@ def switch_tables(
     """Every switch's table, and why there is none of the others.
 
     Args:
-        switches: names.
         argv: how to run `COMMAND` there.
     """
 

@@ -71,8 +71,6 @@ class ContentionTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContentionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one drill."""
-
     framework: str = "builtin"
     kind: str = "all-reduce"
     python: str = sys.executable
@@ -146,8 +144,6 @@ def drill(
     """Runs all jobs once, in a lab of their own unless one is given.
 
     Args:
-        options: jobs, fabric, times.
-        say: what is going on, for a person.
         lab: one with agents; None starts one for this drill.
         classes: of jobs, if a lab is started.
 
@@ -220,8 +216,6 @@ def agent_lab(
     """Yield the lab given, or a new one, with agents that are ready. Raises as `drill` does.
 
     Args:
-        spec: of a new lab.
-        classes: of jobs.
         given: a running lab with agents.
         machines: if given, the hosts are virtual machines; called with progress while they start.
     """

@@ -81,7 +81,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures(trial: ContentionTrial) -> Figures:
-    """All of one trial."""
     optimum = optimum_bps(trial.spec, trial.jobs, trial.verbs) / 1e6
     alone = "TCP" if trial.jobs[0].kind == "gather" else "ECMP"
     alone = "RDMA" if trial.verbs else alone

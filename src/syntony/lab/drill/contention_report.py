@@ -32,7 +32,6 @@ class ContentionReport(DrillReport, frozen=True, kw_only=True):
 
 
 def make_report(trial: ContentionTrial, drill: str = "contention") -> ContentionReport:
-    """Figures of a trial."""
     spec, job = trial.spec, trial.jobs[0]
     return ContentionReport(
         drill=drill,
@@ -49,7 +48,6 @@ def make_report(trial: ContentionTrial, drill: str = "contention") -> Contention
 def make_chart(
     trial: ContentionTrial, found: Figures, fabric: str
 ) -> contention_chart.ContentionChart:
-    """The chart of a trial."""
     at_s, rates = bins_mbps(trial)
     when_s, delays = delays_ms(trial)
     first = trial.jobs[0]

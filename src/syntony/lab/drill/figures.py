@@ -95,7 +95,6 @@ def throughput(edges: NDArray[np.int64], from_ns: int, to_ns: int) -> float:
 
 
 def figures(trial: NicFlapTrial) -> RunFigures:
-    """All figures of one run."""
     edges = edges_ns(trial)
     steps = np.diff(edges)
     whole = len(steps) - (0 if trial.finished or not len(steps) else 1)

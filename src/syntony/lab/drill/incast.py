@@ -61,8 +61,6 @@ class IncastTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IncastOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one drill."""
-
     senders: int = SENDERS
     elements: int = ELEMENTS
     plain: bool = False

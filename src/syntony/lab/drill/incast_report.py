@@ -78,7 +78,6 @@ class IncastReport(DrillReport, frozen=True, kw_only=True):
 
 
 def make_report(ran: IncastTrial) -> IncastReport:
-    """Figures of a trial."""
     trial = ran.trial
     spec, job = trial.spec, trial.jobs[0]
     line = ran.rails * spec.rate_bps * (ROCE_PAYLOAD if trial.verbs else PAYLOAD) / 1e6
@@ -168,7 +167,6 @@ def transport(report: IncastReport) -> str:
 
 
 def make_chart(ran: IncastTrial, report: IncastReport) -> contention_chart.ContentionChart:
-    """The chart of a trial."""
     at_s, rates = bins_mbps(ran.trial)
     when_s, delays = delays_ms(ran.trial)
     return contention_chart.ContentionChart(

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class NicFlapOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one drill."""
-
     framework: str
     kind: str
     python: str
@@ -38,8 +36,6 @@ class NicFlapOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NicFlapRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the three runs."""
-
     name: str
     mode: JobMode
     faulty: bool

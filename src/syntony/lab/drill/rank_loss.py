@@ -30,8 +30,6 @@ _MAX_RESTARTS = 3
 
 
 class RankLossOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one drill."""
-
     python: str
     """An interpreter with PyTorch."""
     ranks: int = 4
@@ -172,12 +170,6 @@ def _strike(
 
 def rank_pid(name: str, launcher: int, out: Path, rank: int) -> int:
     """The process that holds a rank now.
-
-    Args:
-        name: of the run.
-        launcher: its process.
-        out: the run's directory.
-        rank: which.
 
     Raises:
         RemoteError: there is none.

@@ -18,8 +18,6 @@ DRILL = "rank-loss"
 
 
 class RankLossRunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One run."""
-
     name: str
     exit_code: int
     total_s: float
@@ -72,7 +70,6 @@ def make_report(options: RankLossOptions, trials: Sequence[RankLossTrial]) -> Ra
 def figures(
     options: RankLossOptions, trial: RankLossTrial, calm: RankLossTrial
 ) -> RankLossRunFigures:
-    """The figures of one trial."""
     watched = trial.steps[_watcher(options)]
     gaps = [b.at_ns - a.at_ns for a, b in itertools.pairwise(watched)]
     before = [each.step for each in watched if each.at_ns <= (trial.killed_ns or 0)]

@@ -64,8 +64,6 @@ class SlowJobTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlowJobOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one drill."""
-
     framework: str
     kind: str
     python: str

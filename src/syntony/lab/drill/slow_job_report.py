@@ -54,7 +54,6 @@ class SlowJobReport(DrillReport, frozen=True, kw_only=True):
 
 
 def make_report(trial: SlowTrial) -> SlowJobReport:
-    """Figures of a trial."""
     began_ns = trial.outage.began_ns
     quiet = [look for look in trial.looks if look.at_ns <= trial.outage.requested_ns]
     slow = [look for look in trial.looks if look.at_ns > began_ns]
@@ -86,7 +85,6 @@ def make_report(trial: SlowTrial) -> SlowJobReport:
 
 
 def make_chart(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:
-    """The chart of a trial."""
     zero_ns = trial.outage.began_ns
     marks = ((0.0, "made slow"),)
     found = ((report.detected_s, "stands out"), (report.named_s, "named"))

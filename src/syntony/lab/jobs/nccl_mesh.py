@@ -191,8 +191,6 @@ class NcclMesh:
 
     Args:
         mesh: over which ranks find each other, as over NCCL's bootstrap network.
-        transport: loaded.
-        ranks: how many there are.
         size: bytes of the longest exchange with one peer.
         message: bytes of the longest message; 0: each exchange is one.
 

@@ -58,8 +58,6 @@ def preset_traffic(
     """The traffic on a fabric.
 
     Args:
-        preset: which.
-        net: where.
         rng: decides who is where, and the order of peers.
         queue_pairs: into how many flows each is split.
 
