@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from syntony.agent.config import DisciplineConfig
+from syntony.clock.served import TimelinePiece
 from syntony.clock.servo import Servo
 from syntony.errors import MissingError
 from syntony.io.adjust import Adjustable, ChronySocket, SystemClock, TapedClock
 from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.model import ClockState, Timeline
-
-if TYPE_CHECKING:
-    from syntony.agent.config import DisciplineConfig
-    from syntony.clock.served import TimelinePiece
 
 _log = logging.getLogger(__name__)
 

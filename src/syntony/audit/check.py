@@ -6,14 +6,12 @@ import enum
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import msgspec
 
+from syntony.audit.facts import Facts
 from syntony.audit.result import ComparedValue, Result, Status, Suspect, Value
-
-if TYPE_CHECKING:
-    from syntony.audit.facts import Facts
 
 
 class Section(enum.Enum):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from syntony.audit.check import HostCheck
+from syntony.audit.check import HostCheck
 
 ALWAYS = (
     "/etc/hostname",

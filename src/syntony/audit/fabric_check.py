@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from syntony.audit.cabling import Cabling
 from syntony.audit.check import Check, Section
 from syntony.audit.registry import every_check
 from syntony.audit.result import Result, Status, Suspect
-
-if TYPE_CHECKING:
-    from syntony.audit.cabling import Cabling
 
 FABRIC = "fabric"
 """Subject of verdicts on the whole fabric."""

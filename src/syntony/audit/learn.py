@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from syntony.audit.check import Compare
 from syntony.audit.judge import Majority
+from syntony.audit.result import HostReport
 from syntony.audit.spec import NO_ROLE, Range, Rule, Spec, every_key
 from syntony.config import to_toml, toml_key, toml_value
-
-if TYPE_CHECKING:
-    from syntony.audit.result import HostReport
 
 
 def learn(reports: Iterable[HostReport], spec: Spec) -> str:

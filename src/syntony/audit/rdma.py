@@ -11,18 +11,16 @@ import ipaddress
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from syntony.audit.check import HostCheck
 from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.parse.text import fields, json_of
 from syntony.audit.pci import CLASS_NET, address_of
+from syntony.audit.result import ComparedValue, Result
 from syntony.links.ports import LinkRate, PortState, infiniband_rate, infiniband_state
 from syntony.links.roles import LinkRole
-
-if TYPE_CHECKING:
-    from syntony.audit.result import ComparedValue, Result
-    from syntony.links.snapshot import PortSnapshot
+from syntony.links.snapshot import PortSnapshot
 
 CLASS = "/sys/class/infiniband"
 IPInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface

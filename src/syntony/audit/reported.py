@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.audit.consequences import Consequences
 from syntony.audit.judge import Golden, Judge, Majority
 from syntony.audit.result import HostReport, Result
+from syntony.audit.spec import Spec
 from syntony.model.names import host_of
-
-if TYPE_CHECKING:
-    from syntony.audit.spec import Spec
 
 _MAX_REASON = 300
 

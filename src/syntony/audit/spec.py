@@ -19,18 +19,16 @@ from __future__ import annotations
 import fnmatch
 import operator
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from syntony.audit.check import Check, Key
 from syntony.audit.parse.text import version_key
 from syntony.audit.registry import every_check
 from syntony.audit.result import Value
 from syntony.errors import ConfigError
 from syntony.model.names import did_you_mean
-
-if TYPE_CHECKING:
-    from syntony.audit.check import Check, Key
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

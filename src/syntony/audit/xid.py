@@ -6,10 +6,9 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from syntony.audit.parse.kernel_log import Xid
+from syntony.audit.parse.kernel_log import Xid
 
 
 class Action(enum.Enum):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from syntony.demo.claims import DemoClaim
+from syntony.demo.stage import Stage
 from syntony.lab.drill import nic_flap, scenarios
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.drill.trial import NicFlapTimes
 from syntony.lab.jobs.torch_build import torch_or_plain_sockets
 from syntony.model import MS, S
-
-if TYPE_CHECKING:
-    from syntony.demo.stage import Stage
 
 FAULT = "link-down"
 OUTAGE_NS = 3 * S

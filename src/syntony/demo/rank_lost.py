@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syntony.demo.claims import DemoClaim
+from syntony.demo.stage import Stage
 from syntony.lab.drill import rank_loss
 from syntony.lab.drill.rank_loss_report import RankLossRunFigures, figures
 from syntony.lab.jobs.torch_build import find_torch
-
-if TYPE_CHECKING:
-    from syntony.demo.stage import Stage
 
 STEPS, KILL_AT = 160, 60
 """A spare is ready about 20 s after the start on a slow machine: steps are left by then."""

@@ -8,14 +8,12 @@ import os
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from syntony.errors import MissingError
+from syntony.io.clocks import SyntheticClock
 from syntony.io.moments import realtime_ns
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from syntony.io.clocks import SyntheticClock
 
 ADJ_FREQUENCY = 0x0002
 ADJ_SETOFFSET = 0x0100

@@ -14,16 +14,13 @@ import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError
 from syntony.io import netlink, rtnetlink
 from syntony.io.closing import Closing
+from syntony.io.rtnetlink import LinkInfo
 from syntony.model import MS
 from syntony.model.paths import LinkEvent
-
-if TYPE_CHECKING:
-    from syntony.io.rtnetlink import LinkInfo
 
 POLL_NS = 10 * MS
 """Between two reads of a throttled device's counter: half of the 20 ms within which a flap is to be

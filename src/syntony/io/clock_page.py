@@ -8,17 +8,15 @@ import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from syntony.clock.served import TimelinePiece
 from syntony.clock.steps import ClockRate, Moment
 from syntony.errors import MissingError, SyntonyError
 from syntony.io._library import ffi, library
+from syntony.io.clocks import SyntheticClock
 from syntony.model import ClockState, Timeline
 from syntony.model.clocks import BOUND_SIGMAS, RAMP_PPB_PER_S, SWING_PPB, WALK_PPB
-
-if TYPE_CHECKING:
-    from syntony.io.clocks import SyntheticClock
 
 STATES = (
     ClockState.UNKNOWN,

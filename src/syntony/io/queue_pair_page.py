@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING
 
 from syntony.io.handed_page import HandedPage
 from syntony.traffic.queue_pair_page import (
@@ -16,9 +15,7 @@ from syntony.traffic.queue_pair_page import (
     QueuePairPageReader,
     ring_offset,
 )
-
-if TYPE_CHECKING:
-    from syntony.wire.queue_pairs import QueuePairFigures
+from syntony.wire.queue_pairs import QueuePairFigures
 
 
 class QueuePairPage:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syntony.io.audit.collective import SCRIPT, RankCommand
-
-if TYPE_CHECKING:
-    from syntony.lab.client import Lab
+from syntony.lab.client import Lab
 
 
 class LabRanks:

@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, Any, Self
 
 import msgspec
 
@@ -33,9 +33,7 @@ from syntony.lab.messages import ConsoleSpec, LabEvent, LabFile
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.relay import pipe
 from syntony.model.names import is_name
-
-if TYPE_CHECKING:
-    from syntony.traffic.classes import JobClass
+from syntony.traffic.classes import JobClass
 
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "unshare": "util-linux",
          "nsenter": "util-linux", "flock": "util-linux", "sh": "dash"}  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,10 +18,8 @@ from syntony.audit.presence import PRESENT
 from syntony.audit.result import ComparedValue, Result, Status, Suspect
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import LinkRole
+from syntony.links.snapshot import PortSnapshot
 from syntony.model import format_ns
-
-if TYPE_CHECKING:
-    from syntony.links.snapshot import PortSnapshot
 
 
 class DefaultGateway(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -19,10 +19,8 @@ from syntony.audit.gpus import (
     nvidia_smi,
     without_gpu,
 )
+from syntony.audit.parse.nvidia import Gpu
 from syntony.audit.result import ComparedValue, Result, Status, Suspect
-
-if TYPE_CHECKING:
-    from syntony.audit.parse.nvidia import Gpu
 
 HOT_C = 85.0
 """For a GPU that reports no limit: the highest operating temperature of A100 and H100."""

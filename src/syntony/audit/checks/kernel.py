@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Section
+from syntony.audit.facts import Facts
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_faults import LoggedFaults, kernel_faults
 from syntony.audit.result import ComparedValue, Result, Status, Suspect
-
-if TYPE_CHECKING:
-    from syntony.audit.facts import Facts
 
 
 class KernelFaults(HostCheck):

@@ -7,18 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.input_files import read_bytes
 from syntony.io.audit.commands import LiveCommands, RecordedCommands
 from syntony.io.link_files import LinkFiles
 from syntony.links.roles import with_backend
+from syntony.links.snapshot import PortSnapshot
 from syntony.model import S
 from syntony.model.names import is_name
-
-if TYPE_CHECKING:
-    from syntony.links.snapshot import PortSnapshot
 
 COMMAND_TIMEOUT_NS = 8 * S
 """Less than a check's deadline, so that the check can report which command did not answer."""

@@ -6,15 +6,13 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
+from syntony.audit.result import HostReport
 from syntony.audit.runfile import Head, line, parse_head, reports
 from syntony.errors import InputError
 from syntony.input_files import check_file
 from syntony.io.closing import Closing
-
-if TYPE_CHECKING:
-    from syntony.audit.result import HostReport
 
 KEPT = 20
 """Runs kept below the state directory."""

@@ -19,17 +19,15 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
+from syntony.audit.check import HostCheck
 from syntony.audit.collecting import split_inputs
+from syntony.audit.result import HostReport
 from syntony.errors import MissingError, RemoteError
 from syntony.io.audit.examine import examine_tree
 from syntony.io.audit.host import COMMAND_TIMEOUT_NS, Backend, recorded_host
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from syntony.audit.check import HostCheck
-    from syntony.audit.result import HostReport
 
 CONNECT_S = 10
 LEAVE_S = 3.0

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,6 +25,7 @@ from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
+from syntony.traffic.classes import JobClass
 from syntony.wire.traffic import (
     MovesQuery,
     MoveView,
@@ -33,9 +33,6 @@ from syntony.wire.traffic import (
     Traffic,
     TrafficQuery,
 )
-
-if TYPE_CHECKING:
-    from syntony.traffic.classes import JobClass
 
 JOBS = ("red", "blue")
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=2, rate_bps=40_000_000, latency_ns=50 * MS)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from syntony.lab.drill.contention import ContentionTrial
 from syntony.lab.drill.contention_figures import Figures, bins_mbps, delays_ms, figures
 from syntony.lab.drill.report import DrillReport
 from syntony.lab.rates import format_rate
 from syntony.view import contention_chart
-
-if TYPE_CHECKING:
-    from syntony.lab.drill.contention import ContentionTrial
-    from syntony.wire.traffic import MoveView
-
+from syntony.wire.traffic import MoveView
 
 DELAY = "one-way delay p99, ms"
 """What is drawn below the jobs."""

@@ -7,15 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.errors import RemoteError
+from syntony.lab.client import Lab
 from syntony.model import ClockState
-
-if TYPE_CHECKING:
-    from syntony.lab.client import Lab
 
 READY_TIMEOUT_S = 120.0
 """Twice the demo's limit for clocks: a drill that never starts measures nothing."""

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.errors import UsageError
+from syntony.lab.client import Lab
 from syntony.lab.drill import modes, scenarios, verbs
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
+from syntony.lab.drill.modes import JobMode
 from syntony.lab.drill.place import NIC, SPEC, check_mode, job_spec, lab_for
+from syntony.lab.drill.scenarios import Scenario
 from syntony.lab.drill.trial import NicFlapTimes, NicFlapTrial, run_trial
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.plan import FabricSpec
-
-if TYPE_CHECKING:
-    from syntony.lab.client import Lab
-    from syntony.lab.drill.modes import JobMode
-    from syntony.lab.drill.scenarios import Scenario
 
 
 class NicFlapOptions(msgspec.Struct, frozen=True, kw_only=True):

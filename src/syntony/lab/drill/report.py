@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from syntony.errors import MissingError
 from syntony.lab.drill.figures import RunFigures, figures
+from syntony.lab.drill.trial import NicFlapTrial
 from syntony.view import throughput_chart
-
-if TYPE_CHECKING:
-    from syntony.lab.drill.trial import NicFlapTrial
 
 
 class DrillReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,16 +6,14 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from syntony.errors import UsageError
+from syntony.lab.daemons import Daemons
 from syntony.lab.plan import LabPlan, Link, LinkKind, Port
+from syntony.lab.ports import LabPorts
 from syntony.lab.rates import parse_rate_bps
 from syntony.model import HOUR_NS, SyntheticClockSpec, parse_duration_ns
-
-if TYPE_CHECKING:
-    from syntony.lab.daemons import Daemons
-    from syntony.lab.ports import LabPorts
 
 
 class TargetKind(enum.StrEnum):

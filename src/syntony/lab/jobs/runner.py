@@ -10,9 +10,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from syntony.errors import RemoteError
+from syntony.lab.client import Lab
 from syntony.lab.jobs import programs
 from syntony.lab.jobs.records import (
     RankDone,
@@ -23,9 +24,6 @@ from syntony.lab.jobs.records import (
     parse_line,
 )
 from syntony.lab.relay import pipe
-
-if TYPE_CHECKING:
-    from syntony.lab.client import Lab
 
 START_TIMEOUT_S = 90.0
 """Importing torch four times on two busy cores takes 10 s."""
