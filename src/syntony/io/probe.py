@@ -5,10 +5,11 @@ from __future__ import annotations
 import ipaddress
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.errors import MissingError, SyntonyError, UsageError
 from syntony.io._library import ffi, library, pointer_to, text_of
@@ -32,10 +33,6 @@ from syntony.model import MS, US
 from syntony.model.paths import LivenessEvent
 from syntony.model.probes import PROBE_TIMEOUT_NS, DeviceClockReading
 from syntony.wire.probes import Plane, ProbeFlow
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 MIN_GAP_NS = 20 * US
 """Between two pairs of one engine: bounds its processor time at about one core."""

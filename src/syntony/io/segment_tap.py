@@ -18,16 +18,14 @@ import socket
 import struct
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.errors import MissingError
 from syntony.io.segment_filter import SNAPLEN, segment_filter
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FRAMES = 4_096
 """Samples that wait to be read, of one NIC; more are lost, and counted."""

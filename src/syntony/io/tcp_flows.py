@@ -13,18 +13,16 @@ import os
 import socket
 import struct
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.errors import MissingError, UsageError
 from syntony.io._library import dtype_of, ffi, library, pointer_to
 from syntony.io.closing import Closing
 from syntony.model import MS, US
 from syntony.model.paths import FlowSample, FourTuple
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SAMPLE = dtype_of("syn_flow_sample")
 """One flow as the kernel sees it: see syn_flows.h. `state` is 0 for one that is gone."""

@@ -11,17 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.model import S
 from syntony.traffic.process_flows import unpacked_address
 from syntony.wire.queue_pairs import QueuePairFigures
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 SLOTS, STAMPS, RINGS = 256, 128, 3
 MAGIC, VERSION = b"SYNQPG01", 1

@@ -8,20 +8,16 @@ its line rate, or less where the spines are too few.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
 from syntony.lab.drill.figures import completions_ns, throughput
 from syntony.lab.jobs.records import RankFailed, StepRecord
+from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
-    from syntony.lab.plan import FabricSpec
 
 PAYLOAD = 1428 / 1514
 """Of a full Ethernet frame: less 14 bytes of its own header, 40 of IP and TCP, 12 of time stamps

@@ -8,18 +8,15 @@ anywhere, in whichever rank, is one long step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from syntony.lab.drill.trial import NicFlapTrial
 from syntony.lab.jobs.records import RankFailed, Record, StepRecord
 from syntony.model import MS, S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from syntony.lab.drill.trial import NicFlapTrial
 
 STALL_FACTOR = 3
 STALL_NS = 100 * MS
