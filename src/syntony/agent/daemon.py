@@ -66,11 +66,8 @@ CHECK_NS = 1 * S
 
 
 def run_agent(config: AgentConfig, stop: threading.Event) -> None:
-    """Measure and report until `stop` is set.
-
-    Raises:
-        ConfigError: an address or a number is invalid, or another agent uses the spool.
-    """
+    """Measure and report until `stop` is set. Raises `ConfigError`: an address or a number is
+    invalid, or another agent uses the spool."""
     spool = Spool(Path(config.spool_dir), config.spool_bytes)
     agent = Agent(config, spool)
     try:
@@ -131,11 +128,8 @@ class Agent:
         )
 
     def start(self) -> None:
-        """Start every part that can start; the others are retried in `run`.
-
-        Raises:
-            ConfigError: an address or a number is invalid, or another agent uses the spool.
-        """
+        """Start every part that can start; the others are retried in `run`. Raises `ConfigError`:
+        an address or a number is invalid, or another agent uses the spool."""
         self._machine.start()
         self._pipeline.begin_epoch(self._clock_server.epoch)
 

@@ -26,11 +26,8 @@ class ClockAdjustment(NamedTuple):
 
 
 class Discipline:
-    """The steered clocks of one host, and the servo of each.
-
-    Raises:
-        MissingError: this process may not set one of the configured clocks.
-    """
+    """The steered clocks of one host, and the servo of each. Raises `MissingError`: this process
+    may not set one of the configured clocks."""
 
     def __init__(
         self, config: DisciplineConfig, clock: ClockSource, phc_paths: Mapping[str, str]

@@ -37,11 +37,8 @@ class GpuTelemetry:
         """When each GPU was last read, CLOCK_MONOTONIC, and the values."""
 
     def rows(self, offset: FleetOffset | None, members: Mapping[int, JobMember]) -> Columns | None:
-        """Rows of readings since the last call; None: nothing, or no fleet time.
-
-        Raises:
-            MissingError, WireError: the drivers are no longer read.
-        """
+        """Rows of readings since the last call; None: nothing, or no fleet time. Raises
+        `MissingError`, `WireError`: the drivers are no longer read."""
         snapshots = self.process.read()
         found = [row for snapshot in snapshots for row in self._rows(snapshot, members)]
         if not found or offset is None:

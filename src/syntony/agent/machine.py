@@ -84,11 +84,8 @@ class Machine:
         """Called when the contents of the hello change."""
 
     def start(self) -> None:
-        """Start every part that can start.
-
-        Raises:
-            ConfigError: an address or a number is invalid, or another agent uses the spool.
-        """
+        """Start every part that can start. Raises `ConfigError`: an address or a number is invalid,
+        or another agent uses the spool."""
         config = self._config
         self.reactor.await_socket()
         now_ns = time.monotonic_ns()

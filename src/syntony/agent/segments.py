@@ -103,10 +103,7 @@ class SegmentSampler:
 
     def start(self) -> None:
         """Check that segments can be sampled here. NICs are tapped once jobs have flows there.
-
-        Raises:
-            MissingError: no CAP_NET_RAW.
-        """
+        Raises `MissingError`: no CAP_NET_RAW."""
         packet_socket().close()
 
     def close(self) -> None:

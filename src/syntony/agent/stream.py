@@ -82,11 +82,8 @@ class Stream:
 
     def take(self, data: bytes) -> ControllerMessage | Unknown | None:
         """The received message; None: not complete yet, or a plan older than the one in force.
-        Acknowledgements have been carried out.
-
-        Raises:
-            WireError: not a message, or a decision that must not be obeyed.
-        """
+        Acknowledgements have been carried out. Raises `WireError`: not a message, or a decision
+        that must not be obeyed."""
         message = decode_controller(data)
         if isinstance(message, Fragment):
             whole = self._assembler.take(message)

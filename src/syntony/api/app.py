@@ -275,11 +275,8 @@ def _bounded(pages: list[bytes]) -> list[bytes]:
 
 
 def _paging(pairs: list[tuple[str, str]]) -> tuple[int, str | None, list[tuple[str, str]]]:
-    """Page size (0: none), cursor (None: none), and the remaining parameters.
-
-    Raises:
-        UsageError: an invalid or repeated page size, or a cursor with other parameters.
-    """
+    """Page size (0: none), cursor (None: none), and the remaining parameters. Raises `UsageError`:
+    an invalid or repeated page size, or a cursor with other parameters."""
     sizes = [value for name, value in pairs if name == PAGE_SIZE]
     cursors = [value for name, value in pairs if name == CURSOR]
     if cursors:

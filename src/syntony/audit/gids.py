@@ -53,11 +53,8 @@ class Preference(NamedTuple):
 
 
 def gid_table(host: Facts, port: RdmaPort) -> tuple[Gid, ...]:
-    """The entries that are set; an empty slot's type cannot be read, which is normal.
-
-    Raises:
-        FactError: there is no table.
-    """
+    """The entries that are set; an empty slot's type cannot be read, which is normal. Raises
+    `FactError`: there is no table."""
     found = []
     for name in host.names(f"{port.path}/gids"):
         if not re.fullmatch(r"\d{1,4}", name):

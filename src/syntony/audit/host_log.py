@@ -19,12 +19,8 @@ _STAMP = re.compile(
 
 
 def kernel_log(host: Facts) -> str:
-    """Its text.
-
-    Raises:
-        UnreadableError: none of the sources may be read, or all are empty, which they cannot be
-            after a boot.
-    """
+    """Its text. Raises `UnreadableError`: none of the sources may be read, or all are empty, which
+    they cannot be after a boot."""
     reasons = []
     for command in SOURCES:
         try:

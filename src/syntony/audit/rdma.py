@@ -166,11 +166,8 @@ def interfaces_of(host: Facts, netdev: str) -> frozenset[str]:
 
 
 def addresses_of(host: Facts, names: Iterable[str]) -> tuple[IPInterface, ...]:
-    """The interfaces' addresses with their prefixes, none link-local, IPv4 first.
-
-    Raises:
-        FactError: `ip` is not there, or printed something else.
-    """
+    """The interfaces' addresses with their prefixes, none link-local, IPv4 first. Raises
+    `FactError`: `ip` is not there, or printed something else."""
     reported = json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`")
     wanted = frozenset(names)
     found: list[IPInterface] = []

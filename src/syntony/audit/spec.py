@@ -168,11 +168,8 @@ def parse_spec(data: Mapping[str, Any], name: str) -> Spec:
 def limits(
     spec: Spec, checks: Iterable[type[Check]], name: str = "the spec"
 ) -> dict[str, msgspec.Struct]:
-    """Each check's limits: the spec's where it sets any, else the check's own.
-
-    Raises:
-        ConfigError: as `parse_spec`.
-    """
+    """Each check's limits: the spec's where it sets any, else the check's own. Raises
+    `ConfigError`: as `parse_spec`."""
     known = {check.id: check for check in checks}
     everything = {check.id for check in every_check()}
     for check in spec.checks:

@@ -29,11 +29,7 @@ _GRACE_NS = 15 * S
 
 def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
     """Yield a report of every agent's host as it arrives; hosts that do not answer are reported as
-    such.
-
-    Raises:
-        RemoteError: the controller does not answer, or refuses.
-    """
+    such. Raises `RemoteError`: the controller does not answer, or refuses."""
     target = fleet_target(sources.lab or None, sources.controller, sources.tls)
     hosts = tuple(host for host in _hosts(target) if host not in done)
     if not hosts:

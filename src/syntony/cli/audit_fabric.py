@@ -68,11 +68,8 @@ def fabric(
 
 
 def read_cabling(file: Path, subnet: bool = False) -> Cabling:
-    """Read a fabric from a file of any supported form, or of `ibnetdiscover`.
-
-    Raises:
-        InputError: it cannot be read, has another form, has no NIC, or is truncated.
-    """
+    """Read a fabric from a file of any supported form, or of `ibnetdiscover`. Raises `InputError`:
+    it cannot be read, has another form, has no NIC, or is truncated."""
     from syntony.audit.cabling import Cabling
     from syntony.fabric.files import guess_form, parse_topology
     from syntony.fabric.ibnet import parse_subnet

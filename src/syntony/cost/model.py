@@ -85,11 +85,8 @@ def check(assumed: CostQuery) -> None:
 
 
 def cost(assumed: CostQuery, observed: ObservedFailures | None = None) -> CostReport:
-    """What failures take of a job, today and where NICs, paths and ranks are survived.
-
-    Raises:
-        UsageError: an assumption that cannot be.
-    """
+    """What failures take of a job, today and where NICs, paths and ranks are survived. Raises
+    `UsageError`: an assumption that cannot be."""
     check(assumed)
     per_year = _scaled(assumed.gpus / 1000, assumed.restarts_low, assumed.restarts_high)
     stopped_ns = assumed.lost_share * assumed.checkpoint_ns + assumed.recovery_ns

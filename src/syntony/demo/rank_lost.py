@@ -19,11 +19,8 @@ in docs/reference/figures.md."""
 
 
 def rank_lost(stage: Stage) -> tuple[DemoClaim, ...]:
-    """A rank is lost: the same training job twice; the second time a rank is killed.
-
-    Raises:
-        MissingError: PyTorch is not installed.
-    """
+    """A rank is lost: the same training job twice; the second time a rank is killed. Raises
+    `MissingError`: PyTorch is not installed."""
     options = rank_loss.RankLossOptions(python=find_torch(), steps=STEPS, kill_at=KILL_AT)
     with tempfile.TemporaryDirectory(prefix="syntony-demo-") as place:
         trials = []

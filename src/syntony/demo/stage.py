@@ -98,11 +98,8 @@ class Stage:
         return samples
 
     def retry(self, ask: Callable[[], _T]) -> _T:
-        """Return what `ask` returns; retry while the controller does not answer.
-
-        Raises:
-            RemoteError: no answer within `ANSWER_NS`.
-        """
+        """Return what `ask` returns; retry while the controller does not answer. Raises
+        `RemoteError`: no answer within `ANSWER_NS`."""
         end_ns = time.monotonic_ns() + ANSWER_NS
         while True:
             try:

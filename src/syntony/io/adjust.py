@@ -58,11 +58,8 @@ class Timex(ctypes.Structure):
 
 
 class SystemClock:
-    """CLOCK_REALTIME, or a NIC's clock by its device.
-
-    Raises:
-        MissingError: this process may not set it (CAP_SYS_TIME; write access to the device).
-    """
+    """CLOCK_REALTIME, or a NIC's clock by its device. Raises `MissingError`: this process may not
+    set it (CAP_SYS_TIME; write access to the device)."""
 
     def __init__(self, phc_path: str | None = None) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)

@@ -37,11 +37,8 @@ MAX_ROWS = 50_000_000
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Reads and checks a bundle; tables that cannot be read become gaps.
-
-    Raises:
-        InputError: no manifest, a manifest of another kind, or no usable table.
-    """
+    """Reads and checks a bundle; tables that cannot be read become gaps. Raises `InputError`: no
+    manifest, a manifest of another kind, or no usable table."""
     try:
         data = read_bytes(folder / MANIFEST, MAX_MANIFEST_BYTES)
     except OSError as error:
@@ -69,11 +66,8 @@ def read_bundle(folder: Path) -> Bundle:
 
 
 def bundle_from_tables(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> Bundle:
-    """A bundle from tables in memory, checked in the same way.
-
-    Raises:
-        InputError: no usable table, or a manifest of another kind.
-    """
+    """A bundle from tables in memory, checked in the same way. Raises `InputError`: no usable
+    table, or a manifest of another kind."""
     try:
         checked = check_manifest(msgspec.convert(manifest, Manifest))
     except msgspec.ValidationError as error:

@@ -82,12 +82,9 @@ class CarrierWatch(Closing):
         return self._next_ns if self._counters else None
 
     def poll(self, now_ns: int) -> list[LinkEvent]:
-        """What changed since the last call; the first call reports every link, and which
-        of those named are missing.
-
-        Raises:
-            WireError: the kernel says what this version does not understand.
-        """
+        """What changed since the last call; the first call reports every link, and which of those
+        named are missing. Raises `WireError`: the kernel says what this version does not
+        understand."""
         self._listen()
         if self._stale:
             self._read_all()

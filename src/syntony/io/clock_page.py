@@ -63,11 +63,8 @@ class PredecessorState(NamedTuple):
 
 
 class ClockPageWriter:
-    """Our page, written by the one agent of the host.
-
-    Raises:
-        MissingError: the file cannot be made.
-    """
+    """Our page, written by the one agent of the host. Raises `MissingError`: the file cannot be
+    made."""
 
     def __init__(self, path: Path, *, synthetic: bool) -> None:
         self._library = library()
@@ -170,11 +167,7 @@ class ClockPageReader:
         """Fleet time now, or an errno: a faster `now`."""
 
     def now(self) -> Reading:
-        """Fleet time.
-
-        Raises:
-            MissingError: the page cannot be used.
-        """
+        """Fleet time. Raises `MissingError`: the page cannot be used."""
         found = self.read()
         if isinstance(found, int):
             raise self._error(found)
@@ -186,11 +179,8 @@ class ClockPageReader:
         return int(failed) if failed else _reading(out)
 
     def to_fleet(self, local_ns: int) -> Reading:
-        """Fleet time of a local instant, past ones included.
-
-        Raises:
-            MissingError: the page cannot be used, or does not reach back that far.
-        """
+        """Fleet time of a local instant, past ones included. Raises `MissingError`: the page cannot
+        be used, or does not reach back that far."""
         out = ffi.new(self._out)
         failed = self._library.syn_clock_reader_to_fleet(self._reader, local_ns, out)
         if failed:
@@ -238,11 +228,8 @@ class ClockBound(NamedTuple):
 
 
 class ClockBoundWriter:
-    """One segment that ClockBound's clients read.
-
-    Raises:
-        MissingError: the file cannot be made.
-    """
+    """One segment that ClockBound's clients read. Raises `MissingError`: the file cannot be
+    made."""
 
     def __init__(self, path: Path, version: int) -> None:
         self._library = library()

@@ -168,10 +168,7 @@ class JobTable:
 
 def _job(reported: Mapping[str, str], rank: int) -> str | None:
     """None: of no job. Of what a scheduler started ranks alone count: not its shells and daemons.
-
-    Raises:
-        UsageError: what it says cannot name a job.
-    """
+    Raises `UsageError`: what it says cannot name a job."""
     if JOB_VARIABLE in reported:
         return job_name(reported[JOB_VARIABLE])
     return job_from_environment(reported) if rank >= 0 else None

@@ -26,11 +26,8 @@ class KernelDiscipline(NamedTuple):
 
 
 def kernel_discipline() -> KernelDiscipline:
-    """Needs no privilege: nothing is changed.
-
-    Raises:
-        OSError: the kernel forbids even reading (a strict seccomp filter).
-    """
+    """Needs no privilege: nothing is changed. Raises `OSError`: the kernel forbids even reading (a
+    strict seccomp filter)."""
     timex = Timex()
     if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

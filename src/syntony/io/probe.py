@@ -152,11 +152,8 @@ class ProbeEngine(Closing):
 
     def set_peers(self, peers: Mapping[int, PeerKeys]) -> None:
         """Replace the peers to probe and to answer: number of a remote NIC → the keys that this
-        host shares with that NIC's host. Nothing else is sent or accepted.
-
-        Raises:
-            UsageError: a number or a key does not fit.
-        """
+        host shares with that NIC's host. Nothing else is sent or accepted. Raises `UsageError`: a
+        number or a key does not fit."""
         try:
             c_peers = ffi.new(
                 "struct syn_probe_peer[]", [_c_peer(nic, keys) for nic, keys in peers.items()]

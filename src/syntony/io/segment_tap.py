@@ -61,11 +61,8 @@ KEY = struct.Struct("=16s16sHHB")
 
 
 class SegmentTap:
-    """Samples the TCP segments of one NIC. Not thread-safe.
-
-    Raises:
-        MissingError: no CAP_NET_RAW, or no such NIC.
-    """
+    """Samples the TCP segments of one NIC. Not thread-safe. Raises `MissingError`: no CAP_NET_RAW,
+    or no such NIC."""
 
     def __init__(self, nic: str) -> None:
         self.lost = 0
@@ -120,11 +117,7 @@ class SegmentTap:
 
     def read(self) -> tuple[NDArray[np.void], int]:
         """Segments that have passed since the last call, in their order, shape (n,), dtype
-        `SEGMENT`; and how many were lost meanwhile.
-
-        Raises:
-            MissingError: the NIC has gone.
-        """
+        `SEGMENT`; and how many were lost meanwhile. Raises `MissingError`: the NIC has gone."""
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error and error != errno.ENETDOWN:  # ENETDOWN: it is down, and may come up again
             raise MissingError(f"segments cannot be sampled: {os.strerror(error)}")
@@ -143,11 +136,8 @@ class SegmentTap:
 
 
 def packet_socket() -> socket.socket:
-    """A packet socket that receives nothing before it is bound.
-
-    Raises:
-        MissingError: no CAP_NET_RAW.
-    """
+    """A packet socket that receives nothing before it is bound. Raises `MissingError`: no
+    CAP_NET_RAW."""
     try:
         return socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
     except PermissionError as error:

@@ -45,11 +45,8 @@ _BITS_PER_BYTE = 8
 
 
 class TcpFlows(Closing):
-    """Reads the network namespace of the thread that makes it. Not thread-safe.
-
-    Raises:
-        MissingError: the kernel has no sock_diag.
-    """
+    """Reads the network namespace of the thread that makes it. Not thread-safe. Raises
+    `MissingError`: the kernel has no sock_diag."""
 
     def __init__(self) -> None:
         self._library = library()

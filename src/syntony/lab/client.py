@@ -239,11 +239,8 @@ class Lab:
         return {link.name: link.a.ipv4 if family == 4 else link.a.ipv6 for link in links}
 
     def truth(self) -> list[ClockTruth]:
-        """Every host's true clock and, once the controller knows, the estimate.
-
-        Raises:
-            MissingError: synthetic clocks are not in this installation.
-        """
+        """Every host's true clock and, once the controller knows, the estimate. Raises
+        `MissingError`: synthetic clocks are not in this installation."""
         try:
             from syntony.io.clocks import SyntheticClock
             from syntony.io.true_clocks import true_clocks

@@ -62,11 +62,7 @@ CERTIFICATE_LIFETIME_NS = 24 * 3600 * 1_000_000_000
 
 def provision(directory: Path, file: LabFile, plan: LabPlan) -> list[DaemonSpec]:
     """Write the files that the daemons read; return the daemons in starting order, controller
-    first.
-
-    Raises:
-        MissingError: the `lab` extra is not installed.
-    """
+    first. Raises `MissingError`: the `lab` extra is not installed."""
     try:
         from syntony.controller.pki import create_authority
     except ModuleNotFoundError as error:

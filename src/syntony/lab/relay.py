@@ -102,11 +102,8 @@ class Relay:
 
 
 def relay_program() -> Path:
-    """The installed `syntony-delay`.
-
-    Raises:
-        MissingError: this installation was built without it.
-    """
+    """The installed `syntony-delay`. Raises `MissingError`: this installation was built without
+    it."""
     spec = importlib.util.find_spec("syntony.lab")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         program = Path(place, "_native", "syntony-delay")

@@ -73,11 +73,8 @@ def need(tools: Mapping[str, str] = TOOLS) -> None:
 
 
 def unshare_argv() -> list[str]:
-    """How this user makes a private world here.
-
-    Raises:
-        MissingError: a tool is missing, or neither user namespaces nor root are to be had.
-    """
+    """How this user makes a private world here. Raises `MissingError`: a tool is missing, or
+    neither user namespaces nor root are to be had."""
     need()
     rest = ["--kill-child", "--mount-proc", "--propagation", "private", "--"]
     for flags in ("-Urnmpf", "-nmpf"):
@@ -129,11 +126,8 @@ def new_lab(
     controllers: int = 1,
     gateways: int = 0,
 ) -> LabFile:
-    """Everything a lab is made from, its clocks drawn and started now.
-
-    Raises:
-        UsageError: a bad name, or sizes or clocks that do not fit.
-    """
+    """Everything a lab is made from, its clocks drawn and started now. Raises `UsageError`: a bad
+    name, or sizes or clocks that do not fit."""
     started_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
     hosts = make_plan(spec).hosts
     return LabFile(
@@ -233,11 +227,8 @@ class World:
             state.sweep()
 
     def wait_ready(self) -> None:
-        """Until the fabric is up.
-
-        Raises:
-            MissingError: it could not be brought up; nothing of it is left.
-        """
+        """Until the fabric is up. Raises `MissingError`: it could not be brought up; nothing of it
+        is left."""
         for event in self.events():
             if event.kind == "ready":
                 return

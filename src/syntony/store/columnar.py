@@ -137,11 +137,8 @@ class Store:
         self, first_ns: int, last_ns: int, src: str = "", dst: str = "", step: int = 1
     ) -> tuple[SeriesPoint, ...]:
         """One point every `step` seconds, for one direction, or for all if `src` or `dst` is empty.
-        Steps of whole minutes are read from the table of minutes if it has them.
-
-        Raises:
-            UsageError: more than `MAX_POINTS` points.
-        """
+        Steps of whole minutes are read from the table of minutes if it has them. Raises
+        `UsageError`: more than `MAX_POINTS` points."""
         of_minutes = step * S % MINUTE_NS == 0
         parts = (
             self.minutes.spans(first_ns, last_ns) if of_minutes else spans(first_ns, last_ns, ())

@@ -56,11 +56,8 @@ def state_name(part: str) -> str:
 def write(
     place: Path, boundary: int, records: Mapping[int, bytes], states: Mapping[str, CheckpointFile]
 ) -> None:
-    """Complete a checkpoint whose files of state are written.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Complete a checkpoint whose files of state are written. Raises `OSError`: it cannot be
+    written."""
     data = b"".join(_ENTRY.pack(rank, len(each)) + each for rank, each in sorted(records.items()))
     files = {**states, RECORDS: CheckpointFile(len(data), hashlib.sha256(data).hexdigest())}
     made = Checkpoint(boundary, len(records), files)

@@ -161,11 +161,8 @@ def _answers(path: Path) -> bool:
 
 
 def ask(job: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Send a request to a job's coordinator and return its answer.
-
-    Raises:
-        ControlError: there is none, or it refuses.
-    """
+    """Send a request to a job's coordinator and return its answer. Raises `ControlError`: there is
+    none, or it refuses."""
     place = directory()
     none = ControlError(f"no protected job {job} of this user runs on this host")
     if "/" in job or not place.is_dir() or not _private(place):

@@ -35,11 +35,8 @@ class ReadingState:
     """For each data loader that it reads, the states of the loader's own generators."""
 
     def reopen(self, now: Any) -> Any:
-        """Advance a replacement's reading to this position.
-
-        Raises:
-            ValueError: it has none, or one that cannot be restarted.
-        """
+        """Advance a replacement's reading to this position. Raises `ValueError`: it has none, or
+        one that cannot be restarted."""
         if not isinstance(now, Reading):
             raise ValueError("an iterator of the lost rank's that the replacement does not have")
         now.reopen(self)
@@ -148,11 +145,8 @@ class Reading:
         self._loaders += 1
 
     def reopen(self, state: ReadingState) -> None:
-        """Go to another process's position in the same data.
-
-        Raises:
-            ValueError: the iterator cannot restart, and is too far.
-        """
+        """Go to another process's position in the same data. Raises `ValueError`: the iterator
+        cannot restart, and is too far."""
         if isinstance(self._iterable, types.GeneratorType) and not state.ended:
             done = self._state.calls
             if done > state.calls:

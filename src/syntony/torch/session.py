@@ -166,11 +166,7 @@ class CoordinatorSession:
             return self.plan
 
     def wait_plan_of(self, generation: int) -> dict[str, Any]:
-        """Wait for a generation's plan.
-
-        Raises:
-            NewerError: another is wanted by now.
-        """
+        """Wait for a generation's plan. Raises `NewerError`: another is wanted by now."""
         self._wait(generation, self._planned)
         assert self.plan is not None
         return self.plan

@@ -39,11 +39,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def render(self, kind: str) -> bytes:
-        """The picture as one file of `FORMATS`.
-
-        Raises:
-            MissingError: matplotlib is not installed.
-        """
+        """The picture as one file of `FORMATS`. Raises `MissingError`: matplotlib is not
+        installed."""
         return render_figure(self.size_in, self._draw, kind)
 
     def _draw(self, figure: Any) -> None:
@@ -96,11 +93,8 @@ def check() -> None:
 
 
 def render_figure(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) -> bytes:
-    """What `draw` puts on a figure of so many inches, as one file of `FORMATS`.
-
-    Raises:
-        MissingError: matplotlib is not installed.
-    """
+    """What `draw` puts on a figure of so many inches, as one file of `FORMATS`. Raises
+    `MissingError`: matplotlib is not installed."""
     check()
     from matplotlib import rc_context
     from matplotlib.figure import Figure

@@ -26,11 +26,8 @@ _BRIDGE = re.compile(r"PCI bridge")
 
 
 def lspci(host: Facts) -> tuple[LspciDevice, ...]:
-    """Every device with its registers.
-
-    Raises:
-        UnreadableError: no lspci, or not root: the registers are not shown.
-    """
+    """Every device with its registers. Raises `UnreadableError`: no lspci, or not root: the
+    registers are not shown."""
     try:
         found = parse_lspci(host.run(*_LSPCI))
     except AbsentError as error:

@@ -46,11 +46,7 @@ class OsImage(HostCheck):
 
 
 def pretty_name(text: str) -> str:
-    """The distribution's name in os-release(5).
-
-    Raises:
-        UnreadableError: it is not there.
-    """
+    """The distribution's name in os-release(5). Raises `UnreadableError`: it is not there."""
     for line in text.splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "PRETTY_NAME" and value.strip(" \"'"):

@@ -158,11 +158,8 @@ def this_host(
 
 
 def recorded_host(root: Path, name: str = "", backend: Backend = lambda _: ()) -> HostFacts:
-    """A recorded tree, by the name it was recorded under, else its directory's.
-
-    Raises:
-        FactError: it is no directory, or has none of what checks read.
-    """
+    """A recorded tree, by the name it was recorded under, else its directory's. Raises `FactError`:
+    it is no directory, or has none of what checks read."""
     if not root.is_dir():
         raise AbsentError(f"{root} is not a directory")
     known = ("sys", "proc", "etc", "commands")

@@ -173,11 +173,8 @@ class SurveyHosts(Generic[_R]):
 
 
 def allow_files(hosts: int) -> None:
-    """Raises this process's limit of open files as far as so many hosts need.
-
-    Raises:
-        UsageError: it may not be raised so far.
-    """
+    """Raises this process's limit of open files as far as so many hosts need. Raises `UsageError`:
+    it may not be raised so far."""
     wanted = FILES_EACH * hosts + 256
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:

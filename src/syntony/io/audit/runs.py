@@ -82,11 +82,8 @@ def _whole_bytes(path: Path) -> int:
 
 
 def read_run(path: Path) -> tuple[Head, Iterator[HostReport]]:
-    """A run's head, and its reports one by one; of a host with several, all of them.
-
-    Raises:
-        InputError: it cannot be read or is no run.
-    """
+    """A run's head, and its reports one by one; of a host with several, all of them. Raises
+    `InputError`: it cannot be read or is no run."""
     try:
         check_file(path, MAX_RUN_BYTES)
         with path.open("rb") as file:
@@ -104,11 +101,7 @@ def _reports(path: Path) -> Iterator[HostReport]:
 
 class StoredRun:
     """A run that can be read repeatedly; of a host with several reports (a resumed run), the
-    newest.
-
-    Raises:
-        InputError: it cannot be read or is no run.
-    """
+    newest. Raises `InputError`: it cannot be read or is no run."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

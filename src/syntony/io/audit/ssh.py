@@ -217,11 +217,8 @@ def recording_script(checks: Sequence[HostCheck], limit_ns: int = ALONE_NS) -> b
 
 
 def record_here(checks: Sequence[HostCheck], folder: Path, name: str) -> None:
-    """This host as a tree below `folder`, under the name it goes by.
-
-    Raises:
-        RemoteError: the recorder failed.
-    """
+    """This host as a tree below `folder`, under the name it goes by. Raises `RemoteError`: the
+    recorder failed."""
     done = subprocess.run(
         [sys.executable, "-"],
         input=_named(name) + recording_script(checks),

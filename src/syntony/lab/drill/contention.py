@@ -354,11 +354,7 @@ def job_run(name: str, job: LabJob, title: str = "") -> JobRun:
 
 
 def wait_map(lab: Lab, jobs: int) -> None:
-    """Wait until every busy flow has an alternative path.
-
-    Raises:
-        RemoteError: not in time.
-    """
+    """Wait until every busy flow has an alternative path. Raises `RemoteError`: not in time."""
     end_s = time.monotonic() + MAP_TIMEOUT_S
     while True:
         traffic = fetch_traffic(lab)
@@ -378,10 +374,7 @@ def wait_map(lab: Lab, jobs: int) -> None:
 
 def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
     """Wait until the controller may decide and knows `senders` flows of each job, with delays.
-
-    Raises:
-        RemoteError: not in time.
-    """
+    Raises `RemoteError`: not in time."""
     end_s = time.monotonic() + MAP_TIMEOUT_S
     while time.monotonic() < end_s:
         traffic = fetch_traffic(lab)

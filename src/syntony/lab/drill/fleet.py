@@ -36,10 +36,7 @@ class PathEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 def wait_ready(lab: Lab, timeout_s: float = READY_TIMEOUT_S) -> None:
     """Wait until every agent probes and has a clock: before that, missing probes mean nothing.
-
-    Raises:
-        RemoteError: not in that time.
-    """
+    Raises `RemoteError`: not in that time."""
     from syntony.controller.client import ask
     from syntony.wire.clocks import ClockQuery
     from syntony.wire.messages import FleetQuery

@@ -129,11 +129,8 @@ def run_once(
 
 
 def _busy_link(lab: Lab) -> str:
-    """The uplink of the victim's leaf that the job's busiest connection leaves by.
-
-    Raises:
-        UsageError: no connection of the victim leaves its leaf.
-    """
+    """The uplink of the victim's leaf that the job's busiest connection leaves by. Raises
+    `UsageError`: no connection of the victim leaves its leaf."""
     names = {address: name for name, address in lab.addresses(4).items()}
     flows = parse_ss(lab.run(scenarios.VICTIM, *SS_ARGV))
     for flow in sorted(flows, key=lambda flow: -flow.sent_bytes):

@@ -74,11 +74,8 @@ class RankLossTrial(msgspec.Struct, frozen=True, kw_only=True):
 def drill(
     options: RankLossOptions, directory: Path, say: Callable[[str], None]
 ) -> list[RankLossTrial]:
-    """The three runs, in `directory`.
-
-    Raises:
-        RemoteError: the undisturbed run failed, or a rank could not be killed as planned.
-    """
+    """The three runs, in `directory`. Raises `RemoteError`: the undisturbed run failed, or a rank
+    could not be killed as planned."""
     trials = []
     for name in (CALM, TODAY, SYNTONY):
         say(f"{name}: {options.ranks} ranks, {options.steps} steps")
@@ -91,11 +88,7 @@ def drill(
 def run(
     options: RankLossOptions, name: str, directory: Path, say: Callable[[str], None]
 ) -> RankLossTrial:
-    """One run.
-
-    Raises:
-        RemoteError: the rank could not be killed as planned.
-    """
+    """One run. Raises `RemoteError`: the rank could not be killed as planned."""
     out = directory / name.split(",", maxsplit=1)[0].replace(" ", "-").lower()
     try:
         out.mkdir(parents=True)
@@ -169,11 +162,7 @@ def _strike(
 
 
 def rank_pid(name: str, launcher: int, out: Path, rank: int) -> int:
-    """The process that holds a rank now.
-
-    Raises:
-        RemoteError: there is none.
-    """
+    """The process that holds a rank now. Raises `RemoteError`: there is none."""
     known = events(out) if name == SYNTONY else []
     pids = {each["worker"]: int(each["pid"]) for each in known if each["event"] == "worker"}
     for each in reversed(known):

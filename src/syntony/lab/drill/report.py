@@ -56,11 +56,8 @@ def make_report(
 
 def check_out(directory: Path | None) -> None:
     """Check, before a drill that takes minutes, that `save` can write there; None: nothing is to be
-    written.
-
-    Raises:
-        MissingError: the directory cannot be written, or charts cannot be drawn here.
-    """
+    written. Raises `MissingError`: the directory cannot be written, or charts cannot be drawn
+    here."""
     if directory is None:
         return
     throughput_chart.check()

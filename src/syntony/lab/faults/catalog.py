@@ -41,12 +41,8 @@ KINDS: Mapping[str, type[LabFault]] = {kind.name: kind for kind in _ALL}
 
 
 def parse_order(plan: LabPlan, kind: str, target: str, options: Mapping[str, str]) -> FaultOrder:
-    """Parse what the user wrote and check it against this lab.
-
-    Raises:
-        UsageError: an unknown kind, target or option, or a value that does not fit; with the
-            nearest match.
-    """
+    """Parse what the user wrote and check it against this lab. Raises `UsageError`: an unknown
+    kind, target or option, or a value that does not fit; with the nearest match."""
     if kind not in KINDS:
         hint = did_you_mean(kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
         raise UsageError(f"no fault {kind!r}{hint}")

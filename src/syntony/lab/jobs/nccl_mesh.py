@@ -251,11 +251,8 @@ class NcclMesh:
         self._mesh.__exit__()
 
     def exchange(self, out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None:
-        """Sends all of `out` and fills all of `into`, both by peer rank, at the same time.
-
-        Raises:
-            TransportError: a call failed.
-        """
+        """Sends all of `out` and fills all of `into`, both by peer rank, at the same time. Raises
+        `TransportError`: a call failed."""
         for peer, view in out.items():
             ctypes.memmove(self._out[peer].data, bytes(view), view.nbytes)
         active = [self._transfer(self._send, self._out[peer], view) for peer, view in out.items()]

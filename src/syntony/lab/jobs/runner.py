@@ -126,11 +126,8 @@ class LabJob:
         return tuple(rank.process.pid for rank in self._ranks)
 
     def wait_steps(self, steps: int, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until every rank has done so many.
-
-        Raises:
-            RemoteError: a rank ended before, or time is up; with its last output.
-        """
+        """Wait until every rank has done so many. Raises `RemoteError`: a rank ended before, or
+        time is up; with its last output."""
 
         def enough() -> bool:
             if len(self.alive()) < len(self._ranks):

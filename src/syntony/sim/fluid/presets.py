@@ -35,11 +35,8 @@ class Preset(NamedTuple):
 
 
 def parse_preset(name: str) -> Preset:
-    """``rings-256``, ``alltoall-2048-random``, ``permutation``.
-
-    Raises:
-        UsageError: no such preset.
-    """
+    """``rings-256``, ``alltoall-2048-random``, ``permutation``. Raises `UsageError`: no such
+    preset."""
     match = _NAME.fullmatch(name)
     if match is None or match["kind"] not in KINDS:
         raise UsageError(

@@ -136,11 +136,7 @@ class FluidRun:
         self._epochs = self._moved = self._events = 0
 
     def run_to_end(self) -> Finished:
-        """Run.
-
-        Raises:
-            InputError: flows are left that get nothing.
-        """
+        """Run. Raises `InputError`: flows are left that get nothing."""
         next_epoch_ns = self._settings.epoch_ns
         while True:
             ends_ns, first_end_ns = self._coming_ends()
