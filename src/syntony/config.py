@@ -36,12 +36,9 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def load_config(path: str | Path, kind: type[_T]) -> _T:
-    """Read a TOML file into `kind`.
-
-    Raises:
-        ConfigError: unreadable, not TOML, an unknown key (with the nearest known one), a missing
-            key, or a value of the wrong type or out of its bounds; always with the file's name.
-    """
+    """Read a TOML file into `kind`. Raises `ConfigError`: unreadable, not TOML, an unknown key
+    (with the nearest known one), a missing key, or a value of the wrong type or out of its bounds;
+    always with the file's name."""
     data = read_toml(path)
     try:
         return msgspec.convert(data, kind)

@@ -35,10 +35,7 @@ class AuditService:
     One per agent. `take` returns at once; reports come from a thread.
 
     Args:
-        host: this one.
-        mode: which checks may run.
         clock_dir: where fleet time is served, for the check of time.
-        send: accepts a report.
     """
 
     def __init__(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from syntony.agent.config import ClockConfig
 from syntony.clock.served import ServedTimeline, TimelinePiece
 from syntony.clock.steps import Moment, StepDetector
 from syntony.errors import MissingError
@@ -24,11 +25,6 @@ from syntony.io.clocks import ClockSource, SyntheticClock
 from syntony.io.moments import coarse_monotonic_ns, read_moment, realtime_ns
 from syntony.io.peers_file import FleetTimelines, write_peers
 from syntony.model import ClockState, S, Timeline
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from syntony.agent.config import ClockConfig
 
 _log = logging.getLogger(__name__)
 

@@ -64,11 +64,8 @@ CHECK_NS = 1 * S
 
 
 def run_agent(config: AgentConfig, stop: threading.Event) -> None:
-    """Measure and report until `stop` is set.
-
-    Raises:
-        ConfigError: an address or a number is invalid, or another agent uses the spool.
-    """
+    """Measure and report until `stop` is set. Raises `ConfigError`: an address or a number is
+    invalid, or another agent uses the spool."""
     spool = Spool(Path(config.spool_dir), config.spool_bytes)
     agent = Agent(config, spool)
     try:
@@ -129,11 +126,8 @@ class Agent:
         )
 
     def start(self) -> None:
-        """Start every part that can start; the others are retried in `run`.
-
-        Raises:
-            ConfigError: an address or a number is invalid, or another agent uses the spool.
-        """
+        """Start every part that can start; the others are retried in `run`. Raises `ConfigError`:
+        an address or a number is invalid, or another agent uses the spool."""
         self._machine.start()
         self._pipeline.begin_epoch(self._clock_server.epoch)
 
@@ -421,7 +415,6 @@ class Agent:
             self._was_set = True
 
     def _forward(self, order: Reported) -> None:
-        """Forward orders to the reactor."""
         fleet_ns = self._pipeline.fleet_ns(self._clock.now_ns())
         offset_ns = None if fleet_ns is None else fleet_ns - time.monotonic_ns()
         reason = self._reactor.obey(order, offset_ns)

@@ -20,7 +20,6 @@ def recent_delays(
 
     Args:
         rows: output of `PathSeconds.recent`.
-        host: this one.
         peers: NICs (``host/nic``) to include.
         at_ns: end of the second that the rows summarise, fleet time.
     """

@@ -22,7 +22,6 @@ class Delivery:
     """Delivers the spool's oldest stream. Used by one sending and one receiving thread.
 
     Args:
-        spool: where batches wait until they are acknowledged.
         before: the delivery before it, of this process.
     """
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
+from syntony.agent.config import DisciplineConfig
+from syntony.clock.served import TimelinePiece
 from syntony.clock.servo import Servo
 from syntony.errors import MissingError
 from syntony.io.adjust import Adjustable, ChronySocket, SystemClock, TapedClock
-from syntony.io.clocks import SyntheticClock
-from syntony.model import ClockState
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from syntony.agent.config import DisciplineConfig
-    from syntony.clock.served import TimelinePiece
-    from syntony.io.clocks import ClockSource
-    from syntony.model import Timeline
+from syntony.io.clocks import ClockSource, SyntheticClock
+from syntony.model import ClockState, Timeline
 
 _log = logging.getLogger(__name__)
 
@@ -31,11 +26,8 @@ class ClockAdjustment(NamedTuple):
 
 
 class Discipline:
-    """The steered clocks of one host, and the servo of each.
-
-    Raises:
-        MissingError: this process may not set one of the configured clocks.
-    """
+    """The steered clocks of one host, and the servo of each. Raises `MissingError`: this process
+    may not set one of the configured clocks."""
 
     def __init__(
         self, config: DisciplineConfig, clock: ClockSource, phc_paths: Mapping[str, str]

@@ -40,10 +40,7 @@ class Fence:
 
     def admit(self, message: ControllerMessage | Unknown) -> ControllerMessage | Unknown:
         """Unwrap a decision of the present controller; other messages are returned unchanged.
-
-        Raises:
-            WireError: a decision of an earlier controller, or without an epoch.
-        """
+        Raises `WireError`: a decision of an earlier controller, or without an epoch."""
         if isinstance(message, Decision):
             self._check(message.epoch, f"controller {message.issuer[:80]!r}")
             return decode_controller(message.message)

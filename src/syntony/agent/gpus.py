@@ -28,10 +28,6 @@ class GpuTelemetry:
     """Reads the host's GPUs and makes rows of it, with the ranks that use them.
 
     One per agent, used by its loop.
-
-    Args:
-        host: this one.
-        process: queries the drivers.
     """
 
     def __init__(self, host: str, process: GpuProcess) -> None:
@@ -41,15 +37,8 @@ class GpuTelemetry:
         """When each GPU was last read, CLOCK_MONOTONIC, and the values."""
 
     def rows(self, offset: FleetOffset | None, members: Mapping[int, JobMember]) -> Columns | None:
-        """Rows of readings since the last call; None: nothing, or no fleet time.
-
-        Args:
-            offset: the current one.
-            members: processes of jobs.
-
-        Raises:
-            MissingError, WireError: the drivers are no longer read.
-        """
+        """Rows of readings since the last call; None: nothing, or no fleet time. Raises
+        `MissingError`, `WireError`: the drivers are no longer read."""
         snapshots = self.process.read()
         found = [row for snapshot in snapshots for row in self._rows(snapshot, members)]
         if not found or offset is None:

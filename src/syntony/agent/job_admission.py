@@ -52,7 +52,6 @@ class Admission:
         self.refused: Counter[AdmissionRefusal] = Counter()
 
     def refuse(self, reason: AdmissionRefusal) -> AdmissionRefusal:
-        """Count a refusal."""
         self.refused[reason] += 1
         return reason
 

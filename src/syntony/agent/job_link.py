@@ -34,9 +34,6 @@ class JobLink(JobPeers[JobPage]):
     """Serves the processes of jobs: takes reports on their flows, sends notices.
 
     One per agent.
-
-    Args:
-        path: of the socket.
     """
 
     def __init__(self, path: Path) -> None:

@@ -35,7 +35,6 @@ class JobPaths:
     """Used by the agent's loop.
 
     Args:
-        config: of the agent.
         obey: forwards orders for processes to the reactor; returns why it does not obey, or an
             empty string.
     """

@@ -54,11 +54,7 @@ class Peer(NamedTuple, Generic[_P]):
 
 
 class JobPeers(abc.ABC, Generic[_P]):
-    """One socket.
-
-    Args:
-        path: of the socket.
-    """
+    """One socket."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

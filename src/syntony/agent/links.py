@@ -93,7 +93,6 @@ class LinkWatch:
     """Watches the links of the network namespace in which it is created.
 
     Args:
-        host: name for the rows.
         configured: interfaces that the operator lists, which count as compute NICs.
     """
 
@@ -119,12 +118,8 @@ class LinkWatch:
         """The error that ended the listening thread."""
 
     def start(self) -> None:
-        """Begin to listen, or restart.
-
-        Raises:
-            MissingError, OSError: the kernel does not answer or refuses; counters can still be
-                read.
-        """
+        """Begin to listen, or restart. Raises `MissingError`, `OSError`: the kernel does not answer
+        or refuses; counters can still be read."""
         self._stop_listening()
         self._carrier = CarrierWatch(poll_ns=POLL_NS)
         self._wake_read, self._wake_write = os.pipe()

@@ -47,9 +47,7 @@ class Machine:
     One per agent, used by its loop. What is unavailable now is retried: see `parts`.
 
     Args:
-        config: of the agent.
         spool: of measurements, not open yet.
-        clock: of the host.
         answer_scrape: handles a scraper's request, in its thread.
     """
 
@@ -86,11 +84,8 @@ class Machine:
         """Called when the contents of the hello change."""
 
     def start(self) -> None:
-        """Start every part that can start.
-
-        Raises:
-            ConfigError: an address or a number is invalid, or another agent uses the spool.
-        """
+        """Start every part that can start. Raises `ConfigError`: an address or a number is invalid,
+        or another agent uses the spool."""
         config = self._config
         self.reactor.await_socket()
         now_ns = time.monotonic_ns()
@@ -174,12 +169,7 @@ class Machine:
     def segments_passed(
         self, flows: Sequence[ReportedFlow], line: Timeline | None
     ) -> SegmentsReport | None:
-        """When sampled bytes of jobs' flows passed the NICs; once a second.
-
-        Args:
-            flows: of jobs, now.
-            line: of the host's clock.
-        """
+        """When sampled bytes of jobs' flows passed the NICs; once a second."""
         served, server = self.clock_server.served(), self.clock_server
         clock = HostClockState(
             line,

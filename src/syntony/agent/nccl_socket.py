@@ -21,8 +21,6 @@ MAX_ENDED = 65_536
 
 
 class ProcessOperations(NamedTuple):
-    """Operations of one process."""
-
     process: Process
     operations: list[NcclOperation]
     """Instants in CLOCK_MONOTONIC."""
@@ -32,9 +30,6 @@ class NcclSocket(JobPeers[NcclPage]):
     """Receives the pages of the NCCL profiler plug-in from jobs.
 
     One per agent; `read` is for one thread.
-
-    Args:
-        path: of the socket.
     """
 
     def __init__(self, path: Path) -> None:

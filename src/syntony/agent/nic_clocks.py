@@ -53,7 +53,6 @@ class NicClocks:
         return True
 
     def close(self) -> None:
-        """Close the devices."""
         for clock, _ in self._clocks.values():
             clock.close()
         self._clocks = {}

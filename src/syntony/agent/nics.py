@@ -85,7 +85,6 @@ class ProbedNics:
         return status.reason
 
     def detach(self, name: str) -> None:
-        """Stop probing from a NIC."""
         self._forget(name)
         self.engine.detach(name)
 

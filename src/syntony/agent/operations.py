@@ -44,31 +44,21 @@ from syntony.workload.nccl_operations import NcclOperation
 _log = logging.getLogger(__name__)
 
 
-class OperationsPage:
-    """Not thread-safe.
-
-    Args:
-        connection: of the process, non-blocking.
-    """
-
+class OperationsPage(HandedPage):
     def __init__(self, connection: socket.socket) -> None:
-        self._page = HandedPage(connection, VERSION, PAGE_BYTES)
+        super().__init__(connection, VERSION, PAGE_BYTES)
         self._reader = OperationsReader()
 
     @property
     def malformed(self) -> int:
         """Records that could not be used, a page that is none included."""
-        return self._reader.malformed + self._page.refused
+        return self._reader.malformed + self.refused
 
     def read(self) -> NewOperations | None:
         """Operations reported since the last call; None as long as the process has sent no page."""
-        if not self._page.is_there():
+        if not self.is_there():
             return None
-        return self._reader.read(self._page.read, time.monotonic_ns())
-
-    def close(self) -> None:
-        """Idempotent. The connection is its owner's."""
-        self._page.close()
+        return self._reader.read(self.bytes_at, time.monotonic_ns())
 
 
 PROCESSES_NS = 2 * S
@@ -134,12 +124,7 @@ class OperationsSocket(JobPeers[OperationsPage]):
 
 
 class JobTelemetry:
-    """Collects the activity of this host's jobs and makes rows of it. One per agent.
-
-    Args:
-        host: this one.
-        socket_dir: directory of the sockets for jobs.
-    """
+    """Collects the activity of this host's jobs and makes rows of it. One per agent."""
 
     def __init__(self, host: str, socket_dir: Path) -> None:
         self._host = host

@@ -41,7 +41,6 @@ class PathTracer:
     unknown, and localisation names groups.
 
     Args:
-        host: this one.
         spare_ports: TCP source ports whose paths to the `join_port` of jobs' peers are learnt.
         join_port: the port for joins at peers.
     """

@@ -55,8 +55,6 @@ class HostClockState(NamedTuple):
 
 
 class _Sampled:
-    """One sampled flow."""
-
     def __init__(self, flow: ReportedFlow, reading: int) -> None:
         self.flow, self.since = flow, reading
         self.shifts = [MAX_SHIFT, MAX_SHIFT]
@@ -90,9 +88,6 @@ class SegmentSampler:
     """Samples segments of jobs' TCP flows at this host's NICs.
 
     One per agent, used by its loop.
-
-    Args:
-        clock: of the host.
     """
 
     def __init__(self, clock: ClockSource) -> None:
@@ -108,10 +103,7 @@ class SegmentSampler:
 
     def start(self) -> None:
         """Check that segments can be sampled here. NICs are tapped once jobs have flows there.
-
-        Raises:
-            MissingError: no CAP_NET_RAW.
-        """
+        Raises `MissingError`: no CAP_NET_RAW."""
         packet_socket().close()
 
     def close(self) -> None:

@@ -50,8 +50,6 @@ class Stream:
     """Messages in both directions on one stream. Used by one sending and one receiving thread.
 
     Args:
-        spool: whose batches it delivers.
-        fence: which controllers are obeyed.
         before: the stream before it, of this process.
     """
 
@@ -84,11 +82,8 @@ class Stream:
 
     def take(self, data: bytes) -> ControllerMessage | Unknown | None:
         """The received message; None: not complete yet, or a plan older than the one in force.
-        Acknowledgements have been carried out.
-
-        Raises:
-            WireError: not a message, or a decision that must not be obeyed.
-        """
+        Acknowledgements have been carried out. Raises `WireError`: not a message, or a decision
+        that must not be obeyed."""
         message = decode_controller(data)
         if isinstance(message, Fragment):
             whole = self._assembler.take(message)

@@ -103,10 +103,6 @@ class TakeoverSocket(JobPeers[_Inbox]):
     """Receives the reports of protected jobs' coordinators about replaced ranks.
 
     One per agent; `rows` is for one thread.
-
-    Args:
-        host: this one.
-        path: of the socket.
     """
 
     def __init__(self, host: str, path: Path) -> None:

@@ -56,8 +56,6 @@ class VerbsPlane:
     """Methods are for the reactor's loop and do not wait for RDMA.
 
     Args:
-        config: of the agent.
-        clock: of the host.
         udp: the engine that asks peers and answers them.
     """
 

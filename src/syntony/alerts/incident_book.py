@@ -53,7 +53,6 @@ class Book:
     """All incidents of a fleet.
 
     Args:
-        rules: those in force.
         state: stored before a restart; None: a new book.
     """
 

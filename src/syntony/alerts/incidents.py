@@ -18,8 +18,6 @@ MAX_RESOLVED = 10_000
 
 
 class IncidentState(enum.StrEnum):
-    """State of an incident."""
-
     OPEN = "open"
     ACKNOWLEDGED = "acknowledged"
     """An engineer works on it: no further pages."""
@@ -37,7 +35,6 @@ class Incident(msgspec.Struct, kw_only=True):
     summary: str
     remedy: str
     opened_ns: int
-    """First opening."""
     updated_ns: int
     began_ns: int = 0
     """Last opening: `opened_ns`, or when it was last reopened; 0 in a state of an older version."""
@@ -103,8 +100,6 @@ class Incident(msgspec.Struct, kw_only=True):
 
 
 class ChangeKind(enum.StrEnum):
-    """A change of an incident."""
-
     OPENED = "opened"
     REOPENED = "reopened"
     EXPLAINED = "explained"

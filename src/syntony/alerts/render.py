@@ -24,8 +24,6 @@ _WELL_COLOUR = "#16a34a"
 
 
 class FleetName(NamedTuple):
-    """The fleet of the incidents."""
-
     name: str
     id: str
     """Unique, unlike the name."""
@@ -47,8 +45,6 @@ def alertmanager(
     """The body for all incidents that fire, or have just been resolved.
 
     Args:
-        incidents: those to report.
-        fleet: their fleet.
         now_ns: fleet time.
         ahead_ns: fleet time minus UTC. Alertmanager compares ``endsAt`` with its own clock, and an
             alert with an end in the future still fires.

@@ -45,7 +45,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     summary: str
     """One line; may contain ``{subject}``, ``{value}``, ``{limit}``."""
     remedy: str
-    """What to do."""
     above: float | None = None
     below: float | None = None
     open_after: int = 2
@@ -110,11 +109,8 @@ def default_rules() -> tuple[Rule, ...]:
 
 
 def with_defaults(operator_rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """The default rules with an operator's changes, without disabled ones.
-
-    Raises:
-        ConfigError: a rule is explained by one that does not exist, or by itself.
-    """
+    """The default rules with an operator's changes, without disabled ones. Raises `ConfigError`: a
+    rule is explained by one that does not exist, or by itself."""
     merged = {rule.name: rule for rule in default_rules()} | {
         rule.name: rule for rule in operator_rules
     }
@@ -146,11 +142,8 @@ def _check_names(rule: Rule, field: str, names: Iterable[str], rules: dict[str, 
 
 
 def parse_rules(text: str, where: str) -> tuple[Rule, ...]:
-    """Parse the rules of a file.
-
-    Raises:
-        ConfigError: the text is not TOML, or a rule is invalid.
-    """
+    """Parse the rules of a file. Raises `ConfigError`: the text is not TOML, or a rule is
+    invalid."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:

@@ -76,12 +76,7 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
 
 class Api(ABC):
-    """The HTTP API. One per controller or gateway, on its own event loop.
-
-    Args:
-        hub: the controller or gateway.
-        events: for live views.
-    """
+    """The HTTP API. One per controller or gateway, on its own event loop."""
 
     def __init__(self, hub: Served, events: Events) -> None:
         self._hub = hub
@@ -208,7 +203,6 @@ class LeaderApi(Api):
     """The API of a controller that leads.
 
     Args:
-        hub: the controller.
         provider: for people's logins; None: only tokens are accepted.
     """
 
@@ -281,11 +275,8 @@ def _bounded(pages: list[bytes]) -> list[bytes]:
 
 
 def _paging(pairs: list[tuple[str, str]]) -> tuple[int, str | None, list[tuple[str, str]]]:
-    """Page size (0: none), cursor (None: none), and the remaining parameters.
-
-    Raises:
-        UsageError: an invalid or repeated page size, or a cursor with other parameters.
-    """
+    """Page size (0: none), cursor (None: none), and the remaining parameters. Raises `UsageError`:
+    an invalid or repeated page size, or a cursor with other parameters."""
     sizes = [value for name, value in pairs if name == PAGE_SIZE]
     cursors = [value for name, value in pairs if name == CURSOR]
     if cursors:

@@ -33,8 +33,6 @@ class Page(NamedTuple):
 
 
 class Cursors:
-    """Pages by cursor."""
-
     def __init__(self) -> None:
         self._answers: OrderedDict[str, _StoredAnswer] = OrderedDict()
         self._size = 0

@@ -115,7 +115,6 @@ class Events(ABC):
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
-        """Remove a viewer."""
         self._viewers.discard(viewer)
         if not self._viewers:
             self._has_viewers.clear()

@@ -37,11 +37,7 @@ SESSION_DELAY_S = 3.0
 
 
 class GatewayApi(Api):
-    """The API of one gateway.
-
-    Args:
-        hub: the gateway.
-    """
+    """The API of one gateway."""
 
     def __init__(self, hub: GatewayApiHub) -> None:
         self._gateway = hub

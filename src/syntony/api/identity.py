@@ -110,11 +110,8 @@ class Identifier:
         self._device_logins = RateLimiter(FAILURES_PER_S, DEVICE_LOGINS_BURST)
 
     def identify(self, request: Request) -> Authenticated:
-        """Authenticate the caller of a request.
-
-        Raises:
-            ProblemError: an unknown caller, a session without its CSRF token, too many requests.
-        """
+        """Authenticate the caller of a request. Raises `ProblemError`: an unknown caller, a session
+        without its CSRF token, too many requests."""
         known = self._known(request)
         key = "/".join(known.caller.identity)
         self._limit(self._requests, key, "requests")

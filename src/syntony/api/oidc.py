@@ -125,14 +125,8 @@ class GrantRefusedError(ProblemError):
 
 
 class Provider:
-    """The provider of the configuration. One per API. Its methods block; thread-safe.
-
-    Args:
-        config: ``[oidc]``.
-
-    Raises:
-        ConfigError: an invalid address, an unreadable file, or no role that may log in.
-    """
+    """The provider of the configuration. One per API. Its methods block; thread-safe. Raises
+    `ConfigError`: an invalid address, an unreadable file, or no role that may log in."""
 
     def __init__(self, config: OidcConfig) -> None:
         _check(config)
@@ -166,12 +160,8 @@ class Provider:
         return _with_query(endpoint, parameters) if endpoint else ""
 
     def person(self, code: str, login: Login) -> Person:
-        """The person of a completed login.
-
-        Raises:
-            ProblemError: the provider does not answer, or refuses the code; the ID token is not
-                acceptable; the person has no role here.
-        """
+        """The person of a completed login. Raises `ProblemError`: the provider does not answer, or
+        refuses the code; the ID token is not acceptable; the person has no role here."""
         form = {
             "grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect,
             "code_verifier": login.verifier,
@@ -179,11 +169,8 @@ class Provider:
         return self._person(self._post(self._discover().token_endpoint, form, _Tokens), login.nonce)
 
     def device_login(self) -> DeviceLogin:
-        """Begin a login that a person completes in a browser on any device.
-
-        Raises:
-            ProblemError: the provider does not answer, or does not support the device flow.
-        """
+        """Begin a login that a person completes in a browser on any device. Raises `ProblemError`:
+        the provider does not answer, or does not support the device flow."""
         endpoint = self._discover().device_authorization_endpoint
         if not endpoint:
             raise self._wrong("has no logins by device (device_authorization_endpoint)")

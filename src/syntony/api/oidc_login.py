@@ -68,7 +68,6 @@ class OidcLogin:
     """Handlers of logins with a provider. One per API.
 
     Args:
-        hub: the controller.
         identifier: counts failed logins.
         provider: None: none is configured.
     """

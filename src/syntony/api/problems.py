@@ -48,9 +48,7 @@ class ProblemError(Exception):
     """Ends a request with a problem.
 
     Args:
-        reason: its kind.
         detail: one line for a person: what is wrong and what to do.
-        headers: of the response.
     """
 
     def __init__(

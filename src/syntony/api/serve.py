@@ -318,11 +318,8 @@ class _Protocol(H11Protocol):
 
 
 class _Tls:
-    """The controller's certificate, reloaded when its files change.
-
-    Raises:
-        ConfigError: it is unusable.
-    """
+    """The controller's certificate, reloaded when its files change. Raises `ConfigError`: it is
+    unusable."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files

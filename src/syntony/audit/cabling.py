@@ -283,7 +283,6 @@ class _End(NamedTuple):
 
 
 def ends(cable: Cable) -> tuple[_End, _End]:
-    """Both ends of a cable."""
     return _End(cable.a, cable.a_port), _End(cable.b, cable.b_port)
 
 

@@ -14,8 +14,6 @@ from syntony.audit.result import Result, Status
 
 
 class VerdictChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One verdict that has changed."""
-
     check: str
     subject: str
     change: str

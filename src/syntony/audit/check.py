@@ -5,16 +5,13 @@ from __future__ import annotations
 import enum
 import inspect
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
 import msgspec
 
+from syntony.audit.facts import Facts
 from syntony.audit.result import ComparedValue, Result, Status, Suspect, Value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
 
 
 class Section(enum.Enum):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from syntony.audit.check import HostCheck
+from syntony.audit.check import HostCheck
 
 ALWAYS = (
     "/etc/hostname",

@@ -10,7 +10,7 @@ import msgspec
 from syntony.audit.check import Section
 from syntony.audit.registry import every_check
 from syntony.audit.report.ports import port_of
-from syntony.audit.result import Result, Status
+from syntony.audit.result import WRONG, Result, Status
 
 _NO_PACKET = frozenset({Section.CONNECTIVITY, Section.LATENCY})
 _NO_LINK = _NO_PACKET | {Section.ACTIVE, Section.GID}
@@ -21,16 +21,11 @@ _LINKS = frozenset({"be.topo.attached"})
 """Checks of other sections that a port without a link explains."""
 _OWN = frozenset({"be.act.flap", "be.act.counters", "be.act.ber", "be.act.qos"})
 """Checks of counters and configuration have other causes."""
-_BAD = frozenset({Status.FAIL, Status.WARN, Status.UNKNOWN})
 _Port = tuple[str, str]
 
 
 class Consequences:
-    """Which verdicts follow from which.
-
-    Args:
-        results: all verdicts of a run.
-    """
+    """Which verdicts follow from which."""
 
     def __init__(self, results: Iterable[Result]) -> None:
         self._sections = {check.id: check.section for check in every_check()}
@@ -38,7 +33,7 @@ class Consequences:
         ports: dict[_Port, _Port] = {}
         for result in results:
             self._learn(result, ports)
-            if result.status in _BAD and "/" in result.subject:
+            if result.status in WRONG and "/" in result.subject:
                 bad.append(result)
         groups: defaultdict[_Port, list[Result]] = defaultdict(list)
         for result in bad:

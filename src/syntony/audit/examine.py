@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from syntony.audit.facts import FactError
+from syntony.audit.check import HostCheck
+from syntony.audit.facts import FactError, Facts
 from syntony.audit.result import ComparedValue, Result, Status
-
-if TYPE_CHECKING:
-    from syntony.audit.check import HostCheck
-    from syntony.audit.facts import Facts
 
 MAX_REASON = 300
 _OF_SYS = ("DEVICE", "NETDEV", "ADDRESS")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from syntony.audit.cabling import Cabling
 from syntony.audit.check import Check, Section
 from syntony.audit.registry import every_check
 from syntony.audit.result import Result, Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.cabling import Cabling
 
 FABRIC = "fabric"
 """Subject of verdicts on the whole fabric."""
@@ -43,7 +39,6 @@ class FabricCheck(Check):
 
 
 def fabric_checks() -> tuple[type[FabricCheck], ...]:
-    """All checks of fabrics, in order."""
     return tuple(check for check in every_check() if issubclass(check, FabricCheck))
 
 

@@ -6,10 +6,9 @@ are in `syntony.io.audit`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from syntony.links.snapshot import PortSnapshot
+from syntony.links.snapshot import PortSnapshot
 
 
 class FactError(Exception):

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from syntony.audit.facts import FactError
-from syntony.audit.rdma import text
-
-if TYPE_CHECKING:
-    from syntony.audit.facts import Facts
-    from syntony.audit.rdma import RdmaPort
+from syntony.audit.facts import FactError, Facts
+from syntony.audit.rdma import RdmaPort, text
 
 _UNSET = ipaddress.IPv6Address(0)
 _VERSIONS = {"RoCE v1": 1, "IB/RoCE v1": 1, "RoCE v2": 2}
@@ -57,11 +53,8 @@ class Preference(NamedTuple):
 
 
 def gid_table(host: Facts, port: RdmaPort) -> tuple[Gid, ...]:
-    """The entries that are set; an empty slot's type cannot be read, which is normal.
-
-    Raises:
-        FactError: there is no table.
-    """
+    """The entries that are set; an empty slot's type cannot be read, which is normal. Raises
+    `FactError`: there is no table."""
     found = []
     for name in host.names(f"{port.path}/gids"):
         if not re.fullmatch(r"\d{1,4}", name):

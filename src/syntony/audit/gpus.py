@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from syntony.audit.check import HostCheck
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.parse.nvidia import Smi, parse_query
 from syntony.audit.parse.text import json_of
 from syntony.audit.pci import AMD, NVIDIA, DeviceKind, PciDevice, devices
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.result import ComparedValue, Result
 
 SMI_QUERY = ("nvidia-smi", "-q", "-x")
 AMD_METRIC = ("amd-smi", "metric", "--json")

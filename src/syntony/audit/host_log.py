@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from syntony.audit.facts import FactError, UnreadableError
-
-if TYPE_CHECKING:
-    from syntony.audit.facts import Facts
+from syntony.audit.facts import FactError, Facts, UnreadableError
 
 SOURCES = (("dmesg",), ("journalctl", "-k", "-b", "--no-pager", "-o", "short-iso"))
 READS = tuple(f"$ {' '.join(command)}" for command in SOURCES)
@@ -23,12 +19,8 @@ _STAMP = re.compile(
 
 
 def kernel_log(host: Facts) -> str:
-    """Its text.
-
-    Raises:
-        UnreadableError: none of the sources may be read, or all are empty, which they cannot be
-            after a boot.
-    """
+    """Its text. Raises `UnreadableError`: none of the sources may be read, or all are empty, which
+    they cannot be after a boot."""
     reasons = []
     for command in SOURCES:
         try:

@@ -15,11 +15,8 @@ _BRACKET = re.compile(r"\[([0-9,-]*)\]")
 
 
 def parse_hosts(text: str) -> tuple[str, ...]:
-    """Every name once, in order; ``user@`` may stand before it.
-
-    Raises:
-        UsageError: a part that is no name, or a range that is none or far too long.
-    """
+    """Every name once, in order; ``user@`` may stand before it. Raises `UsageError`: a part that is
+    no name, or a range that is none or far too long."""
     found: dict[str, None] = {}
     for part in _split(text):
         for name in _expand(part):

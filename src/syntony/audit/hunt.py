@@ -48,7 +48,6 @@ class PairHunt:
         hosts: names, at least two.
         every_pair: N−1 rounds in place of the sample.
         rounds: of the sample; ⌈log₂ N⌉ by default.
-        seed: of the sample.
         again: maximum rounds of re-tests.
     """
 

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from syntony.audit.check import Compare
+from syntony.audit.check import Compare, Key
 from syntony.audit.majority import MIN_VOTERS, Votes, own_vote
 from syntony.audit.presence import PRESENT, Presence
 from syntony.audit.registry import every_check
-from syntony.audit.result import ComparedValue, HostReport, Result, Status, Suspect
-from syntony.audit.spec import EMPTY, Range, Spec, every_key, holds, with_unit, words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.check import Key
-    from syntony.audit.result import Value
-    from syntony.audit.spec import Rule
+from syntony.audit.result import ComparedValue, HostReport, Result, Status, Suspect, Value
+from syntony.audit.spec import EMPTY, Range, Rule, Spec, every_key, holds, with_unit, words
 
 NOBODY = "none"
 """What is expected where most hosts of a role have no reading (`Compare.COMMON`)."""

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from syntony.audit.check import Compare
 from syntony.audit.judge import Majority
-from syntony.audit.spec import NO_ROLE, Range, Spec, every_key
+from syntony.audit.result import HostReport
+from syntony.audit.spec import NO_ROLE, Range, Rule, Spec, every_key
 from syntony.config import to_toml, toml_key, toml_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from syntony.audit.result import HostReport
-    from syntony.audit.spec import Rule
 
 
 def learn(reports: Iterable[HostReport], spec: Spec) -> str:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
-
-if TYPE_CHECKING:
-    from syntony.audit.facts import Facts
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 
 DEVICES = "/sys/bus/pci/devices"
 CLASS_NET = "/sys/class/net"
@@ -98,11 +95,8 @@ def is_virtual_function(host: Facts, address: str) -> bool:
 
 
 def path_to_root(host: Facts, address: str) -> tuple[str, ...]:
-    """The device, then each bridge above it, the root port last.
-
-    Raises:
-        AbsentError: the tree does not keep where the device hangs.
-    """
+    """The device, then each bridge above it, the root port last. Raises `AbsentError`: the tree
+    does not keep where the device hangs."""
     real = host.real(f"{DEVICES}/{address}")
     hops = [part for part in real.split("/") if _ADDRESS.fullmatch(part)]
     if "/devices/pci" not in real or not hops or hops[-1] != address:

@@ -10,20 +10,14 @@ every host that shares its value with another.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from syntony.audit.check import Compare
+from syntony.audit.check import Check, Compare, Key
 from syntony.audit.registry import every_check
-from syntony.audit.result import Result, Status, Suspect
-from syntony.audit.spec import words
+from syntony.audit.result import ComparedValue, HostReport, Result, Status, Suspect
+from syntony.audit.spec import Rule, words
 from syntony.model.names import some
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from syntony.audit.check import Check, Key
-    from syntony.audit.result import ComparedValue, HostReport
-    from syntony.audit.spec import Rule
 
 PRESENT = "present"
 """The value of every reading under a key of `Compare.PRESENT`."""

@@ -10,21 +10,17 @@ import contextlib
 import ipaddress
 import re
 from abc import abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from syntony.audit.check import HostCheck
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.parse.text import fields, json_of
 from syntony.audit.pci import CLASS_NET, address_of
+from syntony.audit.result import ComparedValue, Result
 from syntony.links.ports import LinkRate, PortState, infiniband_rate, infiniband_state
 from syntony.links.roles import LinkRole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
-    from syntony.links.snapshot import PortSnapshot
+from syntony.links.snapshot import PortSnapshot
 
 CLASS = "/sys/class/infiniband"
 IPInterface = ipaddress.IPv4Interface | ipaddress.IPv6Interface
@@ -75,13 +71,10 @@ class RdmaDevice(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its directory."""
         return f"{CLASS}/{self.name}"
 
 
 class RdmaPort(NamedTuple):
-    """One port of a device."""
-
     device: str
     number: str
     layer: str
@@ -103,7 +96,6 @@ class RdmaPort(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Its directory."""
         return f"{CLASS}/{self.device}/ports/{self.number}"
 
 
@@ -174,11 +166,8 @@ def interfaces_of(host: Facts, netdev: str) -> frozenset[str]:
 
 
 def addresses_of(host: Facts, names: Iterable[str]) -> tuple[IPInterface, ...]:
-    """The interfaces' addresses with their prefixes, none link-local, IPv4 first.
-
-    Raises:
-        FactError: `ip` is not there, or printed something else.
-    """
+    """The interfaces' addresses with their prefixes, none link-local, IPv4 first. Raises
+    `FactError`: `ip` is not there, or printed something else."""
     reported = json_of(host.run("ip", "-j", "address", "show"), "`ip -j address`")
     wanted = frozenset(names)
     found: list[IPInterface] = []

@@ -109,8 +109,6 @@ class LoadedRoundTrip(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """All results of a survey."""
-
     nics: tuple[HostNic, ...]
     seen: tuple[DirectionResult, ...]
     """One for each direction that was asked."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from syntony.audit.consequences import Consequences
 from syntony.audit.judge import Golden, Judge, Majority
 from syntony.audit.result import HostReport, Result
+from syntony.audit.spec import Spec
 from syntony.model.names import host_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from syntony.audit.spec import Spec
 
 _MAX_REASON = 300
 

@@ -29,6 +29,9 @@ class Status(enum.StrEnum):
     """It does not apply here."""
 
 
+WRONG = frozenset({Status.FAIL, Status.WARN, Status.UNKNOWN})
+
+
 class Suspect(enum.StrEnum):
     """What to look at first."""
 

@@ -36,7 +36,6 @@ _report: msgspec.json.Decoder[HostReport] = msgspec.json.Decoder(HostReport)
 
 
 def line(record: Head | HostReport) -> bytes:
-    """One line of the file."""
     return _encode(record) + b"\n"
 
 

@@ -31,11 +31,8 @@ def section_names() -> dict[str, tuple[Section, ...]]:
 
 
 def chosen_sections(only: Iterable[str], skip: Iterable[str]) -> frozenset[Section]:
-    """Those named, all if none is, less those skipped.
-
-    Raises:
-        UsageError: a name that is none (with the nearest that is), or nothing is left.
-    """
+    """Those named, all if none is, less those skipped. Raises `UsageError`: a name that is none
+    (with the nearest that is), or nothing is left."""
     named = [section for name in only for section in _named(name)]
     left = frozenset(named or Section) - {s for name in skip for s in _named(name)}
     if not left:

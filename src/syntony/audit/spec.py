@@ -18,20 +18,17 @@ from __future__ import annotations
 
 import fnmatch
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
+from syntony.audit.check import Check, Key
 from syntony.audit.parse.text import version_key
 from syntony.audit.registry import every_check
 from syntony.audit.result import Value
 from syntony.errors import ConfigError
 from syntony.model.names import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from syntony.audit.check import Check, Key
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,11 +168,8 @@ def parse_spec(data: Mapping[str, Any], name: str) -> Spec:
 def limits(
     spec: Spec, checks: Iterable[type[Check]], name: str = "the spec"
 ) -> dict[str, msgspec.Struct]:
-    """Each check's limits: the spec's where it sets any, else the check's own.
-
-    Raises:
-        ConfigError: as `parse_spec`.
-    """
+    """Each check's limits: the spec's where it sets any, else the check's own. Raises
+    `ConfigError`: as `parse_spec`."""
     known = {check.id: check for check in checks}
     everything = {check.id for check in every_check()}
     for check in spec.checks:

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syntony.audit.parse.kernel_log import Xid
+from syntony.audit.parse.kernel_log import Xid
 
 
 class Action(enum.Enum):

@@ -12,7 +12,8 @@ import importlib
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -20,9 +21,6 @@ from syntony import __version__
 from syntony.cli.lazy import HelpGroup
 from syntony.errors import MissingError, SyntonyError
 from syntony.extras import EXTRAS, install_command
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 GROUPS = {
     "lab": "A fleet on this machine: bring it up, inject faults, compare with the truth.",
@@ -99,7 +97,7 @@ def _missing(command: str, module: str) -> str:
 
 @click.group(
     cls=_Root,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     epilog="Example: syntony lab up --detach && syntony lab status && syntony lab down",
 )
 @click.version_option(__version__, message="syntony %(version)s")

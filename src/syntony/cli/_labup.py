@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -14,9 +16,6 @@ from syntony.lab.client import Lab
 from syntony.lab.world import World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
     from syntony.lab.messages import LabFile, LabStatus
 
 

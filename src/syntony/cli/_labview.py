@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from syntony.cli.output import console
@@ -12,8 +13,6 @@ from syntony.view import lazy_rich
 from syntony.view.tables import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from syntony.lab.messages import DaemonStatus, FaultStatus, LabLink, LabStatus
     from syntony.wire.clocks import ClockTruth
 
@@ -28,7 +27,6 @@ def size(status: LabStatus) -> str:
 
 
 def fault_line(fault: FaultStatus) -> str:
-    """One fault on one line."""
     options = "".join(f" --{name} {value}" for name, value in fault.options.items())
     left = "until cleared" if fault.left_ns is None else f"{format_ns(fault.left_ns)} left"
     return f"fault {fault.id}: {fault.kind} {fault.target}{options} ({left})"

@@ -56,11 +56,7 @@ def fetch(
     target: FleetTarget, job: str, window_ns: int, *, end_ns: int = 0, quiet: bool = False
 ) -> JobRecording:
     """Fetch a job's recording up to `end_ns` of fleet time (0: now). What the fleet left out is
-    printed on stderr, unless `quiet`.
-
-    Raises:
-        RemoteError: no answer, or a refusal.
-    """
+    printed on stderr, unless `quiet`. Raises `RemoteError`: no answer, or a refusal."""
     import msgspec
 
     from syntony.io.bundle_files import joined

@@ -30,14 +30,12 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         "config_path",
         type=click.Path(),
         default="/etc/syntony/agent.toml",
-        show_default=True,
         help="TOML file: host name, NICs, controller.",
     )
     level = click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
         default="info",
-        show_default=True,
         help="Lowest level that is logged.",
     )
     return path(level(command))

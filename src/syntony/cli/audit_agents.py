@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from syntony.audit.reported import host_report, unreachable
-from syntony.cli.audit_sources import now_ns
+from syntony.cli.audit_sources import Sources, now_ns
 from syntony.cli.fleet import FleetTarget, ask, fleet_target, lab_hosts
 from syntony.io.user_name import user_name
 from syntony.model import MS, S
@@ -19,10 +20,7 @@ from syntony.wire.audit import (
 from syntony.wire.messages import Fleet, FleetQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syntony.audit.result import HostReport
-    from syntony.cli.audit_sources import Sources
 
 _POLL_NS = 200 * MS
 _GRACE_NS = 15 * S
@@ -31,11 +29,7 @@ _GRACE_NS = 15 * S
 
 def ask_agents(sources: Sources, done: frozenset[str]) -> Iterator[HostReport]:
     """Yield a report of every agent's host as it arrives; hosts that do not answer are reported as
-    such.
-
-    Raises:
-        RemoteError: the controller does not answer, or refuses.
-    """
+    such. Raises `RemoteError`: the controller does not answer, or refuses."""
     target = fleet_target(sources.lab or None, sources.controller, sources.tls)
     hosts = tuple(host for host in _hosts(target) if host not in done)
     if not hosts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,8 +16,6 @@ from syntony.cli.output import messages, print_json
 from syntony.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from syntony.audit.hunt import Pair
     from syntony.audit.result import Result
     from syntony.audit.speed_hunt import Speed, SpeedHunt
@@ -39,12 +38,16 @@ class _Plan(NamedTuple):
 
 @click.command()
 @click.option(
-    "--hosts", default="", help="Hosts to reach over SSH: gpu[001-128] or @FILE. They need python3."
+    "--hosts",
+    default="",
+    show_default=False,
+    help="Hosts to reach over SSH: gpu[001-128] or @FILE. They need python3.",
 )
 @click.option("--lab", help="The hosts of a running lab.")
 @click.option(
     "--rdma",
     default="",
+    show_default=False,
     metavar="NICS",
     help="RDMA devices to use in place of TCP, for example mlx5_[0-7].",
 )
@@ -52,30 +55,20 @@ class _Plan(NamedTuple):
 @click.option(
     "--gid", type=click.IntRange(0, 255), help="With --rdma: GID index. [default: perftest's]"
 )
-@click.option("--nic", default="mgmt0", show_default=True, help="With --lab: the network to test.")
+@click.option("--nic", default="mgmt0", help="With --lab: the network to test.")
 @click.option(
     "--at-least",
     type=float,
     help="Lowest rate that passes, Gb/s. [default: by line rate or the other pairs]",
 )
 @click.option(
-    "--seconds",
-    type=click.IntRange(1, 600),
-    default=5,
-    show_default=True,
-    help="Length of a test, seconds.",
+    "--seconds", type=click.IntRange(1, 600), default=5, help="Length of a test, seconds."
 )
-@click.option(
-    "--streams",
-    type=click.IntRange(1, 64),
-    default=8,
-    show_default=True,
-    help="TCP streams of each pair.",
-)
+@click.option("--streams", type=click.IntRange(1, 64), default=8, help="TCP streams of each pair.")
 @click.option(
     "--every-pair", is_flag=True, help="Test all pairs in N−1 rounds, not a sample in log₂ N."
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the sample of pairs.")
+@click.option("--seed", type=int, default=1, help="Seed of the sample of pairs.")
 @click.option("--plan", is_flag=True, help="Print the rounds as JSON; run nothing.")
 @ssh_options
 @form_options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from syntony.errors import InputError, UsageError
 from syntony.input_files import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from syntony.audit.cabling import Cabling
     from syntony.fabric.ibnet import Subnet
     from syntony.fabric.lldp import Neighbour
@@ -69,11 +68,8 @@ def fabric(
 
 
 def read_cabling(file: Path, subnet: bool = False) -> Cabling:
-    """Read a fabric from a file of any supported form, or of `ibnetdiscover`.
-
-    Raises:
-        InputError: it cannot be read, has another form, has no NIC, or is truncated.
-    """
+    """Read a fabric from a file of any supported form, or of `ibnetdiscover`. Raises `InputError`:
+    it cannot be read, has another form, has no NIC, or is truncated."""
     from syntony.audit.cabling import Cabling
     from syntony.fabric.files import guess_form, parse_topology
     from syntony.fabric.ibnet import parse_subnet

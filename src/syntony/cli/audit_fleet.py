@@ -34,8 +34,6 @@ _FILE = click.Path(path_type=Path)
 
 
 class NetworkOptions(NamedTuple):
-    """Options of the network checks."""
-
     nics: str
     ports: int
     rounds: int | None
@@ -55,29 +53,25 @@ class NetworkOptions(NamedTuple):
 def network_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a network survey to a command, which gets them as `network`."""
 
-    @click.option("--nics", default="", help="Back-end NICs: patterns with * and ?, separated by "
-                  "commas. [default: with an RDMA device; in a lab rail*]")  # fmt: skip
+    @click.option("--nics", default="", show_default=False, help="Back-end NICs: patterns with * "
+                  "and ?, separated by commas. "
+                  "[default: with an RDMA device; in a lab rail*]")  # fmt: skip
     @click.option(
         "--ports",
         type=click.IntRange(1, 512),
         default=MIN_PORTS,
-        show_default=True,
         help="Source ports to test for every pair.",
     )
     @click.option("--rounds", type=click.IntRange(1), help="Rounds, in each of which a host "
                   "has one partner. [default: all pairs to 64 hosts, ⌈log₂ N⌉ above]")  # fmt: skip
     @click.option("--load", is_flag=True, help="Also load the paths, and measure delay under load.")
     @click.option("--topology", type=_FILE, help="Topology file: names of switches, expected hops.")
-    @click.option("--switches", default="", help="Switches whose routes are compared, "
-                  "over SSH: leaf[01-64],… [default in a lab: all]")  # fmt: skip
+    @click.option("--switches", default="", show_default=False, help="Switches whose routes are "
+                  "compared, over SSH: leaf[01-64],… [default in a lab: all]")  # fmt: skip
     @click.option("--routes", type=_FILE, help="Directory with DEVICE.json for each switch: "
                   "`ip -j route show table all` or FRR's `show ip route json`.")  # fmt: skip
     @click.option(
-        "--network-deadline",
-        default="10m",
-        show_default=True,
-        metavar="TIME",
-        help="Time limit of the whole test.",
+        "--network-deadline", default="10m", metavar="TIME", help="Time limit of the whole test."
     )
     @wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,6 @@ from syntony.cli.output import console, messages
 from syntony.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from syntony.audit.cabling import Cabling
     from syntony.audit.nccl.judge import NcclRun
     from syntony.audit.result import Result
@@ -76,6 +75,7 @@ class _Requested(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--hosts",
     default="",
+    show_default=False,
     help="Hosts in the order of ranks: gpu[001-128], or @FILE with one on each line.",
 )
 @click.option("--lab", help="The hosts of a running lab, with PyTorch and gloo.")
@@ -86,14 +86,11 @@ class _Requested(msgspec.Struct, frozen=True, kw_only=True):
     default="auto",
     help="auto: nccl-tests if its binary is found, else PyTorch.",
 )
-@click.option(
-    "--binary", default="all_reduce_perf", show_default=True, help="Binary of nccl-tests."
-)
+@click.option("--binary", default="all_reduce_perf", help="Binary of nccl-tests.")
 @click.option(
     "--launcher",
     type=click.Choice(LAUNCHERS),
     default="mpirun",
-    show_default=True,
     help="Program that starts nccl-tests on the hosts.",
 )
 @click.option(
@@ -107,25 +104,17 @@ class _Requested(msgspec.Struct, frozen=True, kw_only=True):
     help="Topology file or output of `ibnetdiscover`, by which hosts are ordered.",
 )
 @click.option("--python", help="Python interpreter with torch, on the hosts.")
-@click.option("--interface", default="", help="Network interface for PyTorch's ranks.")
+@click.option(
+    "--interface", default="", show_default=False, help="Network interface for PyTorch's ranks."
+)
 @click.option("--qps", type=int, multiple=True, help="Test only these numbers of queue pairs.")
-@click.option(
-    "--runs", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs of each case."
-)
-@click.option(
-    "--iterations",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    help="All-reduces of a run.",
-)
+@click.option("--runs", type=click.IntRange(1, 20), default=3, help="Runs of each case.")
+@click.option("--iterations", type=click.IntRange(1), default=20, help="All-reduces of a run.")
 @click.option(
     "--floor", type=float, help="Lowest bus bandwidth that passes, GB/s. [default: by node type]"
 )
 @click.option("--nics", type=int, help="NICs of each host. [default: as most hosts have]")
-@click.option(
-    "--timeout", type=float, default=300.0, show_default=True, help="Time limit of a run, seconds."
-)
+@click.option("--timeout", type=float, default=300.0, help="Time limit of a run, seconds.")
 @click.option("--hunt", is_flag=True, help="If a case is slow, find the host by halving the fleet.")
 @click.option("--rails", is_flag=True, help="Also test all rails at once, and a slow one alone.")
 @click.option(

@@ -25,7 +25,10 @@ from syntony.errors import UsageError
 @click.command()
 @click.option("--lab", help="The hosts of a running lab.")
 @click.option(
-    "--hosts", default="", help="Hosts to reach over SSH: gpu[001-128] or @FILE. They need python3."
+    "--hosts",
+    default="",
+    show_default=False,
+    help="Hosts to reach over SSH: gpu[001-128] or @FILE. They need python3.",
 )
 @ssh_options
 @click.option("--controller", metavar="HOST:PORT", help="Controller that supplies one-way delays.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from syntony.cli.output import messages, print_json
 from syntony.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from syntony.audit.hunt import Pair
 
 MAX_AT_ONCE = 512
@@ -25,10 +24,8 @@ MAX_AT_ONCE = 512
 @click.option(
     "--every-pair", is_flag=True, help="Test all pairs in N−1 rounds, not a sample in log₂ N."
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the sample of pairs.")
-@click.option(
-    "--deadline", type=float, default=60.0, show_default=True, help="Time limit of a test, seconds."
-)
+@click.option("--seed", type=int, default=1, help="Seed of the sample of pairs.")
+@click.option("--deadline", type=float, default=60.0, help="Time limit of a test, seconds.")
 @click.option(
     "--at-least", type=float, help="Least value of the number with which the test's output ends."
 )

@@ -23,6 +23,7 @@ from syntony.audit.result import FLEET, HostReport, Result, Status
 from syntony.audit.sections import chosen_sections
 from syntony.cli.audit_fleet import (
     CablingOptions,
+    FleetAccess,
     NetworkOptions,
     cabling_verdicts,
     network_options,
@@ -37,7 +38,6 @@ from syntony.errors import RemoteError, SyntonyError, UsageError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from syntony.cli.audit_fleet import FleetAccess
 
 NETWORK = frozenset({Section.CONNECTIVITY, Section.LATENCY, Section.TOPOLOGY})
 _FILE = click.Path(path_type=Path)
@@ -80,7 +80,7 @@ def part_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--nccl", is_flag=True, help="Also test all-reduce.")
     @click.option("--nccl-options", metavar="OPTIONS", help="The same, with options of "
                   "`audit nccl`: '--launcher srun'.")  # fmt: skip
-    @click.option("--nccl-deadline", type=float, default=3600.0, show_default=True,
+    @click.option("--nccl-deadline", type=float, default=3600.0,
                   help="Time limit of the NCCL part, seconds.")  # fmt: skip
     @wraps(command)
     def wrapper(
@@ -110,8 +110,6 @@ def _options_of(requested: bool, options: str | None) -> str | None:
 
 
 class ChosenChecks(NamedTuple):
-    """The checks to run."""
-
     sources: Sources
     """With exactly the chosen host checks."""
     hosts: bool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,8 +32,6 @@ from syntony.io.audit.runs import RunWriter, StoredRun, forget_old, state_dir
 from syntony.io.files import write_output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syntony.audit.spec import Spec
 
 _NPD_WIDTH = 80
@@ -71,7 +69,6 @@ def form_options(command: Callable[..., None]) -> Callable[..., None]:
     "--exit-style",
     type=click.Choice([style.value for style in ExitStyle]),
     default=ExitStyle.NAGIOS.value,
-    show_default=True,
     help="Program for which the exit code is meant.",
 )
 @click.option(

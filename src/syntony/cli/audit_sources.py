@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -24,8 +24,6 @@ from syntony.errors import ConfigError, InputError, UsageError
 from syntony.model import S, parse_duration_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.progress import Progress, TaskID
 
     from syntony.audit.check import HostCheck
@@ -67,7 +65,7 @@ def ssh_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--ssh-option", "given", multiple=True, metavar="OPTION",
                   help="Passed to ssh as -o OPTION.")  # fmt: skip
-    @click.option("--ssh-config", "config", default="", metavar="FILE",
+    @click.option("--ssh-config", "config", default="", show_default=False, metavar="FILE",
                   help="Configuration file for ssh, in place of your own.")  # fmt: skip
     @wraps(command)
     def wrapper(*args: Any, given: tuple[str, ...], config: str, **kwargs: Any) -> Any:
@@ -178,13 +176,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Never run the checks that load the host, even if --check names them.",
     )
     @click.option("--name", hidden=True, help="This host's name in the fleet.")
-    @click.option(
-        "--deadline",
-        default="60s",
-        show_default=True,
-        metavar="TIME",
-        help="Time limit for each host.",
-    )
+    @click.option("--deadline", default="60s", metavar="TIME", help="Time limit for each host.")
     @wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return command(*args, sources=_sources(kwargs), **kwargs)

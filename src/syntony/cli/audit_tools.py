@@ -34,13 +34,7 @@ def record(*, folder: Path, sources: Sources) -> None:
 
 @click.command()
 @click.argument("peers", nargs=-1, required=True)
-@click.option(
-    "--count",
-    default=20,
-    show_default=True,
-    type=click.IntRange(1, 1000),
-    help="Connections to each peer.",
-)
+@click.option("--count", default=20, type=click.IntRange(1, 1000), help="Connections to each peer.")
 @json_option
 @click.pass_context
 def reach(context: click.Context, *, peers: tuple[str, ...], count: int, as_json: bool) -> None:

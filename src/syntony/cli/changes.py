@@ -15,11 +15,7 @@ from syntony.wire.control import CHANGES_LIMIT, ChangesQuery
 @fleet_options
 @window_option("24h", name="since")
 @click.option(
-    "--limit",
-    default=100,
-    show_default=True,
-    type=click.IntRange(1, CHANGES_LIMIT),
-    help="Show the newest N.",
+    "--limit", default=100, type=click.IntRange(1, CHANGES_LIMIT), help="Show the newest N."
 )
 def command(target: FleetTarget, since: str, limit: int, as_json: bool) -> None:
     """List operators' changes: who, what, from where, when and why; newest last.

@@ -24,14 +24,21 @@ from syntony.cli.output import console, messages, print_json
 from syntony.errors import RemoteError, SyntonyError, UsageError
 from syntony.model import MS, S, Timeline, format_ns, parse_duration_ns
 from syntony.model.names import did_you_mean
-from syntony.view.clocks import newest_ns, plain_line, readings, status_table, verdict
+from syntony.view.clocks import (
+    ClockReading,
+    ClockVerdict,
+    newest_ns,
+    plain_line,
+    readings,
+    status_table,
+    verdict,
+)
 from syntony.wire.clocks import ClockHistory, ClockHistoryQuery, ClockQuery
 from syntony.wire.messages import FleetQuery
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from syntony.view.clocks import ClockReading, ClockVerdict
 
 HISTORY_LINES = 30
 """Lines for one clock on a terminal; JSON has the stored resolution."""
@@ -215,7 +222,6 @@ def history(
     "--every",
     "interval",
     default="1s",
-    show_default=True,
     metavar="TIME",
     help="Time between two updates.",
 )

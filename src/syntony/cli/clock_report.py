@@ -28,11 +28,7 @@ MAX_DELAY_NS = 7 * DAY_NS
 @click.command()
 @fleet_options
 @click.option(
-    "--out",
-    type=click.Path(file_okay=False),
-    default="clock-report",
-    show_default=True,
-    help="Directory to write.",
+    "--out", type=click.Path(file_okay=False), default="clock-report", help="Directory to write."
 )
 @window_option("10m", name="since")
 @click.option("--pair", nargs=2, metavar="SRC DST", help="NICs to show delays of.")

@@ -23,9 +23,7 @@ COLUMNS = ("src", "dst", "t_tx_ns", "t_rx_ns", "pair", "path")
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--reference", metavar="NODE", help="Clock to use as fleet time.")
-@click.option(
-    "--window", default="2s", show_default=True, metavar="TIME", help="Length of one window."
-)
+@click.option("--window", default="2s", metavar="TIME", help="Length of one window.")
 @click.option("--series", is_flag=True, help="Print every window, not only the last.")
 @json_option
 @click.pass_context

@@ -41,7 +41,6 @@ class Contexts(msgspec.Struct, frozen=True, kw_only=True):
     contexts: dict[str, Context] = {}
 
     def used(self) -> Context | None:
-        """The context in use."""
         return self.contexts.get(self.current)
 
     def of_url(self, url: str) -> Context | None:

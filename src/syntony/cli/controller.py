@@ -10,7 +10,7 @@ import click
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import comment_option, console, messages, print_json
 from syntony.config import load_config
 from syntony.errors import MissingError
 from syntony.extras import install_command
@@ -47,7 +47,6 @@ ENVIRONMENT = {
     "config_path",
     type=click.Path(dir_okay=False),
     default="/etc/syntony/controller.toml",
-    show_default=True,
     help="TOML file.",
 )
 @click.option(
@@ -57,7 +56,6 @@ ENVIRONMENT = {
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"], case_sensitive=False),
     default="info",
-    show_default=True,
     help="Lowest level that is logged.",
 )
 @click.pass_context
@@ -77,7 +75,7 @@ def command(
 @command.command()
 @click.option("--above", type=click.IntRange(1), required=True,
               help="Epoch that agents have obeyed; the controller's log names it.")  # fmt: skip
-@click.option("--comment", default="", help="Why, for the audit log.")
+@comment_option
 @fleet_options
 def takeover(target: FleetTarget, above: int, comment: str, as_json: bool) -> None:
     """Let this controller lead agents that have obeyed a controller with a later epoch.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -14,9 +15,6 @@ from syntony.model import DAY_NS, HOUR_NS, S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
 from syntony.view.tables import plain_table
 from syntony.wire.cost import YEAR_NS, CostQuery, CostReport, Interval
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _DEFAULTS = CostQuery()
 
@@ -52,7 +50,7 @@ def _assumption(flag: str, name: str, kind: Any, meaning: str) -> Callable[[Any]
     default = getattr(_DEFAULTS, name)
     shown = _humane(default) if isinstance(kind, _Duration) else f"{default:.4g}"
     help_text = f"{meaning}  [default: {shown}]"
-    return click.option(flag, name, type=kind, default=default, help=help_text)
+    return click.option(flag, name, type=kind, default=default, show_default=False, help=help_text)
 
 
 def _humane(value_ns: float) -> str:
@@ -67,12 +65,15 @@ def _humane(value_ns: float) -> str:
 
 @click.command()
 @click.option(
-    "--gpus", type=_Sizes(), default="1024", show_default=True,
+    "--gpus", type=_Sizes(), default="1024",
     help="GPUs of the job; several sizes as 1000,5000,10000.",
 )  # fmt: skip
 @_assumption("--restarts-low", "restarts_low", float, "Failures a year and 1,000 GPUs, at best.")
 @_assumption("--restarts-high", "restarts_high", float, "Failures a year and 1,000 GPUs, at worst.")
-@click.option("--links", default=0, help="Links from NICs to leaves.  [default: one for each GPU]")
+@click.option(
+    "--links", default=0, show_default=False,
+    help="Links from NICs to leaves.  [default: one for each GPU]",
+)  # fmt: skip
 @_assumption("--link-mtbf", "link_mtbf_ns", _Duration(), "Mean time between failures of a link.")
 @_assumption("--checkpoint", "checkpoint_ns", _Duration(), "Time between checkpoints.")
 @_assumption("--lost-share", "lost_share", float, "Part of that time that a failure loses.")
@@ -89,7 +90,7 @@ def _humane(value_ns: float) -> str:
 @_assumption("--takeover", "takeover_ns", _Duration(), "Standstill when a spare takes a rank's "
              "place; 0s: none does.")  # fmt: skip
 @click.option(
-    "--history", "history_ns", type=_Duration(), default=0, metavar="T",
+    "--history", "history_ns", type=_Duration(), default=0, show_default=False, metavar="T",
     help="Also count the incidents of a fleet in the past T: --lab or --controller.",
 )  # fmt: skip
 @click.option("--lab", metavar="NAME", help="A lab on this machine; the only one by default.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,8 +14,6 @@ from syntony.cli.output import console, messages, print_json
 from syntony.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from syntony.demo.claims import ActReport
 
 _FETCH_HELP = "Fetch PyTorch for the act nobody-noticed if it is missing [ask at a terminal]."
@@ -22,10 +21,8 @@ _TORCH_ACT = "nobody-noticed"
 
 
 @click.command()
-@click.option(
-    "--act", default="all", show_default=True, metavar="NAMES", help="Acts, separated by commas."
-)
-@click.option("--hosts", default=8, show_default=True, help="Size of the fleet.")
+@click.option("--act", default="all", metavar="NAMES", help="Acts, separated by commas.")
+@click.option("--hosts", default=8, help="Size of the fleet.")
 @click.option("--fetch-torch/--no-fetch-torch", default=None, help=_FETCH_HELP)
 @click.option("--hold", is_flag=True, help="Keep the fleet and its console up until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")

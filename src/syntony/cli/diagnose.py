@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,6 @@ from syntony.model import format_ns
 from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from syntony.workload.bundle import Bundle, Gap
     from syntony.workload.diagnose import Diagnosis
     from syntony.workload.verdict import Verdict

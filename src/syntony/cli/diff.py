@@ -10,13 +10,12 @@ import click
 
 from syntony.cli._recording import last_of, window_ns_option
 from syntony.cli.diagnose import clean, open_bundle, print_gaps
-from syntony.cli.fleet import fleet_options_if_needed
+from syntony.cli.fleet import FleetTarget, fleet_options_if_needed
 from syntony.cli.output import console, print_json
 from syntony.errors import UsageError
 from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
-    from syntony.cli.fleet import FleetTarget
     from syntony.workload.bundle import Bundle
 
 SAME, CHANGED, UNLIKE = 0, 1, 3

@@ -23,7 +23,6 @@ _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
     "role",
     type=click.Choice(["lab", "agent", "controller"]),
     default="lab",
-    show_default=True,
     help="Role that this machine shall have.",
 )
 @click.option(

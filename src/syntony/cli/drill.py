@@ -40,7 +40,6 @@ OVER = click.option(
     "--over",
     type=click.Choice(["tcp", "verbs"]),
     default="tcp",
-    show_default=True,
     help="verbs: RDMA between virtual machines, through the NCCL plug-in.",
 )
 _LIMIT_HELP = "A job that does not end by then hangs, and is killed."
@@ -63,16 +62,10 @@ command.add_command(drill_slow_job.command)
 @lab_option
 @click.option("--job", type=click.Choice(list(programs.BY_NAME)), help=_JOB_HELP)
 @click.option(
-    "--fault",
-    type=click.Choice(scenarios.NAMES),
-    default="link-down",
-    show_default=True,
-    help="Kind of failure.",
+    "--fault", type=click.Choice(scenarios.NAMES), default="link-down", help="Kind of failure."
 )
-@click.option(
-    "--outage", default="5s", show_default=True, metavar="TIME", help="How long each fault lasts."
-)
-@click.option("--limit", default="60s", show_default=True, help=_LIMIT_HELP)
+@click.option("--outage", default="5s", metavar="TIME", help="How long each fault lasts.")
+@click.option("--limit", default="60s", help=_LIMIT_HELP)
 @OVER
 @click.option(
     "--nccl",
@@ -184,14 +177,13 @@ def _seconds(value: float | None) -> str:
     "--job",
     type=click.Choice(["builtin", "builtin-all-to-all", "all-reduce", "all-to-all"]),
     default="builtin",
-    show_default=True,
     help="Job to run, twice.",
 )
 @click.option(
     "--hosts", type=click.IntRange(4, 16), help="Number of hosts.  [default: 4; over verbs 2]"
 )
 @click.option("--spines", type=click.IntRange(2, 8), help="Number of spines.  [default: 2]")
-@click.option("--seed", default=1, show_default=True, help="Seed of the switches' ECMP hashes.")
+@click.option("--seed", default=1, help="Seed of the switches' ECMP hashes.")
 @click.option("--before", help="Length of the phase without Syntony.  [8s; over verbs 20s]")
 @click.option("--after", help="Length of the phase with Syntony.  [16s; over verbs 60s]")
 @OVER
@@ -245,11 +237,9 @@ def contention(  # noqa: PLR0917 - click calls it by name
 
 @command.command()
 @click.option("--pace", is_flag=True, help="Use a link that no job can avoid, and pace the flows.")
-@click.option("--seed", default=1, show_default=True, help="Seed of the switches' ECMP hashes.")
-@click.option(
-    "--before", default="8s", show_default=True, help="Length of the phase with ECMP alone."
-)
-@click.option("--after", default="20s", show_default=True, help="Length of the phase with Syntony.")
+@click.option("--seed", default=1, help="Seed of the switches' ECMP hashes.")
+@click.option("--before", default="8s", help="Length of the phase with ECMP alone.")
+@click.option("--after", default="20s", help="Length of the phase with Syntony.")
 @report_options
 def qos(  # noqa: PLR0917 - click calls it by name
     pace: bool, seed: int, before: str, after: str, out: Path | None, as_json: bool
@@ -299,6 +289,7 @@ def qos(  # noqa: PLR0917 - click calls it by name
     "--congestion",
     metavar="NAME",
     default="",
+    show_default=False,
     help="TCP congestion control.  [default: cubic, else reno]",
 )
 @click.option("--before", help="Length of the phase without pacing.  [10s; over verbs 20s]")

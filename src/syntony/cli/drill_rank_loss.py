@@ -19,33 +19,17 @@ if TYPE_CHECKING:
 
 
 @click.command(name="rank-loss")
-@click.option(
-    "--ranks", type=click.IntRange(2, 16), default=4, show_default=True, help="Ranks of the job."
-)
-@click.option(
-    "--steps",
-    type=click.IntRange(20, 100_000),
-    default=300,
-    show_default=True,
-    help="Steps of the job.",
-)
-@click.option("--at", "kill_at", type=click.IntRange(2), default=150, show_default=True,
+@click.option("--ranks", type=click.IntRange(2, 16), default=4, help="Ranks of the job.")
+@click.option("--steps", type=click.IntRange(20, 100_000), default=300, help="Steps of the job.")
+@click.option("--at", "kill_at", type=click.IntRange(2), default=150,
               help="Step in which the rank is killed, not before a spare is ready.")  # fmt: skip
-@click.option("--checkpoint-every", type=click.IntRange(1), default=20, show_default=True,
+@click.option("--checkpoint-every", type=click.IntRange(1), default=20,
               help="Steps between checkpoints.")  # fmt: skip
 @click.option(
-    "--pause",
-    default="100ms",
-    show_default=True,
-    metavar="TIME",
-    help="Simulated computation in each step.",
+    "--pause", default="100ms", metavar="TIME", help="Simulated computation in each step."
 )
 @click.option(
-    "--limit",
-    default="300s",
-    show_default=True,
-    metavar="TIME",
-    help="Time limit of each of the three runs.",
+    "--limit", default="300s", metavar="TIME", help="Time limit of each of the three runs."
 )
 @report_options
 @click.pass_context

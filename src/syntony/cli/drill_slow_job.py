@@ -32,15 +32,9 @@ if TYPE_CHECKING:
     type=click.Choice(["all-to-all", "builtin-all-to-all"]),
     help="Job to run. [default: all-to-all with PyTorch, else builtin-all-to-all]",
 )
-@click.option(
-    "--to", default="2mbit", show_default=True, help="Rate to which the slow flow is limited."
-)
-@click.option(
-    "--quiet", default="20s", show_default=True, help="Length of the phase without a fault."
-)
-@click.option(
-    "--limit", default="60s", show_default=True, help="Time within which the flow must be named."
-)
+@click.option("--to", default="2mbit", help="Rate to which the slow flow is limited.")
+@click.option("--quiet", default="20s", help="Length of the phase without a fault.")
+@click.option("--limit", default="60s", help="Time within which the flow must be named.")
 @report_options
 @click.pass_context
 def command(  # noqa: PLR0917 - click calls it by name

@@ -11,7 +11,7 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, lab_hosts
 from syntony.cli.lazy import LazyGroup
-from syntony.cli.output import civil_time, console, messages, print_json
+from syntony.cli.output import civil_time, comment_option, console, messages, print_json
 from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.input_files import MAX_SECRET_BYTES, read_bytes
 from syntony.io.user_name import user_name
@@ -60,9 +60,14 @@ def command() -> None:
     multiple=True,
     help="IP address or DNS name of a member that accepts connections.",
 )
-@click.option("--valid", default="1h", show_default=True, help="Validity of the token.")
-@click.option("--lifetime", default="", help="Validity of its certificates. [default: the fleet's]")
-@click.option("--comment", default="", help="Why, for the audit log.")
+@click.option("--valid", default="1h", help="Validity of the token.")
+@click.option(
+    "--lifetime",
+    default="",
+    show_default=False,
+    help="Validity of its certificates. [default: the fleet's]",
+)
+@comment_option
 @fleet_options
 def token(
     *,
@@ -144,7 +149,7 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
 
 @command.command()
 @click.argument("what", metavar="NAME|SERIAL")
-@click.option("--comment", default="", help="Why, for the audit log.")
+@comment_option
 @click.option("--unseen", is_flag=True, help="Even if the fleet has never seen it.")
 @fleet_options
 def revoke(target: FleetTarget, what: str, comment: str, unseen: bool, as_json: bool) -> None:
@@ -178,7 +183,7 @@ def revoke(target: FleetTarget, what: str, comment: str, unseen: bool, as_json: 
 @click.option("--ca", type=click.Path(), help="The fleet's CA certificate, PEM file.")
 @click.option("--fingerprint", help="SHA-256 of the CA certificate, instead of --ca.")
 @click.option(
-    "--dir", "directory", type=click.Path(), default="/var/lib/syntony/tls", show_default=True,
+    "--dir", "directory", type=click.Path(), default="/var/lib/syntony/tls",
     help="Directory for ca.crt, NAME.crt and NAME.key; must belong to the daemon's user.",
 )  # fmt: skip
 def join(
@@ -274,18 +279,10 @@ def renew_files(target: FleetTarget, *, early: bool = False) -> tuple[bool, int]
 
 @command.command()
 @click.argument("directory", type=click.Path())
-@click.option(
-    "--name", default="controller", show_default=True, help="Name of the first controller."
-)
+@click.option("--name", default="controller", help="Name of the first controller.")
 @click.option("--address", "addresses", multiple=True, required=True,
               help="IP address or DNS name at which agents reach the controller.")  # fmt: skip
-@click.option(
-    "--lifetime",
-    default="24h",
-    show_default=True,
-    metavar="TIME",
-    help="Validity of its certificate.",
-)
+@click.option("--lifetime", default="24h", metavar="TIME", help="Validity of its certificate.")
 def authority(directory: str, name: str, addresses: tuple[str, ...], lifetime: str) -> None:
     """Make the fleet's CA in DIRECTORY, and the controller's first certificate in DIRECTORY/tls.
 

@@ -7,7 +7,7 @@ import msgspec
 
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import HelpGroup
-from syntony.cli.output import civil_time, console, messages, print_json
+from syntony.cli.output import civil_time, comment_option, console, messages, print_json
 from syntony.io.user_name import user_name
 from syntony.model import parse_duration_ns
 from syntony.view.tables import plain_table
@@ -33,11 +33,9 @@ def command() -> None:
 @command.command()
 @click.argument("role", type=click.Choice(["viewer", "operator"]))
 @click.argument("name")
-@click.option(
-    "--valid", default="24h", show_default=True, metavar="TIME", help="Validity of the token."
-)
+@click.option("--valid", default="24h", metavar="TIME", help="Validity of the token.")
 @click.option("--once", is_flag=True, help="Log in one browser, once; valid for a day at most.")
-@click.option("--comment", default="", help="Why, for the audit log.")
+@comment_option
 @fleet_options
 def token(
     *,
@@ -101,7 +99,7 @@ def listing(target: FleetTarget, everything: bool, as_json: bool) -> None:
 
 @command.command()
 @click.argument("number", type=click.IntRange(1))
-@click.option("--comment", default="", help="Why, for the audit log.")
+@comment_option
 @fleet_options
 def revoke(target: FleetTarget, number: int, comment: str, as_json: bool) -> None:
     """Revoke token or session NUMBER, and every session made with it.

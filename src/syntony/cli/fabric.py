@@ -26,7 +26,10 @@ MAX_LOSING = 4
 """NICs that are named where packets are lost."""
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FORM = click.option(
-    "--form", default="", help="toml, json, dot, lldp or ibnetdiscover. [default: detected]"
+    "--form",
+    default="",
+    show_default=False,
+    help="toml, json, dot, lldp or ibnetdiscover. [default: detected]",
 )
 
 

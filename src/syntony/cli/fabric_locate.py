@@ -90,7 +90,6 @@ def _others(found: Finding) -> str:
 
 
 def _read_paths(file: Path) -> tuple[pa.Table, Any]:
-    """The table, and its paths as a `Listing`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

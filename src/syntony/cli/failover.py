@@ -7,7 +7,7 @@ import click
 from syntony.cli.fleet import FleetTarget, ask, fleet_options, window_option
 from syntony.cli.lazy import HelpGroup
 from syntony.cli.name_checks import check_hosts, warn_if_job_unknown
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, messages, print_json, why_option
 from syntony.io.user_name import user_name
 from syntony.model import S, format_ns, parse_duration_ns
 from syntony.view import lazy_rich
@@ -36,8 +36,8 @@ def command() -> None:
 @command.command()
 @fleet_options
 @window_option("1h")
-@click.option("--job", default="", help="Only this job.")
-@click.option("--host", default="", help="Only actions of this host's agent.")
+@click.option("--job", default="", show_default=False, help="Only this job.")
+@click.option("--host", default="", show_default=False, help="Only actions of this host's agent.")
 def log(target: FleetTarget, window: str, job: str, host: str, as_json: bool) -> None:
     """List failover actions: cause, evidence, reaction time; newest last.
 
@@ -144,7 +144,7 @@ def _switch(target: FleetTarget, *, stopped: bool, why: str, as_json: bool) -> N
 
 @command.command()
 @fleet_options
-@click.option("--comment", "--why", "why", default="", help="Why, for the audit log.")
+@why_option
 def stop(target: FleetTarget, why: str, as_json: bool) -> None:
     """Stop all failover in the fleet, also after restarts; connections stay as they are.
 
@@ -157,7 +157,7 @@ def stop(target: FleetTarget, why: str, as_json: bool) -> None:
 
 @command.command()
 @fleet_options
-@click.option("--comment", "--why", "why", default="", help="Why, for the audit log.")
+@why_option
 def start(target: FleetTarget, why: str, as_json: bool) -> None:
     """Let agents act again.
 

@@ -88,15 +88,7 @@ def window_option(
     """An option for a length of time that ends now: ``--window`` and ``--since`` are the same. The
     one that is shown first, `name`, is the command's parameter."""
     other = {"window": "since", "since": "window"}[name]
-    return click.option(
-        f"--{name}",
-        f"--{other}",
-        name,
-        default=default,
-        show_default=True,
-        metavar="TIME",
-        help=text,
-    )
+    return click.option(f"--{name}", f"--{other}", name, default=default, metavar="TIME", help=text)
 
 
 def fleet_options_if_needed(command: Callable[..., Any]) -> Callable[..., Any]:

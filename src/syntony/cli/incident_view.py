@@ -26,7 +26,6 @@ def lines(incident: dict[str, Any], children: Sequence[dict[str, Any]]) -> list[
     and what it explains.
 
     Args:
-        incident: as the controller reports it.
         children: incidents that it explains.
     """
     return [*_facts(incident), *_evidence(incident["evidence"]), *_explained(children)]

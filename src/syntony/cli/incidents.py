@@ -44,6 +44,7 @@ def command() -> None:
     "--window",
     "since",
     default="",
+    show_default=False,
     metavar="TIME",
     help="All incidents of the past TIME, from the store.",
 )
@@ -94,7 +95,7 @@ def show(target: FleetTarget, number: int, as_json: bool) -> None:
 @command.command()
 @fleet_options
 @click.argument("number", type=int)
-@click.option("--comment", default="", help="Comment for other operators.")
+@click.option("--comment", default="", show_default=False, help="Comment for other operators.")
 @click.option("--by", default=None, help="Name to record. [default: the user's name]")
 def ack(target: FleetTarget, number: int, comment: str, by: str | None, as_json: bool) -> None:
     """Acknowledge an incident: it sends no further pages.
@@ -127,14 +128,21 @@ def resolve(target: FleetTarget, number: int, by: str | None, as_json: bool) -> 
 @command.command()
 @fleet_options
 @click.argument("subject", required=False, default="")
-@click.option("--rule", default="", help="Only incidents of this rule; a pattern.")
 @click.option(
-    "--for", "lasts", default="", metavar="TIME", help="Length of the silence, for example 2h."
+    "--rule", default="", show_default=False, help="Only incidents of this rule; a pattern."
+)
+@click.option(
+    "--for",
+    "lasts",
+    default="",
+    show_default=False,
+    metavar="TIME",
+    help="Length of the silence, for example 2h.",
 )
 @click.option("--in", "begins", default="0s", metavar="TIME", help="Time until the silence begins.")
-@click.option("--comment", default="", help="Why, for other operators.")
+@click.option("--comment", default="", show_default=False, help="Why, for other operators.")
 @click.option("--by", default=None, help="Name to record. [default: the user's name]")
-@click.option("--end", default=0, metavar="NUMBER", help="End a silence.")
+@click.option("--end", default=0, show_default=False, metavar="NUMBER", help="End a silence.")
 @click.option("--list", "as_list", is_flag=True, help="List current and coming silences.")
 def silence(
     target: FleetTarget,

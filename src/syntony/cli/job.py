@@ -25,7 +25,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("job")
-@click.option("--limit", default=40, show_default=True, help="Show at most this many; 0: all.")
+@click.option("--limit", default=40, help="Show at most this many; 0: all.")
 @window_ns_option()
 @fleet_options
 def flows(target: FleetTarget, job: str, limit: int, window_ns: int, as_json: bool) -> None:

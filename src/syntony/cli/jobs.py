@@ -127,15 +127,9 @@ def show(
 @command.command()
 @window_ns_option("30s")
 @click.option(
-    "--every",
-    "--interval",
-    "every",
-    default="5s",
-    show_default=True,
-    metavar="TIME",
-    help="Time between two updates.",
+    "--every", "--interval", "every", default="5s", metavar="TIME", help="Time between two updates."
 )
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True,
+@click.option("--limit", type=click.IntRange(1, 100), default=20,
               help="Number of running jobs to show, newest first.")  # fmt: skip
 @fleet_options
 def top(target: FleetTarget, window_ns: int, every: str, limit: int, as_json: bool) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from syntony.cli.output import console, json_option, messages, print_json
 from syntony.errors import RemoteError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _MOST = 5
 

@@ -59,13 +59,7 @@ def command() -> None:
     "--every", metavar="TIME", help="Repeat the audit at this interval. [default: run it once]"
 )
 @click.option("--spec", type=click.Path(), help="Expected values for the audit.")
-@click.option(
-    "--deadline",
-    default="45s",
-    show_default=True,
-    metavar="TIME",
-    help="Time limit for each audit.",
-)
+@click.option("--deadline", default="45s", metavar="TIME", help="Time limit for each audit.")
 @click.option(
     "--results",
     type=click.Path(allow_dash=True),
@@ -73,7 +67,7 @@ def command() -> None:
 )
 @click.option("--taint", type=click.Choice(_EFFECTS), help="Taint the node while its audit fails.")
 @click.option(
-    "--taint-at-most", default=3, show_default=True, type=click.IntRange(1),
+    "--taint-at-most", default=3, type=click.IntRange(1),
     help="Do not taint if this many nodes are tainted: a wrong spec must not drain a cluster.",
 )  # fmt: skip
 @json_option
@@ -214,9 +208,7 @@ def _print(node: str, found: Condition, *, tainted: bool, as_json: bool) -> None
 
 
 @command.command()
-@click.option(
-    "--port", default=8443, show_default=True, help="Port at which the controller listens."
-)
+@click.option("--port", default=8443, help="Port at which the controller listens.")
 @click.option("--pod", envvar="POD_NAME", required=True, help="Name of this pod.  [env: POD_NAME]")
 @click.option(
     "--namespace",

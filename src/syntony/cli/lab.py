@@ -61,36 +61,21 @@ def command() -> None:
 
 @command.command()
 @click.option(
-    "--name",
-    "--lab",
-    "name",
-    default=state.DEFAULT_NAME,
-    show_default=True,
-    metavar="NAME",
-    help="Name of the lab.",
+    "--name", "--lab", "name", default=state.DEFAULT_NAME, metavar="NAME", help="Name of the lab."
 )
-@click.option("--hosts", default=8, show_default=True, help="Hosts, 2 to 64.")
-@click.option("--rails", default=2, show_default=True, help="NICs of each host, 1 to 8.")
-@click.option("--leaves", default=2, show_default=True, help="Leaves of each rail, 1 to 16.")
-@click.option(
-    "--spines", default=2, show_default=True, help="Spines, shared by the rails, 1 to 16."
-)
-@click.option("--rate", default="200mbit", show_default=True, help="Rate of every fabric link.")
-@click.option("--burst", default=32_768, show_default=True, help="Shaper's bucket, bytes.")
-@click.option(
-    "--latency", default="20ms", show_default=True, help="Longest queueing delay in a shaper."
-)
-@click.option(
-    "--convergence", default="1s", show_default=True, help="Time from a failure to new routes."
-)
-@click.option(
-    "--seed", default=1, show_default=True, help="Seed of ECMP hashes, clocks and probe plan."
-)
+@click.option("--hosts", default=8, help="Hosts, 2 to 64.")
+@click.option("--rails", default=2, help="NICs of each host, 1 to 8.")
+@click.option("--leaves", default=2, help="Leaves of each rail, 1 to 16.")
+@click.option("--spines", default=2, help="Spines, shared by the rails, 1 to 16.")
+@click.option("--rate", default="200mbit", help="Rate of every fabric link.")
+@click.option("--burst", default=32_768, help="Shaper's bucket, bytes.")
+@click.option("--latency", default="20ms", help="Longest queueing delay in a shaper.")
+@click.option("--convergence", default="1s", help="Time from a failure to new routes.")
+@click.option("--seed", default=1, help="Seed of ECMP hashes, clocks and probe plan.")
 @click.option(
     "--family",
     type=click.Choice(["ipv4", "ipv6"]),
     default="ipv4",
-    show_default=True,
     help="Addresses that are probed.",
 )
 @click.option(
@@ -116,7 +101,6 @@ def command() -> None:
     "--placement",
     type=click.Choice(["off", "observe", "act"]),
     default="observe",
-    show_default=True,
     help="Whether jobs' flows are moved off congested paths.",
 )
 @click.option(
@@ -135,19 +119,18 @@ def command() -> None:
     "--controllers",
     type=click.IntRange(1, 5),
     default=1,
-    show_default=True,
     help="Controllers: one leads, the others are standbys. Several need --state.",
 )
 @click.option(
     "--gateways",
     type=click.IntRange(0, 5),
     default=0,
-    show_default=True,
     help="Gateways to which agents attach in place of the controllers; all share a store.",
 )
 @click.option(
     "--console-port",
     default=0,
+    show_default=False,
     metavar="PORT",
     help="Port of console and API on 127.0.0.1. [default: any free one]",
 )
@@ -341,15 +324,9 @@ def _list_or_clear(lab: Lab, clear: str | None, as_json: bool) -> None:
     "--sport", "sports", multiple=True, type=int, required=True, help="Source port; repeatable."
 )
 @click.option("--dport", type=int, required=True, help="Destination port.")
+@click.option("--proto", type=click.Choice(["udp", "tcp"]), default="udp", help="Protocol.")
 @click.option(
-    "--proto", type=click.Choice(["udp", "tcp"]), default="udp", show_default=True, help="Protocol."
-)
-@click.option(
-    "--family",
-    type=click.Choice(["ipv4", "ipv6"]),
-    default="ipv4",
-    show_default=True,
-    help="Addresses of the NICs.",
+    "--family", type=click.Choice(["ipv4", "ipv6"]), default="ipv4", help="Addresses of the NICs."
 )
 @json_option
 def path(name: str | None, src: str, dst: str, as_json: bool, **flow: Any) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _WHOLE = 1_000
 """Characters of a command's line in its group's help: never shortened, wrapped instead."""

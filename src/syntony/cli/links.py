@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +32,6 @@ from syntony.wire.links import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from syntony.links.snapshot import PortSnapshot
 
 STALE_NS = 180 * S
@@ -150,7 +149,7 @@ def watch(target: FleetTarget, as_json: bool) -> None:
 
 
 @command.command()
-@click.option("--root", default="/", show_default=True, help="Directory with sys and proc.",
+@click.option("--root", default="/", help="Directory with sys and proc.",
               type=click.Path(file_okay=False, path_type=Path))  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help="Also show virtual ports.")
 @json_option

@@ -27,12 +27,24 @@ SLOWER_S = 5
 
 @click.command()
 @click.argument("url")
-@click.option("--name", default="", help="Name of the context. [default: the host's name]")
-@click.option("--ca", default="", type=click.Path(), help="The fleet's CA certificate, PEM file.")
 @click.option(
-    "--cert", default="", type=click.Path(), help="Client certificate, in place of a token."
+    "--name", default="", show_default=False, help="Name of the context. [default: the host's name]"
 )
-@click.option("--key", default="", type=click.Path(), help="Its private key.")
+@click.option(
+    "--ca",
+    default="",
+    show_default=False,
+    type=click.Path(),
+    help="The fleet's CA certificate, PEM file.",
+)
+@click.option(
+    "--cert",
+    default="",
+    show_default=False,
+    type=click.Path(),
+    help="Client certificate, in place of a token.",
+)
+@click.option("--key", default="", show_default=False, type=click.Path(), help="Its private key.")
 @click.option("--sso", is_flag=True, help="At the identity provider, in a browser anywhere.")
 def command(url: str, name: str, ca: str, cert: str, key: str, *, sso: bool) -> None:
     """Log in to the API of a controller at URL, and use it from now on.

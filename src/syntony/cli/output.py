@@ -56,6 +56,12 @@ class Printer:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+comment_option = click.option(
+    "--comment", default="", show_default=False, help="Why, for the audit log."
+)
+why_option = click.option(
+    "--comment", "--why", "why", default="", show_default=False, help="Why, for the audit log."
+)
 console = Printer(stderr=False)
 messages = Printer(stderr=True)
 

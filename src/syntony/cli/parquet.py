@@ -20,11 +20,8 @@ MAX_BYTES = 16 << 30
 
 
 def read_parquet(file: Path, wanted: Iterable[str]) -> pa.Table:
-    """Those of the wanted columns that the file has.
-
-    Raises:
-        InputError: it is not a Parquet file.
-    """
+    """Those of the wanted columns that the file has. Raises `InputError`: it is not a Parquet
+    file."""
     from pyarrow import ArrowException, parquet
 
     try:

@@ -28,8 +28,8 @@ _STATE_STYLE = {"up": "green", "coming": "yellow", "stalled": "bold red"}
 
 @click.command()
 @fleet_options
-@click.option("--job", default="", help="Only this job (its SYNTONY_JOB).")
-@click.option("--host", default="", help="Only rows from this host.")
+@click.option("--job", default="", show_default=False, help="Only this job (its SYNTONY_JOB).")
+@click.option("--host", default="", show_default=False, help="Only rows from this host.")
 def command(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
     """List connections of managed jobs: subflows, NICs, source ports, state, rate.
 

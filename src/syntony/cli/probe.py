@@ -88,7 +88,6 @@ def command() -> None:
     "--over",
     type=click.Choice([*(plane.value for plane in Plane), "both"]),
     default=Plane.UDP.value,
-    show_default=True,
     help="Kind of probes; both: side by side, with disagreements.",
 )
 def matrix(target: FleetTarget, window: str, as_list: bool, over: str, as_json: bool) -> None:
@@ -233,7 +232,9 @@ def plan(target: FleetTarget, as_json: bool) -> None:
 @command.command()
 @fleet_options
 @click.option("--rotate", is_flag=True, help="Start to rotate the keys now.")
-@click.option("--comment", default="", help="Reason, shown by `syntony changes`.")
+@click.option(
+    "--comment", default="", show_default=False, help="Reason, shown by `syntony changes`."
+)
 def keys(target: FleetTarget, rotate: bool, comment: str, as_json: bool) -> None:
     """Show the rotation of probe keys, and the agents that have not switched yet.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -15,8 +16,6 @@ from syntony.input_files import MAX_SECRET_BYTES, read_text
 from syntony.model import S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from syntony.torch.orders import Origin
     from syntony.torch.supervisor import JobOptions
 
@@ -119,7 +118,6 @@ class Protection(NamedTuple):
 
 
 def print_line(text: str) -> None:
-    """Print a line for the operator."""
     click.echo(f"syntony: {text}", err=True)
 
 
@@ -161,6 +159,7 @@ _OPTIONS = (
         "--spares",
         type=click.IntRange(0),
         default=0,
+        show_default=False,
         metavar="N",
         help="Keep N warm processes that take the place of lost ranks of a PyTorch job.",
     ),
@@ -214,6 +213,7 @@ _OPTIONS = (
         "--min-ranks",
         type=click.IntRange(0),
         default=0,
+        show_default=False,
         metavar="N",
         help="With --resume: accept fewer ranks than the checkpoint has. Losses will differ.",
     ),

@@ -18,8 +18,8 @@ _SHARED_RECEIVES = 4
 
 @click.command(name="queue-pairs")
 @fleet_options
-@click.option("--job", default="", help="Only this job.")
-@click.option("--host", default="", help="Only rows from this host.")
+@click.option("--job", default="", show_default=False, help="Only this job.")
+@click.option("--host", default="", show_default=False, help="Only rows from this host.")
 def queue_pairs(target: FleetTarget, job: str, host: str, as_json: bool) -> None:
     """List jobs' RDMA queue pairs: messages, bytes, credits, one-way delays, round trips.
 

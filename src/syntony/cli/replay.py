@@ -7,6 +7,7 @@ import datetime as dt
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from syntony.model import US, S, parse_duration_ns
 from syntony.view import lazy_rich
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from syntony.controller.replay import ReplayedEvent
 
 PROGRESS_NS = 2 * S
@@ -29,20 +28,27 @@ _SHOWN = frozenset({"page", "clear", "blamed", "cleared"})
 
 @click.command()
 @click.argument("store_url", metavar="STORE")
-@click.option(
-    "--for", "length", default="1h", show_default=True, metavar="TIME", help="Length of the window."
-)
+@click.option("--for", "length", default="1h", metavar="TIME", help="Length of the window.")
 @click.option(
     "--end",
     default="",
+    show_default=False,
     metavar="INSTANT",
     help="End of the window, for example 2026-11-25T14:00:00Z. [default: newest row]",
 )
 @click.option(
-    "--policy", default="", metavar="FILE", help="Rules, TOML file as for `alerts.rules`."
+    "--policy",
+    default="",
+    show_default=False,
+    metavar="FILE",
+    help="Rules, TOML file as for `alerts.rules`.",
 )
 @click.option(
-    "--topology", default="", metavar="FILE", help="Topology file, as the controller's `topology`."
+    "--topology",
+    default="",
+    show_default=False,
+    metavar="FILE",
+    help="Topology file, as the controller's `topology`.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print every change, not only pages.")
 @json_option

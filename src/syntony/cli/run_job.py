@@ -8,15 +8,17 @@ import secrets
 import shlex
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from syntony.cli.protection import print_line, protection_options
+from syntony.cli.protection import Protection, print_line, protection_options
 from syntony.errors import UsageError
 from syntony.io.interposer import (
     EXCLUDE_VARIABLE,
+    MptcpSupport,
     checked_exclusions,
     facts,
     preloading,
@@ -27,12 +29,6 @@ from syntony.io.job_hook import PATH_VARIABLE, hooked_path
 from syntony.io.nccl_plugin import plugin_environment, profiler_environment, rdma_ports
 from syntony.io.run_directory import SOCKET_VARIABLE, agent_socket
 from syntony.model.jobs import JOB_VARIABLE, fresh_job, job_from_environment, job_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from syntony.cli.protection import Protection
-    from syntony.io.interposer import MptcpSupport
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126

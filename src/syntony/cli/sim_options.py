@@ -39,7 +39,7 @@ def scene_options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--leaves", type=int, help="Leaf switches of a plane or pod."),
             click.option("--hosts-per-leaf", type=int, help="NICs below each leaf."),
             click.option("--spines", type=int, help="Spine switches of a plane."),
-            click.option("--gbps", type=float, default=100.0, show_default=True,
+            click.option("--gbps", type=float, default=100.0,
                          help="Rate of a NIC, and of cables without a rate of their own."),
             click.option("--uplink-gbps", type=float, help="Rate of cables between switches."),
             click.option("--rails", type=int, help="NICs of a host, each on a leaf of its own."),
@@ -56,7 +56,7 @@ def scene_options(function: Callable[..., Any]) -> Callable[..., Any]:
                          help=f"{', '.join(KINDS)}; with -256, -2048, -random."),
             click.option("--queue-pairs", type=click.IntRange(1, 64), default=1,
                          help="Number of flows into which a preset splits each flow."),
-            click.option("--seed", type=click.IntRange(0), default=1, show_default=True,
+            click.option("--seed", type=click.IntRange(0), default=1,
                          help="Seed of traffic, dead cables and hashes."),
         )
     ):  # fmt: skip

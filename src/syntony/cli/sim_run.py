@@ -19,30 +19,14 @@ from syntony.sim.fluid.scenario import simulate
 @click.command()
 @scene_options
 @click.option(
-    "--policy",
-    type=click.Choice(list(POLICIES)),
-    default="syntony",
-    show_default=True,
-    help="How paths are chosen.",
+    "--policy", type=click.Choice(list(POLICIES)), default="syntony", help="How paths are chosen."
 )
-@click.option(
-    "--hop-ns", type=float, default=1_000.0, show_default=True, help="Delay of one link, ns."
-)
-@click.option(
-    "--epoch-us",
-    type=float,
-    default=100.0,
-    show_default=True,
-    help="Interval at which telemetry is read.",
-)
+@click.option("--hop-ns", type=float, default=1_000.0, help="Delay of one link, ns.")
+@click.option("--epoch-us", type=float, default=100.0, help="Interval at which telemetry is read.")
 @click.option("--age", type=click.IntRange(0, 100), default=0, help="Age of telemetry, in epochs.")
 @click.option("--noise", type=float, default=0.0, help="Relative error of measurements, 1 sigma.")
 @click.option(
-    "--max-epochs",
-    type=click.IntRange(1),
-    default=300,
-    show_default=True,
-    help="Stop after this many intervals.",
+    "--max-epochs", type=click.IntRange(1), default=300, help="Stop after this many intervals."
 )
 @click.option("--unknown-flows", is_flag=True, help="Learn flows from telemetry only.")
 @json_option

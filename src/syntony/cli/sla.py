@@ -88,7 +88,6 @@ def _measured(found: SlaChecked) -> bool:
     "--by",
     type=click.Choice(["pair", "host", "rail", "job"]),
     default="pair",
-    show_default=True,
     help="NIC pairs, pairs of hosts, rails, or the pairs that a job's connections use.",
 )
 @window_option("60s")
@@ -120,14 +119,10 @@ def report(
 @command.command()
 @click.argument("rows", type=_FILE)
 @click.option(
-    "--by",
-    type=_BY,
-    default="pair",
-    show_default=True,
-    help="Rows of the report: NIC pairs, hosts or rails.",
+    "--by", type=_BY, default="pair", help="Rows of the report: NIC pairs, hosts or rails."
 )
 @window_option("60s", text="Length of the window before the newest row.")
-@click.option("--sla", "terms", default="", metavar="FILE", help="Objectives.")
+@click.option("--sla", "terms", default="", show_default=False, metavar="FILE", help="Objectives.")
 @click.option(
     "--paths", type=_FILE, help="PATHS from `fabric paths --parquet`, for classes of pairs."
 )

@@ -7,7 +7,7 @@ import click
 from syntony.cli.fleet import FleetTarget, ask, fleet_options
 from syntony.cli.lazy import LazyGroup
 from syntony.cli.name_checks import warn_if_job_unknown
-from syntony.cli.output import console, messages, print_json
+from syntony.cli.output import console, messages, print_json, why_option
 from syntony.io.user_name import user_name
 from syntony.model import S, format_bps, format_ns
 from syntony.view import lazy_rich
@@ -43,7 +43,7 @@ def command() -> None:
 
 @command.command()
 @fleet_options
-@click.option("--job", default="", help="Only this job.")
+@click.option("--job", default="", show_default=False, help="Only this job.")
 def status(target: FleetTarget, job: str, as_json: bool) -> None:
     """List flows of managed jobs with paths, rates and one-way delays, and the busiest links.
 
@@ -108,8 +108,8 @@ def _show(answer: Traffic) -> None:
 
 @command.command()
 @fleet_options
-@click.option("--job", default="", help="Only this job.")
-@click.option("--limit", default=50, show_default=True, metavar="N", help="Show the newest N.")
+@click.option("--job", default="", show_default=False, help="Only this job.")
+@click.option("--limit", default=50, metavar="N", help="Show the newest N.")
 def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
     """List moves, done or only proposed: reason, target, effect; newest last.
 
@@ -148,7 +148,7 @@ def moves(target: FleetTarget, job: str, limit: int, as_json: bool) -> None:
 @command.command()
 @fleet_options
 @click.argument("mode", type=click.Choice(["off", "observe", "act"]))
-@click.option("--comment", "--why", "why", default="", help="Why, for the audit log.")
+@why_option
 def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
     """Set placement to observe or act, until the controller restarts with its configured mode.
 
@@ -167,7 +167,7 @@ def mode(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
 @command.command()
 @fleet_options
 @click.argument("mode", type=click.Choice(["off", "observe", "act"]))
-@click.option("--comment", "--why", "why", default="", help="Why, for the audit log.")
+@why_option
 def pacing(target: FleetTarget, mode: str, why: str, as_json: bool) -> None:
     """Set pacing of flows that share a congested link to observe or act.
 

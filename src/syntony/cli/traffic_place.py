@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from syntony.cli.output import console, json_option, messages, print_json
 from syntony.cli.parquet import read_parquet
 from syntony.cli.sim_options import FILE, read_topology
-from syntony.sim.fluid.offline import OPTIONAL, REQUIRED, place_table
+from syntony.sim.fluid.offline import OPTIONAL, REQUIRED, Placed, place_table
 from syntony.sim.fluid.scenario import damage
 from syntony.view.tables import plain_table
-
-if TYPE_CHECKING:
-    from syntony.sim.fluid.offline import Placed
 
 SHOWN = 40
 
@@ -30,11 +27,7 @@ SHOWN = 40
 )
 @click.option("--flows", type=FILE, required=True, help="Parquet: src, dst, …")
 @click.option(
-    "--gbps",
-    type=float,
-    default=100.0,
-    show_default=True,
-    help="Rate of cables without a rate of their own.",
+    "--gbps", type=float, default=100.0, help="Rate of cables without a rate of their own."
 )
 @click.option(
     "--dead",

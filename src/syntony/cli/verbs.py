@@ -36,31 +36,15 @@ def command() -> None:
 
 @command.command()
 @click.option(
-    "--name",
-    "--lab",
-    "name",
-    default=DEFAULT_NAME,
-    show_default=True,
-    metavar="NAME",
-    help="Name of the lab.",
+    "--name", "--lab", "name", default=DEFAULT_NAME, metavar="NAME", help="Name of the lab."
 )
-@click.option(
-    "--hosts", type=click.IntRange(2, 8), default=2, show_default=True, help="Virtual machines."
-)
-@click.option(
-    "--rails", type=click.IntRange(1, 4), default=2, show_default=True, help="NICs of each host."
-)
-@click.option(
-    "--spines",
-    type=click.IntRange(1, 4),
-    default=2,
-    show_default=True,
-    help="Spines, shared by the rails.",
-)
-@click.option("--rate", default="200mbit", show_default=True, help="Rate of every fabric link.")
-@click.option("--seed", default=1, show_default=True, help="Seed of ECMP hashes and probe plan.")
+@click.option("--hosts", type=click.IntRange(2, 8), default=2, help="Virtual machines.")
+@click.option("--rails", type=click.IntRange(1, 4), default=2, help="NICs of each host.")
+@click.option("--spines", type=click.IntRange(1, 4), default=2, help="Spines, shared by the rails.")
+@click.option("--rate", default="200mbit", help="Rate of every fabric link.")
+@click.option("--seed", default=1, help="Seed of ECMP hashes and probe plan.")
 @click.option("--probe-interval-ms", type=click.IntRange(10, 10_000), default=200,
-              show_default=True, help="Time between two probe pairs on one path.")  # fmt: skip
+              help="Time between two probe pairs on one path.")  # fmt: skip
 @click.option(
     "--no-agents", is_flag=True, help="Start the machines only, without controller and agents."
 )

@@ -31,8 +31,6 @@ class MeshComponent(NamedTuple):
 
 
 class EdgeMeasurements(NamedTuple):
-    """Measurements of the edges."""
-
     edges: tuple[Edge, ...]
     ref_ns: NDArray[np.int64]
     """(edges,)."""

@@ -248,7 +248,6 @@ def _sigmas(
     """1-sigma of each clock: random errors, doubts that reach it, contradictions; (nodes,).
 
     Args:
-        mesh: the part.
         found: its potentials, in ns or ppb.
         sigmas: random errors of the edges, same unit.
         doubts: their systematic ones.

@@ -128,11 +128,7 @@ class NetworkSolver:
             self._edges.pop(prober, None)
 
     def solve(self, now_ns: int) -> tuple[Timeline, ...]:
-        """Every known clock's timeline, sorted by node.
-
-        Args:
-            now_ns: monotonic instant, same clock as in `update`.
-        """
+        """Every known clock's timeline, sorted by node."""
         fresh = [
             said for taken_ns, said in self._edges.values() if now_ns - taken_ns <= EDGE_LIFETIME_NS
         ]

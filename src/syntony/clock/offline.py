@@ -30,11 +30,11 @@ class NodeResult(msgspec.Struct, frozen=True, kw_only=True):
     """One clock: ``fleet = local + offset_ns + drift_ppb·1e-9·(local - ref_ns)``."""
 
     node: str
-    offset_ns: float | None
+    offset_ns: float | None = None
     """None, like the other numbers, if the state is UNKNOWN."""
-    drift_ppb: float | None
-    sigma_ns: float | None
-    bound_ns: float | None
+    drift_ppb: float | None = None
+    sigma_ns: float | None = None
+    bound_ns: float | None = None
     state: ClockState
     component: str = ""
     """First node of the connected part; offsets of different parts are not comparable."""
@@ -288,15 +288,7 @@ def _torn(result: NodeResult, place: int, measured: list[_Measured]) -> NodeResu
 
 
 def _unknown(node: str, reason: str) -> NodeResult:
-    return NodeResult(
-        node=node,
-        offset_ns=None,
-        drift_ppb=None,
-        sigma_ns=None,
-        bound_ns=None,
-        state=ClockState.UNKNOWN,
-        reason=reason,
-    )
+    return NodeResult(node=node, state=ClockState.UNKNOWN, reason=reason)
 
 
 def _why(probes: Probes, node: str, measured: list[_Measured]) -> str:

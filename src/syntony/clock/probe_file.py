@@ -38,12 +38,9 @@ class Probes(NamedTuple):
 
 
 def check_probes(columns: dict[str, NDArray[Any]]) -> Probes:
-    """Columns as read, nulls being None or NaN, to probes.
-
-    Raises:
-        InputError: a column is missing, empty or of a wrong kind; a stamp is missing; time goes
-            backwards; a unit is not nanoseconds; a probe's ends are one node.
-    """
+    """Columns as read, nulls being None or NaN, to probes. Raises `InputError`: a column is
+    missing, empty or of a wrong kind; a stamp is missing; time goes backwards; a unit is not
+    nanoseconds; a probe's ends are one node."""
     missing = [name for name in REQUIRED if name not in columns]
     if missing:
         raise InputError(

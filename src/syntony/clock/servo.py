@@ -53,7 +53,6 @@ class Servo:
         """What a newly solved timeline asks for, if anything.
 
         Args:
-            line: of this clock.
             local_ns: its reading now.
             rate_ppb: the frequency set at present.
         """

@@ -6,18 +6,12 @@ checkpoint and costs the time to recover. Failures come at a constant rate for e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from syntony.errors import UsageError
-from syntony.model import HOUR_NS
-from syntony.wire.cost import YEAR_NS, CostQuery, CostReport, Interval, Loss
-
-if TYPE_CHECKING:
-    from syntony.wire.cost import ObservedFailures
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from syntony.wire.cost import ObservedFailures
+from syntony.errors import UsageError
+from syntony.model import HOUR_NS
+from syntony.wire.cost import YEAR_NS, CostQuery, CostReport, Interval, Loss, ObservedFailures
 
 NETWORK = frozenset({
     "port-down", "link-flapping", "switch-down", "switch-loss", "switch-or-hosts", "link-loss",
@@ -91,11 +85,8 @@ def check(assumed: CostQuery) -> None:
 
 
 def cost(assumed: CostQuery, observed: ObservedFailures | None = None) -> CostReport:
-    """What failures take of a job, today and where NICs, paths and ranks are survived.
-
-    Raises:
-        UsageError: an assumption that cannot be.
-    """
+    """What failures take of a job, today and where NICs, paths and ranks are survived. Raises
+    `UsageError`: an assumption that cannot be."""
     check(assumed)
     per_year = _scaled(assumed.gpus / 1000, assumed.restarts_low, assumed.restarts_high)
     stopped_ns = assumed.lost_share * assumed.checkpoint_ns + assumed.recovery_ns

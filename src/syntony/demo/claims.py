@@ -29,16 +29,12 @@ SETTLE_NS = 2 * S
 
 
 class DemoClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """One claim of the demo, with the measurement."""
-
     text: str
     measured: str
     held: bool
 
 
 class ActReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one act."""
-
     act: str
     claims: tuple[DemoClaim, ...] = ()
     not_run: str = ""

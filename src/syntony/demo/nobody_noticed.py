@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from syntony.demo.claims import DemoClaim
+from syntony.demo.stage import Stage
 from syntony.lab.drill import nic_flap, scenarios
 from syntony.lab.drill.figures import RunFigures, figures
 from syntony.lab.drill.fleet import wait_ready
 from syntony.lab.drill.trial import NicFlapTimes
 from syntony.lab.jobs.torch_build import torch_or_plain_sockets
 from syntony.model import MS, S
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from syntony.demo.stage import Stage
 
 FAULT = "link-down"
 OUTAGE_NS = 3 * S

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from syntony.demo.claims import DemoClaim
+from syntony.demo.stage import Stage
 from syntony.lab.drill import contention
 from syntony.lab.drill.contention_figures import Figures, figures
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from syntony.demo.stage import Stage
 
 TIMES = contention.ContentionTimes(alone_ns=3 * S, before_ns=5 * S, after_ns=10 * S)
 FASTER = 1.1

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syntony.demo.claims import DemoClaim
+from syntony.demo.stage import Stage
 from syntony.lab.drill import rank_loss
-from syntony.lab.drill.rank_loss_report import figures
+from syntony.lab.drill.rank_loss_report import RankLossRunFigures, figures
 from syntony.lab.jobs.torch_build import find_torch
-
-if TYPE_CHECKING:
-    from syntony.demo.stage import Stage
-    from syntony.lab.drill.rank_loss_report import RankLossRunFigures
 
 STEPS, KILL_AT = 160, 60
 """A spare is ready about 20 s after the start on a slow machine: steps are left by then."""
@@ -23,11 +19,8 @@ in docs/reference/figures.md."""
 
 
 def rank_lost(stage: Stage) -> tuple[DemoClaim, ...]:
-    """A rank is lost: the same training job twice; the second time a rank is killed.
-
-    Raises:
-        MissingError: PyTorch is not installed.
-    """
+    """A rank is lost: the same training job twice; the second time a rank is killed. Raises
+    `MissingError`: PyTorch is not installed."""
     options = rank_loss.RankLossOptions(python=find_torch(), steps=STEPS, kill_at=KILL_AT)
     with tempfile.TemporaryDirectory(prefix="syntony-demo-") as place:
         trials = []

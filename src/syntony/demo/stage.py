@@ -60,7 +60,6 @@ class Stage:
             return ()
 
     def matrix(self, window_ns: int) -> tuple[MatrixCell, ...]:
-        """The delay matrix."""
         return ask(self._target, MatrixQuery(window_ns=window_ns)).cells
 
     def series(self, window_ns: int) -> tuple[SeriesPoint, ...]:
@@ -99,11 +98,8 @@ class Stage:
         return samples
 
     def retry(self, ask: Callable[[], _T]) -> _T:
-        """Return what `ask` returns; retry while the controller does not answer.
-
-        Raises:
-            RemoteError: no answer within `ANSWER_NS`.
-        """
+        """Return what `ask` returns; retry while the controller does not answer. Raises
+        `RemoteError`: no answer within `ANSWER_NS`."""
         end_ns = time.monotonic_ns() + ANSWER_NS
         while True:
             try:

@@ -34,11 +34,8 @@ ffi: Any = _declarations()
 
 @functools.cache
 def library() -> Any:
-    """The loaded library, every declared function an attribute.
-
-    Raises:
-        MissingError: it was not built, or was built for other bindings.
-    """
+    """The loaded library, every declared function an attribute. Raises `MissingError`: it was not
+    built, or was built for other bindings."""
     path = _path()
     loaded: Any = ffi.dlopen(str(path))
     if loaded.syn_abi() != _ABI:

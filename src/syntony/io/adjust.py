@@ -8,14 +8,12 @@ import os
 import socket
 import struct
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from syntony.errors import MissingError
+from syntony.io.clocks import SyntheticClock
 from syntony.io.moments import realtime_ns
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from syntony.io.clocks import SyntheticClock
 
 ADJ_FREQUENCY = 0x0002
 ADJ_SETOFFSET = 0x0100
@@ -60,11 +58,8 @@ class Timex(ctypes.Structure):
 
 
 class SystemClock:
-    """CLOCK_REALTIME, or a NIC's clock by its device.
-
-    Raises:
-        MissingError: this process may not set it (CAP_SYS_TIME; write access to the device).
-    """
+    """CLOCK_REALTIME, or a NIC's clock by its device. Raises `MissingError`: this process may not
+    set it (CAP_SYS_TIME; write access to the device)."""
 
     def __init__(self, phc_path: str | None = None) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)

@@ -25,11 +25,7 @@ name)."""
 
 
 class AmdGpus:
-    """All GPUs of AMD's driver.
-
-    Raises:
-        MissingError: the library or the driver is not there.
-    """
+    """All GPUs of AMD's driver. Raises `MissingError`: the library or the driver is not there."""
 
     def __init__(self) -> None:
         try:
@@ -44,11 +40,7 @@ class AmdGpus:
         self._known: dict[int, str] = {}
 
     def read(self) -> list[GpuReading]:
-        """Every GPU now.
-
-        Raises:
-            MissingError: the driver has gone.
-        """
+        """Every GPU now. Raises `MissingError`: the driver has gone."""
         try:
             handles = self._smi.amdsmi_get_processor_handles()
         except self._smi.AmdSmiException as error:

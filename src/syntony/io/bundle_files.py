@@ -22,13 +22,12 @@ from syntony.workload.bundle import (
     make_bundle,
     parse_manifest,
 )
-from syntony.workload.schema import TABLES
+from syntony.workload.schema import TABLES, BundleColumn, Kind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from syntony.wire.jobs import RecordedRows
-    from syntony.workload.schema import BundleColumn, Kind
 
 MANIFEST = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 20
@@ -38,11 +37,8 @@ MAX_ROWS = 50_000_000
 
 
 def read_bundle(folder: Path) -> Bundle:
-    """Reads and checks a bundle; tables that cannot be read become gaps.
-
-    Raises:
-        InputError: no manifest, a manifest of another kind, or no usable table.
-    """
+    """Reads and checks a bundle; tables that cannot be read become gaps. Raises `InputError`: no
+    manifest, a manifest of another kind, or no usable table."""
     try:
         data = read_bytes(folder / MANIFEST, MAX_MANIFEST_BYTES)
     except OSError as error:
@@ -70,11 +66,8 @@ def read_bundle(folder: Path) -> Bundle:
 
 
 def bundle_from_tables(tables: Mapping[str, pa.Table], manifest: Mapping[str, Any]) -> Bundle:
-    """A bundle from tables in memory, checked in the same way.
-
-    Raises:
-        InputError: no usable table, or a manifest of another kind.
-    """
+    """A bundle from tables in memory, checked in the same way. Raises `InputError`: no usable
+    table, or a manifest of another kind."""
     try:
         checked = check_manifest(msgspec.convert(manifest, Manifest))
     except msgspec.ValidationError as error:

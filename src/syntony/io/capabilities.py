@@ -62,11 +62,8 @@ def survey(nics: Sequence[str], root: Path = Path("/")) -> tuple[Capability, ...
 
 
 def stamp_abilities(nic: str) -> StampAbilities:
-    """Ask the NIC's driver (ETHTOOL_GET_TS_INFO).
-
-    Raises:
-        OSError: no such interface, or a driver that does not say.
-    """
+    """Ask the NIC's driver (ETHTOOL_GET_TS_INFO). Raises `OSError`: no such interface, or a driver
+    that does not say."""
     answer = ask(nic, _TS_INFO.pack(_ETHTOOL_GET_TS_INFO, 0, 0, 0, 0))
     _, abilities, phc_index, _, filters = _TS_INFO.unpack(answer)
     both = _TX_HARDWARE | _RX_HARDWARE

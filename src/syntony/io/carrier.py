@@ -12,19 +12,15 @@ import contextlib
 import errno
 import os
 import socket
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError
 from syntony.io import netlink, rtnetlink
 from syntony.io.closing import Closing
+from syntony.io.rtnetlink import LinkInfo
 from syntony.model import MS
 from syntony.model.paths import LinkEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syntony.io.rtnetlink import LinkInfo
 
 POLL_NS = 10 * MS
 """Between two reads of a throttled device's counter: half of the 20 ms within which a flap is to be
@@ -86,12 +82,9 @@ class CarrierWatch(Closing):
         return self._next_ns if self._counters else None
 
     def poll(self, now_ns: int) -> list[LinkEvent]:
-        """What changed since the last call; the first call reports every link, and which
-        of those named are missing.
-
-        Raises:
-            WireError: the kernel says what this version does not understand.
-        """
+        """What changed since the last call; the first call reports every link, and which of those
+        named are missing. Raises `WireError`: the kernel says what this version does not
+        understand."""
         self._listen()
         if self._stale:
             self._read_all()

@@ -6,20 +6,17 @@ import errno
 import functools
 import importlib
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from syntony.clock.served import TimelinePiece
 from syntony.clock.steps import ClockRate, Moment
 from syntony.errors import MissingError, SyntonyError
 from syntony.io._library import ffi, library
+from syntony.io.clocks import SyntheticClock
 from syntony.model import ClockState, Timeline
 from syntony.model.clocks import BOUND_SIGMAS, RAMP_PPB_PER_S, SWING_PPB, WALK_PPB
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from syntony.io.clocks import SyntheticClock
 
 STATES = (
     ClockState.UNKNOWN,
@@ -66,11 +63,8 @@ class PredecessorState(NamedTuple):
 
 
 class ClockPageWriter:
-    """Our page, written by the one agent of the host.
-
-    Raises:
-        MissingError: the file cannot be made.
-    """
+    """Our page, written by the one agent of the host. Raises `MissingError`: the file cannot be
+    made."""
 
     def __init__(self, path: Path, *, synthetic: bool) -> None:
         self._library = library()
@@ -115,7 +109,6 @@ class ClockPageWriter:
         """Write a new piece, if any, the present moment, and a sign of life.
 
         Args:
-            pace: of the clock.
             epoch: of the clock; for a successor.
             void_after_ns: CLOCK_MONOTONIC.
         """
@@ -147,7 +140,6 @@ class ClockPageReader:
     """Reads fleet time in any process; safe to share between threads.
 
     Args:
-        path: of the page.
         clock: the lab's synthetic clock where the page is about one.
 
     Raises:
@@ -175,11 +167,7 @@ class ClockPageReader:
         """Fleet time now, or an errno: a faster `now`."""
 
     def now(self) -> Reading:
-        """Fleet time.
-
-        Raises:
-            MissingError: the page cannot be used.
-        """
+        """Fleet time. Raises `MissingError`: the page cannot be used."""
         found = self.read()
         if isinstance(found, int):
             raise self._error(found)
@@ -191,11 +179,8 @@ class ClockPageReader:
         return int(failed) if failed else _reading(out)
 
     def to_fleet(self, local_ns: int) -> Reading:
-        """Fleet time of a local instant, past ones included.
-
-        Raises:
-            MissingError: the page cannot be used, or does not reach back that far.
-        """
+        """Fleet time of a local instant, past ones included. Raises `MissingError`: the page cannot
+        be used, or does not reach back that far."""
         out = ffi.new(self._out)
         failed = self._library.syn_clock_reader_to_fleet(self._reader, local_ns, out)
         if failed:
@@ -243,11 +228,8 @@ class ClockBound(NamedTuple):
 
 
 class ClockBoundWriter:
-    """One segment that ClockBound's clients read.
-
-    Raises:
-        MissingError: the file cannot be made.
-    """
+    """One segment that ClockBound's clients read. Raises `MissingError`: the file cannot be
+    made."""
 
     def __init__(self, path: Path, version: int) -> None:
         self._library = library()

@@ -137,11 +137,8 @@ class SyntheticClock:
 
     def adjust(self, at_ns: int, *, step_ns: int = 0, rate_ppb: float | None = None) -> None:
         """Steps the clock at machine instant `at_ns` and sets how much faster it runs than its spec
-        says (None: as before); what clock_adjtime is to a real clock.
-
-        Raises:
-            UsageError: the spec names no tape, it is full, or the rate is beyond 1 %.
-        """
+        says (None: as before); what clock_adjtime is to a real clock. Raises `UsageError`: the spec
+        names no tape, it is full, or the rate is beyond 1 %."""
         if not self.spec.tape:
             raise UsageError(f"synthetic clock of {self.node} has no tape to be adjusted on")
         rate = math.nan if rate_ppb is None else rate_ppb

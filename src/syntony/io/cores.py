@@ -15,11 +15,7 @@ _IRQ, _SOFTIRQ = 6, 7
 
 
 class Interrupts:
-    """Time that interrupts take of the cores. Not thread-safe.
-
-    Args:
-        proc: where /proc is.
-    """
+    """Time that interrupts take of the cores. Not thread-safe."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._file = proc / "stat"

@@ -63,11 +63,7 @@ def count_refused(share: Share) -> int:
 
 
 class DescriptorWatch:
-    """Logs when the port for agents has no connections left, which gRPC does not report.
-
-    Args:
-        count: of the descriptors that are open.
-    """
+    """Logs when the port for agents has no connections left, which gRPC does not report."""
 
     def __init__(self, count: Callable[[], int] = count_open) -> None:
         self._count = count

@@ -80,7 +80,6 @@ class DetourTable:
         self._listen()
 
     def close(self) -> None:
-        """Remove all detours."""
         self._log.close()
         self._elements.close()
         _run_nft(_fresh())
@@ -196,11 +195,8 @@ def strict_nics(nics: Iterable[str], conf: Path = CONF) -> list[str]:
 
 
 def parse_peer_path(message: NetlinkMessage) -> FourTuple | None:
-    """The way of a logged packet, our end first; None for other messages.
-
-    Raises:
-        WireError: not what this table logs.
-    """
+    """The way of a logged packet, our end first; None for other messages. Raises `WireError`: not
+    what this table logs."""
     if message.type != _PACKET:
         return None
     packet = attributes(message.payload, 4).get(_PAYLOAD, b"")

@@ -49,11 +49,8 @@ class NicStatistics:
 
 
 def module_eeprom(nic: str) -> bytes:
-    """The module's memory as the driver lays it out (SFF-8472: 512 bytes, SFF-8636: 640).
-
-    Raises:
-        OSError: no module, no privilege, or a driver that reads modules page by page only.
-    """
+    """The module's memory as the driver lays it out (SFF-8472: 512 bytes, SFF-8636: 640). Raises
+    `OSError`: no module, no privilege, or a driver that reads modules page by page only."""
     info = ask(nic, struct.pack("=III8I", _GET_MODULE_INFO, 0, 0, *([0] * 8)))
     length = min(struct.unpack_from("=II", info, 4)[1], _MAX_EEPROM)
     request = struct.pack("=IIII", _GET_MODULE_EEPROM, 0, 0, length)
@@ -73,11 +70,8 @@ def _names(nic: str) -> list[str]:
 
 
 def ask(nic: str, request: bytes) -> bytes:
-    """One ioctl; the driver answers in the request's own memory.
-
-    Raises:
-        OSError: no such interface, or a driver that does not know the command.
-    """
+    """One ioctl; the driver answers in the request's own memory. Raises `OSError`: no such
+    interface, or a driver that does not know the command."""
     memory = ffi.new("uint8_t[]", len(request))
     ffi.buffer(memory)[:] = request
     frame = struct.pack("=16sQ16x", nic.encode()[:15], int(ffi.cast("uintptr_t", memory)))

@@ -49,11 +49,8 @@ def is_dumps(folder: Path) -> bool:
 
 
 def read_dumps(folder: Path) -> Bundle:
-    """All dumps of a directory as a bundle of one table, `collectives`.
-
-    Raises:
-        InputError: no file is a dump, or there are too many.
-    """
+    """All dumps of a directory as a bundle of one table, `collectives`. Raises `InputError`: no
+    file is a dump, or there are too many."""
     dumps: list[Dump] = []
     gaps: list[Gap] = []
     files = sorted(each for each in folder.iterdir() if each.is_file())

@@ -54,11 +54,8 @@ class NativeColouring:
         self._handle: Any = ffi.gc(made, library().syn_colouring_free)
 
     def add(self, flow: Ints, up: Ints, down: Ints, reach: int = FAR) -> int:
-        """See `Colouring.add`.
-
-        Raises:
-            ValueError: a flow that is there already, or a number out of range.
-        """
+        """See `Colouring.add`. Raises `ValueError`: a flow that is there already, or a number out
+        of range."""
         if not len(flow) == len(up) == len(down):
             raise ValueError("flows, and leaves at both ends, must be as many")
         arrays = [np.ascontiguousarray(each, dtype=np.int32) for each in (flow, up, down)]
@@ -68,11 +65,7 @@ class NativeColouring:
         return moved
 
     def remove(self, flow: Ints) -> None:
-        """See `Colouring.remove`.
-
-        Raises:
-            ValueError: a flow that is not there.
-        """
+        """See `Colouring.remove`. Raises `ValueError`: a flow that is not there."""
         numbers = np.ascontiguousarray(flow, dtype=np.int32)
         pointer = pointer_to(numbers, "int32_t")
         _check(library().syn_colouring_remove(self._handle, pointer, len(flow)), "remove")

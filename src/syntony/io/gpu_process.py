@@ -49,11 +49,8 @@ class GpuProcess:
         return any(path.exists() for path in self._devices.values())
 
     def start(self) -> None:
-        """Begin, or begin again.
-
-        Raises:
-            MissingError: no driver, or the process of before does not go.
-        """
+        """Begin, or begin again. Raises `MissingError`: no driver, or the process of before does
+        not go."""
         self._stop()
         if self._left is not None and self._left.poll() is None:
             raise MissingError(

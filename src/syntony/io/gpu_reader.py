@@ -22,8 +22,6 @@ VENDORS = {"nvidia": ("syntony.io.nvml", "NvmlGpus"), "amd": ("syntony.io.amd_sm
 
 
 class Gpus(Protocol):
-    """All GPUs of a vendor."""
-
     def read(self) -> list[GpuReading]: ...
 
     def wait(self, seconds: float) -> None: ...

@@ -14,8 +14,10 @@ before its end."""
 
 
 class HandedPage:
-    """Not thread-safe. It is read by pread and never mapped, so that a hole costs no memory and
-    nothing that the process does to it is a signal here.
+    """Base class of the agent's end of each kind of page; not thread-safe.
+
+    It is read by pread and never mapped, so that a hole costs no memory and nothing that the
+    process does to it is a signal here.
 
     Args:
         connection: of the process, non-blocking.
@@ -42,7 +44,7 @@ class HandedPage:
         """A number unique among all pages since this machine's boot, once the page is there."""
         return os.fstat(self._fd).st_ino
 
-    def read(self, size: int, offset: int = 0) -> bytes:
+    def bytes_at(self, size: int, offset: int = 0) -> bytes:
         """Bytes of the page, once it is there."""
         return os.pread(self._fd, size, offset)
 

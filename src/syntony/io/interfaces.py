@@ -15,11 +15,8 @@ _GLOBAL_SCOPE = 0x00  # net/ipv6.h, as printed in if_inet6
 
 
 def addresses(name: str) -> tuple[str, ...]:
-    """The interface's primary IPv4 address, if any, then its global IPv6 addresses.
-
-    Raises:
-        MissingError: there is no such interface.
-    """
+    """The interface's primary IPv4 address, if any, then its global IPv6 addresses. Raises
+    `MissingError`: there is no such interface."""
     known = sorted(interface for _, interface in socket.if_nameindex())
     if name not in known:
         raise MissingError(f"no interface {name!r} here; this host has {', '.join(known)}")
@@ -28,11 +25,8 @@ def addresses(name: str) -> tuple[str, ...]:
 
 
 def address(name: str, family: str) -> str:
-    """The address of one family (``ipv4`` or ``ipv6``).
-
-    Raises:
-        MissingError: there is no such interface, or it has no such address.
-    """
+    """The address of one family (``ipv4`` or ``ipv6``). Raises `MissingError`: there is no such
+    interface, or it has no such address."""
     wanted = 6 if family == "ipv6" else 4
     for text in addresses(name):
         if ipaddress.ip_address(text).version == wanted:

@@ -43,20 +43,14 @@ class MptcpSupport(NamedTuple):
 
 
 def tcp_library() -> Path:
-    """The interposer, as `LD_PRELOAD` can name it.
-
-    Raises:
-        MissingError: not installed, or under a name that `LD_PRELOAD` would split.
-    """
+    """The interposer, as `LD_PRELOAD` can name it. Raises `MissingError`: not installed, or under a
+    name that `LD_PRELOAD` would split."""
     return _library(_FILE, "a C compiler")
 
 
 def verbs_library() -> Path:
-    """The interposer for verbs, likewise.
-
-    Raises:
-        MissingError: as `tcp_library`, or the libibverbs that it needs is not there.
-    """
+    """The interposer for verbs, likewise. Raises `MissingError`: as `tcp_library`, or the
+    libibverbs that it needs is not there."""
     path = _library(_VERBS_FILE, "a C compiler and libibverbs-dev")
     try:
         ctypes.CDLL(str(path))
@@ -85,11 +79,8 @@ def preloading(library: Path, environ: Mapping[str, str]) -> str:
 
 
 def verbs_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What makes programs, and NCCL in them, use verbs through the interposer.
-
-    Raises:
-        MissingError: as `verbs_library`.
-    """
+    """What makes programs, and NCCL in them, use verbs through the interposer. Raises
+    `MissingError`: as `verbs_library`."""
     path = verbs_library()
     added = {"LD_PRELOAD": preloading(path, environ)}
     if not environ.get(NCCL_VERBS_VARIABLE):
@@ -98,11 +89,8 @@ def verbs_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked_exclusions(text: str) -> str:
-    """`text` if the interposer will understand it: ports, port ranges, addresses, prefixes.
-
-    Raises:
-        UsageError: names the entry that is none of these.
-    """
+    """`text` if the interposer will understand it: ports, port ranges, addresses, prefixes. Raises
+    `UsageError`: names the entry that is none of these."""
     entries = text.replace(",", " ").split()
     if len(entries) > EXCLUDE_MOST:
         raise UsageError(f"{len(entries)} exclusions are more than {EXCLUDE_MOST}; use prefixes")

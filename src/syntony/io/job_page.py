@@ -42,11 +42,8 @@ class JobPageContents(NamedTuple):
 
 
 class JobPage:
-    """The agent's end of one page. Not thread-safe.
-
-    Raises:
-        MissingError: no memory or descriptor is left for it.
-    """
+    """The agent's end of one page. Not thread-safe. Raises `MissingError`: no memory or descriptor
+    is left for it."""
 
     def __init__(self) -> None:
         fd, error = ffi.new("int *"), ffi.new("int *")

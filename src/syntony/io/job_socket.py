@@ -42,8 +42,6 @@ class PeerCredentials(NamedTuple):
 
 
 class Process(NamedTuple):
-    """One process of a job."""
-
     pid: int
     uid: int
     program: str

@@ -32,12 +32,8 @@ class SocketHolder(NamedTuple):
 
 @contextmanager
 def borrow_socket(held: SocketHolder, inode: int) -> Iterator[socket.socket]:
-    """Borrow the socket, shared with its process.
-
-    Raises:
-        OSError: not there any more (EBADF, ESRCH; ESTALE: another one by now), or not ours to touch
-            (EPERM).
-    """
+    """Borrow the socket, shared with its process. Raises `OSError`: not there any more (EBADF,
+    ESRCH; ESTALE: another one by now), or not ours to touch (EPERM)."""
     process = os.pidfd_open(held.pid)
     try:
         number = _libc.syscall(_PIDFD_GETFD, process, held.fd, 0)
@@ -53,11 +49,8 @@ def borrow_socket(held: SocketHolder, inode: int) -> Iterator[socket.socket]:
 
 def lower_timeouts(held: SocketHolder, inode: int, rto_ns: int) -> bool:
     """Lower a connection's shortest retransmission timeout, and how long it holds acknowledgements
-    back to half of that; never raise them. Whether anything was changed.
-
-    Raises:
-        OSError: as `borrow_socket`; ENOPROTOOPT: a kernel older than 6.15.
-    """
+    back to half of that; never raise them. Whether anything was changed. Raises `OSError`: as
+    `borrow_socket`; ENOPROTOOPT: a kernel older than 6.15."""
     with borrow_socket(held, inode) as sock:
         lowered = [
             _lower(sock, option, value_ns // US)

@@ -87,7 +87,6 @@ class JobTable:
     Args:
         socket: where this host's agent serves jobs: processes that were given another agent's are
             not ours.
-        proc: where /proc is.
         exits: opens what tells how processes end, once there are some; None: that is not visible.
         oom: tells which were killed for lack of memory.
     """
@@ -261,10 +260,7 @@ def _with_oom(known: _Known, left: dict[Path, int]) -> JobProcess:
 
 def _job(reported: Mapping[str, str], rank: int) -> str | None:
     """None: of no job. Of what a scheduler started ranks alone count: not its shells and daemons.
-
-    Raises:
-        UsageError: what it says cannot name a job.
-    """
+    Raises `UsageError`: what it says cannot name a job."""
     if JOB_VARIABLE in reported:
         return job_name(reported[JOB_VARIABLE])
     return job_from_environment(reported) if rank >= 0 else None

@@ -16,11 +16,7 @@ _MAX_ENVIRONMENT = 8 << 20
 
 
 class JobProcesses:
-    """Processes of jobs, remembered from one look to the next. Not thread-safe.
-
-    Args:
-        proc: where /proc is.
-    """
+    """Processes of jobs, remembered from one look to the next. Not thread-safe."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = proc

@@ -14,11 +14,8 @@ _AT_ONCE = 512
 
 
 class KernelLog(Closing):
-    """Reads what is written from now on.
-
-    Raises:
-        MissingError: it cannot be read (``kernel.dmesg_restrict`` without CAP_SYSLOG).
-    """
+    """Reads what is written from now on. Raises `MissingError`: it cannot be read
+    (``kernel.dmesg_restrict`` without CAP_SYSLOG)."""
 
     def __init__(self, path: Path = Path("/dev/kmsg")) -> None:
         try:

@@ -7,6 +7,7 @@ import os
 import time
 from typing import NamedTuple
 
+from syntony.io.adjust import Timex
 from syntony.io.clocks import ClockSource
 from syntony.model import US, UtcReading
 
@@ -14,34 +15,6 @@ STA_UNSYNC = 0x0040
 """Nobody disciplines the clock, or not any more (adjtimex(2))."""
 READS = 5
 """Of both clocks; the closest pair counts."""
-
-
-class _Timex(ctypes.Structure):
-    """`struct timex` of adjtimex(2)."""
-
-    _fields_ = (
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("constant", ctypes.c_long),
-        ("precision", ctypes.c_long),
-        ("tolerance", ctypes.c_long),
-        ("time", ctypes.c_long * 2),
-        ("tick", ctypes.c_long),
-        ("ppsfreq", ctypes.c_long),
-        ("jitter", ctypes.c_long),
-        ("shift", ctypes.c_int),
-        ("stabil", ctypes.c_long),
-        ("jitcnt", ctypes.c_long),
-        ("calcnt", ctypes.c_long),
-        ("errcnt", ctypes.c_long),
-        ("stbcnt", ctypes.c_long),
-        ("tai", ctypes.c_int),
-        ("reserved", ctypes.c_int * 11),
-    )
 
 
 class KernelDiscipline(NamedTuple):
@@ -53,12 +26,9 @@ class KernelDiscipline(NamedTuple):
 
 
 def kernel_discipline() -> KernelDiscipline:
-    """Needs no privilege: nothing is changed.
-
-    Raises:
-        OSError: the kernel forbids even reading (a strict seccomp filter).
-    """
-    timex = _Timex()
+    """Needs no privilege: nothing is changed. Raises `OSError`: the kernel forbids even reading (a
+    strict seccomp filter)."""
+    timex = Timex()
     if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex)) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return KernelDiscipline(not timex.status & STA_UNSYNC, int(timex.maxerror) * US)

@@ -49,11 +49,7 @@ class KubernetesApi:
             ) from error
 
     def get(self, path: str) -> dict[str, Any]:
-        """An object or a list.
-
-        Raises:
-            RemoteError: refused, or no answer.
-        """
+        """An object or a list. Raises `RemoteError`: refused, or no answer."""
         return self._request("GET", path, None, {})
 
     def patch(self, path: str, body: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -66,7 +66,6 @@ class LinkFiles(Closing):
         """The ports of the last `read`, by name."""
 
     def close(self) -> None:
-        """Close every file."""
         for descriptor in self._files.values():
             os.close(descriptor)
         self._files.clear()

@@ -62,7 +62,6 @@ def log_to_stderr(level: int | str, form: str) -> None:
     """For all of this process.
 
     Args:
-        level: the least that is logged.
         form: of a line, as `logging` has it.
     """
     handler = logging.StreamHandler()

@@ -6,13 +6,10 @@ import os
 import struct
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syntony.clock.steps import Moment
 from syntony.io._library import ffi, library
-
-if TYPE_CHECKING:
-    from syntony.io.clocks import ClockSource
+from syntony.io.clocks import ClockSource
 
 VMCLOCK = Path("/dev/vmclock0")
 """The hypervisor's page (linux/vmclock-abi.h), where there is one (Linux ≥ 6.13)."""

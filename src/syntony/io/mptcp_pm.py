@@ -150,11 +150,8 @@ class PathManagerEvents:
 
 
 def parse_event(message: NetlinkMessage, at_ns: int) -> Event | None:
-    """Parse one event; None for a kind that is not used here.
-
-    Raises:
-        WireError: an attribute that is missing or too short.
-    """
+    """Parse one event; None for a kind that is not used here. Raises `WireError`: an attribute that
+    is missing or too short."""
     command, found = opened(message)
     read = _READERS.get(command)
     if read is None:
@@ -167,11 +164,8 @@ def parse_event(message: NetlinkMessage, at_ns: int) -> Event | None:
 
 
 def parse_address(message: NetlinkMessage) -> LocalAddress:
-    """Parse one entry of a listing of addresses.
-
-    Raises:
-        WireError: an attribute that is missing or too short.
-    """
+    """Parse one entry of a listing of addresses. Raises `WireError`: an attribute that is missing
+    or too short."""
     _, found = opened(message)
     try:
         entry = attributes(found[_ADDR], 0)

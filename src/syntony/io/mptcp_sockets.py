@@ -78,11 +78,7 @@ def _listening(conn: MptcpSocket, listeners: Iterable[MptcpSocket]) -> set[int]:
 
 
 def parse(message: NetlinkMessage) -> MptcpSocket:
-    """One socket.
-
-    Raises:
-        WireError: too short.
-    """
+    """One socket. Raises `WireError`: too short."""
     body = message.payload
     if len(body) < _INODE_AT + 4:
         raise WireError(f"socket diagnosis of {len(body)} bytes")

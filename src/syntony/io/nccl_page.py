@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,10 +18,6 @@ from syntony.workload.nccl_operations import (
     NcclPageReader,
     PageProgress,
 )
-
-if TYPE_CHECKING:
-    import socket
-
 
 Known = Mapping[str, PageProgress]
 """``pid/number`` of a page to how far it was read."""
@@ -40,17 +36,15 @@ def save_progress(path: Path, known: Known) -> None:
     write_atomically(path, msgspec.json.encode(known))
 
 
-class NcclPage:
-    """Not thread-safe.
+class NcclPage(HandedPage):
+    """A page with NCCL's operations.
 
     Args:
-        connection: of the process, non-blocking.
-        pid: of the process.
         known: how far pages were read by an agent before this one.
     """
 
     def __init__(self, connection: socket.socket, pid: int, known: Known) -> None:
-        self._page = HandedPage(connection, VERSION, PAGE_BYTES)
+        super().__init__(connection, VERSION, PAGE_BYTES)
         self._pid, self._known = pid, known
         self._name = ""
         self._reader = NcclPageReader()
@@ -62,13 +56,13 @@ class NcclPage:
         Args:
             last: the process has ended. Operations that have not ended are reported, too.
         """
-        if not self._page.is_there():
+        if not self.is_there():
             return []
         if not self._name:
-            self._name = f"{self._pid}/{self._page.number}"
+            self._name = f"{self._pid}/{self.number}"
             self._reader = NcclPageReader(self._known.get(self._name))
-        before = self._page.read(PAGE_BYTES)
-        after = self._page.read(PAGE_BYTES)
+        before = self.bytes_at(PAGE_BYTES)
+        after = self.bytes_at(PAGE_BYTES)
         return self._reader.read(before, after, time.monotonic_ns(), last=last)
 
     @property
@@ -81,10 +75,6 @@ class NcclPage:
         and a page that is none; `left_out`: parts and steps for which the process had no room."""
         return {
             "lost": self._reader.lost,
-            "malformed": self._reader.malformed + self._page.refused,
+            "malformed": self._reader.malformed + self.refused,
             "left_out": self._reader.left_out,
         }
-
-    def close(self) -> None:
-        """Idempotent. The connection is its owner's."""
-        self._page.close()

@@ -56,11 +56,8 @@ def plugin_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def profiler_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that make NCCL load the profiler plug-in, and the plug-in load the profiler that
-    was set before. By file name: NCCL 2.24 does not expand plain names.
-
-    Raises:
-        MissingError: it was not built, or the loader would split its path.
-    """
+    was set before. By file name: NCCL 2.24 does not expand plain names. Raises `MissingError`: it
+    was not built, or the loader would split its path."""
     path = _search_path(environ, profiler_plugin().parent)
     added = {PROFILER_VARIABLE: _PROFILER_FILE, PATH_VARIABLE: path}
     other = environ.get(PROFILER_VARIABLE, "")

@@ -43,11 +43,7 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def messages(data: bytes) -> Iterator[NetlinkMessage]:
-    """The messages of one datagram.
-
-    Raises:
-        WireError: a length that does not fit.
-    """
+    """The messages of one datagram. Raises `WireError`: a length that does not fit."""
     at = 0
     while at < len(data):
         if at + HEADER.size > len(data):
@@ -60,20 +56,14 @@ def messages(data: bytes) -> Iterator[NetlinkMessage]:
 
 
 def attributes(payload: bytes, start: int) -> dict[int, bytes]:
-    """Attribute type to value, the last of each type; `start` is where the attributes begin.
-
-    Raises:
-        WireError: a length that does not fit.
-    """
+    """Attribute type to value, the last of each type; `start` is where the attributes begin. Raises
+    `WireError`: a length that does not fit."""
     return dict(attribute_list(payload[start:]))
 
 
 def attribute_list(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Attributes in their order, repeated ones too.
-
-    Raises:
-        WireError: a length that leads out of the data.
-    """
+    """Attributes in their order, repeated ones too. Raises `WireError`: a length that leads out of
+    the data."""
     at = 0
     while at + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, at)
@@ -84,11 +74,8 @@ def attribute_list(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def error_of(message: NetlinkMessage) -> int:
-    """The errno that an NLMSG_ERROR carries, positive; 0 is an acknowledgement.
-
-    Raises:
-        WireError: it is too short for one.
-    """
+    """The errno that an NLMSG_ERROR carries, positive; 0 is an acknowledgement. Raises `WireError`:
+    it is too short for one."""
     if len(message.payload) < _ERROR.size:
         raise WireError("netlink error cut short")
     return -int(_ERROR.unpack_from(message.payload)[0])

@@ -69,11 +69,8 @@ def _reason(message: NetlinkMessage) -> str:
 
 
 class NetlinkSocket(Closing):
-    """Requests and their answers, one at a time, in the network namespace of its maker.
-
-    Raises:
-        MissingError: the kernel has no such protocol, or refuses it to us.
-    """
+    """Requests and their answers, one at a time, in the network namespace of its maker. Raises
+    `MissingError`: the kernel has no such protocol, or refuses it to us."""
 
     def __init__(self, protocol: int) -> None:
         try:
@@ -104,11 +101,8 @@ class NetlinkSocket(Closing):
         self._socket.setblocking(False)
 
     def received(self) -> list[NetlinkMessage]:
-        """What has been multicast since the last call.
-
-        Raises:
-            OSError: ENOBUFS when the kernel had to leave something out.
-        """
+        """What has been multicast since the last call. Raises `OSError`: ENOBUFS when the kernel
+        had to leave something out."""
         found: list[NetlinkMessage] = []
         while True:
             try:
@@ -118,11 +112,8 @@ class NetlinkSocket(Closing):
             found += messages(data)
 
     def ask(self, kind: int, body: bytes, flags: int = 0) -> list[NetlinkMessage]:
-        """One request, and everything the kernel answers to it.
-
-        Raises:
-            OSError: the kernel refuses; with its own words where it has any.
-        """
+        """One request, and everything the kernel answers to it. Raises `OSError`: the kernel
+        refuses; with its own words where it has any."""
         self._seq = self._seq % 0xFFFFFFFF + 1
         self._socket.send(request(kind, NLM_F_ACK | flags, self._seq, body))
         found: list[NetlinkMessage] = []
@@ -184,11 +175,8 @@ def opened(message: NetlinkMessage) -> tuple[int, dict[int, bytes]]:
 
 
 def find_family(sock: NetlinkSocket, name: str) -> Family:
-    """Number and groups of a generic netlink family.
-
-    Raises:
-        MissingError: the kernel has no such family.
-    """
+    """Number and groups of a generic netlink family. Raises `MissingError`: the kernel has no such
+    family."""
     wanted = attribute(_CTRL_FAMILY_NAME, name.encode() + b"\0")
     try:
         answers = sock.ask(_CTRL, generic(_CTRL_GETFAMILY, 1, wanted))

@@ -46,11 +46,8 @@ _GONE = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIR
 
 
 class NvmlGpus:
-    """All GPUs of NVIDIA's driver.
-
-    Raises:
-        MissingError: the library or the driver is not there.
-    """
+    """All GPUs of NVIDIA's driver. Raises `MissingError`: the library or the driver is not
+    there."""
 
     def __init__(self) -> None:
         try:
@@ -64,11 +61,7 @@ class NvmlGpus:
         self._xids: dict[str, int] = {}
 
     def read(self) -> list[GpuReading]:
-        """Every GPU now.
-
-        Raises:
-            MissingError: the driver has gone.
-        """
+        """Every GPU now. Raises `MissingError`: the driver has gone."""
         try:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:

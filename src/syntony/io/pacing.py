@@ -78,12 +78,9 @@ class KernelPacing:
         self._watch: subprocess.Popen[bytes] | None = None
 
     def set(self, rates: Mapping[Paced, int]) -> None:
-        """Pace these flows at the given rates (bits per second of frames), and no others.
-
-        Raises:
-            MissingError: no `tc`, a kernel without HTB, or a NIC with an operator's qdisc; then no
-                flow is paced.
-        """
+        """Pace these flows at the given rates (bits per second of frames), and no others. Raises
+        `MissingError`: no `tc`, a kernel without HTB, or a NIC with an operator's qdisc; then no
+        flow is paced."""
         wanted = {key: max(MIN_BPS, bps) for key, bps in rates.items() if key[0] in self._nics}
         now_ns = time.monotonic_ns()
         try:

@@ -37,11 +37,8 @@ class CrossStamp(NamedTuple):
 
 
 class Phc(Closing):
-    """``/dev/ptpN``, opened read-only: it can be read, never set.
-
-    Raises:
-        MissingError: no such device, or no permission.
-    """
+    """``/dev/ptpN``, opened read-only: it can be read, never set. Raises `MissingError`: no such
+    device, or no permission."""
 
     def __init__(self, index: int) -> None:
         self.path = f"/dev/ptp{index}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.errors import MissingError, SyntonyError, UsageError
 from syntony.io._library import ffi, library, pointer_to, text_of
@@ -32,12 +33,6 @@ from syntony.model import MS, US
 from syntony.model.paths import LivenessEvent
 from syntony.model.probes import PROBE_TIMEOUT_NS, DeviceClockReading
 from syntony.wire.probes import Plane, ProbeFlow
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
 
 MIN_GAP_NS = 20 * US
 """Between two pairs of one engine: bounds its processor time at about one core."""
@@ -133,8 +128,6 @@ class ProbeEngine(Closing):
         What watches it goes on. A number on the wire must not change while flows are set on it.
 
         Args:
-            name: of one of the engine's NICs.
-            address: to bind to.
             nic_id: its number on the wire.
             stamping: another than it was made with.
 
@@ -159,11 +152,8 @@ class ProbeEngine(Closing):
 
     def set_peers(self, peers: Mapping[int, PeerKeys]) -> None:
         """Replace the peers to probe and to answer: number of a remote NIC → the keys that this
-        host shares with that NIC's host. Nothing else is sent or accepted.
-
-        Raises:
-            UsageError: a number or a key does not fit.
-        """
+        host shares with that NIC's host. Nothing else is sent or accepted. Raises `UsageError`: a
+        number or a key does not fit."""
         try:
             c_peers = ffi.new(
                 "struct syn_probe_peer[]", [_c_peer(nic, keys) for nic, keys in peers.items()]

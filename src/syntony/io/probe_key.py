@@ -13,11 +13,7 @@ Key = tuple[int, bytes]
 
 
 def c_key(key: Key) -> dict[str, Any]:
-    """A key for cffi.
-
-    Raises:
-        UsageError: not 16 bytes, or the id does not fit 32 bits.
-    """
+    """A key for cffi. Raises `UsageError`: not 16 bytes, or the id does not fit 32 bits."""
     key_id, secret = key
     if len(secret) != KEY_BYTES or not 0 <= key_id < 1 << 32:
         raise UsageError("a probe key is a 32-bit id and 16 bytes")

@@ -74,7 +74,6 @@ class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
     """One local NIC to probe from and to reflect on."""
 
     name: str
-    """Interface name."""
     nic_id: int
     """Its number on the wire, fleet-wide unique."""
     address: str

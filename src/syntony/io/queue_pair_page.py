@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import socket
 import time
-from typing import TYPE_CHECKING
 
 from syntony.io.handed_page import HandedPage
 from syntony.traffic.queue_pair_page import (
@@ -15,29 +15,18 @@ from syntony.traffic.queue_pair_page import (
     QueuePairPageReader,
     ring_offset,
 )
-
-if TYPE_CHECKING:
-    import socket
-
-    from syntony.wire.queue_pairs import QueuePairFigures
+from syntony.wire.queue_pairs import QueuePairFigures
 
 
-class QueuePairPage:
-    """Not thread-safe.
-
-    Args:
-        connection: of the process, non-blocking.
-        owner: who that is.
-    """
-
+class QueuePairPage(HandedPage):
     def __init__(self, connection: socket.socket, owner: Owner) -> None:
-        self._page = HandedPage(connection, VERSION, PAGE_BYTES)
+        super().__init__(connection, VERSION, PAGE_BYTES)
         self._reader = QueuePairPageReader(owner)
 
     @property
     def malformed(self) -> int:
         """Records that could not be used, a page that is none included."""
-        return self._reader.malformed + self._page.refused
+        return self._reader.malformed + self.refused
 
     @property
     def left_out(self) -> int:
@@ -46,16 +35,12 @@ class QueuePairPage:
 
     def read(self) -> list[QueuePairFigures]:
         """The process's current figures; empty as long as it has sent no page."""
-        if not self._page.is_there():
+        if not self.is_there():
             return []
-        before = self._page.read(SLOTS_BYTES)
+        before = self.bytes_at(SLOTS_BYTES)
         rings = {
-            slot: self._page.read(RINGS_BYTES, ring_offset(slot))
+            slot: self.bytes_at(RINGS_BYTES, ring_offset(slot))
             for slot in self._reader.in_use(before)
         }
-        after = self._page.read(SLOTS_BYTES)
+        after = self.bytes_at(SLOTS_BYTES)
         return self._reader.read(before, rings, after, time.monotonic_ns())
-
-    def close(self) -> None:
-        """Idempotent. The connection is its owner's."""
-        self._page.close()

@@ -39,19 +39,14 @@ class LinkInfo(NamedTuple):
 
 
 class AddressInfo(NamedTuple):
-    """One address of a link."""
-
     ifindex: int
     text: str
     is_global: bool
 
 
 def parse_link(payload: bytes) -> LinkInfo | None:
-    """Parse RTM_NEWLINK or RTM_DELLINK; None if it is about a bridge port or the like.
-
-    Raises:
-        WireError: not such a message.
-    """
+    """Parse RTM_NEWLINK or RTM_DELLINK; None if it is about a bridge port or the like. Raises
+    `WireError`: not such a message."""
     if len(payload) < LINK_HEADER.size:
         raise WireError("link message cut short")
     family, _, ifindex, flags, _ = LINK_HEADER.unpack_from(payload)
@@ -71,11 +66,8 @@ def parse_link(payload: bytes) -> LinkInfo | None:
 
 
 def parse_address(payload: bytes) -> AddressInfo | None:
-    """Parse RTM_NEWADDR or RTM_DELADDR; None for other families than IP.
-
-    Raises:
-        WireError: not such a message.
-    """
+    """Parse RTM_NEWADDR or RTM_DELADDR; None for other families than IP. Raises `WireError`: not
+    such a message."""
     if len(payload) < _ADDRESS_HEADER.size:
         raise WireError("address message cut short")
     family, _, _, scope, ifindex = _ADDRESS_HEADER.unpack_from(payload)

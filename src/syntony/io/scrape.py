@@ -121,11 +121,8 @@ class ScrapeServer:
 
 def serve(listen: str, page: Page, tls: ServerTls | None) -> ScrapeServer | None:
     """A server; None where the port cannot be had: what is measured matters more than who sees it
-    here, and Prometheus notices by itself.
-
-    Raises:
-        ConfigError: an address that is none, or not loopback without TLS.
-    """
+    here, and Prometheus notices by itself. Raises `ConfigError`: an address that is none, or not
+    loopback without TLS."""
     try:
         return ScrapeServer(listen, page, tls)
     except MissingError as error:

@@ -16,19 +16,16 @@ import mmap
 import os
 import socket
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.errors import MissingError
 from syntony.io.segment_filter import SNAPLEN, segment_filter
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 FRAMES = 4_096
 """Samples that wait to be read, of one NIC; more are lost, and counted."""
@@ -64,11 +61,8 @@ KEY = struct.Struct("=16s16sHHB")
 
 
 class SegmentTap:
-    """Samples the TCP segments of one NIC. Not thread-safe.
-
-    Raises:
-        MissingError: no CAP_NET_RAW, or no such NIC.
-    """
+    """Samples the TCP segments of one NIC. Not thread-safe. Raises `MissingError`: no CAP_NET_RAW,
+    or no such NIC."""
 
     def __init__(self, nic: str) -> None:
         self.lost = 0
@@ -123,11 +117,7 @@ class SegmentTap:
 
     def read(self) -> tuple[NDArray[np.void], int]:
         """Segments that have passed since the last call, in their order, shape (n,), dtype
-        `SEGMENT`; and how many were lost meanwhile.
-
-        Raises:
-            MissingError: the NIC has gone.
-        """
+        `SEGMENT`; and how many were lost meanwhile. Raises `MissingError`: the NIC has gone."""
         error = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error and error != errno.ENETDOWN:  # ENETDOWN: it is down, and may come up again
             raise MissingError(f"segments cannot be sampled: {os.strerror(error)}")
@@ -146,11 +136,8 @@ class SegmentTap:
 
 
 def packet_socket() -> socket.socket:
-    """A packet socket that receives nothing before it is bound.
-
-    Raises:
-        MissingError: no CAP_NET_RAW.
-    """
+    """A packet socket that receives nothing before it is bound. Raises `MissingError`: no
+    CAP_NET_RAW."""
     try:
         return socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
     except PermissionError as error:

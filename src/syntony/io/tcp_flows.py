@@ -12,20 +12,17 @@ import ipaddress
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.errors import MissingError, UsageError
 from syntony.io._library import dtype_of, ffi, library, pointer_to
 from syntony.io.closing import Closing
 from syntony.model import MS, US
 from syntony.model.paths import FlowSample, FourTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from numpy.typing import NDArray
 
 SAMPLE = dtype_of("syn_flow_sample")
 """One flow as the kernel sees it: see syn_flows.h. `state` is 0 for one that is gone."""
@@ -48,11 +45,8 @@ _BITS_PER_BYTE = 8
 
 
 class TcpFlows(Closing):
-    """Reads the network namespace of the thread that makes it. Not thread-safe.
-
-    Raises:
-        MissingError: the kernel has no sock_diag.
-    """
+    """Reads the network namespace of the thread that makes it. Not thread-safe. Raises
+    `MissingError`: the kernel has no sock_diag."""
 
     def __init__(self) -> None:
         self._library = library()

@@ -13,7 +13,6 @@ def run_tool(*words: str, what: str, package: str, text: str = "") -> str:
     """What it prints.
 
     Args:
-        words: the tool and its arguments.
         what: it is for, to be named when it fails.
         package: of Debian, that has the tool.
         text: for its standard input.

@@ -43,11 +43,8 @@ class HopReply(NamedTuple):
 
 
 class Traceroute:
-    """Sockets of the network namespace of the thread that makes it. Not thread-safe.
-
-    Raises:
-        MissingError: raw sockets are not allowed here, or an address is not this host's.
-    """
+    """Sockets of the network namespace of the thread that makes it. Not thread-safe. Raises
+    `MissingError`: raw sockets are not allowed here, or an address is not this host's."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
         """`addresses`: NIC to the IPv4 or IPv6 address its packets leave from."""

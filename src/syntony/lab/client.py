@@ -10,8 +10,9 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -45,13 +46,8 @@ from syntony.lab.provision import MACHINE_RUN
 from syntony.lab.verbs.image import GUESTS_OWN
 from syntony.lab.verbs.proxy import guest_entry
 from syntony.lab.world import console_url, search_path
-from syntony.model import S
+from syntony.model import S, Timeline
 from syntony.wire.clocks import ClockTruth
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from syntony.model import Timeline
 
 _ASK_TIMEOUT_S = 20.0
 _DOWN_TIMEOUT_S = 15.0
@@ -243,11 +239,8 @@ class Lab:
         return {link.name: link.a.ipv4 if family == 4 else link.a.ipv6 for link in links}
 
     def truth(self) -> list[ClockTruth]:
-        """Every host's true clock and, once the controller knows, the estimate.
-
-        Raises:
-            MissingError: synthetic clocks are not in this installation.
-        """
+        """Every host's true clock and, once the controller knows, the estimate. Raises
+        `MissingError`: synthetic clocks are not in this installation."""
         try:
             from syntony.io.clocks import SyntheticClock
             from syntony.io.true_clocks import true_clocks

@@ -33,11 +33,8 @@ class ClockOptions(msgspec.Struct, frozen=True, kw_only=True):
 def draw_clocks(
     hosts: tuple[str, ...], seed: int, base_ns: int, options: ClockOptions
 ) -> dict[str, SyntheticClockSpec]:
-    """One clock per host; the same seed gives the same clocks.
-
-    Raises:
-        UsageError: a step, or UTC, names a host that does not exist.
-    """
+    """One clock per host; the same seed gives the same clocks. Raises `UsageError`: a step, or UTC,
+    names a host that does not exist."""
     for host in (*(host for host, _, _ in options.steps), *options.utc):
         if host not in hosts:
             raise unknown("host", host, hosts)
@@ -62,11 +59,7 @@ def _draw(host: str, seed: int, base_ns: int, options: ClockOptions) -> Syntheti
 
 
 def parse_swing(text: str) -> tuple[float, int]:
-    """``"200ppb:600s"`` to (ppb, period ns).
-
-    Raises:
-        UsageError: not of that form.
-    """
+    """``"200ppb:600s"`` to (ppb, period ns). Raises `UsageError`: not of that form."""
     size, colon, period = text.partition(":")
     try:
         ppb = float(size.removesuffix("ppb"))
@@ -81,11 +74,8 @@ def parse_swing(text: str) -> tuple[float, int]:
 
 
 def parse_step(text: str) -> tuple[str, int, int]:
-    """``"h3:30s:-1ms"`` to (host, instant after the start ns, step ns).
-
-    Raises:
-        UsageError: not of that form.
-    """
+    """``"h3:30s:-1ms"`` to (host, instant after the start ns, step ns). Raises `UsageError`: not of
+    that form."""
     parts = text.split(":")
     if len(parts) != 3:
         raise UsageError(f"{text!r} is not a step; write HOST:AFTER:STEP, for example h3:30s:-1ms")

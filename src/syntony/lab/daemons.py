@@ -6,18 +6,15 @@ import asyncio
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.errors import UsageError
 from syntony.io.process import read_stat
 from syntony.lab.messages import HELD, DaemonStatus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FIRST_BACKOFF_S = 0.25
 _LAST_BACKOFF_S = 8.0

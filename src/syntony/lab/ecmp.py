@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError, RemoteError, UsageError
 from syntony.fabric.graph import canonical
@@ -18,15 +19,10 @@ from syntony.fabric.learn import INTERVAL_NS, TRIES, FlowKey, HopQuery
 from syntony.io.traceroute import Traceroute
 from syntony.lab import netns
 from syntony.lab.messages import PathAnswer, PathRequest
+from syntony.lab.plan import LabPlan, Link, Port
 from syntony.lab.relay import RelaySpot
 from syntony.model import MS, S
 from syntony.model.names import MAX_PORT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from collections.abc import Set as AbstractSet
-
-    from syntony.lab.plan import LabPlan, Link, Port
 
 PROTOCOLS = ("udp", "tcp")
 UNKNOWN = "?"

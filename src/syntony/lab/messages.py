@@ -101,8 +101,6 @@ class LabLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FaultStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One active fault."""
-
     id: int
     kind: str
     target: str
@@ -133,8 +131,6 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabStatus(msgspec.Struct, frozen=True, kw_only=True, tag="lab"):
-    """A whole lab."""
-
     name: str
     directory: str
     age_ns: int

@@ -25,10 +25,7 @@ def mount(source: str, target: str, kind: str, flags: int = 0) -> None:
 
 def create(name: str, sysctls: dict[str, str]) -> None:
     """A new namespace at ``/run/netns/name``, its /proc/sys/net values set before any interface.
-
-    Raises:
-        OSError: the kernel refuses the namespace or a value.
-    """
+    Raises `OSError`: the kernel refuses the namespace or a value."""
     place = NETNS_DIR / name
     place.touch()
     with _own_namespace():
@@ -74,11 +71,8 @@ def inside(node: str) -> tuple[str, ...]:
 
 
 def tool(node: str | None, argv: Sequence[str], text: str = "") -> str:
-    """Runs a tool in namespace `node` (None: where we are) and returns what it prints.
-
-    Raises:
-        MissingError: it failed; with its own first line, which names what the kernel refused.
-    """
+    """Runs a tool in namespace `node` (None: where we are) and returns what it prints. Raises
+    `MissingError`: it failed; with its own first line, which names what the kernel refused."""
     done = _run(node, argv, text)
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[0]

@@ -39,7 +39,6 @@ class FabricSpec(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int = 8
     rails: int = 2
     leaves: int = 2
-    """Leaves of each rail."""
     spines: int = 2
     rate_bps: int = 200_000_000
     burst_bytes: int = 32_768
@@ -113,11 +112,7 @@ class LabPlan(msgspec.Struct, frozen=True):
         return tuple(link for link in self.links if node in (link.a.node, link.b.node))
 
     def link(self, name: str) -> Link:
-        """A link by its name.
-
-        Raises:
-            UsageError: there is none; the message names the nearest.
-        """
+        """A link by its name. Raises `UsageError`: there is none; the message names the nearest."""
         for link in self.links:
             if link.name == name:
                 return link
@@ -170,11 +165,8 @@ def rail_prefixes(rail: int) -> tuple[str, str]:
 
 
 def make_plan(spec: FabricSpec) -> LabPlan:
-    """The fabric of a given size; the same spec always gives the same plan.
-
-    Raises:
-        UsageError: a size is out of range.
-    """
+    """The fabric of a given size; the same spec always gives the same plan. Raises `UsageError`: a
+    size is out of range."""
     _check(spec)
     hosts = tuple(f"h{i}" for i in range(spec.hosts))
     leaves = tuple(leaf_name(r, k) for r in range(spec.rails) for k in range(spec.leaves))

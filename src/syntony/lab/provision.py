@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,8 +32,6 @@ from syntony.traffic.policy import FailoverMode, Policy
 from syntony.wire.roles import Identity, Role
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from syntony.controller.pki import Authority, TlsPaths
     from syntony.lab.messages import LabFile
 
@@ -63,11 +62,7 @@ CERTIFICATE_LIFETIME_NS = 24 * 3600 * 1_000_000_000
 
 def provision(directory: Path, file: LabFile, plan: LabPlan) -> list[DaemonSpec]:
     """Write the files that the daemons read; return the daemons in starting order, controller
-    first.
-
-    Raises:
-        MissingError: the `lab` extra is not installed.
-    """
+    first. Raises `MissingError`: the `lab` extra is not installed."""
     try:
         from syntony.controller.pki import create_authority
     except ModuleNotFoundError as error:

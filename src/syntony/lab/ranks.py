@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from syntony.io.audit.collective import SCRIPT, RankCommand
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from syntony.lab.client import Lab
+from syntony.lab.client import Lab
 
 
 class LabRanks:
     """See `syntony.io.audit.collective.Ranks`.
 
     Args:
-        lab: a running one.
         python: an interpreter that has what the script needs.
         nic: of every host.
         script: the program; PyTorch's rank by default.

@@ -14,11 +14,8 @@ MAX_BPS = 40 * 10**9
 
 
 def parse_rate_bps(text: str) -> int:
-    """``"200mbit"``, ``"1gbit"``, ``"64kbit"`` to bits per second.
-
-    Raises:
-        UsageError: no unit, an unknown unit, not a number, or outside 64 kbit to 40 gbit.
-    """
+    """``"200mbit"``, ``"1gbit"``, ``"64kbit"`` to bits per second. Raises `UsageError`: no unit, an
+    unknown unit, not a number, or outside 64 kbit to 40 gbit."""
     match = _RATE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a rate; write for example 200mbit, 1gbit or 512kbit")

@@ -6,13 +6,11 @@ import importlib.util
 import os
 import subprocess
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, AnyStr, NamedTuple
+from typing import IO, AnyStr, NamedTuple
 
 from syntony.errors import MissingError
 from syntony.lab import netns
-
-if TYPE_CHECKING:
-    from syntony.lab.plan import Port
+from syntony.lab.plan import Port
 
 TUN_DEVICE = Path("/dev/net/tun")
 _PREF_DONE = 100
@@ -104,11 +102,8 @@ class Relay:
 
 
 def relay_program() -> Path:
-    """The installed `syntony-delay`.
-
-    Raises:
-        MissingError: this installation was built without it.
-    """
+    """The installed `syntony-delay`. Raises `MissingError`: this installation was built without
+    it."""
     spec = importlib.util.find_spec("syntony.lab")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         program = Path(place, "_native", "syntony-delay")

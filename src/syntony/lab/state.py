@@ -41,11 +41,8 @@ class NoLabError(UsageError):
 
 
 def labs_root() -> Path:
-    """``$TMPDIR/syntony-UID/labs``, made if need be.
-
-    Raises:
-        MissingError: it cannot be made, or belongs to someone else.
-    """
+    """``$TMPDIR/syntony-UID/labs``, made if need be. Raises `MissingError`: it cannot be made, or
+    belongs to someone else."""
     top = Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - ownership is verified below
     if any(top.resolve().is_relative_to(hidden) for hidden in _HIDDEN):
         top = Path("/tmp")  # noqa: S108 - as above
@@ -164,11 +161,8 @@ def registry() -> Path:
 
 
 def find(name: str | None) -> Path:
-    """The directory of a running lab; without a name, of the only one.
-
-    Raises:
-        UsageError: there is none, or several and no name.
-    """
+    """The directory of a running lab; without a name, of the only one. Raises `UsageError`: there
+    is none, or several and no name."""
     names = running()
     if name is not None:
         if check_name(name) not in names:

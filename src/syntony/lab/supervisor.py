@@ -47,8 +47,6 @@ _MAX_LINE = 1 << 20
 
 
 class Supervisor:
-    """One lab."""
-
     def __init__(self, directory: Path, file: LabFile, note: Callable[[str], None]) -> None:
         self._directory = directory
         self._file = file

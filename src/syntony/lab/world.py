@@ -19,8 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, Any, Self
 
 import msgspec
 
@@ -32,11 +33,7 @@ from syntony.lab.messages import ConsoleSpec, LabEvent, LabFile
 from syntony.lab.plan import FabricSpec, make_plan
 from syntony.lab.relay import pipe
 from syntony.model.names import is_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from syntony.traffic.classes import JobClass
+from syntony.traffic.classes import JobClass
 
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nft": "nftables", "unshare": "util-linux",
          "nsenter": "util-linux", "flock": "util-linux", "sh": "dash"}  # fmt: skip
@@ -76,11 +73,8 @@ def need(tools: Mapping[str, str] = TOOLS) -> None:
 
 
 def unshare_argv() -> list[str]:
-    """How this user makes a private world here.
-
-    Raises:
-        MissingError: a tool is missing, or neither user namespaces nor root are to be had.
-    """
+    """How this user makes a private world here. Raises `MissingError`: a tool is missing, or
+    neither user namespaces nor root are to be had."""
     need()
     rest = ["--kill-child", "--mount-proc", "--propagation", "private", "--"]
     for flags in ("-Urnmpf", "-nmpf"):
@@ -132,11 +126,8 @@ def new_lab(
     controllers: int = 1,
     gateways: int = 0,
 ) -> LabFile:
-    """Everything a lab is made from, its clocks drawn and started now.
-
-    Raises:
-        UsageError: a bad name, or sizes or clocks that do not fit.
-    """
+    """Everything a lab is made from, its clocks drawn and started now. Raises `UsageError`: a bad
+    name, or sizes or clocks that do not fit."""
     started_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
     hosts = make_plan(spec).hosts
     return LabFile(
@@ -236,11 +227,8 @@ class World:
             state.sweep()
 
     def wait_ready(self) -> None:
-        """Until the fabric is up.
-
-        Raises:
-            MissingError: it could not be brought up; nothing of it is left.
-        """
+        """Until the fabric is up. Raises `MissingError`: it could not be brought up; nothing of it
+        is left."""
         for event in self.events():
             if event.kind == "ready":
                 return

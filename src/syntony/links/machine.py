@@ -13,8 +13,6 @@ _ON_THE_WAY = frozenset({PortState.TRAINING, PortState.NO_SUBNET_MANAGER, PortSt
 
 
 class PortReading(NamedTuple):
-    """One reading of a port."""
-
     state: PortState
     rate: LinkRate | None
 

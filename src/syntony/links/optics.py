@@ -74,11 +74,8 @@ def from_flat(data: bytes) -> Eeprom:
 
 
 def parse(eeprom: Eeprom) -> Module:
-    """A module from its EEPROM.
-
-    Raises:
-        WireError: too short, or of a type that this does not know.
-    """
+    """A module from its EEPROM. Raises `WireError`: too short, or of a type that this does not
+    know."""
     data = eeprom.base
     if len(data) < _BASE:
         raise WireError(f"module EEPROM ends after {len(data)} of {_BASE} bytes")

@@ -20,8 +20,6 @@ WORD_BYTES = 4
 
 
 class PortBytes(NamedTuple):
-    """Byte counters of a port."""
-
     sent: int
     received: int
 

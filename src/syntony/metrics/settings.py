@@ -20,11 +20,8 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def check_address(listen: str, *, tls: bool) -> tuple[IpAddress, int]:
-    """Where to listen.
-
-    Raises:
-        ConfigError: an address that is none, or not loopback without TLS.
-    """
+    """Where to listen. Raises `ConfigError`: an address that is none, or not loopback without
+    TLS."""
     address, number = parse_listener("metrics", listen)
     if not tls and not address.is_loopback:
         raise ConfigError(

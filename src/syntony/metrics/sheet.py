@@ -37,11 +37,8 @@ class Sheet:
 
     def put(self, name: str, value: float | Histogram | None, **labels: str) -> None:
         """One sample. None is a value that could not be measured: it is left out, so that what is
-        unknown looks like nothing else.
-
-        Raises:
-            KeyError: the table has no such metric, or not with these labels: a bug.
-        """
+        unknown looks like nothing else. Raises `KeyError`: the table has no such metric, or not
+        with these labels: a bug."""
         metric = EVERY[name]
         known = {key: text for key, text in self._constant.items() if key in metric.labels} | labels
         if set(known) != set(metric.labels):

@@ -22,11 +22,7 @@ _SCHEDULERS = (
 
 
 def job_name(text: str) -> str:
-    """`text`, if it can name a job.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """`text`, if it can name a job. Raises `UsageError`: it cannot."""
     if _NAME.fullmatch(text) is None:
         raise UsageError(
             f"{text!r} cannot name a job: letters, digits, '.', '_' and '-', 63 at most"

@@ -28,11 +28,7 @@ class NicRef(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> NicRef:
-        """Parse ``"h3/rail0"``.
-
-        Raises:
-            UsageError: it is not of that form.
-        """
+        """Parse ``"h3/rail0"``. Raises `UsageError`: it is not of that form."""
         host, slash, nic = text.partition("/")
         if not slash or not is_name(host) or not is_name(nic):
             raise UsageError(f"{text!r} is not a NIC; write HOST/NIC, for example h3/rail0")
@@ -55,11 +51,8 @@ def is_name(text: str) -> bool:
 
 
 def parse_endpoint(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``, an IPv6 address in brackets; the host is returned without them.
-
-    Raises:
-        UsageError: it is not of that form.
-    """
+    """Split ``HOST:PORT``, an IPv6 address in brackets; the host is returned without them. Raises
+    `UsageError`: it is not of that form."""
     match = _ENDPOINT.fullmatch(text)
     if match is None or not 0 < int(match[3]) <= MAX_PORT:
         raise UsageError(
@@ -69,11 +62,8 @@ def parse_endpoint(text: str) -> tuple[str, int]:
 
 
 def parse_listener(section: str, text: str) -> tuple[IpAddress, int]:
-    """Parse ``ADDRESS:PORT`` of a section of a configuration, an IPv6 address in brackets.
-
-    Raises:
-        ConfigError: it is not of that form.
-    """
+    """Parse ``ADDRESS:PORT`` of a section of a configuration, an IPv6 address in brackets. Raises
+    `ConfigError`: it is not of that form."""
     host, colon, port = text.rpartition(":")
     try:
         address, number = ipaddress.ip_address(host.strip("[]")), int(port)

@@ -21,11 +21,8 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h|d)")
 
 
 def parse_duration_ns(text: str) -> int:
-    """``"5s"``, ``"250ms"``, ``"1.5h"`` to nanoseconds.
-
-    Raises:
-        UsageError: no unit, an unknown unit, not a number, or over 292 years.
-    """
+    """``"5s"``, ``"250ms"``, ``"1.5h"`` to nanoseconds. Raises `UsageError`: no unit, an unknown
+    unit, not a number, or over 292 years."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"{text!r} is not a duration; write for example 5s, 250ms, 20us or 1h")

@@ -37,7 +37,6 @@ def judge(
     """The verdict on one subject.
 
     Args:
-        subject: its name.
         path_class: of its paths; empty where mixed or not known.
         now: the window in question.
         terms: what is promised.

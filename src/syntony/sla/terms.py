@@ -83,11 +83,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def check_terms(terms: Terms, where: str) -> Terms:
-    """The same, if it makes sense.
-
-    Raises:
-        ConfigError: an unknown class (with the nearest), one class twice, or a value out of range.
-    """
+    """The same, if it makes sense. Raises `ConfigError`: an unknown class (with the nearest), one
+    class twice, or a value out of range."""
     seen = set()
     for each in terms.objective:
         name = each.path_class

@@ -56,11 +56,7 @@ class ApiSecret(NamedTuple):
 
 
 class AccessTokenStore:
-    """Thread-safe.
-
-    Args:
-        state: the control state that stores them.
-    """
+    """Thread-safe."""
 
     def __init__(self, state: ControlState) -> None:
         self._state = state

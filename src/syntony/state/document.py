@@ -19,7 +19,6 @@ class Document(Generic[T]):
 
     Args:
         name: key of the value; appears in messages.
-        kind: type of the value.
     """
 
     def __init__(self, state: ControlState, name: str, kind: type[T]) -> None:
@@ -29,11 +28,7 @@ class Document(Generic[T]):
 
     def load(self) -> T | None:
         """The value; None if there is none, or (with a warning) if this version cannot read it,
-        which is then kept under another name.
-
-        Raises:
-            StateError: control state cannot be read.
-        """
+        which is then kept under another name. Raises `StateError`: control state cannot be read."""
         rows = self._state.read("SELECT body FROM document WHERE name = ?", self._name)
         if not rows:
             return None

@@ -51,11 +51,7 @@ class Record(NamedTuple):
 
 
 class IdentityStore:
-    """Thread-safe.
-
-    Args:
-        state: the control state that stores them.
-    """
+    """Thread-safe."""
 
     def __init__(self, state: ControlState) -> None:
         self._state = state

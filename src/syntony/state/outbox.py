@@ -9,8 +9,6 @@ from syntony.state.database import DatabaseConnection
 
 
 class QueuedMessage(NamedTuple):
-    """One message to one receiver."""
-
     number: int
     """Unique among all messages of this control state; later messages have higher ones."""
     incident: int

@@ -17,10 +17,7 @@ DONE = ".imported"
 
 def import_sqlite(state: ControlState, directory: Path) -> None:
     """Copy all tables of a SQLite control state into one that is still empty, in one transaction.
-
-    Raises:
-        ConfigError, StateError: nothing has been copied.
-    """
+    Raises `ConfigError`, `StateError`: nothing has been copied."""
     path = directory / FILE
     if not path.exists() or state.read("SELECT 1 FROM change LIMIT 1"):
         return

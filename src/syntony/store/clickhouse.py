@@ -129,11 +129,8 @@ class ClickHouseEngine:
     keeps its own connection."""
 
     def __init__(self, address: ServerAddress) -> None:
-        """Connect, and create the database if it is missing.
-
-        Raises:
-            StoreError: unreachable, or access refused.
-        """
+        """Connect, and create the database if it is missing. Raises `StoreError`: unreachable, or
+        access refused."""
         self._address = address
         self._servers = ((address.host, address.port), *address.others)
         self._at = 0

@@ -137,11 +137,8 @@ class Store:
         self, first_ns: int, last_ns: int, src: str = "", dst: str = "", step: int = 1
     ) -> tuple[SeriesPoint, ...]:
         """One point every `step` seconds, for one direction, or for all if `src` or `dst` is empty.
-        Steps of whole minutes are read from the table of minutes if it has them.
-
-        Raises:
-            UsageError: more than `MAX_POINTS` points.
-        """
+        Steps of whole minutes are read from the table of minutes if it has them. Raises
+        `UsageError`: more than `MAX_POINTS` points."""
         of_minutes = step * S % MINUTE_NS == 0
         parts = (
             self.minutes.spans(first_ns, last_ns) if of_minutes else spans(first_ns, last_ns, ())
@@ -195,11 +192,7 @@ class Store:
     def rows(
         self, table: Table, first_ns: int, last_ns: int, columns: Sequence[str] = ()
     ) -> dict[str, list[Scalar]]:
-        """All rows of a table in the window, by column, oldest first; for replays.
-
-        Args:
-            columns: names; empty: all.
-        """
+        """All rows of a table in the window, by column, oldest first; for replays."""
         names = list(columns) or [column.name for column in table.columns]
         found = self._engine.select_since(
             table, first_ns, queries.rows(table, names, first_ns, last_ns)
@@ -240,7 +233,6 @@ class Store:
         return dropped + self.minutes.expire(now_ns)
 
     def close(self) -> None:
-        """Close the engine."""
         self._engine.close()
 
     def _partitions(self, table: Table) -> list[int]:

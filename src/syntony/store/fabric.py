@@ -13,8 +13,6 @@ from syntony.wire.tables import FABRIC_CHANGE, FINDING, PATH
 
 
 class TracedPathRow(NamedTuple):
-    """One traced path."""
-
     ts_ns: int
     src: str
     dst: str

@@ -129,11 +129,8 @@ class JobQueries:
         self, job: str, first_ns: int, last_ns: int, most: int = MAX_ROWS
     ) -> dict[str, Columns]:
         """The recording of a job in the window, by table, with the NICs and hosts that it used. Of
-        a job that runs and begins no operation in the window, also the last ones before it.
-
-        Raises:
-            UsageError: more than `most` rows of one table.
-        """
+        a job that runs and begins no operation in the window, also the last ones before it. Raises
+        `UsageError`: more than `most` rows of one table."""
         of_job = f"job = {quote(job)}"
         found = {
             table.name: self._select(table, first_ns, last_ns, of_job, most)

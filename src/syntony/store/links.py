@@ -33,11 +33,8 @@ class LinkRows:
         return tuple(_status(row, flaps) for row in rows)
 
     def events(self, first_ns: int, last_ns: int, nic: str = "") -> tuple[LinkEventRow, ...]:
-        """Events of one port or of all, oldest first.
-
-        Raises:
-            UsageError: more than `MAX_POINTS` rows.
-        """
+        """Events of one port or of all, oldest first. Raises `UsageError`: more than `MAX_POINTS`
+        rows."""
         rows = self._engine.select(_events(first_ns, last_ns, nic))
         if len(rows) > MAX_POINTS:
             raise UsageError(f"more than {MAX_POINTS} events; ask for a shorter window or one port")

@@ -77,11 +77,8 @@ def migrate(
     tables: Iterable[Table] = TABLES.values(),
     migrations: Sequence[Migration] = MIGRATIONS,
 ) -> None:
-    """Migrate a store, new or old, to the newest schema.
-
-    Raises:
-        StoreError: a newer version of Syntony wrote it (nothing was changed), or the engine failed.
-    """
+    """Migrate a store, new or old, to the newest schema. Raises `StoreError`: a newer version of
+    Syntony wrote it (nothing was changed), or the engine failed."""
     newest = migrations[-1].version
     layout = engine.layout
     for statement in layout.create(

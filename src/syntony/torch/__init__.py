@@ -10,10 +10,8 @@ objects that are not found, uses `steps` and `state`. Both do nothing without
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TypeVar
 
 __all__ = ["Stateful", "state", "steps"]
 

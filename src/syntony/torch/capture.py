@@ -12,13 +12,11 @@ import enum
 import functools
 import sys
 import types
+from collections.abc import Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syntony.torch.reading import Reading, ReadingState
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_DEPTH, MAX_ITEMS = 6, 20_000
 SIMPLE = (

@@ -13,11 +13,9 @@ import json
 import os
 import re
 import struct
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 STATE, RECORDS, MANIFEST = "state", "records", "manifest.json"
 FORMAT = 2
@@ -58,11 +56,8 @@ def state_name(part: str) -> str:
 def write(
     place: Path, boundary: int, records: Mapping[int, bytes], states: Mapping[str, CheckpointFile]
 ) -> None:
-    """Complete a checkpoint whose files of state are written.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Complete a checkpoint whose files of state are written. Raises `OSError`: it cannot be
+    written."""
     data = b"".join(_ENTRY.pack(rank, len(each)) + each for rank, each in sorted(records.items()))
     files = {**states, RECORDS: CheckpointFile(len(data), hashlib.sha256(data).hexdigest())}
     made = Checkpoint(boundary, len(records), files)
@@ -90,7 +85,6 @@ def read(place: Path, *, check: bool = True) -> Checkpoint:
     """Read the manifest of a checkpoint.
 
     Args:
-        place: its directory.
         check: read all files, and compare hashes.
 
     Raises:

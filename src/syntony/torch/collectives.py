@@ -14,6 +14,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,15 +37,12 @@ from syntony.torch.operations import (
     each_of,
 )
 from syntony.torch.recovery import START
-from syntony.torch.session import LostError, NewerError
+from syntony.torch.session import CoordinatorSession, LostError, NewerError
 from syntony.torch.shadow import Shadows
 from syntony.torch.stragglers import StepWaits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syntony.torch.replica import Replica
-    from syntony.torch.session import CoordinatorSession
 
 _work: Any = torch._C._distributed_c10d._create_work_from_future
 BACKEND = "syntony"

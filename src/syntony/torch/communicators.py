@@ -11,14 +11,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed as dist
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DEVICE = "cuda"
 """Collectives on tensors of this device type use NCCL; all others use gloo."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,6 @@ import torch.distributed as dist
 from syntony.torch import communicators
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from syntony.torch.collectives import RankGroup
     from syntony.torch.session import CoordinatorSession
 

@@ -14,12 +14,11 @@ import os
 import socket
 import stat
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from syntony.torch.membership import Membership
 
 MAX_LINE = 4096
@@ -36,7 +35,6 @@ def overview(
     """Describe a job for operators.
 
     Args:
-        state: of the coordinator.
         pids: of workers' programs, by name.
         hosts: their hosts' names, by name.
     """
@@ -163,11 +161,8 @@ def _answers(path: Path) -> bool:
 
 
 def ask(job: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Send a request to a job's coordinator and return its answer.
-
-    Raises:
-        ControlError: there is none, or it refuses.
-    """
+    """Send a request to a job's coordinator and return its answer. Raises `ControlError`: there is
+    none, or it refuses."""
     place = directory()
     none = ControlError(f"no protected job {job} of this user runs on this host")
     if "/" in job or not place.is_dir() or not _private(place):

@@ -8,11 +8,13 @@ import contextlib
 import hmac
 import json
 import os
+import socket
 import subprocess
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syntony.torch import checkpoint, control
 from syntony.torch.feed import Feed, Trail
@@ -33,13 +35,7 @@ from syntony.torch.orders import (
 )
 from syntony.torch.recovery import RankReport
 from syntony.torch.spare_host import start_spare
-from syntony.torch.spool import PROLOGUE
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Sequence
-
-    from syntony.torch.spool import JobSpool
+from syntony.torch.spool import PROLOGUE, JobSpool
 
 TICK_S = 0.1
 RECENT = 12

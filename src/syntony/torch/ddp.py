@@ -35,7 +35,6 @@ def layout(model: Any) -> Layout | None:
 
 
 def state(model: Any) -> dict[str, Any]:
-    """State of a model at a boundary."""
     return {
         "layout": layout(model),
         # Whether its next forward pass begins with a broadcast of buffers.

@@ -10,10 +10,8 @@ import collections
 import contextlib
 import json
 import socket
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Any
 
 MAX_WAITING = 256
 MAX_TEXT = 160

@@ -6,7 +6,7 @@ wait for survivors to freeze, plan, connect, continue; or keep the job's state; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 from syntony.torch.checkpoint import CheckpointFile, state_name
 from syntony.torch.hangs import NO_PROGRESS
@@ -30,9 +30,6 @@ from syntony.torch.recovery import (
     part_sources,
 )
 from syntony.torch.stragglers import LatenessWatch, Straggler
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 MAX_SAME_STEP = 3
 """Deaths of one rank at one step before the program is taken as the cause, not the host."""

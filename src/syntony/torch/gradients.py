@@ -7,12 +7,10 @@ program that adds to them (an optimizer that steps in every fourth iteration of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 
 class Gradients:

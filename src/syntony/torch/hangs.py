@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from syntony.torch.stragglers import S, StepProgress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 REPORT_NS = 10 * S
 """An operation in which ranks wait this long is reported."""

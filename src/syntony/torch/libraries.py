@@ -6,13 +6,11 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-from typing import TYPE_CHECKING, Any
+import types
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from syntony.torch import loops
-
-if TYPE_CHECKING:
-    import types
-    from collections.abc import Callable, Iterable, Sequence
 
 _LIGHTNING = {
     "loops.fit_loop": loops.LibraryFile("fit.", functions=frozenset({"run"})),

@@ -63,7 +63,6 @@ def transform(source: str, file: str, known: LibraryFile | None = None) -> Progr
 
     Args:
         source: of a program, or of a library's file.
-        file: its name.
         known: facts about a library's file.
 
     Raises:

@@ -13,7 +13,8 @@ describes it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 from syntony.torch import suspicion
 from syntony.torch.formation import Formation
@@ -21,9 +22,6 @@ from syntony.torch.hangs import NO_PROGRESS, RankProgress, locate
 from syntony.torch.orders import Forget, Log, Order, S, Send, Worker
 from syntony.torch.recovery import START
 from syntony.torch.stragglers import REPEAT_NS, REPORT_NS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 FORMING = "ranks are being connected; try again"
 """Phases in which the holder of the parameters is unknown."""
@@ -234,7 +232,6 @@ class Membership(Formation):
         """An operator drains a host.
 
         Args:
-            host: as in `Worker.host`.
             now_ns: the coordinator's time.
             keep: if its ranks cannot move to other hosts, keep the job's state and end it.
             fixed: why they cannot move, for any number of spares.

@@ -34,11 +34,7 @@ def encode(message: dict[str, Any], record: bytes = b"") -> bytes:
 
 
 def sizes(header: bytes) -> tuple[int, int]:
-    """Of text and record.
-
-    Raises:
-        FrameError: one is beyond its limit.
-    """
+    """Of text and record. Raises `FrameError`: one is beyond its limit."""
     text, record = HEADER.unpack(header)
     if text > MAX_TEXT or record > MAX_RECORD:
         raise FrameError(f"a frame of {text} and {record} bytes")
@@ -46,11 +42,7 @@ def sizes(header: bytes) -> tuple[int, int]:
 
 
 def decode(text: bytes) -> dict[str, Any]:
-    """The message of a frame.
-
-    Raises:
-        FrameError: it is not a JSON object with a kind.
-    """
+    """The message of a frame. Raises `FrameError`: it is not a JSON object with a kind."""
     try:
         message = json.loads(text)
     except ValueError as error:
@@ -76,11 +68,8 @@ class CoordinatorConnection:
     """A blocking connection to the coordinator; any thread may send, one receives."""
 
     def __init__(self, target: str, hello: dict[str, Any]) -> None:
-        """Connect to `ADDRESS:PORT:TOKEN` and introduce this process.
-
-        Raises:
-            OSError: nothing answers there.
-        """
+        """Connect to `ADDRESS:PORT:TOKEN` and introduce this process. Raises `OSError`: nothing
+        answers there."""
         address, port, token = target.rsplit(":", 2)
         self._socket = make_socket(address)
         self._socket.settimeout(CONNECT_TIMEOUT_S)

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 from syntony.torch.sharding import local
 from syntony.torch.track import track
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MAX_BYTES = 16 << 20
 """Maximum size of what goes into each record."""
@@ -60,11 +58,8 @@ class Modules:
         self._digests = [_digest(each) for each in others]
 
     def record(self, known: Iterable[Any]) -> dict[str, Any]:
-        """For the record of a boundary: values of what has changed, digests of the rest.
-
-        Raises:
-            OverflowError: it is too much for a record.
-        """
+        """For the record of a boundary: values of what has changed, digests of the rest. Raises
+        `OverflowError`: it is too much for a record."""
         others = self._others(known)
         changed = {
             number
@@ -88,11 +83,8 @@ class Modules:
         }
 
     def restore(self, kept: dict[str, Any], known: Iterable[Any]) -> None:
-        """Restore a replacement's modules.
-
-        Raises:
-            ValueError: its modules, or their values, differ.
-        """
+        """Restore a replacement's modules. Raises `ValueError`: its modules, or their values,
+        differ."""
         others = self._others(known)
         with torch.no_grad():
             for buffer, data in zip(self.buffers(), kept["buffers"], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,8 +10,6 @@ import torch
 from syntony.torch import gpu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syntony.torch.collectives import RankGroup
 
 IN_PLACE = frozenset({"allreduce", "allreduce_coalesced", "broadcast", "reduce"})

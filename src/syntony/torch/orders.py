@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from syntony.torch.checkpoint import CheckpointFile
 from syntony.torch.hangs import NO_PROGRESS, RankProgress
-from syntony.torch.recovery import START
-
-if TYPE_CHECKING:
-    from syntony.torch.recovery import RankReport
+from syntony.torch.recovery import START, RankReport
 
 MS, S = 1_000_000, 1_000_000_000
 PRESERVED = 75

@@ -12,24 +12,20 @@ import itertools
 import pickle
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from syntony.torch import capture
 from syntony.torch.reading import Reading, opened
 from syntony.torch.recovery import START
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import FrameType
 
 MAX_RECORD_BYTES = 32 << 20
 
 
 @dataclass
 class LoopLevel:
-    """One loop that the program is in."""
-
     site: str
     visit: int
     """Number of the visit to this loop within the iteration of the enclosing loop."""

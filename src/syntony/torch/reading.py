@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import types
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syntony.torch.random_state import random_state, set_random_state
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LIBRARY_LOADERS = ("accelerate.data_loader", ".utilities.combined_loader")
 """Suffixes of names of modules whose loaders pass on, item by item, what the loaders in them
@@ -37,11 +35,8 @@ class ReadingState:
     """For each data loader that it reads, the states of the loader's own generators."""
 
     def reopen(self, now: Any) -> Any:
-        """Advance a replacement's reading to this position.
-
-        Raises:
-            ValueError: it has none, or one that cannot be restarted.
-        """
+        """Advance a replacement's reading to this position. Raises `ValueError`: it has none, or
+        one that cannot be restarted."""
         if not isinstance(now, Reading):
             raise ValueError("an iterator of the lost rank's that the replacement does not have")
         now.reopen(self)
@@ -150,11 +145,8 @@ class Reading:
         self._loaders += 1
 
     def reopen(self, state: ReadingState) -> None:
-        """Go to another process's position in the same data.
-
-        Raises:
-            ValueError: the iterator cannot restart, and is too far.
-        """
+        """Go to another process's position in the same data. Raises `ValueError`: the iterator
+        cannot restart, and is too far."""
         if isinstance(self._iterable, types.GeneratorType) and not state.ended:
             done = self._state.calls
             if done > state.calls:

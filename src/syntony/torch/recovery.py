@@ -7,11 +7,9 @@ the state that only that rank has (random number generators, position in its loo
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 START = -1
 """The boundary before the first: the program's start, from which any process can begin."""

@@ -12,6 +12,7 @@ import hashlib
 import pickle
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,6 @@ from syntony.torch.sharding import WHOLE, is_sharded, like, local
 from syntony.torch.track import patch_init, track
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syntony.torch.session import CoordinatorSession
 
 STEP_S = 600.0

@@ -6,15 +6,13 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syntony.torch import priority
 from syntony.torch.messages import CoordinatorConnection
 from syntony.torch.recovery import START
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FENCED = 98
 """Exit code of a worker whose rank another one holds."""
@@ -168,11 +166,7 @@ class CoordinatorSession:
             return self.plan
 
     def wait_plan_of(self, generation: int) -> dict[str, Any]:
-        """Wait for a generation's plan.
-
-        Raises:
-            NewerError: another is wanted by now.
-        """
+        """Wait for a generation's plan. Raises `NewerError`: another is wanted by now."""
         self._wait(generation, self._planned)
         assert self.plan is not None
         return self.plan

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from syntony.torch.gpu import settle
 from syntony.torch.modules import memory_of
-from syntony.torch.operations import Operation
+from syntony.torch.operations import Operation, Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from syntony.torch.collectives import RankGroup
-    from syntony.torch.operations import Pool
     from syntony.torch.replica import Replica
 
 SIZE_TAG, DATA_TAG = 2, 3
@@ -35,7 +33,6 @@ def neighbours(rank: int, world: int, per_host: int) -> tuple[int, int]:
     if there is one.
 
     Args:
-        rank: this one.
         world: number of ranks of the job.
         per_host: ranks of each host; 0: unknown.
     """

@@ -5,10 +5,8 @@ Of a `DTensor`, only this rank's part is copied, sent and hashed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 
 class Part(NamedTuple):
@@ -17,7 +15,6 @@ class Part(NamedTuple):
     name: str
     """The same on ranks that have the same; empty: all have the same."""
     parts: int
-    """Number of parts."""
 
 
 WHOLE = Part("", 1)

@@ -10,14 +10,12 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from syntony.torch.launchers import RANK_NAMES
 from syntony.torch.messages import SPARE_VARIABLE, VARIABLE, CoordinatorConnection
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 RETRY_S = 0.2
 JOIN_S, RETURN_S = 600.0, 10.0

@@ -11,11 +11,9 @@ from __future__ import annotations
 import pickle
 import struct
 import zlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 _SUM = struct.Struct(">I")
 STATE = "state"

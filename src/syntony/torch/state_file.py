@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,9 +14,6 @@ import torch
 from syntony.torch.modules import memory_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from syntony.torch.replica import Replica
 
 _SIZE = struct.Struct(">Q")

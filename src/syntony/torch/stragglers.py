@@ -8,11 +8,9 @@ last waits least. Only durations are compared: clocks of hosts need not agree.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import NamedTuple
 
 S = 1_000_000_000
 REPEAT_NS = 30 * 60 * S

@@ -16,18 +16,14 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from syntony.torch.keeper import is_stopped
 from syntony.torch.messages import VARIABLE, make_socket
-from syntony.torch.orders import PRESERVED
+from syntony.torch.orders import PRESERVED, Origin, Settings
 from syntony.torch.spool import CONCLUSION, ENDED, FAILED, KILLED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from syntony.torch.orders import Origin, Settings
 
 MAX_STARTS = 8
 """Maximum starts of a coordinator: one that dies again and again has a fault."""

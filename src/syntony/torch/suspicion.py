@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from syntony.torch.orders import MS, S, Worker
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 SILENT_NS = 15 * S
 """A worker is lost when both its keeper and itself were silent for this long: each reports once a

@@ -27,11 +27,8 @@ class JobClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Classes:
-    """The first class that names a job counts; one that none names is standard, of weight 1.
-
-    Raises:
-        ConfigError: an unknown priority, a weight that is none, or a class of no jobs.
-    """
+    """The first class that names a job counts; one that none names is standard, of weight 1. Raises
+    `ConfigError`: an unknown priority, a weight that is none, or a class of no jobs."""
 
     def __init__(self, classes: Sequence[JobClass] = ()) -> None:
         for each in classes:

@@ -73,11 +73,8 @@ class ChainColouring:
         self._colour = np.full(flows, NONE, dtype=np.int32)
 
     def add(self, flow: Numbers, up: Numbers, down: Numbers, reach: int = FAR) -> int:
-        """See `Colouring.add`.
-
-        Raises:
-            ValueError: a flow that is there already, or a number out of range.
-        """
+        """See `Colouring.add`. Raises `ValueError`: a flow that is there already, or a number out
+        of range."""
         moved = 0
         for number, *leaves in zip(flow.tolist(), up.tolist(), down.tolist(), strict=True):
             known = 0 <= number < len(self._ends) and self._ends[number] is None
@@ -91,11 +88,7 @@ class ChainColouring:
         return moved
 
     def remove(self, flow: Numbers) -> None:
-        """See `Colouring.remove`.
-
-        Raises:
-            ValueError: a flow that is not there.
-        """
+        """See `Colouring.remove`. Raises `ValueError`: a flow that is not there."""
         for number in flow.tolist():
             ends = self._ends[number] if 0 <= number < len(self._ends) else None
             if ends is None:

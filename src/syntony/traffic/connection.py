@@ -42,8 +42,6 @@ trip after the last acknowledgement (TCP_RTO_MIN), so otherwise the host itself 
 
 
 class SubflowState(enum.Enum):
-    """State of a subflow."""
-
     COMING = enum.auto()
     UP = enum.auto()
 
@@ -66,8 +64,6 @@ class Slowness:
 
 
 class Subflow:
-    """One subflow of a connection."""
-
     __slots__ = (
         "acked",
         "acked_ns",

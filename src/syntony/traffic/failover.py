@@ -55,7 +55,6 @@ class Failover:
     """All connections of one host.
 
     Args:
-        policy: what may be done.
         nics: this host's NICs that jobs may use.
         seed: of the source ports drawn.
     """

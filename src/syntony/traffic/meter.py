@@ -19,8 +19,6 @@ RECENT = 4
 
 
 class MeterWindow(NamedTuple):
-    """Measurements of one window."""
-
     tx_bits: int
     """Acknowledged by the peer."""
     busy_ns: int

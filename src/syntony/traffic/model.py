@@ -240,6 +240,5 @@ class Model:
         )
 
     def links(self, row: int) -> NDArray[np.int32]:
-        """Links of a row."""
         links = self._problem.ways[row]
         return np.asarray(links[links >= 0])

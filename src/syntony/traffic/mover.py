@@ -84,8 +84,6 @@ class Mover:
         """Take the actuator's result of a move.
 
         Args:
-            flow_id: the moved flow.
-            now_ns: the time.
             ok: it is on its new path.
             tried: False: nothing was done, so the path is not to blame and the flow needs no
                 hold-down (a late order, a busy agent, no agent).

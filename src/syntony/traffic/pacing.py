@@ -277,7 +277,6 @@ class Pacer:
         did.
 
         Args:
-            paced_link: the link.
             queue: how long packets wait there.
             now_ns: fleet time.
         """

@@ -84,8 +84,6 @@ class SilenceHistory:
 
 
 class PairTimeouts:
-    """Timeouts of all pairs of one host."""
-
     def __init__(self) -> None:
         self._histories: dict[Pair, SilenceHistory] = {}
         self._late = _Longest(0, 0, LATE_HALF_LIFE_NS)

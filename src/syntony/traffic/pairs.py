@@ -103,8 +103,6 @@ class WatchedFlow(NamedTuple):
 
 
 class ConnectionProgress(NamedTuple):
-    """Progress of one connection of a job."""
-
     flow: FourTuple
     acked_ns: int
     """When the newest acknowledgement of its data arrived, at the latest; 0: never seen."""
@@ -126,8 +124,6 @@ Pair = tuple[str, str]
 
 
 class PairState:
-    """State of one pair."""
-
     def __init__(self) -> None:
         self.alive: dict[int, bool] = {}
         self.partial = PartialPathFailure()

@@ -20,11 +20,7 @@ ProcessPath = tuple[str, str]
 
 
 class PathNotices:
-    """Notices that processes need.
-
-    Args:
-        health: what is known of this host's paths.
-    """
+    """Notices that processes need."""
 
     def __init__(self, health: Health) -> None:
         self._health = health

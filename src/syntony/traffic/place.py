@@ -77,7 +77,6 @@ def solve(problem: PlacementProblem, start: Choice | None = None) -> Choice:
     where one that has to fit every tier at once finds none.
 
     Args:
-        problem: what to place.
         start: what to begin with: flows stay there unless moving them helps. None: nothing placed.
     """
     chosen, staged = start, problem

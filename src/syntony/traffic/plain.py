@@ -56,8 +56,6 @@ class PlainPaths:
     """All plain connections of one host; called by `Failover`.
 
     Args:
-        policy: what may be done.
-        health: which NICs and pairs live.
         acting: whether anything may be changed now.
     """
 

@@ -44,8 +44,6 @@ class Stamp(NamedTuple):
 
 
 class MessageDelay(NamedTuple):
-    """One message."""
-
     number: int
     sent_ns: int
     received_ns: int

@@ -9,20 +9,17 @@ was complete at the first reading and not overwritten at the last.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.model import S
 from syntony.traffic.process_flows import unpacked_address
 from syntony.wire.queue_pairs import QueuePairFigures
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from numpy.typing import NDArray
 
 SLOTS, STAMPS, RINGS = 256, 128, 3
 MAGIC, VERSION = b"SYNQPG01", 1

@@ -90,7 +90,6 @@ class RailMoves:
 
     Args:
         policy: whose flows may be moved.
-        health: what is known of this host's paths.
         acting: whether anything may be touched now.
         tell: receives the outcome of orders.
     """

@@ -186,8 +186,6 @@ class _Second:
 
 
 class _Direction:
-    """One direction of one connection."""
-
     def __init__(self) -> None:
         self.sender: _Sender | None = None
         self.receiver: SegmentsReport | None = None

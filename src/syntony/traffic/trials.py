@@ -15,8 +15,6 @@ from syntony.traffic.moves import FlowMove, MoveCause, MovePolicy
 
 
 class TrialResult(enum.Enum):
-    """The result of a trial."""
-
     WAIT = "wait"
     HELPED = "helped"
     NO_GAIN = "no-gain"
@@ -70,10 +68,8 @@ class MoveTrial:
         """Whether it helped.
 
         Args:
-            measured: newest measurements.
             ideal_bps: ideal rate of each flow.
             policy: how much is a help, and how long to wait.
-            now_ns: the time.
         """
         if self.waiting:
             return TrialResult.WAIT

@@ -58,7 +58,6 @@ def page(report: ClockReport, plots: Mapping[str, bytes], command: str) -> str:
     """The whole page.
 
     Args:
-        report: the data.
         pictures: SVG by name, as `clock_plots.make_plots` draws them.
         command: the command line that made it, for reproduction.
     """

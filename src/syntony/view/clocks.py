@@ -34,13 +34,13 @@ class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     state: ClockState
-    offset_ns: float | None
+    offset_ns: float | None = None
     """fleet = local + offset."""
-    drift_ppb: float | None
-    sigma_ns: float | None
-    bound_ns: float | None
+    drift_ppb: float | None = None
+    sigma_ns: float | None = None
+    bound_ns: float | None = None
     """None: unbounded."""
-    island: str
+    island: str = ""
     reason: str
 
 
@@ -63,38 +63,24 @@ def readings(lines: Sequence[Timeline], expected: Collection[str] = ()) -> list[
     found = [_reading(line, fleet_ns) for line in lines]
     missing = set(expected) - {line.node for line in lines}
     found += [
-        ClockReading(
-            node=node,
-            state=ClockState.UNKNOWN,
-            offset_ns=None,
-            drift_ppb=None,
-            sigma_ns=None,
-            bound_ns=None,
-            island="",
-            reason=NEVER_SEEN,
-        )
-        for node in missing
+        ClockReading(node=node, state=ClockState.UNKNOWN, reason=NEVER_SEEN) for node in missing
     ]
     return sorted(found, key=_worst_first)
 
 
 def _reading(line: Timeline, fleet_ns: int) -> ClockReading:
+    named = ClockReading(
+        node=line.node, state=line.state, island=line.component, reason=line.reason
+    )
     if line.state is ClockState.UNKNOWN:
-        offset_ns = drift_ppb = sigma_ns = bound_ns = None
-    else:
-        local_ns = line.to_local_ns(fleet_ns)
-        offset_ns = line.offset_ns + line.drift_ppb * 1e-9 * (local_ns - line.ref_ns)
-        drift_ppb, sigma_ns = line.drift_ppb, line.sigma_ns
-        bound_ns = line.bound_ns(local_ns)
-    return ClockReading(
-        node=line.node,
-        state=line.state,
-        offset_ns=offset_ns,
-        drift_ppb=drift_ppb,
-        sigma_ns=sigma_ns,
-        bound_ns=bound_ns,
-        island=line.component,
-        reason=line.reason,
+        return named
+    local_ns = line.to_local_ns(fleet_ns)
+    return msgspec.structs.replace(
+        named,
+        offset_ns=line.shift_ns(local_ns),
+        drift_ppb=line.drift_ppb,
+        sigma_ns=line.sigma_ns,
+        bound_ns=line.bound_ns(local_ns),
     )
 
 

@@ -5,6 +5,7 @@ Needs matplotlib (``pip install 'syntony[report]'``), imported when drawing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
@@ -12,8 +13,6 @@ import msgspec
 from syntony.view.throughput_chart import COLOURS, FAINT, INK, Chart, style_axes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -22,8 +21,6 @@ _ABOVE = 1.15
 
 
 class ContentionCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """One line."""
-
     label: str
     at_s: tuple[float, ...]
     value: tuple[float, ...]

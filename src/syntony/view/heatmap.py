@@ -37,7 +37,6 @@ def heatmap(cells: Sequence[MatrixCell], *, width: int) -> lazy_rich.RenderableT
     """Rows send, columns receive; median one-way delay in µs, shaded between the extremes.
 
     Args:
-        cells: a matrix.
         width: characters available; a matrix too wide for them is divided into up to `MAX_BLOCKS`
             blocks of columns, below each other; a wider one is listed instead.
     """

@@ -24,8 +24,6 @@ class RankLossLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankLossChart(Chart, frozen=True, kw_only=True):
-    """The data of a chart."""
-
     size_in: ClassVar = (10.0, 6.0)
     title_at: ClassVar = (0.085, 0.94, 0.895)
     lines: tuple[RankLossLine, ...]

@@ -39,11 +39,8 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         raise NotImplementedError
 
     def render(self, kind: str) -> bytes:
-        """The picture as one file of `FORMATS`.
-
-        Raises:
-            MissingError: matplotlib is not installed.
-        """
+        """The picture as one file of `FORMATS`. Raises `MissingError`: matplotlib is not
+        installed."""
         return render_figure(self.size_in, self._draw, kind)
 
     def _draw(self, figure: Any) -> None:
@@ -54,8 +51,6 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThroughputLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One run."""
-
     label: str
     note: str
     """Its verdict, under the label in the legend."""
@@ -67,8 +62,6 @@ class ThroughputLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThroughputChart(Chart, frozen=True, kw_only=True):
-    """The data of a chart."""
-
     size_in: ClassVar = (10.0, 5.0)
     title_at: ClassVar = (0.075, 0.94, 0.885)
     unit: str
@@ -100,11 +93,8 @@ def check() -> None:
 
 
 def render_figure(size_in: tuple[float, float], draw: Callable[[Any], None], kind: str) -> bytes:
-    """What `draw` puts on a figure of so many inches, as one file of `FORMATS`.
-
-    Raises:
-        MissingError: matplotlib is not installed.
-    """
+    """What `draw` puts on a figure of so many inches, as one file of `FORMATS`. Raises
+    `MissingError`: matplotlib is not installed."""
     check()
     from matplotlib import rc_context
     from matplotlib.figure import Figure

@@ -100,11 +100,8 @@ def read_rows(table: Table, data: bytes) -> pa.RecordBatch:
 
 
 def check_values(table: Table, rows: pa.Table) -> None:
-    """Check offsets, lengths and text of rows that were read from one or several streams.
-
-    Raises:
-        WireError: a value is invalid or null.
-    """
+    """Check offsets, lengths and text of rows that were read from one or several streams. Raises
+    `WireError`: a value is invalid or null."""
     with arrow_errors(table):
         rows.validate(full=True)
     for column, values in zip(table.columns, rows.itercolumns(), strict=True):

@@ -70,11 +70,7 @@ def encode(snapshot: GpuSnapshot) -> bytes:
 
 
 def decode(line: bytes) -> GpuSnapshot:
-    """Decode one line.
-
-    Raises:
-        WireError: it is invalid.
-    """
+    """Decode one line. Raises `WireError`: it is invalid."""
     try:
         return msgspec.json.decode(line, type=GpuSnapshot)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -326,7 +326,6 @@ def unbundled(
     Args:
         outer: decoder of the allowed kinds and of bundles.
         inner: decoder of the allowed kinds.
-        data: encoded.
         known: tags of all kinds of this version.
     """
     message = _decode_any(outer, data, known)

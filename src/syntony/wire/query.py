@@ -54,11 +54,8 @@ def decode_answer(data: bytes, kind: type[A]) -> A | Failure:
 
 
 def pages(answer: msgspec.Struct) -> Iterator[bytes]:
-    """Divide an answer into messages of at most about `PAGE_BYTES`.
-
-    Raises:
-        WireError: it is larger than `MAX_ANSWER_BYTES`.
-    """
+    """Divide an answer into messages of at most about `PAGE_BYTES`. Raises `WireError`: it is
+    larger than `MAX_ANSWER_BYTES`."""
     data = encode(answer)
     if len(data) > MAX_ANSWER_BYTES:
         raise WireError(

@@ -179,11 +179,8 @@ def from_parameters(kind: type[_Q], given: Iterable[tuple[str, str]]) -> _Q:
 
 
 def from_body(kind: type[_Q], data: bytes) -> _Q:
-    """Decode an order. ``by`` may be missing: the token's name is known.
-
-    Raises:
-        UsageError: not JSON, unknown or missing fields, wrong values.
-    """
+    """Decode an order. ``by`` may be missing: the token's name is known. Raises `UsageError`: not
+    JSON, unknown or missing fields, wrong values."""
     try:
         found = msgspec.json.decode(data or b"{}")
     except (msgspec.DecodeError, ValueError, RecursionError) as error:

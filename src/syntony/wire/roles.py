@@ -42,11 +42,8 @@ class Identity(NamedTuple):
 
 
 def identity(common_name: str, uris: Iterable[str]) -> Identity:
-    """Read the identity from a certificate's names.
-
-    Raises:
-        WireError: no role, several roles, an unknown role, or a name other than the common name.
-    """
+    """Read the identity from a certificate's names. Raises `WireError`: no role, several roles, an
+    unknown role, or a name other than the common name."""
     ours = [uri for uri in uris if uri.startswith(_SCHEME)]
     if not ours:
         raise WireError(

@@ -64,11 +64,8 @@ def civil_ns(instant: dt.datetime) -> int:
 
 @lru_cache(_REMEMBERED)
 def read_certificate(pem: bytes) -> Certificate:
-    """The first certificate in `pem`.
-
-    Raises:
-        WireError: no certificate, or one without a single valid identity.
-    """
+    """The first certificate in `pem`. Raises `WireError`: no certificate, or one without a single
+    valid identity."""
     certificate = _load(pem)
     try:
         common_name, names = _subject(certificate), _names(certificate)
@@ -86,20 +83,14 @@ def read_certificate(pem: bytes) -> Certificate:
 
 
 def read_validity(pem: bytes) -> Validity:
-    """The validity of the first certificate in `pem`.
-
-    Raises:
-        WireError: no certificate, or not one of RFC 5280's form.
-    """
+    """The validity of the first certificate in `pem`. Raises `WireError`: no certificate, or not
+    one of RFC 5280's form."""
     return _validity(_load(pem))
 
 
 def check_validity(pem: bytes, name: str, now: dt.datetime) -> None:
-    """Check that the certificate is valid at `now` (civil time, as certificates use).
-
-    Raises:
-        WireError: not a certificate, expired, or not valid yet; with `name` and what to do.
-    """
+    """Check that the certificate is valid at `now` (civil time, as certificates use). Raises
+    `WireError`: not a certificate, expired, or not valid yet; with `name` and what to do."""
     try:
         validity = read_validity(pem)
     except WireError as error:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony import __version__
 from syntony.agent.reactor.messages import (
@@ -29,6 +30,7 @@ from syntony.agent.reactor.messages import (
     Request,
     StateQuery,
 )
+from syntony.agent.steering.rows import PathRow
 from syntony.errors import MissingError, WireError
 from syntony.io.channel import Channel
 from syntony.io.probe_records import HEARD, RECORD, Counters
@@ -37,11 +39,6 @@ from syntony.io.run_directory import REACTOR_SOCKET
 from syntony.model import MS, S
 from syntony.wire.failover import Switch
 from syntony.wire.probes import KeysHeld, Plan, ProbeKeys
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from syntony.agent.steering.rows import PathRow
 
 _A = TypeVar("_A", bound=Answer)
 
@@ -56,11 +53,7 @@ NO_UPDATE = ReactorUpdate(pending=0, probing=0, outcome="", has_flows=False)
 
 class ReactorLink:
     """Used by the agent's loop. While the reactor does not answer, every result is empty, and
-    `fault` has the reason.
-
-    Args:
-        directory: of its socket.
-    """
+    `fault` has the reason."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / REACTOR_SOCKET

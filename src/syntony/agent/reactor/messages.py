@@ -125,8 +125,6 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReactorState(msgspec.Struct, frozen=True, kw_only=True, tag="state"):
-    """The reactor's state."""
-
     nics: tuple[NicInfo, ...]
     """Description for the controller. A NIC that has gone keeps its last one, so that it keeps its
     place in the plan; peers detect it as dead."""

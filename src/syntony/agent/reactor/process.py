@@ -77,11 +77,8 @@ MAX_FAULTS_LOGGED = 8
 
 
 def run_reactor(config: AgentConfig, stop: threading.Event) -> None:
-    """Probe, reflect and protect jobs' paths until `stop` is set.
-
-    Raises:
-        ConfigError: an address or a number is invalid.
-    """
+    """Probe, reflect and protect jobs' paths until `stop` is set. Raises `ConfigError`: an address
+    or a number is invalid."""
     reactor = Reactor(config)
     try:
         reactor.start()
@@ -95,9 +92,6 @@ class Reactor:
     """Runs the reactor: the probe engine, path control and the jobs' socket of one host.
 
     One per host. A separate thread controls paths, and nothing here blocks it.
-
-    Args:
-        config: of the agent, which is this process and the telemetry process.
     """
 
     def __init__(self, config: AgentConfig) -> None:
@@ -129,11 +123,8 @@ class Reactor:
         self._verbs_probing = 0
 
     def start(self) -> None:
-        """Start every part that can start; the others are retried in `run`.
-
-        Raises:
-            ConfigError: an address or a number is invalid.
-        """
+        """Start every part that can start; the others are retried in `run`. Raises `ConfigError`:
+        an address or a number is invalid."""
         now_ns = time.monotonic_ns()
         starts: dict[str, Callable[[], None]] = {
             f"nic:{nic.name}": partial(self._attach, nic.name) for nic in self._config.nics

@@ -23,12 +23,8 @@ TIMEOUT_NS = 500 * MS
 
 
 class Server:
-    """Used by one thread. Only the newest connection is served: the previous peer is gone or hangs.
-
-    Args:
-        path: of the socket.
-        answer: handles one request.
-    """
+    """Used by one thread. Only the newest connection is served: the previous peer is gone, or
+    hangs."""
 
     def __init__(self, path: Path, answer: Callable[[Request], Answer]) -> None:
         self._path = path

@@ -102,8 +102,6 @@ class PathControl:
     for other threads come first, the rest runs on its own thread.
 
     Args:
-        host: our name, for rows.
-        policy: what may be done.
         nics: NICs that jobs may use.
         stopped: whether the stop switch is on.
         processes: jobs' processes that move their own flows; not closed here.
@@ -249,7 +247,6 @@ class PathControl:
         self._soon(lambda: self._failover.health.add(nic))
 
     def stop(self, *, stopped: bool) -> None:
-        """The stop switch."""
         self._call(lambda: self._failover.stop(stopped=stopped, now_ns=time.monotonic_ns()))
 
     def move(self, order: MoveOrder | RailOrder) -> None:

@@ -65,7 +65,6 @@ class Detours:
         """Why this host cannot do it; empty: it can, as far as known."""
 
     def close(self) -> None:
-        """Remove all detours."""
         if self._opener is not None:
             self._opener.join()
             self._take_made()

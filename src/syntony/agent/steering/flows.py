@@ -6,20 +6,16 @@ no progress for a while, and all of them every `ALL_NS`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.io.tcp_flows import TcpFlows, goes_to, is_sending
 from syntony.model import MS, US, S
 from syntony.model.paths import FlowSample, PathEvent
 from syntony.traffic.pairs import ConnectionProgress
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from numpy.typing import NDArray
 
 SAMPLE_NS = 15 * MS
 """A quarter of the silence that makes a flow stalled."""

@@ -47,7 +47,6 @@ class PathLog:
     """Written by the thread that reacts; `rows` is called by another.
 
     Args:
-        host: our name.
         nic_of: the NIC that has a local address.
     """
 

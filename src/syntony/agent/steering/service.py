@@ -45,7 +45,6 @@ class PathService:
     One per agent. A host whose paths cannot be managed is measured nevertheless.
 
     Args:
-        config: of the agent.
         processes: those of jobs that move their own flows.
     """
 

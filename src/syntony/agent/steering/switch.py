@@ -18,9 +18,6 @@ class StopSwitch:
     """The position of the stop switch that this host obeys, kept over restarts.
 
     One per agent.
-
-    Args:
-        directory: where its position is kept.
     """
 
     def __init__(self, directory: Path) -> None:

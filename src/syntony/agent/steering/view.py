@@ -30,7 +30,6 @@ class View:
         self._moved: Mapping[PacedPath, ProcessPath] = {}
         self._moving: frozenset[PacedPath] = frozenset()
         self.connections: tuple[ConnectionView, ...] = ()
-        """Managed connections."""
 
     def take_flows(self) -> None:
         its = self._failover

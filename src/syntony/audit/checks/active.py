@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
 from syntony.audit.check import Compare, Key, Section
 from syntony.audit.checks.initialized import SPARE
-from syntony.audit.facts import AbsentError, FactError
+from syntony.audit.facts import AbsentError, FactError, Facts
 from syntony.audit.majority import own_vote
 from syntony.audit.parse.text import whole
 from syntony.audit.pci import CLASS_NET
@@ -24,14 +24,8 @@ from syntony.audit.rdma import (
     rdma_devices,
     text,
 )
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 from syntony.links.ports import REMEDIES, PortState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
 
 
 class PortActive(RdmaPortCheck):

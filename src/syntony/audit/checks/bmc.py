@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from syntony.audit.check import HostCheck, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
-from syntony.audit.result import Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.result import ComparedValue, Result, Suspect
 
 FREEIPMI = ("ipmi-sensors", "--output-sensor-state", "--comma-separated-output")
 IPMITOOL = ("ipmitool", "sdr", "elist")

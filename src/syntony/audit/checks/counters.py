@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from syntony.audit.check import Key, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.parse.text import json_of
 from syntony.audit.rdma import CLASS, RdmaCheck, RdmaPort
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 from syntony.links.counters import EVERY, Side
 from syntony.model import S, format_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
 
 _LOOK_NS = 3 * S
 _LIMITS_PER_S = {

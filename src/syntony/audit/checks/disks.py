@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.parse.text import json_of
 from syntony.audit.rdma import text
-from syntony.audit.result import Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.result import ComparedValue, Result, Suspect
 
 _DF = ("df", "-P", "-k", "--local", "--exclude-type=tmpfs", "--exclude-type=devtmpfs",
        "--exclude-type=squashfs", "--exclude-type=overlay", "--exclude-type=efivarfs")  # fmt: skip

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.gpus import AMD_STATIC, NvidiaCheck, amd_smi, has_amd, has_nvidia, nvidia_smi
 from syntony.audit.pci import DeviceKind, devices
 from syntony.audit.rdma import rdma_devices
-from syntony.audit.result import Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.result import ComparedValue, Result, Suspect
 
 _NVRM = re.compile(r"NVRM version:.*?\s(\d+(?:\.\d+){1,3})\b")
 _FM_VERSION = re.compile(r"(?:version is|Version)\s*:?\s*(\d+(?:\.\d+)+)", re.IGNORECASE)

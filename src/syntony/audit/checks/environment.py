@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.gpus import has_amd, has_nvidia, without_gpu
 from syntony.audit.rdma import rdma_devices
-from syntony.audit.result import Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.result import ComparedValue, Result, Suspect
 
 _LDCONFIG = re.compile(r"^\s*(lib\S+?)\.so(\S*) \(([^)]*)\) => (/\S+)\s*$", re.MULTILINE)
 _SO_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")

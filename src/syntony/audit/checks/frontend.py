@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.parse.proc_routes import default_routes_4, default_routes_6
 from syntony.audit.parse.text import json_of, whole
 from syntony.audit.pci import CLASS_NET
 from syntony.audit.presence import PRESENT
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 from syntony.links.ports import REMEDIES, PortState
 from syntony.links.roles import LinkRole
+from syntony.links.snapshot import PortSnapshot
 from syntony.model import format_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
-    from syntony.links.snapshot import PortSnapshot
 
 
 class DefaultGateway(NamedTuple):
-    """A default route."""
-
     family: str
     """``IPv4`` or ``IPv6``."""
     interface: str

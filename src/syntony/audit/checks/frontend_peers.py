@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import msgspec
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
 from syntony.audit.checks.disks import mounts_of
 from syntony.audit.checks.frontend import default_interfaces, records
-from syntony.audit.facts import AbsentError, UnreadableError
+from syntony.audit.facts import AbsentError, Facts, UnreadableError
 from syntony.audit.parse.text import json_of, whole
 from syntony.audit.pci import CLASS_NET
 from syntony.audit.presence import PRESENT
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 from syntony.model import MS, format_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
 
 Peer = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]{0,254}$")]
 """A name or address, perhaps with a port; never an option of a command."""

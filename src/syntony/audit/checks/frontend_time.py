@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Section
 from syntony.audit.checks.frontend import records
-from syntony.audit.facts import FactError
+from syntony.audit.facts import FactError, Facts
 from syntony.audit.parse.text import json_of
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 from syntony.model import MS, format_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
 
 CLOCKS = ("syntony", "audit", "clocks", "--json")
 _PAGE = "/run/syntony/clock.json"

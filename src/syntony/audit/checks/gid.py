@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from syntony.audit.check import Compare, Key, Section
 from syntony.audit.checks.environment import inherited
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.gids import Gid, Preference, gid_table, nccl_choice, preference
 from syntony.audit.parse.text import json_of
 from syntony.audit.rdma import (
@@ -21,15 +21,9 @@ from syntony.audit.rdma import (
     number_of,
     text,
 )
-from syntony.audit.result import Suspect
+from syntony.audit.result import ComparedValue, Result, Suspect
 from syntony.links.ports import PortState
 from syntony.model.names import natural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
 
 _GIDS = (f"{CLASS}/*/ports/*/gids/*", f"{CLASS}/*/ports/*/gid_attrs/types/*",
          f"{CLASS}/*/ports/*/gid_attrs/ndevs/*")  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import FactError
+from syntony.audit.facts import FactError, Facts
 from syntony.audit.gpus import (
     AMD_METRIC,
     AMD_STATIC,
@@ -18,14 +19,8 @@ from syntony.audit.gpus import (
     nvidia_smi,
     without_gpu,
 )
-from syntony.audit.result import Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.parse.nvidia import Gpu
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.parse.nvidia import Gpu
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
 HOT_C = 85.0
 """For a GPU that reports no limit: the highest operating temperature of A100 and H100."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Section
+from syntony.audit.facts import Facts
 from syntony.audit.gpus import (
     AMD_BAD_PAGES,
     AMD_METRIC,
@@ -16,15 +18,9 @@ from syntony.audit.gpus import (
     nvidia_smi,
     without_gpu,
 )
+from syntony.audit.parse.nvidia import Gpu
 from syntony.audit.parse.text import whole
-from syntony.audit.result import Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.parse.nvidia import Gpu
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
 
 class GpuEcc(HostCheck):

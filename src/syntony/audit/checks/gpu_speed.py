@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import statistics
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.gpus import has_amd, has_nvidia, nvidia_smi, without_gpu
 from syntony.audit.nccl.diagnosis import floor_of
-from syntony.audit.nccl.output import parse_table
+from syntony.audit.nccl.output import Output, parse_table
 from syntony.audit.parse.bandwidth import (
     CASES,
     D2H,
@@ -22,15 +23,8 @@ from syntony.audit.parse.bandwidth import (
     parse_rocm_bandwidth,
 )
 from syntony.audit.parse.text import json_of
-from syntony.audit.result import Suspect
+from syntony.audit.result import ComparedValue, Result, Suspect
 from syntony.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.nccl.output import Output
-    from syntony.audit.result import ComparedValue, Result
 
 NVBANDWIDTH = ("nvbandwidth", "-t", *CASES)
 ROCM_BANDWIDTH = ("rocm-bandwidth-test", "-a")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, SilentError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, SilentError, UnreadableError
 from syntony.audit.gpus import (
     NvidiaCheck,
     amd_smi,
@@ -19,20 +20,12 @@ from syntony.audit.gpus import (
     without_gpu,
 )
 from syntony.audit.host_log import READS, kernel_log
-from syntony.audit.parse.kernel_log import is_amd_fault, xids
-from syntony.audit.parse.nvidia import parse_nvlink_errors, parse_nvlink_status
+from syntony.audit.parse.kernel_log import Xid, is_amd_fault, xids
+from syntony.audit.parse.nvidia import NvLinks, parse_nvlink_errors, parse_nvlink_status
 from syntony.audit.parse.text import json_of
 from syntony.audit.pci import AMD, NVIDIA
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 from syntony.audit.xid import Action, action_of, latest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.parse.kernel_log import Xid
-    from syntony.audit.parse.nvidia import NvLinks
-    from syntony.audit.result import ComparedValue, Result
 
 
 class GpuCount(HostCheck):

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from syntony.audit.cabling import ends, misplaced_pairs
+from syntony.audit.cabling import Attachment, Cabling, ends, misplaced_pairs
 from syntony.audit.fabric_check import FABRIC, FabricCheck
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import Result, Status, Suspect
 from syntony.fabric.names import cable_name
 from syntony.model.names import some
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from syntony.audit.cabling import Attachment, Cabling
-    from syntony.audit.result import Result
 
 _LISTED = 100
 _HOSTS = 4

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, UnreadableError
+from syntony.audit.facts import AbsentError, Facts, UnreadableError
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_log import lines_of
 from syntony.audit.presence import PRESENT
@@ -19,16 +19,10 @@ from syntony.audit.rdma import (
     is_spare,
     siblings,
 )
-from syntony.audit.result import Suspect
+from syntony.audit.result import ComparedValue, Result, Suspect
 from syntony.links.counters import Kind
 from syntony.links.kernel_log import classify
 from syntony.links.ports import REMEDIES, PortState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
 
 
 class PortCount(HostCheck):

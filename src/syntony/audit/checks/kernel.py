@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Section
+from syntony.audit.facts import Facts
 from syntony.audit.host_log import READS, kernel_log
-from syntony.audit.parse.kernel_faults import kernel_faults
-from syntony.audit.result import Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.parse.kernel_faults import LoggedFaults
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.parse.kernel_faults import LoggedFaults, kernel_faults
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
 
 class KernelFaults(HostCheck):

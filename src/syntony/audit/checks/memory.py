@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_log import machine_checks
 from syntony.audit.parse.smbios import MemorySocket, parse_memory
 from syntony.audit.parse.text import json_of, number_of
-from syntony.audit.result import Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
 _KIB = 1024
 _MEMINFO = re.compile(r"^(\w+(?:\(\w+\))?):\s+(\d{1,18})(?: kB)?\s*$", re.MULTILINE)

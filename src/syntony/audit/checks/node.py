@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
 from syntony.audit.check import Compare, HostCheck, Key, Section
 from syntony.audit.checks.memory import uptime_s
 from syntony.audit.checks.system import one_line
-from syntony.audit.facts import FactError, UnreadableError
+from syntony.audit.facts import FactError, Facts, UnreadableError
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_faults import is_known_fault
 from syntony.audit.parse.kernel_log import lines_of
-from syntony.audit.result import Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
 
 class Reach(HostCheck):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.host_log import READS, kernel_log
 from syntony.audit.parse.kernel_log import lines_of
 from syntony.audit.parse.text import whole
@@ -22,13 +23,7 @@ from syntony.audit.pci import (
     is_virtual_function,
     path_to_root,
 )
-from syntony.audit.result import Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
 _WATCHED = (DeviceKind.GPU, DeviceKind.NIC, DeviceKind.NVSWITCH, DeviceKind.NVME)
 _RESEAT = "reseat the card; if it comes back, the riser or the card"

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.gpus import has_nvidia
 from syntony.audit.parse.lspci import LspciDevice, parse_lspci
 from syntony.audit.parse.nvidia import GpuTopology, parse_topology
 from syntony.audit.pci import CLASS_NET, DeviceKind, address_of, devices, path_to_root
-from syntony.audit.rdma import RdmaCheck, compute_ports, rdma_devices
-from syntony.audit.result import Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.rdma import RdmaPort
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.rdma import RdmaCheck, RdmaPort, compute_ports, rdma_devices
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
 _LSPCI = ("lspci", "-vvv")
 _FAST_NIC = re.compile(
@@ -33,11 +26,8 @@ _BRIDGE = re.compile(r"PCI bridge")
 
 
 def lspci(host: Facts) -> tuple[LspciDevice, ...]:
-    """Every device with its registers.
-
-    Raises:
-        UnreadableError: no lspci, or not root: the registers are not shown.
-    """
+    """Every device with its registers. Raises `UnreadableError`: no lspci, or not root: the
+    registers are not shown."""
     try:
         found = parse_lspci(host.run(*_LSPCI))
     except AbsentError as error:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from syntony.audit.check import HostCheck, Key, Section
 from syntony.audit.checks.pcie import link_of, watched
-from syntony.audit.facts import FactError
+from syntony.audit.facts import FactError, Facts
 from syntony.audit.pci import DEVICES, DeviceKind, path_to_root
-from syntony.audit.result import Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.result import ComparedValue, Result, Suspect
 
 _Rate = tuple[float, int]
 """GT/s and lanes."""

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from syntony.audit.cabling import misplaced_pairs, pattern, port_gap
+from syntony.audit.cabling import Attachment, Cabling, LeafGroup, misplaced_pairs, pattern, port_gap
 from syntony.audit.fabric_check import FABRIC, FabricCheck
 from syntony.audit.majority import MIN_VOTERS, Votes, majority, own_vote
-from syntony.audit.result import Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from syntony.audit.cabling import Attachment, Cabling, LeafGroup
-    from syntony.audit.result import Result
-
+from syntony.audit.result import Result, Status, Suspect
 
 IN_ORDER = 0.75
 """Share of NICs that make port order a rule: two swapped cables among four hosts of four."""

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
 from syntony.audit.checks.drivers import service_state
-from syntony.audit.facts import AbsentError, FactError
+from syntony.audit.facts import AbsentError, FactError, Facts
 from syntony.audit.gpus import has_nvidia
-from syntony.audit.result import Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
-
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
 Service = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9@:._|-]{0,254}$")]
 """A unit's name, or several between ``|``; never an option of a command."""

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Key, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
 from syntony.audit.gpus import has_nvidia
-from syntony.audit.result import Status, Suspect
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.result import ComparedValue, Result
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 
 
 class OsImage(HostCheck):
@@ -52,11 +46,7 @@ class OsImage(HostCheck):
 
 
 def pretty_name(text: str) -> str:
-    """The distribution's name in os-release(5).
-
-    Raises:
-        UnreadableError: it is not there.
-    """
+    """The distribution's name in os-release(5). Raises `UnreadableError`: it is not there."""
     for line in text.splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "PRETTY_NAME" and value.strip(" \"'"):

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from syntony.audit.cabling import ends, pattern
+from syntony.audit.cabling import Cabling, SwitchPlane, ends, pattern
 from syntony.audit.fabric_check import FABRIC, FabricCheck
-from syntony.audit.majority import MIN_VOTERS, Votes, majority, own_vote
-from syntony.audit.result import Status, Suspect
+from syntony.audit.majority import MIN_VOTERS, MajorityVote, Votes, majority, own_vote
+from syntony.audit.result import Result, Status, Suspect
 from syntony.fabric.names import cable_name
 from syntony.model.names import host_of, natural
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.cabling import Cabling, SwitchPlane
-    from syntony.audit.majority import MajorityVote
-    from syntony.audit.result import Result
 
 OVERSUBSCRIBED = 1.0
 """More host than uplink bandwidth."""

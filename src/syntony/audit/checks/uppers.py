@@ -5,19 +5,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from syntony.audit.cabling import pattern, port_gap
+from syntony.audit.cabling import Cabling, SwitchPlane, pattern, port_gap
 from syntony.audit.fabric_check import FABRIC, FabricCheck
 from syntony.audit.majority import Votes, own_vote
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import Result, Status, Suspect
 from syntony.model.names import natural, some
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from syntony.audit.cabling import Cabling, SwitchPlane
-    from syntony.audit.result import Result
 
 _LISTED = 4
 

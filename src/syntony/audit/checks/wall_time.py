@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import msgspec
 
 from syntony.audit.check import HostCheck, Section
-from syntony.audit.facts import AbsentError, FactError, UnreadableError
-from syntony.audit.parse.clocks import parse_chrony, parse_ntpq, parse_timesyncd
+from syntony.audit.facts import AbsentError, FactError, Facts, UnreadableError
+from syntony.audit.parse.clocks import WallClockError, parse_chrony, parse_ntpq, parse_timesyncd
 from syntony.audit.parse.text import fields, json_of
-from syntony.audit.result import Status, Suspect
+from syntony.audit.result import ComparedValue, Result, Status, Suspect
 from syntony.model import MS, format_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.facts import Facts
-    from syntony.audit.parse.clocks import WallClockError
-    from syntony.audit.result import ComparedValue, Result
 
 _FLEET_TIME = ("syntony", "clock", "now", "--json")
 _PAGE = "/run/syntony/clock"

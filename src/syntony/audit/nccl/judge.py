@@ -28,8 +28,6 @@ from syntony.audit.result import Result, Status, Suspect
 
 
 class NcclRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of one case."""
-
     case: Case
     hosts: tuple[str, ...]
     """In the order of their ranks."""

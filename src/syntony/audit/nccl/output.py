@@ -83,19 +83,13 @@ class Output(msgspec.Struct, frozen=True):
 
 def parse_output(report: str, said: str) -> Output:
     """The JSON report or, where that is empty (older nccl-tests), the table on standard output.
-
-    Raises:
-        InputError: neither is one, or it ends before its last line.
-    """
+    Raises `InputError`: neither is one, or it ends before its last line."""
     return parse_report(report) if report.strip() else parse_table(said)
 
 
 def parse_report(text: str) -> Output:
-    """The file that ``-J`` writes.
-
-    Raises:
-        InputError: it is not JSON, not of nccl-tests, or without results.
-    """
+    """The file that ``-J`` writes. Raises `InputError`: it is not JSON, not of nccl-tests, or
+    without results."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -125,11 +119,8 @@ def parse_report(text: str) -> Output:
 
 
 def parse_table(text: str) -> Output:
-    """Standard output of nccl-tests, with NCCL's own log in between.
-
-    Raises:
-        InputError: no rows, or no last line.
-    """
+    """Standard output of nccl-tests, with NCCL's own log in between. Raises `InputError`: no rows,
+    or no last line."""
     rows: list[SizeResult] = []
     ranks: list[tuple[str, str]] = []
     deviates = _DEVIATION.search(text) is not None

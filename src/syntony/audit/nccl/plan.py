@@ -92,8 +92,6 @@ def command(
     """The command line of one run.
 
     Args:
-        case: how many queue pairs.
-        job: how.
         hosts: in the order of their ranks.
         report: where rank 0 writes its JSON.
         hostfile: for srun, a file with a host for every rank (`hostfile_text`).

@@ -39,11 +39,8 @@ _Matrix = list[list[float | None]]
 
 
 def parse_nvbandwidth(text: str) -> tuple[Transfer, ...]:
-    """Every GPU in every direction that was measured; a single GPU has no other to copy to.
-
-    Raises:
-        UnreadableError: no matrix, or one that is cut off.
-    """
+    """Every GPU in every direction that was measured; a single GPU has no other to copy to. Raises
+    `UnreadableError`: no matrix, or one that is cut off."""
     found: list[Transfer] = []
     case = ""
     lines: list[str] = []
@@ -106,11 +103,8 @@ def _transfers(direction: str, matrix: _Matrix) -> list[Transfer]:
 
 
 def parse_rocm_bandwidth(text: str) -> tuple[Transfer, ...]:
-    """`rocm-bandwidth-test -a`, GPUs counted from 0.
-
-    Raises:
-        UnreadableError: no devices, no matrix, or one that does not fit the devices.
-    """
+    """`rocm-bandwidth-test -a`, GPUs counted from 0. Raises `UnreadableError`: no devices, no
+    matrix, or one that does not fit the devices."""
     devices = [match for line in text.splitlines() if (match := _DEVICE.fullmatch(line))]
     gpus = [int(match[1]) for match in devices if _BUS.search(match[2])]
     cpus = [int(match[1]) for match in devices if not _BUS.search(match[2])]

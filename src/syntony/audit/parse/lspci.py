@@ -32,11 +32,7 @@ class LspciDevice(NamedTuple):
 
 
 def parse_lspci(text: str) -> tuple[LspciDevice, ...]:
-    """Every device.
-
-    Raises:
-        UnreadableError: there is none in the text.
-    """
+    """Every device. Raises `UnreadableError`: there is none in the text."""
     devices: list[LspciDevice] = []
     block: list[str] = []
     for line in [*text.splitlines(), "\n"]:

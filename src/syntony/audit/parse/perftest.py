@@ -14,11 +14,8 @@ _TELLING = re.compile(
 
 
 def parse_write_bw(text: str) -> float:
-    """Gb/s, average, of the largest message.
-
-    Raises:
-        UnreadableError: no result; with the line that says why.
-    """
+    """Gb/s, average, of the largest message. Raises `UnreadableError`: no result; with the line
+    that says why."""
     head = _HEAD.search(text)
     rows = [match for line in text[head.end() :].splitlines()
             if (match := _ROW.fullmatch(line))] if head else []  # fmt: skip

@@ -37,11 +37,8 @@ class RoutingTable(NamedTuple):
 
 
 def parse_routes(text: str, device: str) -> RoutingTable:
-    """A device's table, whichever of the two forms it is in.
-
-    Raises:
-        UnreadableError: it is neither, or is cut off.
-    """
+    """A device's table, whichever of the two forms it is in. Raises `UnreadableError`: it is
+    neither, or is cut off."""
     try:
         reported = json.loads(text)
     except ValueError as error:

@@ -24,11 +24,8 @@ class MemorySocket(NamedTuple):
 
 
 def parse_memory(text: str) -> tuple[MemorySocket, ...]:
-    """Every socket, empty ones too.
-
-    Raises:
-        UnreadableError: no memory device is reported (no privilege, another language, cut off).
-    """
+    """Every socket, empty ones too. Raises `UnreadableError`: no memory device is reported (no
+    privilege, another language, cut off)."""
     blocks = re.split(r"^Handle 0x", text, flags=re.MULTILINE)
     devices = [block for block in blocks if re.search(r"^Memory Device\s*$", block, re.MULTILINE)]
     modules = []

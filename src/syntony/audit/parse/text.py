@@ -45,11 +45,8 @@ def number_of(host_text: str, what: str) -> int:
 
 
 def json_of(text: str, what: str) -> Any:
-    """A JSON document; what programs print before its first bracket is left out.
-
-    Raises:
-        UnreadableError: it is none.
-    """
+    """A JSON document; what programs print before its first bracket is left out. Raises
+    `UnreadableError`: it is none."""
     starts = [at for at in (text.find("{"), text.find("[")) if at >= 0]
     try:
         return json.loads(text[min(starts) :]) if starts else json.loads(text)

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from syntony.audit.report.ports import HEADINGS, port_rows
 from syntony.audit.report.summary import ORDER, tree, worst_first
-from syntony.audit.result import Result, Status
+from syntony.audit.result import WRONG, Result, Status
 
-_BAD = frozenset({Status.FAIL, Status.WARN, Status.UNKNOWN})
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 MAX_TICKET_ROWS = 200
 
@@ -73,7 +72,7 @@ def markdown(results: Sequence[Result]) -> str:
     for node in tree(results):
         cells = " | ".join(str(node.counts[status]) for status in ORDER)
         lines.append(f"| {node.section.title} | {cells} |")
-    bad = [result for result in worst_first(results) if result.status in _BAD]
+    bad = [result for result in worst_first(results) if result.status in WRONG]
     if bad:
         lines += ["", "| status | subject | check | got | expected | do | suspect |",
                   "|---|---|---|---|---|---|---|"]  # fmt: skip

@@ -5,15 +5,11 @@ Pure: the patches are computed from the node as the API server gave it, and sent
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from syntony.audit.report.summary import ExitStyle, exit_code, subject_host, worst_first
-from syntony.audit.result import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syntony.audit.result import Result
+from syntony.audit.result import Result, Status
 
 CONDITION = "FleetAuditFailed"
 """Type of the node condition, the same as in deploy/kubernetes/node-problem-detector.json."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from syntony.audit.check import Section
 from syntony.audit.checks.network import RailConnectivity
 from syntony.audit.reach_judge import PORT_WORD
 from syntony.audit.registry import every_check
 from syntony.audit.report.summary import ORDER
-from syntony.audit.result import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syntony.audit.result import Result
+from syntony.audit.result import Result, Status
 
 COLUMNS = (Section.INITIALIZED, Section.ACTIVE, Section.GID, Section.CONNECTIVITY)
 HEADINGS = ("Agent", "NIC", "Initialized", "Active", "GID Index", "Connectivity")

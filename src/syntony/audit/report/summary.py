@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from syntony.audit.check import Section
 from syntony.audit.registry import every_check
-from syntony.audit.result import Status
+from syntony.audit.result import Result, Status
 from syntony.model.names import host_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syntony.audit.result import Result
 
 
 class ExitStyle(enum.StrEnum):

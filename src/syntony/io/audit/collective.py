@@ -111,11 +111,8 @@ def run_torch(
 
 
 def count_gpus(hosts: Sequence[str], where: RankStarter) -> dict[str, int]:
-    """How many GPUs PyTorch can use on each host.
-
-    Raises:
-        RemoteError: a host, or PyTorch on it, does not answer.
-    """
+    """How many GPUs PyTorch can use on each host. Raises `RemoteError`: a host, or PyTorch on it,
+    does not answer."""
     ended = finish([where.rank(host, ["count"], {}) for host in hosts], COUNT_TIMEOUT_S)
     found = {}
     for host, done in zip(hosts, ended, strict=True):

@@ -19,11 +19,8 @@ MAX_BYTES = 256 << 20
 
 
 def unpack_dump(file: Path, folder: Path) -> None:
-    """Write the tree below `folder`.
-
-    Raises:
-        InputError: it cannot be read, or is no object of absolute paths to texts.
-    """
+    """Write the tree below `folder`. Raises `InputError`: it cannot be read, or is no object of
+    absolute paths to texts."""
     try:
         content = json.loads(read_bytes(file, MAX_BYTES))
     except (OSError, ValueError, RecursionError) as error:

@@ -9,17 +9,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from syntony.audit.check import HostCheck
 from syntony.audit.examine import examine, unknown
+from syntony.audit.facts import Facts
 from syntony.audit.result import ComparedValue, HostReport, Result
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from syntony.audit.check import HostCheck
-    from syntony.audit.facts import Facts
 
 DEADLINE_NS = 10 * S
 """Deadline of one check. A healthy host answers in a fraction of it; longer is itself a finding."""

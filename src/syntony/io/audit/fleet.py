@@ -5,14 +5,11 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from syntony.audit.reported import unreachable
 from syntony.audit.result import HostReport
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 AT_ONCE = 64
 """Hosts asked at a time: each costs a process here and a connection."""

@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from syntony.audit.facts import AbsentError, FactError, UnreadableError
 from syntony.input_files import read_bytes
 from syntony.io.audit.commands import LiveCommands, RecordedCommands
 from syntony.io.link_files import LinkFiles
 from syntony.links.roles import with_backend
+from syntony.links.snapshot import PortSnapshot
 from syntony.model import S
 from syntony.model.names import is_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from syntony.links.snapshot import PortSnapshot
 
 COMMAND_TIMEOUT_NS = 8 * S
 """Less than a check's deadline, so that the check can report which command did not answer."""
@@ -40,9 +37,7 @@ class HostFacts:
     """One look at one host below `root`: files, commands and ports are asked once each.
 
     Args:
-        host: its name.
         root: ``/``, or a recorded tree's.
-        commands: how programs are asked.
         backend: which ports of a host carry the job, by its name; none: found out.
     """
 
@@ -163,11 +158,8 @@ def this_host(
 
 
 def recorded_host(root: Path, name: str = "", backend: Backend = lambda _: ()) -> HostFacts:
-    """A recorded tree, by the name it was recorded under, else its directory's.
-
-    Raises:
-        FactError: it is no directory, or has none of what checks read.
-    """
+    """A recorded tree, by the name it was recorded under, else its directory's. Raises `FactError`:
+    it is no directory, or has none of what checks read."""
     if not root.is_dir():
         raise AbsentError(f"{root} is not a directory")
     known = ("sys", "proc", "etc", "commands")

@@ -11,11 +11,7 @@ from syntony.io.peers_file import read_peers
 
 
 def peer_clocks(directory: Path) -> dict[str, Any]:
-    """What `syntony audit clocks --json` prints.
-
-    Raises:
-        MissingError: no agent runs here.
-    """
+    """What `syntony audit clocks --json` prints. Raises `MissingError`: no agent runs here."""
     clock = FleetClock(directory)
     peers = read_peers(directory)
     rows: list[dict[str, Any]] = []

@@ -45,7 +45,6 @@ class Remote:
     """The program on one host, started by a command line (ssh, or the way into a lab's namespace).
 
     Args:
-        host: its name.
         argv: what runs ``python3 -u -c BOOT`` there.
         until_s: monotonic time at which nothing more is waited for.
 
@@ -174,11 +173,8 @@ class SurveyHosts(Generic[_R]):
 
 
 def allow_files(hosts: int) -> None:
-    """Raises this process's limit of open files as far as so many hosts need.
-
-    Raises:
-        UsageError: it may not be raised so far.
-    """
+    """Raises this process's limit of open files as far as so many hosts need. Raises `UsageError`:
+    it may not be raised so far."""
     wanted = FILES_EACH * hosts + 256
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:

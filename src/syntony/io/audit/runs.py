@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
+from syntony.audit.result import HostReport
 from syntony.audit.runfile import Head, line, parse_head, reports
 from syntony.errors import InputError
 from syntony.input_files import check_file
 from syntony.io.closing import Closing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.audit.result import HostReport
 
 KEPT = 20
 """Runs kept below the state directory."""
@@ -85,11 +82,8 @@ def _whole_bytes(path: Path) -> int:
 
 
 def read_run(path: Path) -> tuple[Head, Iterator[HostReport]]:
-    """A run's head, and its reports one by one; of a host with several, all of them.
-
-    Raises:
-        InputError: it cannot be read or is no run.
-    """
+    """A run's head, and its reports one by one; of a host with several, all of them. Raises
+    `InputError`: it cannot be read or is no run."""
     try:
         check_file(path, MAX_RUN_BYTES)
         with path.open("rb") as file:
@@ -107,11 +101,7 @@ def _reports(path: Path) -> Iterator[HostReport]:
 
 class StoredRun:
     """A run that can be read repeatedly; of a host with several reports (a resumed run), the
-    newest.
-
-    Raises:
-        InputError: it cannot be read or is no run.
-    """
+    newest. Raises `InputError`: it cannot be read or is no run."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

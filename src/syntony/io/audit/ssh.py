@@ -15,22 +15,19 @@ import sys
 import tarfile
 import tempfile
 import threading
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
+from syntony.audit.check import HostCheck
 from syntony.audit.collecting import split_inputs
+from syntony.audit.result import HostReport
 from syntony.errors import MissingError, RemoteError
 from syntony.io.audit.examine import examine_tree
 from syntony.io.audit.host import COMMAND_TIMEOUT_NS, Backend, recorded_host
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from syntony.audit.check import HostCheck
-    from syntony.audit.result import HostReport
 
 CONNECT_S = 10
 LEAVE_S = 3.0
@@ -59,7 +56,6 @@ class SshAudits:
     """Asks hosts over SSH; whatever ends it, no ssh, no tree and no traceback is left behind.
 
     Args:
-        checks: what to ask.
         now_ns: UTC.
         words: ssh and its options (`ssh_words`).
         sudo: read as root, without a password.
@@ -221,11 +217,8 @@ def recording_script(checks: Sequence[HostCheck], limit_ns: int = ALONE_NS) -> b
 
 
 def record_here(checks: Sequence[HostCheck], folder: Path, name: str) -> None:
-    """This host as a tree below `folder`, under the name it goes by.
-
-    Raises:
-        RemoteError: the recorder failed.
-    """
+    """This host as a tree below `folder`, under the name it goes by. Raises `RemoteError`: the
+    recorder failed."""
     done = subprocess.run(
         [sys.executable, "-"],
         input=_named(name) + recording_script(checks),
@@ -247,7 +240,6 @@ def unpack(archive: bytes, folder: Path, go_on: Callable[[], None] = lambda: Non
     """A host's tree, as untrusted as the host: nothing is written outside `folder`.
 
     Args:
-        archive: what the host sent.
         folder: exists.
         go_on: called before each entry; raises to end it.
 

@@ -89,8 +89,6 @@ def survey(
             reported.
         argv: how to start a program there.
         patterns: names of the NICs, with ``*`` and ``?``; none: those with an RDMA device.
-        requested: how far to go.
-        step: progress.
     """
     allow_files(len(hosts))
     until_s = time.monotonic() + requested.deadline_ns / S
@@ -136,8 +134,6 @@ def conduct(
 
 
 class _Conductor:
-    """One survey."""
-
     def __init__(
         self, members: SurveyHosts[Surveyor], requested: SurveyOptions, step: Step
     ) -> None:

@@ -25,7 +25,6 @@ def switch_tables(
     """Every switch's table, and why there is none of the others.
 
     Args:
-        switches: names.
         argv: how to run `COMMAND` there.
     """
 
@@ -42,11 +41,7 @@ def switch_tables(
 
 
 def read_tables(folder: Path) -> tuple[list[RoutingTable], dict[str, str]]:
-    """``DEVICE.json`` of each device in a folder.
-
-    Raises:
-        InputError: there is none.
-    """
+    """``DEVICE.json`` of each device in a folder. Raises `InputError`: there is none."""
     files = sorted(folder.glob("*.json"))
     if not files:
         raise InputError("no-tables", f"{folder}: no DEVICE.json of `ip -j route` or FRR in it")

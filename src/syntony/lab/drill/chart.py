@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
 from syntony.lab.drill.figures import RunFigures, edges_ns, throughput
+from syntony.lab.drill.trial import NicFlapTrial
 from syntony.model import MS, S
 from syntony.view.throughput_chart import ThroughputChart, ThroughputLine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from syntony.lab.drill.trial import NicFlapTrial
 
 BIN_NS = 250 * MS
 """At least three steps of the default job, so that aliasing of steps and bins does not show."""

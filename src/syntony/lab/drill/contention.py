@@ -6,8 +6,8 @@ import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,6 +25,7 @@ from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
 from syntony.model import MS, S
+from syntony.traffic.classes import JobClass
 from syntony.wire.traffic import (
     MovesQuery,
     MoveView,
@@ -32,11 +33,6 @@ from syntony.wire.traffic import (
     Traffic,
     TrafficQuery,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from syntony.traffic.classes import JobClass
 
 JOBS = ("red", "blue")
 SPEC = FabricSpec(hosts=4, rails=2, leaves=2, spines=2, rate_bps=40_000_000, latency_ns=50 * MS)
@@ -72,8 +68,6 @@ class ContentionTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContentionOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one drill."""
-
     framework: str = "builtin"
     kind: str = "all-reduce"
     python: str = sys.executable
@@ -147,8 +141,6 @@ def drill(
     """Runs all jobs once, in a lab of their own unless one is given.
 
     Args:
-        options: jobs, fabric, times.
-        say: what is going on, for a person.
         lab: one with agents; None starts one for this drill.
         classes: of jobs, if a lab is started.
 
@@ -221,8 +213,6 @@ def agent_lab(
     """Yield the lab given, or a new one, with agents that are ready. Raises as `drill` does.
 
     Args:
-        spec: of a new lab.
-        classes: of jobs.
         given: a running lab with agents.
         machines: if given, the hosts are virtual machines; called with progress while they start.
     """
@@ -364,11 +354,7 @@ def job_run(name: str, job: LabJob, title: str = "") -> JobRun:
 
 
 def wait_map(lab: Lab, jobs: int) -> None:
-    """Wait until every busy flow has an alternative path.
-
-    Raises:
-        RemoteError: not in time.
-    """
+    """Wait until every busy flow has an alternative path. Raises `RemoteError`: not in time."""
     end_s = time.monotonic() + MAP_TIMEOUT_S
     while True:
         traffic = fetch_traffic(lab)
@@ -388,10 +374,7 @@ def wait_map(lab: Lab, jobs: int) -> None:
 
 def wait_delays(lab: Lab, names: Sequence[str], senders: int = 1) -> None:
     """Wait until the controller may decide and knows `senders` flows of each job, with delays.
-
-    Raises:
-        RemoteError: not in time.
-    """
+    Raises `RemoteError`: not in time."""
     end_s = time.monotonic() + MAP_TIMEOUT_S
     while time.monotonic() < end_s:
         traffic = fetch_traffic(lab)

@@ -7,22 +7,17 @@ its line rate, or less where the spines are too few.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
 from syntony.lab.drill.figures import completions_ns, throughput
 from syntony.lab.jobs.records import RankFailed, StepRecord
+from syntony.lab.plan import FabricSpec
 from syntony.model import MS, S
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from syntony.lab.drill.contention import ContentionTrial, ControllerSample, JobRun
-    from syntony.lab.plan import FabricSpec
 
 PAYLOAD = 1428 / 1514
 """Of a full Ethernet frame: less 14 bytes of its own header, 40 of IP and TCP, 12 of time stamps
@@ -82,7 +77,6 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures(trial: ContentionTrial) -> Figures:
-    """All of one trial."""
     optimum = optimum_bps(trial.spec, trial.jobs, trial.verbs) / 1e6
     alone = "TCP" if trial.jobs[0].kind == "gather" else "ECMP"
     alone = "RDMA" if trial.verbs else alone

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from syntony.lab.drill.contention import ContentionTrial
 from syntony.lab.drill.contention_figures import Figures, bins_mbps, delays_ms, figures
 from syntony.lab.drill.report import DrillReport
 from syntony.lab.rates import format_rate
 from syntony.view import contention_chart
-
-if TYPE_CHECKING:
-    from syntony.lab.drill.contention import ContentionTrial
-    from syntony.wire.traffic import MoveView
-
+from syntony.wire.traffic import MoveView
 
 DELAY = "one-way delay p99, ms"
 """What is drawn below the jobs."""
@@ -32,7 +27,6 @@ class ContentionReport(DrillReport, frozen=True, kw_only=True):
 
 
 def make_report(trial: ContentionTrial, drill: str = "contention") -> ContentionReport:
-    """Figures of a trial."""
     spec, job = trial.spec, trial.jobs[0]
     return ContentionReport(
         drill=drill,
@@ -49,7 +43,6 @@ def make_report(trial: ContentionTrial, drill: str = "contention") -> Contention
 def make_chart(
     trial: ContentionTrial, found: Figures, fabric: str
 ) -> contention_chart.ContentionChart:
-    """The chart of a trial."""
     at_s, rates = bins_mbps(trial)
     when_s, delays = delays_ms(trial)
     first = trial.jobs[0]

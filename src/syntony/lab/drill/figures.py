@@ -7,21 +7,16 @@ anywhere, in whichever rank, is one long step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from syntony.lab.jobs.records import RankFailed, StepRecord
+from syntony.lab.drill.trial import NicFlapTrial
+from syntony.lab.jobs.records import RankFailed, Record, StepRecord
 from syntony.model import MS, S
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from syntony.lab.drill.trial import NicFlapTrial
-    from syntony.lab.jobs.records import Record
 
 STALL_FACTOR = 3
 STALL_NS = 100 * MS
@@ -97,7 +92,6 @@ def throughput(edges: NDArray[np.int64], from_ns: int, to_ns: int) -> float:
 
 
 def figures(trial: NicFlapTrial) -> RunFigures:
-    """All figures of one run."""
     edges = edges_ns(trial)
     steps = np.diff(edges)
     whole = len(steps) - (0 if trial.finished or not len(steps) else 1)

@@ -6,17 +6,13 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import msgspec
 
 from syntony.errors import RemoteError
+from syntony.lab.client import Lab
 from syntony.model import ClockState
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from syntony.lab.client import Lab
 
 READY_TIMEOUT_S = 120.0
 """Twice the demo's limit for clocks: a drill that never starts measures nothing."""
@@ -40,10 +36,7 @@ class PathEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 def wait_ready(lab: Lab, timeout_s: float = READY_TIMEOUT_S) -> None:
     """Wait until every agent probes and has a clock: before that, missing probes mean nothing.
-
-    Raises:
-        RemoteError: not in that time.
-    """
+    Raises `RemoteError`: not in that time."""
     from syntony.controller.client import ask
     from syntony.wire.clocks import ClockQuery
     from syntony.wire.messages import FleetQuery

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.errors import RemoteError, UsageError
+from syntony.lab.client import Lab
 from syntony.lab.drill import contention, verbs
 from syntony.lab.drill.contention import ContentionTrial, ControllerSample
 from syntony.lab.drill.modes import MANAGED
@@ -19,11 +20,6 @@ from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.lab.plan import FabricSpec, LinkKind, make_plan
 from syntony.model import MS, S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from syntony.lab.client import Lab
 
 JOB = "incast"
 SENDERS = 4
@@ -62,8 +58,6 @@ class IncastTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IncastOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one drill."""
-
     senders: int = SENDERS
     elements: int = ELEMENTS
     plain: bool = False

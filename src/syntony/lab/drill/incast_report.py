@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import numpy as np
 
@@ -17,16 +15,13 @@ from syntony.lab.drill.contention_figures import (
 )
 from syntony.lab.drill.contention_report import DELAY
 from syntony.lab.drill.figures import completions_ns, stalled_ns
-from syntony.lab.drill.incast import settled
+from syntony.lab.drill.incast import IncastTrial, settled
 from syntony.lab.drill.report import DrillReport
 from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.lab.rates import format_rate
 from syntony.model import MS, S
 from syntony.model.names import host_of
 from syntony.view import contention_chart
-
-if TYPE_CHECKING:
-    from syntony.lab.drill.incast import IncastTrial
 
 
 class IncastPhase(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +78,6 @@ class IncastReport(DrillReport, frozen=True, kw_only=True):
 
 
 def make_report(ran: IncastTrial) -> IncastReport:
-    """Figures of a trial."""
     trial = ran.trial
     spec, job = trial.spec, trial.jobs[0]
     line = ran.rails * spec.rate_bps * (ROCE_PAYLOAD if trial.verbs else PAYLOAD) / 1e6
@@ -173,7 +167,6 @@ def transport(report: IncastReport) -> str:
 
 
 def make_chart(ran: IncastTrial, report: IncastReport) -> contention_chart.ContentionChart:
-    """The chart of a trial."""
     at_s, rates = bins_mbps(ran.trial)
     when_s, delays = delays_ms(ran.trial)
     return contention_chart.ContentionChart(

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.errors import RemoteError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.lab.client import Lab
+from syntony.lab.client import Lab
 
 JOIN_PORTS = range(9990, 10_022)
 """For the kernel's own listener for joins: a program that listens on one address has none on its

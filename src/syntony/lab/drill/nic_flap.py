@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
 from syntony.errors import UsageError
+from syntony.lab.client import Lab
 from syntony.lab.drill import modes, scenarios, verbs
 from syntony.lab.drill.flows import SS_ARGV, parse_ss
+from syntony.lab.drill.modes import JobMode
 from syntony.lab.drill.place import NIC, SPEC, check_mode, job_spec, lab_for
+from syntony.lab.drill.scenarios import Scenario
 from syntony.lab.drill.trial import NicFlapTimes, NicFlapTrial, run_trial
 from syntony.lab.jobs.nccl_mesh import PLUGIN
 from syntony.lab.plan import FabricSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from syntony.lab.client import Lab
-    from syntony.lab.drill.modes import JobMode
-    from syntony.lab.drill.scenarios import Scenario
-
 
 class NicFlapOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one drill."""
-
     framework: str
     kind: str
     python: str
@@ -39,8 +33,6 @@ class NicFlapOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NicFlapRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the three runs."""
-
     name: str
     mode: JobMode
     faulty: bool
@@ -137,11 +129,8 @@ def run_once(
 
 
 def _busy_link(lab: Lab) -> str:
-    """The uplink of the victim's leaf that the job's busiest connection leaves by.
-
-    Raises:
-        UsageError: no connection of the victim leaves its leaf.
-    """
+    """The uplink of the victim's leaf that the job's busiest connection leaves by. Raises
+    `UsageError`: no connection of the victim leaves its leaf."""
     names = {address: name for name, address in lab.addresses(4).items()}
     flows = parse_ss(lab.run(scenarios.VICTIM, *SS_ARGV))
     for flow in sorted(flows, key=lambda flow: -flow.sent_bytes):

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from syntony.errors import UsageError
 from syntony.io.interposer import tcp_library
 from syntony.lab.client import Lab
 from syntony.lab.drill.fleet import wait_ready
+from syntony.lab.drill.modes import JobMode
 from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.plan import FabricSpec
 from syntony.lab.world import World, new_lab
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from syntony.lab.drill.modes import JobMode
 
 HOSTS = 4
 """Two below each leaf: steps cross both leaf and spine, and two cores carry four ranks."""

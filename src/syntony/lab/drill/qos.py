@@ -3,22 +3,19 @@ where there are several links, and by pacing on a link that all must use."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from syntony.errors import UsageError
+from syntony.lab.client import Lab
 from syntony.lab.drill import contention
 from syntony.lab.drill.contention import SPEC, ContentionOptions, ContentionTimes, ContentionTrial
+from syntony.lab.drill.contention_figures import Figures
 from syntony.lab.drill.place import NIC
 from syntony.lab.jobs.programs import PORT, JobSpec
 from syntony.traffic.classes import JobClass
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from syntony.lab.client import Lab
-    from syntony.lab.drill.contention_figures import Figures
 
 GOLD = "gold"
 JOBS = (GOLD, "grey", "brown")

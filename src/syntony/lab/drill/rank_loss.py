@@ -14,16 +14,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from syntony.errors import MissingError, RemoteError
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PROGRAM = Path(__file__).parents[1] / "jobs" / "training.py"
 CALM, TODAY, SYNTONY = "no failure", "torchrun, checkpoints", "Syntony"
@@ -32,8 +30,6 @@ _MAX_RESTARTS = 3
 
 
 class RankLossOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one drill."""
-
     python: str
     """An interpreter with PyTorch."""
     ranks: int = 4
@@ -78,11 +74,8 @@ class RankLossTrial(msgspec.Struct, frozen=True, kw_only=True):
 def drill(
     options: RankLossOptions, directory: Path, say: Callable[[str], None]
 ) -> list[RankLossTrial]:
-    """The three runs, in `directory`.
-
-    Raises:
-        RemoteError: the undisturbed run failed, or a rank could not be killed as planned.
-    """
+    """The three runs, in `directory`. Raises `RemoteError`: the undisturbed run failed, or a rank
+    could not be killed as planned."""
     trials = []
     for name in (CALM, TODAY, SYNTONY):
         say(f"{name}: {options.ranks} ranks, {options.steps} steps")
@@ -95,11 +88,7 @@ def drill(
 def run(
     options: RankLossOptions, name: str, directory: Path, say: Callable[[str], None]
 ) -> RankLossTrial:
-    """One run.
-
-    Raises:
-        RemoteError: the rank could not be killed as planned.
-    """
+    """One run. Raises `RemoteError`: the rank could not be killed as planned."""
     out = directory / name.split(",", maxsplit=1)[0].replace(" ", "-").lower()
     try:
         out.mkdir(parents=True)
@@ -173,17 +162,7 @@ def _strike(
 
 
 def rank_pid(name: str, launcher: int, out: Path, rank: int) -> int:
-    """The process that holds a rank now.
-
-    Args:
-        name: of the run.
-        launcher: its process.
-        out: the run's directory.
-        rank: which.
-
-    Raises:
-        RemoteError: there is none.
-    """
+    """The process that holds a rank now. Raises `RemoteError`: there is none."""
     known = events(out) if name == SYNTONY else []
     pids = {each["worker"]: int(each["pid"]) for each in known if each["event"] == "worker"}
     for each in reversed(known):

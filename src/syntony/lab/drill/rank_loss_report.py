@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,15 +14,10 @@ from syntony.lab.drill.report import DrillReport
 from syntony.model import MS, S
 from syntony.view.rank_loss_chart import RankLossChart, RankLossLine
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 DRILL = "rank-loss"
 
 
 class RankLossRunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One run."""
-
     name: str
     exit_code: int
     total_s: float
@@ -75,7 +70,6 @@ def make_report(options: RankLossOptions, trials: Sequence[RankLossTrial]) -> Ra
 def figures(
     options: RankLossOptions, trial: RankLossTrial, calm: RankLossTrial
 ) -> RankLossRunFigures:
-    """The figures of one trial."""
     watched = trial.steps[_watcher(options)]
     gaps = [b.at_ns - a.at_ns for a, b in itertools.pairwise(watched)]
     before = [each.step for each in watched if each.at_ns <= (trial.killed_ns or 0)]

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from syntony.errors import MissingError
 from syntony.lab.drill.figures import RunFigures, figures
+from syntony.lab.drill.trial import NicFlapTrial
 from syntony.view import throughput_chart
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from syntony.lab.drill.trial import NicFlapTrial
 
 
 class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +56,8 @@ def make_report(
 
 def check_out(directory: Path | None) -> None:
     """Check, before a drill that takes minutes, that `save` can write there; None: nothing is to be
-    written.
-
-    Raises:
-        MissingError: the directory cannot be written, or charts cannot be drawn here.
-    """
+    written. Raises `MissingError`: the directory cannot be written, or charts cannot be drawn
+    here."""
     if directory is None:
         return
     throughput_chart.check()

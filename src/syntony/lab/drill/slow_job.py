@@ -4,6 +4,7 @@ rules of `why`."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -26,8 +27,6 @@ from syntony.workload.grid import median
 from syntony.workload.verdict import FaultClass
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
     from syntony.lab.client import Lab
@@ -65,8 +64,6 @@ class SlowJobTimes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlowJobOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one drill."""
-
     framework: str
     kind: str
     python: str

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from statistics import median
-from typing import TYPE_CHECKING
 
 from syntony.lab.drill.report import DrillReport
-from syntony.lab.drill.slow_job import is_named
+from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, SlowTrial, is_named
 from syntony.lab.jobs.records import RankFailed, StepRecord
 from syntony.model import MS, S
 from syntony.view.slow_job_chart import SlowJobChart, SlowJobCurve
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syntony.lab.drill.slow_job import FlowSeries, JudgedAnswer, SlowTrial
 
 
 class SlowJobReport(DrillReport, frozen=True, kw_only=True):
@@ -59,7 +54,6 @@ class SlowJobReport(DrillReport, frozen=True, kw_only=True):
 
 
 def make_report(trial: SlowTrial) -> SlowJobReport:
-    """Figures of a trial."""
     began_ns = trial.outage.began_ns
     quiet = [look for look in trial.looks if look.at_ns <= trial.outage.requested_ns]
     slow = [look for look in trial.looks if look.at_ns > began_ns]
@@ -91,7 +85,6 @@ def make_report(trial: SlowTrial) -> SlowJobReport:
 
 
 def make_chart(trial: SlowTrial, report: SlowJobReport) -> SlowJobChart:
-    """The chart of a trial."""
     zero_ns = trial.outage.began_ns
     marks = ((0.0, "made slow"),)
     found = ((report.detected_s, "stands out"), (report.named_s, "named"))

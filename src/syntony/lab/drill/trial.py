@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
+from syntony.lab.client import Lab
 from syntony.lab.drill.fleet import verdict_ns
 from syntony.lab.drill.modes import JOB, JobMode, prepared
 from syntony.lab.drill.scenarios import Scenario
+from syntony.lab.jobs.programs import JobSpec
 from syntony.lab.jobs.records import Record
 from syntony.lab.jobs.runner import START_TIMEOUT_S, LabJob
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from syntony.lab.client import Lab
-    from syntony.lab.jobs.programs import JobSpec
 
 WARM_STEPS = 5
 """Windows of new connections open, caches fill; not measured."""

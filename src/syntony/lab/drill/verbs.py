@@ -6,9 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError, UsageError
 from syntony.lab.client import Lab
@@ -18,11 +18,7 @@ from syntony.lab.plan import MGMT, FabricSpec
 from syntony.lab.verbs.guest import rdma_name
 from syntony.lab.world import World, new_lab, search_path
 from syntony.model import S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from syntony.traffic.classes import JobClass
+from syntony.traffic.classes import JobClass
 
 HOSTS = 2
 """Emulated machines: a processor for each."""

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar, NamedTuple
 
 from syntony.errors import UsageError
+from syntony.lab.daemons import Daemons
 from syntony.lab.plan import LabPlan, Link, LinkKind, Port
+from syntony.lab.ports import LabPorts
 from syntony.lab.rates import parse_rate_bps
-from syntony.model import HOUR_NS, parse_duration_ns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from syntony.lab.daemons import Daemons
-    from syntony.lab.ports import LabPorts
-    from syntony.model import SyntheticClockSpec
+from syntony.model import HOUR_NS, SyntheticClockSpec, parse_duration_ns
 
 
 class TargetKind(enum.StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from syntony.errors import UsageError
 from syntony.lab.faults.base import OPTIONS, FaultOrder, LabFault, TargetKind
@@ -13,14 +13,9 @@ from syntony.lab.faults.packets import Blackhole, PacketLoss
 from syntony.lab.faults.processes import AGENT_FAULTS, SERVER_FAULTS, CpuHog
 from syntony.lab.faults.shaping import AddedDelay, FlowRate, ReducedRate
 from syntony.lab.faults.wiring import Mtu, RailSwap
-from syntony.lab.plan import CONTROLLER
+from syntony.lab.plan import CONTROLLER, LabPlan
 from syntony.lab.state import is_gateway
 from syntony.model.names import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from syntony.lab.plan import LabPlan
 
 _ALL: tuple[type[LabFault], ...] = (
     LinkDown,
@@ -46,12 +41,8 @@ KINDS: Mapping[str, type[LabFault]] = {kind.name: kind for kind in _ALL}
 
 
 def parse_order(plan: LabPlan, kind: str, target: str, options: Mapping[str, str]) -> FaultOrder:
-    """Parse what the user wrote and check it against this lab.
-
-    Raises:
-        UsageError: an unknown kind, target or option, or a value that does not fit; with the
-            nearest match.
-    """
+    """Parse what the user wrote and check it against this lab. Raises `UsageError`: an unknown
+    kind, target or option, or a value that does not fit; with the nearest match."""
     if kind not in KINDS:
         hint = did_you_mean(kind, KINDS) or f"; kinds: {', '.join(KINDS)}"
         raise UsageError(f"no fault {kind!r}{hint}")

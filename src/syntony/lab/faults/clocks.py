@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from syntony.lab.faults.base import LabFault, TargetKind
 from syntony.model import MS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from syntony.io.clocks import SyntheticClock
 
 LEAD_TIME_NS = 20 * MS

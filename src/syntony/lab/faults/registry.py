@@ -31,11 +31,8 @@ class Registry:
         self._last = 0
 
     def inject(self, order: FaultOrder, for_ns: int = 0) -> FaultStatus:
-        """Apply a fault for `for_ns`, or until cleared (0).
-
-        Raises:
-            SyntonyError: it could not be applied, and was undone.
-        """
+        """Apply a fault for `for_ns`, or until cleared (0). Raises `SyntonyError`: it could not be
+        applied, and was undone."""
         self._last += 1
         fault = order.kind(self._site, self._last, order)
         requested_ns = time.monotonic_ns()
@@ -55,11 +52,7 @@ class Registry:
         return _status(active, now_ns)
 
     def clear(self, number: int) -> tuple[int, ...]:
-        """End one fault, or all (0); return which.
-
-        Raises:
-            UsageError: there is no such fault.
-        """
+        """End one fault, or all (0); return which. Raises `UsageError`: there is no such fault."""
         if number and number not in self._active:
             known = ", ".join(map(str, self._active)) or "none"
             raise UsageError(f"no fault {number}; active: {known}; see: syntony lab fault --list")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 from syntony.errors import UsageError
 from syntony.lab.faults.base import FaultOrder, LabFault, TargetKind
-from syntony.lab.plan import LinkKind
+from syntony.lab.plan import LabPlan, LinkKind
 from syntony.lab.relay import RelaySpot
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from syntony.lab.plan import LabPlan
 
 
 class AddedDelay(LabFault):

@@ -7,12 +7,8 @@ chunk that is stale, missing, doubled or of the wrong rank shows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 _WEIGHT_STEP = 0x9E3779B1
 """Odd, about 2^32 over the golden ratio (Knuth, multiplicative hashing): weights spread out."""

@@ -39,11 +39,8 @@ class RankMesh:
             peer.close()
 
     def exchange(self, out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None:
-        """Sends all of `out` and fills all of `into`, both by peer rank, at the same time.
-
-        Raises:
-            OSError: a connection is lost; `ConnectionError` when the peer has closed it.
-        """
+        """Sends all of `out` and fills all of `into`, both by peer rank, at the same time. Raises
+        `OSError`: a connection is lost; `ConnectionError` when the peer has closed it."""
         left_out = {rank: view for rank, view in out.items() if len(view)}
         left_in = {rank: view for rank, view in into.items() if len(view)}
         for rank in left_out.keys() | left_in.keys():

@@ -10,20 +10,16 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_size_t, c_ssize_t, c_uint64
 from ctypes import c_void_p as pointer
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from syntony.errors import MissingError
-from syntony.lab.jobs.mesh import CONNECT_TIMEOUT_S
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from syntony.lab.jobs.mesh import RankMesh
+from syntony.lab.jobs.mesh import CONNECT_TIMEOUT_S, RankMesh
 
 PLUGIN = "syntony"
 """The net plug-in, as NCCL_NET_PLUGIN has it."""
@@ -195,8 +191,6 @@ class NcclMesh:
 
     Args:
         mesh: over which ranks find each other, as over NCCL's bootstrap network.
-        transport: loaded.
-        ranks: how many there are.
         size: bytes of the longest exchange with one peer.
         message: bytes of the longest message; 0: each exchange is one.
 
@@ -257,11 +251,8 @@ class NcclMesh:
         self._mesh.__exit__()
 
     def exchange(self, out: Mapping[int, memoryview], into: Mapping[int, memoryview]) -> None:
-        """Sends all of `out` and fills all of `into`, both by peer rank, at the same time.
-
-        Raises:
-            TransportError: a call failed.
-        """
+        """Sends all of `out` and fills all of `into`, both by peer rank, at the same time. Raises
+        `TransportError`: a call failed."""
         for peer, view in out.items():
             ctypes.memmove(self._out[peer].data, bytes(view), view.nbytes)
         active = [self._transfer(self._send, self._out[peer], view) for peer, view in out.items()]

@@ -12,8 +12,6 @@ import msgspec
 
 
 class RankReady(msgspec.Struct, frozen=True, kw_only=True, tag="ready", tag_field="event"):
-    """A rank has all its connections."""
-
     rank: int
     at_ns: int
 

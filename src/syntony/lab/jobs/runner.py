@@ -8,10 +8,12 @@ import subprocess
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from syntony.errors import RemoteError
+from syntony.lab.client import Lab
 from syntony.lab.jobs import programs
 from syntony.lab.jobs.records import (
     RankDone,
@@ -22,11 +24,6 @@ from syntony.lab.jobs.records import (
     parse_line,
 )
 from syntony.lab.relay import pipe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from syntony.lab.client import Lab
 
 START_TIMEOUT_S = 90.0
 """Importing torch four times on two busy cores takes 10 s."""
@@ -129,11 +126,8 @@ class LabJob:
         return tuple(rank.process.pid for rank in self._ranks)
 
     def wait_steps(self, steps: int, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until every rank has done so many.
-
-        Raises:
-            RemoteError: a rank ended before, or time is up; with its last output.
-        """
+        """Wait until every rank has done so many. Raises `RemoteError`: a rank ended before, or
+        time is up; with its last output."""
 
         def enough() -> bool:
             if len(self.alive()) < len(self._ranks):

@@ -36,11 +36,8 @@ def candidates() -> tuple[str, ...]:
 
 
 def find_torch() -> str:
-    """An interpreter that has torch with gloo.
-
-    Raises:
-        MissingError: none has; with how to get it.
-    """
+    """An interpreter that has torch with gloo. Raises `MissingError`: none has; with how to get
+    it."""
     found = candidates()
     for python in found:
         if _has_torch(python):
@@ -71,11 +68,8 @@ def torch_or_plain_sockets(
 
 
 def fetch_torch(say: Callable[[str], None]) -> None:
-    """Install PyTorch's CPU build for Syntony's Python, unless an interpreter has it.
-
-    Raises:
-        MissingError: it cannot be had; with pip's last line.
-    """
+    """Install PyTorch's CPU build for Syntony's Python, unless an interpreter has it. Raises
+    `MissingError`: it cannot be had; with pip's last line."""
     try:
         find_torch()
     except MissingError:

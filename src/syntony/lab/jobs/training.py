@@ -42,7 +42,6 @@ def sha256(model: nn.Module, optimizer: torch.optim.Optimizer) -> str:
 
 
 def main() -> None:
-    """The program."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--steps", type=int, required=True)

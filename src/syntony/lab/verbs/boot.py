@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
 
 from syntony.errors import MissingError
 from syntony.lab import state
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from syntony.lab.client import Lab
+from syntony.lab.client import Lab
 
 
 def wait_for_machines(lab: Lab, say: Callable[[str], None]) -> None:

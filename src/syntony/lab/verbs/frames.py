@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import struct
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
-
-if TYPE_CHECKING:
-    import asyncio
 
 PORT = 7007
 HEAD = struct.Struct("!BI")

@@ -22,8 +22,6 @@ from syntony.lab.verbs.frames import CHUNK, PORT, FrameKind, RunOrder, frame, re
 
 
 class GuestNic(msgspec.Struct, frozen=True):
-    """One NIC of a guest."""
-
     name: str
     mac: str
     verbs: bool

@@ -76,12 +76,9 @@ class Image(NamedTuple):
 
 
 def image() -> Path:
-    """Folder of the image, from the cache or made now (a minute, 70 MB fetched).
-
-    Raises:
-        MissingError: a program is missing, Debian's package cannot be had, or guests would not see
-            this program.
-    """
+    """Folder of the image, from the cache or made now (a minute, 70 MB fetched). Raises
+    `MissingError`: a program is missing, Debian's package cannot be had, or guests would not see
+    this program."""
     need(TOOLS)
     for own in GUESTS_OWN:
         if Path(sys.prefix).is_relative_to(own):

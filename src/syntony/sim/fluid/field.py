@@ -99,8 +99,6 @@ class Field:
     paths if flows are sprayed.
 
     Args:
-        net: the fabric.
-        traffic: its flows; checked against the fabric.
         share: rule by which flows share links, max-min by default.
         sprayed: packets of a flow take all its paths evenly.
     """

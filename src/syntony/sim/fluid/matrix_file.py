@@ -23,10 +23,7 @@ HEADER = ("Nodes", "Connections", "Triggers", "Failures")
 
 def parse_matrix(text: str) -> SimulatedTraffic:
     """Traffic of a file; not yet checked against a fabric. Jobs are what triggers or hosts join.
-
-    Raises:
-        InputError: a line that cannot be understood, or counts that do not agree.
-    """
+    Raises `InputError`: a line that cannot be understood, or counts that do not agree."""
     parser = _Parser()
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()

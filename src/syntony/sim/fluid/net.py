@@ -79,11 +79,7 @@ class Net(ABC):
         return bool((self.capacity > 0).all())
 
     def candidates(self, src: Numbers, dst: Numbers) -> LivingPaths:
-        """All living paths.
-
-        Raises:
-            InputError: a pair has none.
-        """
+        """All living paths. Raises `InputError`: a pair has none."""
         counts = self.choices(src, dst)
         flow = np.repeat(np.arange(len(src)), counts)
         pick = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -110,11 +106,8 @@ class Net(ABC):
         return {self.link_name(link): link for link in range(self.links)}
 
     def set_links(self, gbps: Mapping[str, float]) -> None:
-        """Give links, or cables (both directions), another speed; 0: dead.
-
-        Raises:
-            InputError: a name is of no link.
-        """
+        """Give links, or cables (both directions), another speed; 0: dead. Raises `InputError`: a
+        name is of no link."""
         known = self.link_numbers()
         for name, speed in gbps.items():
             a, cable, b = name.partition("--")
@@ -146,11 +139,8 @@ class Net(ABC):
 
 
 def break_cables(net: Net, count: int, rng: np.random.Generator) -> Iterable[str]:
-    """Break `count` random fabric cables, in both directions; returns their names.
-
-    Raises:
-        InputError: the fabric has fewer.
-    """
+    """Break `count` random fabric cables, in both directions; returns their names. Raises
+    `InputError`: the fabric has fewer."""
     cables = net.cables()
     if count > len(cables):
         raise InputError("too-many-dead", f"{count} of {len(cables)} cables cannot be dead")

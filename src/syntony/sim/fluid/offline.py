@@ -23,8 +23,6 @@ MAX_FLOWS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class OfflineFlow:
-    """One flow of a table."""
-
     src: int
     dst: int
     flow: Flow
@@ -48,7 +46,6 @@ def place_table(columns: Mapping[str, Sequence[Any]], net: Net) -> list[Placed]:
 
     Args:
         columns: see `REQUIRED` and `OPTIONAL`; all of one length.
-        net: the fabric.
 
     Raises:
         InputError: a host that is not there, a flow to itself or twice, a size of nothing, flows

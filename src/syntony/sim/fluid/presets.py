@@ -35,11 +35,8 @@ class Preset(NamedTuple):
 
 
 def parse_preset(name: str) -> Preset:
-    """``rings-256``, ``alltoall-2048-random``, ``permutation``.
-
-    Raises:
-        UsageError: no such preset.
-    """
+    """``rings-256``, ``alltoall-2048-random``, ``permutation``. Raises `UsageError`: no such
+    preset."""
     match = _NAME.fullmatch(name)
     if match is None or match["kind"] not in KINDS:
         raise UsageError(
@@ -58,8 +55,6 @@ def preset_traffic(
     """The traffic on a fabric.
 
     Args:
-        preset: which.
-        net: where.
         rng: decides who is where, and the order of peers.
         queue_pairs: into how many flows each is split.
 

@@ -26,8 +26,6 @@ longer than the mover's first hold-down of a flow."""
 
 
 class RunSettings(NamedTuple):
-    """Settings of one run."""
-
     hop_ns: float = 1_000.0
     """Propagation and forwarding of one link."""
     epoch_ns: float = 100_000.0
@@ -65,7 +63,6 @@ class Settled(NamedTuple):
 def make_policy(
     name: str, net: Net, traffic: SimulatedTraffic, settings: RunSettings, tools: Tools
 ) -> tuple[Field, PlacingPolicy]:
-    """A policy and its field."""
     kind = POLICIES[name]
     field = Field(net, traffic, share=tools.share, sprayed=kind.sprays)
     rng = np.random.default_rng([settings.seed, 1])
@@ -139,11 +136,7 @@ class FluidRun:
         self._epochs = self._moved = self._events = 0
 
     def run_to_end(self) -> Finished:
-        """Run.
-
-        Raises:
-            InputError: flows are left that get nothing.
-        """
+        """Run. Raises `InputError`: flows are left that get nothing."""
         next_epoch_ns = self._settings.epoch_ns
         while True:
             ends_ns, first_end_ns = self._coming_ends()

@@ -18,8 +18,6 @@ US = 1_000.0
 
 
 class ScenarioResult(NamedTuple):
-    """Result of a scenario."""
-
     finished: Finished
     """All flows, to their ends."""
     settled: Settled

@@ -112,12 +112,9 @@ def make_traffic(
 
 
 def check_traffic(traffic: SimulatedTraffic, nics: int) -> SimulatedTraffic:
-    """The same traffic, if it can be run to its end.
-
-    Raises:
-        InputError: no flows, a NIC that is not there, a flow to itself, a size of nothing, a
-            trigger that is not defined or that never starts what waits for it.
-    """
+    """The same traffic, if it can be run to its end. Raises `InputError`: no flows, a NIC that is
+    not there, a flow to itself, a size of nothing, a trigger that is not defined or that never
+    starts what waits for it."""
     if not traffic.flows:
         raise InputError("empty", "the traffic holds no flows")
     for ends, what in ((traffic.src, "sends"), (traffic.dst, "receives")):

@@ -39,10 +39,7 @@ class PlacingPolicy(ABC):
     """Chooses paths in one run.
 
     Args:
-        field: the flows and the fabric.
-        rng: all that is left to chance.
         epoch_ns: how often `step` is called.
-        tools: see `Tools`.
     """
 
     name: ClassVar[str]
