@@ -52,8 +52,8 @@ from syntony.wire.fabric import FindingsQuery, PathsQuery
 from syntony.wire.incidents import IncidentsQuery
 
 PATIENCE_S, QUIET_S, LEARN_S = 45.0, 120.0, 120.0
-LONGER_S = {"cable pulled": 120.0, "cable slow": 90.0}
-"""A pulled cable whose routes converge pages after 75 s by its rule; a delay within a minute after
+LONGER_S = {"cable pulled": 90.0, "cable slow": 90.0}
+"""A pulled cable whose routes converge pages after 23 s by its rule; a delay within a minute after
 another fault of the same part counts as that fault's."""
 STAYS_S = 6.0
 """A fault stays so long after its last page, for what comes too much."""

@@ -52,6 +52,8 @@ class FabricStatus(NamedTuple):
     gone: Mapping[str, int]
     """Switch that no path takes any more, alone or with the cables that may be the cause instead →
     how many of its cables are lost now."""
+    back: Mapping[str, int] = {}
+    """What was named in `gone` and no longer is → since when, fleet time, in this process."""
 
 
 class FabricChangeService:
@@ -75,6 +77,7 @@ class FabricChangeService:
         self._map = FabricMap(known, book.traced_ns)
         self._written: tuple[object, ...] = ()
         """The map as last stored."""
+        self._back_ns: dict[str, int] = {}
         self._own_rows = OwnRows(FABRIC_CHANGE)
         self.counts: Counter[tuple[str, str]] = Counter()
         """(change, what) → how often it was reported since this began."""
@@ -120,7 +123,10 @@ class FabricChangeService:
             return None
         self._written = holds
         self._keep()
-        self.status = self._status()
+        before, now = self.status, self._status()
+        gone = _names(before.gone if before is not None else ())
+        self._back_ns |= dict.fromkeys(gone - _names(now.gone), now_ns)
+        self.status = now._replace(back=dict(self._back_ns))
         for change in changes:
             self.counts[change.change, change.what] += 1
             _log.warning(
@@ -189,3 +195,7 @@ class FabricChangeService:
             self._document.save(self._map.state())
         except StateError as error:
             _log.error("fabric map not saved reason=%s", error)
+
+
+def _names(gone: Iterable[str]) -> set[str]:
+    return {name for subject in gone for name in subject.split(OR)}

@@ -378,7 +378,7 @@ def _of_switches(
     found: list[Observation] = []
     metrics = frozenset[str]()
     if fabric is not None:
-        found += observe.of_fabric(fabric)
+        found += observe.of_fabric(fabric, fleet_ns)
         metrics |= observe.FABRIC_METRICS
     if homes:
         gone = {} if fabric is None else fabric.gone

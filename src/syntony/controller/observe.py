@@ -42,6 +42,8 @@ LINK_METRICS = frozenset(
 )
 PART_METRICS = frozenset({"agent_part_down_s"})
 FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
+FOUND_AGAIN_NS = 75 * S
+"""The cables of a switch that came back are found again within one round of path tracing."""
 QUEUE_METRICS = frozenset({"queueing_ns"})
 APART = "no path tells these apart"
 BURSTS = "packets wait so long in bursts, which are known by what they lose"
@@ -302,13 +304,25 @@ def _of_finding(
     )
 
 
-def of_fabric(fabric: FabricStatus) -> list[Observation]:
-    """Cables between switches that no path takes any more; NICs at another switch."""
-    subjects = {OR.join(sorted((cable, *fabric.twins.get(cable, ())))) for cable in fabric.lost}
+def of_fabric(fabric: FabricStatus, now_ns: int) -> list[Observation]:
+    """Cables between switches that no path takes any more; NICs at another switch. The cables of a
+    switch that came back are pending: they are found again one after the other."""
+    subjects = {
+        OR.join(sorted(suspects)): suspects
+        for cable in fabric.lost
+        for suspects in [(cable, *fabric.twins.get(cable, ()))]
+    }
+    fresh = {name for name, at_ns in fabric.back.items() if now_ns - at_ns < FOUND_AGAIN_NS}
     reason = "paths that crossed it were learnt elsewhere"
     lost = [
-        Observation("cable_lost", each, 1.0, (reason, *((APART,) if OR in each else ())))
-        for each in sorted(subjects)
+        Observation(
+            "cable_lost",
+            each,
+            1.0,
+            (reason, *((APART,) if OR in each else ())),
+            pending=any(fresh & {cable, *(link_ends(cable) or ())} for cable in suspects),
+        )
+        for each, suspects in sorted(subjects.items())
     ]
     return lost + [
         Observation(

@@ -119,6 +119,9 @@ class FabricMap:
         self.down = dict(state.down)
         self.silent = SilentSwitches(state.silent)
         self._departures = Departures()
+        self._abandoned = frozenset[str]()
+        """Cables that are lost by what a sample of their paths shows: others may still list
+        them."""
         self._reported = set(state.cables)
         self._inherited = bool(state.cables)
         self._ways: dict[Way, tuple[str | None, ...]] = {}
@@ -223,6 +226,7 @@ class FabricMap:
         for device in self.down.keys() & set(hops):
             if device not in self._departures:
                 del self.down[device]
+                self._departures.came_back(device)
 
     def settle(self, now_ns: int) -> list[TopologyDifference]:
         """Changes that have lasted long enough to be reported; a switch that is `down` is reported
@@ -232,6 +236,9 @@ class FabricMap:
         self.down |= self._departures.down(self._count)
         self.silent.settle()
         self._drop_untraced(now_ns)
+        before, self._abandoned = self._abandoned, self._departures.lost_cables()
+        for cable in before ^ self._abandoned:
+            self._compare(cable, now_ns)
         if self._looking:
             while self._fresh_ns and now_ns - self._fresh_ns[0] >= QUIET_NS:
                 self._fresh_ns.popleft()
@@ -263,7 +270,7 @@ class FabricMap:
                 self.take(way, (), now_ns)
 
     def _compare(self, cable: str, now_ns: int) -> None:
-        if (self._count[cable] > 0) != (cable in self._reported):
+        if self._is_used(cable) != (cable in self._reported):
             self._differs.setdefault(cable, now_ns)
         else:
             self._differs.pop(cable, None)
@@ -272,6 +279,9 @@ class FabricMap:
             self._crossed_ns.pop(cable, None)
         if not self._count[cable]:
             del self._count[cable]
+
+    def _is_used(self, cable: str) -> bool:
+        return self._count[cable] > 0 and cable not in self._abandoned
 
     def _look(self, now_ns: int) -> None:
         """End the first discovery: without earlier state, what is there is taken as normal."""
@@ -290,7 +300,7 @@ class FabricMap:
         for cable in sorted(due):
             if cable not in self._differs:
                 continue  # reported together with another
-            if self._count[cable]:
+            if self._is_used(cable):
                 yield from self._cable_added(cable, now_ns)
             else:
                 yield from self._cable_removed(cable, now_ns)
@@ -328,9 +338,12 @@ class FabricMap:
         a, b = _ends(cable)
         if _is_nic(a) and any(self._count[c] and _ends(c)[0] == a for c in self._differs):
             return  # will be seen elsewhere soon
-        left, twins = self._left[cable], self._twins_of(cable)
+        left, twins, wider = self._left[cable], *self._twins_of(cable)
         self._unreported(cable)
-        if _is_nic(a) or left < ENOUGH:
+        if wider:
+            detail = f"{left} paths no longer cross it, all of which crossed {wider[0]}"
+            yield TopologyDifference(change="unseen", what="cable", name=cable, detail=detail)
+        elif _is_nic(a) or left < ENOUGH:
             detail = f"{left} paths no longer cross it, and no other is traced" if left else ""
             yield TopologyDifference(change="unseen", what="cable", name=cable, detail=detail)
         else:
@@ -344,17 +357,24 @@ class FabricMap:
                 change="removed", what="device", name=end, detail="its last cable is gone"
             )
 
-    def _twins_of(self, cable: str) -> tuple[str, ...]:
-        """Cables that no path crosses any more and that were left together with this one, except
-        for at most `FEW` paths."""
+    def _twins_of(self, cable: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Cables that no path crosses any more and that were left by all paths that left this one,
+        except for at most `FEW`: those that no others left either, and those that others did."""
         left = self._left_with.get(cable, Counter())
-        return tuple(
-            sorted(
-                other
-                for other, ways in left.items()
-                if other != cable and not self._count[other] and ways > left[cable] - FEW
-            )
+        around = sorted(
+            other
+            for other, ways in left.items()
+            if other != cable and not self._is_used(other) and ways > left[cable] - FEW
         )
+        twins = tuple(other for other in around if self._is_around(cable, other))
+        return twins, tuple(other for other in around if other not in twins)
+
+    def _is_around(self, cable: str, other: str) -> bool:
+        """Whether nearly all paths that left the other cable left this one as well."""
+        if other in self.lost:
+            return cable in self.twins.get(other, ())
+        left = self._left_with.get(other, Counter())
+        return left[cable] > left[other] - FEW
 
     def _reported_of(self, cable: str) -> None:
         self._reported.add(cable)

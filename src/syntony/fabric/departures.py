@@ -1,8 +1,8 @@
-"""Whether a switch is down, from a sample of the paths that left it. Pure.
+"""Whether a switch is down or a cable lost, from a sample of the paths that left it. Pure.
 
-A switch that dies may lose no packet, because its neighbours see the carrier go and send around it.
+A part that dies may lose no packet, because its neighbours see the carrier go and send around it.
 The evidence is that paths which crossed it no longer do when they are traced again. Not all of them
-need to be traced again: if the switch were up, some of the sample would still cross it, or others
+need to be traced again: if the part were up, some of the sample would still cross it, or others
 would join it.
 """
 
@@ -11,17 +11,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from syntony.fabric.book import Way
 from syntony.fabric.names import cable_name, link_ends
 from syntony.model import S
 
 CERTAIN_NATS = 10.0
-"""Evidence needed that a switch is down: the probability that paths distributed at random over it
-and its replacements all miss it must be below e to minus this."""
+"""Evidence needed that a switch is down, or a cable lost: the probability that paths distributed at
+random over it and its replacements all miss it must be below e to minus this."""
 BESIDE_NATS = 5.0
-"""… and this for paths that no single cable of the switch accounts for: if only one cable were lost
-and the switch up, these would have had no reason to change."""
+"""… and this for paths that no other single cable accounts for: if only that one were lost, these
+would have had no reason to change."""
 ENOUGH = 10
 """Paths that must have left if none of the switch's cables is known to be in use."""
 RECENT_NS = 20 * S
@@ -31,21 +32,25 @@ FEW = 3
 
 
 class _Left:
-    """Paths that left one switch since any crossed it."""
+    """Paths that left one switch, or one cable between switches, since any crossed it."""
 
     def __init__(self) -> None:
-        self.ways: dict[Way, tuple[int, str, str]] = {}
-        """When each was found to have left, and the cables that it used to enter and leave the
-        switch."""
+        self.ways: dict[Way, tuple[int, Iterable[str]]] = {}
+        """When each was found to have left, and the cables that may be why: of a switch those
+        that it used to enter and leave it, of a cable all that it no longer takes."""
         self.instead: set[str] = set()
+        """What paths take in its place."""
 
 
 class Departures:
-    """Takes paths that changed, and decides which switches are down. Not thread-safe."""
+    """Takes paths that changed, and decides which switches are down and which cables are lost. Not
+    thread-safe."""
 
     def __init__(self) -> None:
         self._left: dict[str, _Left] = {}
         """By switch; no path has crossed it since."""
+        self._left_cables: dict[str, _Left] = {}
+        """The same by cable between switches."""
         self._seen_ns: dict[str, int] = {}
         """Device → when it was last traced as answering."""
         self._before: dict[Way, Sequence[str | None]] = {}
@@ -85,21 +90,56 @@ class Departures:
             if since_ns <= 0 or (device not in self._left and since_ns > RECENT_NS):
                 continue
             left = self._left.setdefault(device, _Left())
-            left.ways[way] = (learnt_ns, cable_name(before, device), cable_name(device, after))
+            left.ways[way] = learnt_ns, (cable_name(before, device), cable_name(device, after))
             if len(new) == len(old):
                 left.instead.add(new[place] or "")
+        self._leave_cables(way, _between_switches(old), _between_switches(new), learnt_ns)
+
+    def _leave_cables(
+        self, way: Way, old: Sequence[str], new: Sequence[str], learnt_ns: int
+    ) -> None:
+        gone = frozenset(filter(None, old)).difference(new)
+        for place, cable in enumerate(old):
+            if cable in gone:
+                left = self._left_cables.setdefault(cable, _Left())
+                left.ways[way] = learnt_ns, gone
+                if len(new) == len(old):
+                    left.instead.add(new[place])
 
     def crossed(self, devices: Sequence[str | None], learnt_ns: int) -> None:
-        """A path was traced across these devices: they were up after all departures before its
-        trace began."""
+        """A path was traced across these devices: they and the cables between them were up after
+        all departures before its trace began."""
         for device in filter(None, devices[1:]):
             self._seen_ns[device] = max(learnt_ns, self._seen_ns.get(device, 0))
-            left = self._left.get(device)
-            if left is None:
-                continue
-            left.ways = {way: it for way, it in left.ways.items() if it[0] > learnt_ns}
-            if not left.ways:
-                del self._left[device]
+            _keep_later(self._left, device, learnt_ns)
+        for cable in _between_switches(devices) if self._left_cables else ():
+            _keep_later(self._left_cables, cable, learnt_ns)
+
+    def came_back(self, switch: str) -> None:
+        """A switch is up again that was down: that paths left its cables is no evidence any
+        more."""
+        for cable in [each for each in self._left_cables if switch in (link_ends(each) or ())]:
+            del self._left_cables[cable]
+
+    def lost_cables(self) -> frozenset[str]:
+        """Cables between switches that are lost: paths left each of them, also such that no other
+        cable accounts for, and both of its switches have answered other paths since."""
+        candidates: list[tuple[int, str, dict[Way, Iterable[str]]]] = []
+        for cable, left in self._left_cables.items():
+            if len(left.ways) >= ENOUGH:
+                up_ns = min(self._seen_ns.get(end, 0) for end in link_ends(cable) or (cable,))
+                ways = {way: gone for way, (at_ns, gone) in left.ways.items() if at_ns < up_ns}
+                candidates.append((-len(ways), cable, ways))
+        lost, explained = set[str](), set[Way]()
+        for _, cable, ways in sorted(candidates, key=lambda each: each[:2]):
+            others = len(self._left_cables[cable].instead)
+            own = [gone for way, gone in ways.items() if way not in explained]
+            by_cable = Counter(each for gone in own for each in gone if each != cable)
+            few = len(own) - max(by_cable.values(), default=0)
+            if _nats(len(ways), others) >= CERTAIN_NATS and _nats(few, others) >= BESIDE_NATS:
+                lost.add(cable)
+                explained |= ways.keys()
+        return frozenset(lost)
 
     def down(self, in_use: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Switches that are down → alternatives: cables that all of its paths shared.
@@ -110,7 +150,7 @@ class Departures:
         crossed = {end for cable in in_use for end in link_ends(cable) or ()}
         found: dict[str, tuple[str, ...]] = {}
         for device, left in self._left.items():
-            by_cable = Counter(cable for _, *pair in left.ways.values() for cable in pair)
+            by_cable = Counter(cable for _, pair in left.ways.values() for cable in pair)
             ways = len(left.ways)
             beside = {cable: ways - number for cable, number in by_cable.items()}
             if device in crossed:
@@ -130,3 +170,19 @@ def improbability(ways: int, instead: int) -> float:
     """Improbability, in nats, that this many paths, distributed at random over a switch and others,
     all miss it."""
     return -ways * math.log1p(-1 / (instead + 1)) if instead else 0.0
+
+
+def _keep_later(every: dict[str, _Left], part: str, learnt_ns: int) -> None:
+    """Drop departures from a part that a path crossed afterwards."""
+    left = every.get(part)
+    if left is None:
+        return
+    left.ways = {way: it for way, it in left.ways.items() if it[0] > learnt_ns}
+    if not left.ways:
+        del every[part]
+
+
+def _between_switches(devices: Sequence[str | None]) -> list[str]:
+    """The cable between each device of a path and the next, the sender's left out; empty where
+    either is unknown."""
+    return [cable_name(a, b) if a and b and a != b else "" for a, b in pairwise(devices[1:])]

@@ -337,9 +337,9 @@ class FaultLocator:
         self._carrying = candidates.crossed.carrying(WAYS * len(self._flows))
         if self._carried is None:
             self._carried = self._history.counts.mapped(1, self._by_candidate)
+        probes = dict(self._carried.windows())
         observed = [
-            self._observed(candidates, window, probes[0])
-            for window, (_, probes) in zip(windows, self._carried.windows(), strict=True)
+            self._observed(candidates, window, probes[window.seconds][0]) for window in windows
         ]
         changed = self._delays(self._history.change, MIN_CHANGE_NS)
         known = sorted(candidates.numbers[key] for key in self._known & candidates.numbers.keys())

@@ -102,11 +102,15 @@ class FlowHistory:
         self.counts.forget(flows, keep_s)
 
     def windows(self, flows: int) -> list[HistoryWindow]:
-        """As `WindowSums.windows`."""
-        return [
-            HistoryWindow(f"{seconds}s", seconds, _widened(total, flows, 0))
-            for seconds, total in self.counts.windows()
-        ]
+        """As `WindowSums.windows`, without those that contain no more than the one before: nothing
+        was probed earlier, or it was discarded."""
+        found: list[HistoryWindow] = []
+        probes = 0
+        for seconds, total in self.counts.windows():
+            if (sent := int(total[SENT].sum())) > probes or not found:
+                found.append(HistoryWindow(f"{seconds}s", seconds, _widened(total, flows, 0)))
+                probes = sent
+        return found
 
     def newest(self, flows: int) -> Ints:
         """Counts of the newest second, (`FIELDS`, flows)."""
