@@ -1,4 +1,4 @@
-"""`syntony fabric show` says which losses have no cause yet."""
+"""`syntony fabric show` says which losses and delays have no cause yet."""
 
 from __future__ import annotations
 
@@ -33,3 +33,11 @@ def test_losses_without_a_name_yet_are_shown(monkeypatch: pytest.MonkeyPatch) ->
     words = " ".join(shown.output.split())
     assert "21 probes lost on 12 paths within 2 s, most at h0/rail0, h1/rail0" in words
     assert "h4/rail0" not in words
+
+
+def test_delays_without_a_cause_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Findings(ts_ns=1, findings=(), unexplained_late=12)
+    monkeypatch.setattr(fabric, "ask", lambda *_words, **_more: answer)
+    shown = CliRunner().invoke(fabric.command, ["show", *REMOTE])
+    words = " ".join(shown.output.split())
+    assert "the delays of 12 paths have no cause yet" in words

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from syntony.fabric.crossed import PathCrossings
-from syntony.fabric.delay import find_delays
+from syntony.fabric.delay import SlowParts, find_delays
 from syntony.fabric.delay_search import DelayFinding
+from syntony.fabric.effort import CUT, Effort
 
 CANDIDATES = 12
 PENALTY = np.full(CANDIDATES, math.log(CANDIDATES))
 
 
-def search(
+def slow_parts(
     paths: list[list[int]], change_ns: list[float], sigma_ns: float = 100.0,
     signs: list[list[int]] | None = None, penalty: np.ndarray = PENALTY,
-) -> list[DelayFinding]:  # fmt: skip
+    *, effort: Effort | None = None,
+) -> SlowParts:  # fmt: skip
     """`signs` as `paths`; quiet paths of others are added, with noise of 100 ns."""
     rng = np.random.default_rng(3)
     quiet = [[6 + k % 6] for k in range(60)]
@@ -29,7 +32,30 @@ def search(
         sign[row, : len(given)] = given
     change = np.concatenate((change_ns, np.zeros(len(quiet)))) + rng.normal(0, 100, len(rows))
     crossed = PathCrossings(np.array(rows, dtype=np.int32), sign, CANDIDATES)
-    return find_delays(crossed, change, np.full(len(rows), sigma_ns), penalty)
+    return find_delays(crossed, change, np.full(len(rows), sigma_ns), penalty, effort=effort)
+
+
+def search(*args: Any, **more: Any) -> list[DelayFinding]:
+    """Arguments as `slow_parts`."""
+    return slow_parts(*args, **more).findings
+
+
+def test_at_the_limit_of_its_work_the_strongest_comes_first_and_the_rest_is_said() -> None:
+    paths, late_ns = [[0]] * 20 + [[1]] * 15 + [[2]] * 10, [9e4] * 20 + [5e4] * 15 + [3e4] * 10
+    free, generous = Effort(), Effort(500)
+    whole = slow_parts(paths, late_ns, effort=free)
+    assert [each.candidate for each in whole.findings] == [0, 1, 2]
+    assert whole.unexplained == 0
+    assert slow_parts(paths, late_ns, effort=generous) == whole
+    effort = Effort(18)
+    cut = slow_parts(paths, late_ns, effort=effort)
+    assert effort.spent <= 18 < free.spent
+    (found,) = cut.findings
+    assert found.candidate == 0
+    assert found.confidence == pytest.approx(CUT * whole.findings[0].confidence, rel=0.01)
+    assert cut.unexplained == 25
+    nothing = slow_parts(paths, late_ns, effort=Effort(5))
+    assert nothing == SlowParts([], 45)
 
 
 @pytest.mark.parametrize(("late_ns", "found"), [(1_500, False), (2_500, True), (1e6, True)])
@@ -130,7 +156,7 @@ def test_paths_that_were_not_measured_do_not_count() -> None:
             nothing,
             nothing,
             PENALTY,
-        )
+        ).findings
         == []
     )
 

@@ -11,10 +11,9 @@ from tests.fabric.test_search import PENALTY, background, tally
 
 from syntony.fabric import fault_locator
 from syntony.fabric.candidates import Candidates
-from syntony.fabric.effort import Effort
+from syntony.fabric.effort import CUT, Effort
 from syntony.fabric.locate import Located, search
 from syntony.fabric.loss import LossSearch
-from syntony.fabric.loss_suspects import CUT
 
 PATHS = [[0]] * 20 + [[1]] * 15 + [[2]] * 10 + background(400)
 LOST = [60] * 20 + [30] * 15 + [10] * 10 + [0] * 400

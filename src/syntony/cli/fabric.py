@@ -81,6 +81,11 @@ def show(context: click.Context, target: FleetTarget, as_json: bool) -> None:
                 f"{losing.lost} probes lost on {losing.paths} paths within 2 s, most at "
                 f"{', '.join(losing.nics[:MAX_LOSING])}: the cause is not named yet"
             )
+        if answer.unexplained_late:
+            console.print(
+                f"the delays of {answer.unexplained_late} paths have no cause yet: the search "
+                "reached the limit of its work"
+            )
     context.exit(3 if not answer.ts_ns else 2 if answer.findings or answer.losing else 0)
 
 

@@ -135,22 +135,23 @@ class LocateLoop:
         self._take_seconds(first, last, ports)
         self._next_second = last + 1
         before = self.answer.findings
-        findings = self._watch.findings()
-        lost, window = self._watch.unexplained
+        findings, at_ns = self._watch.findings(), (last + 1) * S
+        if last >= self._queued_second + QUEUE_S:
+            self._queued_second = last
+            self.queues = self._queues(at_ns)
+        lost, window, late = self._watch.unexplained
         self.answer = Findings(
-            ts_ns=(last + 1) * S,
+            ts_ns=at_ns,
             findings=findings,
             unexplained=lost,
             unexplained_window=window,
+            unexplained_late=late,
         )
         _log_changes(before, self.answer.findings)
         nics = self._watch.answering()
         if nics != self._answering_nics:
             self._answering_nics = nics
             self.answering = frozenset(host_of(nic) for nic in nics)
-        if last >= self._queued_second + QUEUE_S:
-            self._queued_second = last
-            self.queues = self._queues(self.answer.ts_ns)
         pieces = (self._rows(self.answer), self.changes.settle(fleet_now_ns))
         return [piece for piece in pieces if piece is not None]
 

@@ -4,13 +4,14 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from syntony.fabric.crossed import PathCrossings
 from syntony.fabric.delay_search import LATE_SIGMAS, MIN_PATHS, MIN_SIGMA_NS, DelayFinding
 from syntony.fabric.delay_suspects import DelaySuspects
+from syntony.fabric.effort import CUT, Effort
 from syntony.fabric.tally import Floats
 
 STRICTNESS = 6.0
@@ -23,6 +24,15 @@ FEW = 3
 """This many delays at once are normal."""
 
 
+class SlowParts(NamedTuple):
+    """What explains the delays of one window."""
+
+    findings: list[DelayFinding]
+    """Most certain first."""
+    unexplained: int = 0
+    """Late paths for which no cause was found because the work is limited."""
+
+
 def find_delays(
     crossed: PathCrossings,
     change_ns: Floats,
@@ -30,8 +40,9 @@ def find_delays(
     penalty: Floats,
     *,
     threshold: float = STRICTNESS,
-) -> list[DelayFinding]:
-    """Find the components that explain the changes, most certain first.
+    effort: Effort | None = None,
+) -> SlowParts:
+    """Find the components that explain the changes.
 
     Args:
         crossed: what each path crosses; a clock once on paths towards it, -1 times on paths from
@@ -40,26 +51,45 @@ def find_delays(
         sigma_ns: 1-sigma of each change by measurement alone (clock error), (paths,).
         penalty: as `syntony.fabric.loss.LossSearch`; (candidates,).
         threshold: as there.
+        effort: limit on the work; None: none.
     """
     if not is_any_late(crossed, change_ns, sigma_ns):
-        return []
-    return _simplest(partial(DelaySuspects, crossed, change_ns, sigma_ns, penalty + threshold))
+        return SlowParts([])
+    price = penalty + threshold
+    return _simplest(
+        lambda uneven: DelaySuspects(crossed, change_ns, sigma_ns, price, uneven, effort=effort)
+    )
 
 
-def _simplest(begin: Callable[[float], DelaySuspects]) -> list[DelayFinding]:
+def _simplest(begin: Callable[[float], DelaySuspects]) -> SlowParts:
     """The result with the first value of `UNEVEN`, or with the second where that needs fewer
     components. Most windows do not need the second search."""
     even = begin(UNEVEN[0])
     even.search()
     even.doubt()
-    if even.found <= FEW and not even.left_over():
-        return even.findings()
+    if (even.found <= FEW and not even.left_over()) or not even.may_search():
+        return _of(even)
     uneven = begin(UNEVEN[1])
     uneven.search(even.found)
     uneven.doubt()
     if not 0 < uneven.found < even.found or uneven.left_over():
         even.search_from_others()
-    return (uneven if 0 < uneven.found < even.found else even).findings()
+    uneven.is_cut |= even.is_cut
+    return _of(uneven if 0 < uneven.found < even.found else even)
+
+
+def _of(search: DelaySuspects) -> SlowParts:
+    findings = search.findings()
+    if not search.is_cut:
+        return SlowParts(findings)
+    return SlowParts([_less_sure(each) for each in findings], search.unexplained)
+
+
+def _less_sure(found: DelayFinding) -> DelayFinding:
+    return found._replace(
+        confidence=CUT * found.confidence,
+        probabilities=tuple(CUT * each for each in found.probabilities),
+    )
 
 
 def is_any_late(crossed: PathCrossings, change_ns: Floats, sigma_ns: Floats) -> bool:

@@ -9,6 +9,8 @@ The search is that of `syntony.fabric.loss_search`, with Gaussian residuals, and
 be outliers. The probability of an outlier is estimated from the early side, where no fault ever
 puts a path: if one path in ten jitters, a few late ones are no evidence. Of partly learnt paths
 that may cross a candidate, an unknown share does.
+
+The work is limited (`syntony.fabric.effort`): at the limit no more findings are added.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syntony.fabric.crossed import PathCrossings
+from syntony.fabric.effort import FINDING_STEPS, Effort
 from syntony.fabric.tally import SHARES, Floats, Index
 
 Mask = NDArray[np.bool_]
@@ -78,6 +81,7 @@ class DelaySearch:
         crossed: as `syntony.fabric.delay.find_delays`; `change_ns` and `sigma_ns` too.
         penalty: nats that each candidate must gain.
         uneven: relative spread of a delay between paths across one component.
+        effort: limit on its work.
     """
 
     def __init__(
@@ -87,8 +91,15 @@ class DelaySearch:
         sigma_ns: Floats,
         penalty: Floats,
         uneven: float,
+        *,
+        effort: Effort | None = None,
     ) -> None:
         self._crossed = crossed
+        self._effort = effort or Effort()
+        self._search_steps = 0.0
+        """What the longest search took so far."""
+        self.is_cut = False
+        """Whether the limit of its work changed the result."""
         self._known = np.isfinite(change_ns)
         known_ns = change_ns[self._known]
         self._measured = len(known_ns)
@@ -126,9 +137,12 @@ class DelaySearch:
         """Add the component that explains most, one after the other."""
         # Adding and dropping can return to an earlier state: then the search ends.
         seen: set[frozenset[int]] = set()
+        before = self._effort.spent
         while len(self._found) < most and frozenset(self._found) not in seen:
             seen.add(frozenset(self._found))
             candidates = self._promising()
+            if len(candidates) and self._is_spent():
+                break
             gain, delay_ns = self._score(candidates, self._rest)
             if not len(gain) or gain.max() <= 0:
                 break
@@ -137,14 +151,31 @@ class DelaySearch:
             self._refit()
             if not self._prune(int(candidates[best])):
                 break
+        self._search_steps = max(self._search_steps, self._effort.spent - before)
 
     def left_over(self) -> bool:
         """Whether a considerable share of the late paths is unexplained."""
-        before, now = (
-            int(np.count_nonzero(np.abs(each) > LATE_SIGMAS * self._sigma(each)))
-            for each in (self._change, self._rest)
-        )
-        return now >= max(MIN_PATHS, MIN_LEFT_SHARE * before)
+        return self.unexplained >= max(MIN_PATHS, MIN_LEFT_SHARE * self._off(self._change))
+
+    @property
+    def unexplained(self) -> int:
+        """Number of late (or early) paths that the findings do not explain."""
+        return self._off(self._rest)
+
+    def _off(self, rest: Floats) -> int:
+        return int(np.count_nonzero(np.abs(rest) > LATE_SIGMAS * self._sigma(rest)))
+
+    def _is_spent(self) -> bool:
+        """Whether only the steps are left that comparing the findings takes: the search is cut."""
+        spent = self._effort.left < FINDING_STEPS * (len(self._found) + 1)
+        self.is_cut |= spent
+        return spent
+
+    def may_search(self) -> bool:
+        """Whether the steps are left for another search; if not, this one is cut."""
+        enough = self._effort.left >= self._search_steps
+        self.is_cut |= not enough
+        return enough
 
     def _state(self) -> _State:
         return _State(dict(self._found), dict(self._held), self._rest, self._outlier)
@@ -228,6 +259,10 @@ class DelaySearch:
         for place in np.argsort(-most, kind="stable").tolist():
             if most[place] < (gains.max() if least is None else least):
                 break
+            if least is None and len(candidates) > 1 and self._effort.left <= 0:
+                # What is best is not known.
+                self.is_cut = True
+                return np.full(len(candidates), -np.inf), delays
             candidate = int(candidates[place])
             gain, delays[place] = self._best(candidate, rest)
             gains[place] = gain - self._price[candidate] + rebate
@@ -249,6 +284,7 @@ class DelaySearch:
     def _tried(self, candidate: int, rest: Floats) -> tuple[Floats, Floats]:
         """Possible delays of a candidate, and the nats gained by each."""
         sure, value, sigma = self._per_crossing(candidate, rest)
+        self._effort.spend(len(value))
         tried = np.quantile(value, _QUANTILES)
         late = value[np.abs(value) > LATE_SIGMAS * sigma]
         if len(late):

@@ -34,10 +34,12 @@ class DelaySuspects(DelaySearch):
         then put in its place what it has in common with others; keep what explains clearly
         more."""
         for candidate in list(self._found) if self.found <= MAX_MIXED else ():
-            if candidate in self._found and self._is_contradicted(candidate):
+            if candidate in self._found and self._is_contradicted(candidate) and self.may_search():
                 self._search_without(candidate)
         for candidate in list(self._found) if 1 < self.found <= MAX_MIXED else ():
             for wider in self._wider_rivals(candidate):
+                if self._is_spent():
+                    return
                 if candidate in self._found and wider not in self._found:
                     self._replace(candidate, wider)
 
@@ -45,10 +47,12 @@ class DelaySuspects(DelaySearch):
         """Restart with other first findings that explain nearly as many paths, and keep the result
         that explains most: of three delays between three leaves, any one is the sum or the
         difference of the other two."""
-        if not 0 < self.found <= MAX_MIXED:
+        if not 0 < self.found <= MAX_MIXED or not self.may_search():
             return
         best, most = self._state(), self._worth()
         for candidate, delay_ns in self._starts():
+            if not self.may_search():
+                break
             self._restart()
             self._take(candidate, delay_ns, self._rest)
             self._refit()

@@ -1,4 +1,4 @@
-"""How much work the search for losses of one second may cost, in counted steps. Pure.
+"""How much work locating the faults of one second may cost, in counted steps. Pure.
 
 Steps are counted, never measured: the same second is cut at the same place on every machine.
 """
@@ -6,7 +6,8 @@ Steps are counted, never measured: the same second is cut at the same place on e
 from __future__ import annotations
 
 SECOND_STEPS = 1_000.0
-"""Steps for all windows of one second. One step takes 0.3 to 0.5 ms of processor time."""
+"""Steps for all windows of one second, and for a search for queues. One step takes 0.3 to 0.5 ms of
+processor time."""
 AGAIN = 1 / 3
 """Share of them for a second search of the same second, at least: after the end of a fault."""
 ENTRIES = 256
@@ -14,6 +15,9 @@ ENTRIES = 256
 paths in all."""
 FINDING_STEPS = 8.0
 """Kept for each finding, to compare it with its rivals."""
+CUT = 0.5
+"""Factor for probabilities of findings of a search that was cut: what was not compared may be as
+likely as all that was."""
 
 
 class Effort:

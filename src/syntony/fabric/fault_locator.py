@@ -32,7 +32,7 @@ from syntony.fabric.history import (
     HistoryWindow,
     SecondCounts,
 )
-from syntony.fabric.locate import Located, Unexplained, WindowCounts, locate, search
+from syntony.fabric.locate import Located, Unexplained, WindowCounts, search
 from syntony.fabric.names import ComponentKind, hosts_at, replies_name
 from syntony.fabric.numbering import make_candidates
 from syntony.fabric.overflow import ComponentSeconds, Overflow, OverflowFinding
@@ -111,7 +111,8 @@ class FaultLocator:
         self._overflowing: tuple[Finding, ...] = ()
         """Queues at components that lose, as found with the newest findings."""
         self.unexplained = Unexplained()
-        """Losses without a cause among the newest findings, as their search was cut."""
+        """Losses and delays without a cause among the newest findings and queues, as their search
+        was cut."""
         self._known: frozenset[Key] = frozenset()
         """The components that the searches for the newest findings found."""
         self._carried: WindowSums | None = None
@@ -374,9 +375,12 @@ class FaultLocator:
         if not self._flows:
             return ()
         windows = self._delays(self._history.excess, MIN_QUEUE_NS)
+        searched = search(self._numbered(), windows, Effort(SECOND_STEPS))
+        late = max(self.unexplained.late, searched.unexplained.late)
+        self.unexplained = self.unexplained._replace(late=late)
         located = [
             msgspec.structs.replace(found, fault="queue")
-            for found in locate(self._numbered(), windows)
+            for found in searched.findings
             if found.kind in _LINKS and found.delay_ns >= MIN_QUEUE_NS
         ]
         known = {name for found in located for name in (found.component, *found.alternatives)}

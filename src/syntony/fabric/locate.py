@@ -16,6 +16,7 @@ import numpy as np
 from syntony.fabric import delay, loss_search
 from syntony.fabric.candidates import Candidates
 from syntony.fabric.crossed import PathTally
+from syntony.fabric.delay import SlowParts
 from syntony.fabric.delay_search import DelayFinding
 from syntony.fabric.directions import AffectedPaths, odds_of_both
 from syntony.fabric.effort import Effort
@@ -67,12 +68,15 @@ class WindowCounts(NamedTuple):
 
 
 class Unexplained(NamedTuple):
-    """Losses of one window without a cause: the search for causes was cut at its limit."""
+    """Losses of one window, and delays, without a cause: the search for causes was cut at its
+    limit."""
 
     lost: float = 0.0
     """Number of lost probes."""
     window: str = ""
-    """Empty if no search was cut."""
+    """Empty if no search for losses was cut."""
+    late: int = 0
+    """Number of paths with a delay."""
 
 
 class Located(NamedTuple):
@@ -118,6 +122,7 @@ def search(
     """
     effort = effort or Effort()
     unexplained, least = Unexplained(), effort.left * LEAST_SHARE / max(len(windows), 1)
+    unexplained_late = 0
     threshold = float(np.log(max(1, len(windows))))
     lost: list[_Ranked] = []
     late: list[_Ranked] = []
@@ -127,17 +132,23 @@ def search(
         rest = sum(each.change_ns is None for each in windows[number:])
         part = effort.part(1 / max(rest, 1), least=least)
         one = _search(candidates, window, loss_search.STRICTNESS + threshold, part, known)
+        slow = _slow_parts(candidates, window, delay.STRICTNESS + threshold, part)
         effort.take(part.spent)
+        unexplained_late = max(unexplained_late, slow.unexplained)
         unexplained = max(unexplained, Unexplained(one.unexplained, window.name))
         found = _losses(candidates, window, number, one)
         lost += [each._replace(is_over=_is_over(each, searches)) for each in found]
         if window.overlaps:
             searches.append(one)
-        late += _delays(candidates, window, number, delay.STRICTNESS + threshold)
+        late += _delays(candidates, window, number, slow.findings)
     chosen = [*_consolidated(candidates, lost), *_consolidated(candidates, late)]
     ranked = sorted(chosen, key=lambda each: -each.nats)
     unexplained = unexplained if unexplained.lost else Unexplained()
-    return Located(tuple(each.finding for each in ranked), tuple(searches), unexplained)
+    return Located(
+        tuple(each.finding for each in ranked),
+        tuple(searches),
+        unexplained._replace(late=unexplained_late),
+    )
 
 
 def _is_over(found: _Ranked, shorter: Sequence[LossSearch]) -> bool:
@@ -355,19 +366,27 @@ def _is_reported(candidates: Candidates, found: LossFinding) -> bool:
     return found.loss >= MIN_REPLIES_LOSS and found.nats >= REPLIES_REBATE
 
 
-def _delays(
-    candidates: Candidates, window: WindowCounts, number: int, threshold: float
-) -> list[_Ranked]:
+def _slow_parts(
+    candidates: Candidates, window: WindowCounts, threshold: float, effort: Effort
+) -> SlowParts:
     if window.change_ns is None:
-        return []
+        return SlowParts([])
     sigma_ns = np.zeros(len(window.sent)) if window.sigma_ns is None else window.sigma_ns
-    findings = delay.find_delays(
+    return delay.find_delays(
         candidates.crossed,
         window.change_ns,
         sigma_ns,
         candidates.penalty,
         threshold=threshold,
+        effort=effort,
     )
+
+
+def _delays(
+    candidates: Candidates, window: WindowCounts, number: int, findings: Sequence[DelayFinding]
+) -> list[_Ranked]:
+    if window.change_ns is None:
+        return []
     named = [
         _widened(candidates, each, findings, _late(candidates, window.change_ns, each.delay_ns))
         for each in findings

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from syntony.fabric import loss_pairs
+from syntony.fabric.effort import CUT
 from syntony.fabric.loss_bursts import are_independent
 from syntony.fabric.loss_gains import SOME_FLOWS_PRICE
 from syntony.fabric.loss_pairs import Pair
@@ -29,9 +30,6 @@ MAX_DOUBTED = 6
 """With more findings, none is doubted because of the fit of all: each costs a search."""
 MIN_MISFITS = 2
 """From this number of paths on, what they lose beyond explanation outweighs another finding."""
-CUT = 0.5
-"""Probabilities are less by this factor if the search was cut at the limit of its work: what was
-not compared may be as likely as all that was."""
 COVERING = 0.9
 """A component that this share of a finding's affected paths may cross could replace it alone."""
 _CLOSE = float(np.exp(-CLOSE_NATS))

@@ -63,6 +63,8 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True, tag="findings"):
     losing: Losing | None = None
     """Losses of the seconds that are not evaluated yet; None where a component is named for loss.
     """
+    unexplained_late: int = 0
+    """Paths with a delay for which no cause was found for the same reason."""
 
 
 class LearntPath(msgspec.Struct, frozen=True, kw_only=True):
