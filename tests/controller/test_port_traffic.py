@@ -8,6 +8,7 @@ from tests.controller.judged import CROSSING, Control, finding, port
 from syntony.controller import port_traffic
 from syntony.controller.incident_inputs import LatencyInputs
 from syntony.controller.port_traffic import NO_TRAFFIC, PortTraffic
+from syntony.fabric.names import pairs_across
 from syntony.model import S
 from syntony.model.findings import Queue
 
@@ -37,28 +38,28 @@ SENDS, RECEIVES = (
     ],
 )
 def test_what_it_may_cross(subject: str, evidence: tuple[str, ...]) -> None:
-    assert BUSY.across(subject, CROSSING) == evidence
+    assert BUSY.across(subject, pairs_across([subject], CROSSING)[subject]) == evidence
     assert NO_TRAFFIC.across(subject, CROSSING) == ()
 
 
 def test_the_fastest_is_named_and_others_counted() -> None:
     many = PortTraffic({f"h{n}/rail0": n * 1e9 for n in range(1, 5)}, {"h9/rail0": 1e9}, {})
     pairs = [f"h{n}/rail0->h9/rail0" for n in range(1, 4)]
-    assert many.between("spine0", pairs) == (
+    assert many.across("spine0", pairs) == (
         "h3/rail0 sends 3 Gb/s of no known job; 2 more NICs do",
         "h9/rail0 receives 1 Gb/s of no known job",
     )
-    assert many.between("spine0", ["h1/rail0->h8/rail0"]) == (), "nobody receives it"
+    assert many.across("spine0", ["h1/rail0->h8/rail0"]) == (), "nobody receives it"
 
 
 def test_others_at_the_same_switches_may_take_the_same_paths() -> None:
     """Few pairs of NICs are probed; cross-rail pairs lead elsewhere."""
     homes = {f"h{n}/rail{rail}": f"leaf{rail}-{n % 2}" for n in range(4) for rail in range(2)}
     busy = PortTraffic({"h0/rail0": 9e10}, {"h3/rail0": 9e10}, homes)
-    assert busy.between("leaf0-0->spine0", ["h2/rail0->h1/rail0"])
-    assert busy.between("spine0", ["h2/rail1->h1/rail1", "h2/rail0->h1/rail0"])
+    assert busy.across("leaf0-0->spine0", ["h2/rail0->h1/rail0"])
+    assert busy.across("spine0", ["h2/rail1->h1/rail1", "h2/rail0->h1/rail0"])
     # From the switch of the sender, and to that of the receiver, but none from one to the other.
-    assert busy.between("leaf1-0->spine0", ["h2/rail0->h1/rail1", "h2/rail1->h1/rail0"]) == ()
+    assert busy.across("leaf1-0->spine0", ["h2/rail0->h1/rail1", "h2/rail1->h1/rail0"]) == ()
 
 
 def test_nics_of_known_jobs_are_not_among_it() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
-from typing import NoReturn
+from collections import UserDict
+from collections.abc import ItemsView
 
 import pytest
-from tests.controller.judged import Control, finding
+from tests.controller.judged import Control, finding, port
 
 from syntony.alerts.incidents import ChangeKind
 from syntony.alerts.observations import Observation
 from syntony.controller.impact import with_impact
 from syntony.controller.incident_inputs import LatencyInputs
+from syntony.fabric.names import pairs_across
 
 SPINES = 4
 
@@ -106,19 +108,36 @@ def test_what_becomes_worse_pages_again_and_never_less(control: Control) -> None
     assert [each["severity"] for each in control.live_incidents()] == ["warning"]
 
 
-class _NotRead(dict[str, frozenset[str]]):
-    def items(self) -> NoReturn:
-        raise AssertionError("a fleet has millions of pairs")
+class _Counted(UserDict[str, frozenset[str]]):
+    """A fleet has millions of pairs."""
+
+    scans = 0
+
+    def items(self) -> ItemsView[str, frozenset[str]]:
+        self.scans += 1
+        return super().items()
 
 
-@pytest.mark.parametrize(("metric", "value"), [("component_delay_ns", 9.0), ("link_loss", None)])
-def test_pairs_are_gone_through_for_measured_losses_only(metric: str, value: float | None) -> None:
-    seen = Observation(metric, "leaf0->spine0", value)
-    assert with_impact([seen], _NotRead(a=frozenset()), jobs_known=True) == [seen]
+@pytest.mark.parametrize("busy", [False, True])
+def test_pairs_are_gone_through_once_and_only_if_their_number_counts(
+    control: Control, busy: bool
+) -> None:
+    crossing = _Counted(fabric(8))
+    control.slas = LatencyInputs(None, None, crossing, {})
+    if busy:
+        control.store.links.seen = (port("h0/rail0", tx_bps=3e11),)
+    late = {"fault": "delay", "loss": 0.0, "delay_ns": 200_000.0}
+    control.findings = (finding("leaf0->spine0", "link", **late),)
+    control.tick()
+    assert crossing.scans == busy
+    more = (finding(f"leaf0->spine{number}", "link", loss=0.3) for number in range(1, 5))
+    control.findings += tuple(more)
+    control.tick()
+    assert crossing.scans == busy + 1
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_that_no_job_is_hurt_is_said_where_jobs_tell(known: bool) -> None:
     seen = Observation("link_loss", "leaf0->spine0", 0.5)
-    (reported,) = with_impact([seen], fabric(8), jobs_known=known)
+    (reported,) = with_impact([seen], pairs_across([seen.subject], fabric(8)), 8, jobs_known=known)
     assert any("no job" in line for line in reported.evidence) is known

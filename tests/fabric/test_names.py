@@ -15,6 +15,7 @@ from syntony.fabric.names import (
     crosses,
     guess_kind,
     link_ends,
+    pairs_across,
     same_place,
 )
 from syntony.fabric.numbering import _CLAIM, IMPLIED_PRICE, make_candidates
@@ -52,6 +53,11 @@ def test_what_a_name_says(name: str, kind: str) -> None:
 )  # fmt: skip
 def test_a_cable_is_crossed_in_either_direction(name: str, hit: bool) -> None:
     assert crosses(name, ["a", "a->b", "b", "c->b"]) == hit
+    both = f"y->z or {name}"
+    crossing = {"one": ("x->y",), "two": ("a", "a->b", "b", "c->b"), "three": ("y->z", "z")}
+    assert pairs_across([name, both], crossing) == {
+        name: ["two"] * hit, both: ["two"] * hit + ["three"]
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -77,31 +77,35 @@ def with_jobs_at(
 
 
 def with_impact(
-    found: Iterable[Observation], crossing: Mapping[str, frozenset[str]], *, jobs_known: bool
+    found: Iterable[Observation],
+    pairs: Mapping[str, Sequence[str]],
+    pairs_of_all: int,
+    *,
+    jobs_known: bool,
 ) -> list[Observation]:
     """The losses, each with its impact, and whether that is small.
 
     Args:
         found: few observations of loss, with the jobs that use their subjects.
-        crossing: ``a->b`` → components that the learnt paths between them cross.
+        pairs: subject of a loss → the pairs of NICs, ``a->b``, whose learnt paths cross it.
+        pairs_of_all: how many pairs have learnt paths.
         jobs_known: whether any job reports its connections.
     """
-    return [_with_impact(each, crossing, jobs_known) for each in found]
+    return [
+        _with_impact(each, pairs.get(each.subject, ()), pairs_of_all, jobs_known) for each in found
+    ]
 
 
 def _with_impact(
-    each: Observation, crossing: Mapping[str, frozenset[str]], jobs_known: bool
+    each: Observation, pairs: Sequence[str], pairs_of_all: int, jobs_known: bool
 ) -> Observation:
-    if each.metric not in LOSSES or each.value is None:
+    if each.metric not in LOSSES or each.value is None or not pairs:
         return each
-    pairs = [pair.split(ARROW) for pair, parts in crossing.items() if crosses(each.subject, parts)]
-    if not pairs:
-        return each
-    hosts = {host_of(nic) for pair in pairs for nic in pair}
-    share = f"{len(pairs)} of {len(crossing)} pairs of NICs ({len(pairs) / len(crossing):.0%})"
+    hosts = {host_of(nic) for pair in pairs for nic in pair.split(ARROW)}
+    share = f"{len(pairs)} of {pairs_of_all} pairs of NICs ({len(pairs) / pairs_of_all:.0%})"
     reported = f"crossed by {share}, of {len(hosts)} hosts"
     idle = ("no job that tells of its connections uses it",) if jobs_known and not each.jobs else ()
-    hurt = each.value if each.jobs else each.value * len(pairs) / len(crossing)
+    hurt = each.value if each.jobs else each.value * len(pairs) / pairs_of_all
     mild = hurt < (HURTS_JOBS if each.jobs else HURTS)
     return each._replace(evidence=(*each.evidence, reported, *idle), mild=mild)
 

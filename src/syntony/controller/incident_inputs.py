@@ -31,6 +31,7 @@ from syntony.controller.planes import PlaneComparison
 from syntony.controller.port_traffic import PortTraffic
 from syntony.controller.silent_agents import NOBODY_REFUSED, Refused
 from syntony.fabric.extra_probes import SuspectNote
+from syntony.fabric.names import pairs_across
 from syntony.model import S
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, Queue
@@ -315,6 +316,10 @@ def _of_findings(
         in_band=inputs.in_band,
     )
     found = impact.with_jobs(found, slas.jobs, slas.crossing)
+    lossy = {each.subject for each in found if each.metric in observe.LOSSES and each.value}
+    pairs = pairs_across(
+        {each.subject for each in found} if traffic.is_any else lossy, slas.crossing
+    )
     found = impact.under_load(
         found,
         findings,
@@ -326,9 +331,9 @@ def _of_findings(
             for each in live.about(observe.LOSSES)
             if fleet_ns - each.held_ns >= MAX_HOLD_NS
         },
-        unknown={each.subject: traffic.across(each.subject, slas.crossing) for each in found},
+        unknown={subject: traffic.across(subject, among) for subject, among in pairs.items()},
     )
-    return impact.with_impact(found, slas.crossing, jobs_known=bool(slas.jobs))
+    return impact.with_impact(found, pairs, len(slas.crossing), jobs_known=bool(slas.jobs))
 
 
 def _of_latency(

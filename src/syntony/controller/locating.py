@@ -20,7 +20,7 @@ from syntony.fabric.book import PathBook, Way
 from syntony.fabric.extra_probes import suspected
 from syntony.fabric.fault_locator import FaultLocator, path_ids
 from syntony.fabric.graph import Topology
-from syntony.fabric.names import GROUP, ComponentKind, crosses, link_ends, link_name
+from syntony.fabric.names import GROUP, ComponentKind, link_ends, link_name, pairs_across
 from syntony.io.operator_files import load_topology
 from syntony.model import S
 from syntony.model.findings import Finding, Queue
@@ -233,6 +233,10 @@ class LocateLoop:
         since = {queue.component: queue.since_ns for queue in self.queues or ()}
         found = self._watch.queues()
         crossing = self.crossings() if found else {}
+        pairs = pairs_across(
+            {each.component for each in found},
+            {pair: crossed.components for pair, crossed in crossing.items()},
+        )
         return tuple(
             Queue(
                 component=each.component,
@@ -242,11 +246,7 @@ class LocateLoop:
                 alternatives=each.alternatives,
                 suspects=suspected(each),
                 bursts=bool(each.overflow),
-                pairs=tuple(
-                    pair
-                    for pair, crossed in sorted(crossing.items())
-                    if crosses(each.component, crossed.components)
-                ),
+                pairs=tuple(sorted(pairs[each.component])),
             )
             for each in found
         )

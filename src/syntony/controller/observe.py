@@ -356,7 +356,7 @@ def of_queues(
     """
     findings = tuple(findings)
     loads = [
-        _Load(queue, () if is_congested(queue) else traffic.between(_suspects(queue), queue.pairs))
+        _Load(queue, () if is_congested(queue) else traffic.across(_suspects(queue), queue.pairs))
         for queue in queues
     ]
     slow = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from syntony.fabric.names import ARROW, crosses, link_ends, suspects
+from syntony.fabric.names import ARROW, link_ends, suspects
 from syntony.links.traffic import is_busy
 from syntony.model.units import format_bps
 from syntony.wire.links import LinkStatus
@@ -25,22 +25,21 @@ class PortTraffic(NamedTuple):
     homes: Mapping[str, str]
     """NIC → the switch that it is at."""
 
-    def across(self, subject: str, crossing: Mapping[str, Collection[str]]) -> tuple[str, ...]:
+    @property
+    def is_any(self) -> bool:
+        """Whether any NIC sends or receives such traffic."""
+        return bool(self.sending or self.receiving)
+
+    def across(self, subject: str, pairs: Iterable[str]) -> tuple[str, ...]:
         """Evidence that such traffic may cross a component; empty if it cannot.
 
         Args:
             subject: the component, or several suspects.
-            crossing: ``a->b`` → components that the learnt paths between them cross.
+            pairs: ``a->b``, those whose learnt paths cross it. Others at the same two switches may
+                take the same paths.
         """
-        if not self.sending and not self.receiving:
+        if not self.is_any:
             return ()
-        return self.between(
-            subject, (pair for pair, parts in crossing.items() if crosses(subject, parts))
-        )
-
-    def between(self, subject: str, pairs: Iterable[str]) -> tuple[str, ...]:
-        """The same, from the pairs (``a->b``) whose learnt paths cross the component. Others at the
-        same two switches may take the same paths."""
         ends = [_ends(name) for name in suspects(subject)]
         sources = {each for found, _ in ends for each in found if "/" in each}
         targets = {each for _, found in ends for each in found if "/" in each}

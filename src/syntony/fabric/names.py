@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from syntony.model.names import host_of
 
@@ -155,12 +155,35 @@ def _place(name: str) -> str:
 def crosses(subject: str, components: Collection[str]) -> bool:
     """Whether a path with these components (links by direction) crosses what `subject` names: a
     cable in either direction, any of several suspects."""
+    return any(each in components for each in _crossed_as(subject))
+
+
+def pairs_across(
+    subjects: Iterable[str], crossing: Mapping[str, Collection[str]]
+) -> dict[str, list[str]]:
+    """Each subject with the pairs whose paths cross it (`crosses`), from one pass over all pairs: a
+    fleet has very many.
+
+    Args:
+        subjects: few.
+        crossing: ``a->b`` → components that the paths between them cross.
+    """
+    found: dict[str, list[str]] = {subject: [] for subject in subjects}
+    of: dict[str, list[str]] = {}
+    for subject in found:
+        for name in _crossed_as(subject):
+            of.setdefault(name, []).append(subject)
+    for pair, components in crossing.items() if found else ():
+        for subject in {each for name in of.keys() & components for each in of[name]}:
+            found[subject].append(pair)
+    return found
+
+
+def _crossed_as(subject: str) -> Iterator[str]:
+    """The components of paths across what a subject names: a cable in either direction."""
     for name in suspects(subject):
         ends = link_ends(name)
-        names = (name,) if ends is None or ARROW in name else _directions(*ends)
-        if any(each in components for each in names):
-            return True
-    return False
+        yield from (name,) if ends is None or ARROW in name else _directions(*ends)
 
 
 def _directions(a: str, b: str) -> tuple[str, str]:
