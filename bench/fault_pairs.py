@@ -1,6 +1,7 @@
 """Two faults at once on a simulated fabric, and what pages say of them, for `bench.incidents`.
 
-Most kinds are two faults that are there together. Two kinds are one fault that looks like another:
+Most kinds are two faults that are there together; of two cables of one spine between two leaves no
+path tells which, nor that they are two. Two kinds are one fault that looks like another:
 a lossy switch, which two of its links may look like, and hosts of a leaf that stop at once. Of each
 fault: *alone* (a page names it and nothing else), *among* (a page names it and others that it says
 cannot be distinguished, or a group that holds it), *noted* (in the evidence of a page of another
@@ -144,6 +145,17 @@ def _hosts_stop(fabric: Probed) -> list[Fault]:
     return [Fault(hosts_at(leaf), LOSS)]
 
 
+def _cables_of_a_spine(fabric: Probed) -> list[Fault]:
+    """Both cables of a spine between two leaves lose, or are pulled."""
+    rng, spine = fabric.rng, fabric.rng.choice(fabric.spines)
+    leaves = sorted({*fabric.leaf.values()})
+    if rng.random() < 0.5:
+        fabric.dead = {cable_name(leaf, spine) for leaf in leaves}
+        rules = LOSS | {"cable-lost", "switch-down"}
+        return [Fault(cable_name(leaf, spine), rules) for leaf in leaves]
+    return [_loses(fabric, leaf, spine) for leaf in leaves]
+
+
 PAIRS: dict[str, Callable[[Probed], list[Fault]]] = {
     "lossy link, dead spine": _link_and_spine,
     "two lossy links at one switch": _sharing_a_switch,
@@ -153,6 +165,7 @@ PAIRS: dict[str, Callable[[Probed], list[Fault]]] = {
     "dead leaf, congested uplink": _leaf_and_congestion,
     "hosts of a leaf stop": _hosts_stop,
     "silent spine: lossy cable, dead NIC": _cable_and_nic,
+    "two leaves: both cables of a spine": _cables_of_a_spine,
 }
 
 
@@ -178,7 +191,7 @@ def _loses(fabric: Probed, leaf: str, spine: str) -> Fault:
 
 def pair(control: Control, kind: str, seed: int, seconds: int = 90) -> Pair:
     """Two faults, watched for so long."""
-    fabric = Probed(control, seed)
+    fabric = Probed(control, seed, 2 if kind.startswith("two leaves") else 0)
     if kind.startswith("silent spine"):
         fabric.silent = {fabric.spines[0]}
     fabric.run(KNOWN_S)

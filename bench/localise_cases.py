@@ -154,22 +154,23 @@ def _name(cable: Link) -> str:
     return cable_name(cable.a.node, cable.b.node)
 
 
-def fits(page: Page, case: Case) -> tuple[str, str] | None:
-    """The part that a page is right about, if any, and how: ``right``, ``twin`` (one of several
-    suspects), ``group``."""
+def fits(page: Page, case: Case) -> dict[str, str]:
+    """The parts that a page is right about, and how: ``right``, ``twin`` (one of several suspects,
+    which may be several parts), ``group``."""
     rule, subject = page
     if rule == "port-down" and case.stands_for.get(subject) in case.parts:
-        return case.stands_for[subject], "twin"
+        return {case.stands_for[subject]: "twin"}
+    found: dict[str, str] = {}
     names = subject.split(OR)
     groups = [name for name in names if GROUP in name]
     for part, rules in case.parts.items():
         if rule not in rules:
             continue
         if part in names:
-            return part, "right" if subject == part else "twin"
+            found[part] = "right" if subject == part else "twin"
         # Whoever is sent to a NIC or a cable for one of its directions is at the right place.
-        if len(names) == 1 and not groups and same_place((part, subject)):
-            return part, "twin"
-        if any(NameContainment.holds(each, part) for each in groups):
-            return part, "group"
-    return None
+        elif len(names) == 1 and not groups and same_place((part, subject)):
+            return {part: "twin"}
+        elif any(NameContainment.holds(each, part) for each in groups):
+            found.setdefault(part, "group")
+    return found

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bench.acknowledged import Account, InStore, account, acknowledged, embedded, waiting
 from bench.key_rotation import Sent, missing
-from bench.localise_cases import SWITCH, Case, fits
+from bench.localise_cases import LOSS, SWITCH, Case, fits
 from bench.pages import Doubled, Message, doubled
 from tests.link import open_spool, probe_rows
 from tests.wire.decoded import decode_columns
@@ -111,17 +111,34 @@ def test_a_second_without_a_row_is_missing(known: tuple[int, ...], gaps: int) ->
 @pytest.mark.parametrize(
     ("page", "part"),
     [
-        (("switch-down", "leaf0-1"), ("leaf0-1", "right")),
-        (("port-down", "h2/rail0"), ("leaf0-1", "twin")),
-        (("port-down", "h0/rail0"), None),
-        (("ambiguous-loss", "h2/rail0 or leaf0-1"), None),
-        (("switch-loss", "leaf0-0"), None),
+        (("switch-down", "leaf0-1"), {"leaf0-1": "right"}),
+        (("port-down", "h2/rail0"), {"leaf0-1": "twin"}),
+        (("port-down", "h0/rail0"), {}),
+        (("ambiguous-loss", "h2/rail0 or leaf0-1"), {}),
+        (("switch-loss", "leaf0-0"), {}),
     ],
 )
 def test_a_dead_leaf_is_told_by_its_name_or_by_the_only_port_at_it(
-    page: tuple[str, str], part: tuple[str, str] | None
+    page: tuple[str, str], part: dict[str, str]
 ) -> None:
     lone = {"h2/rail0": "leaf0-1", "h7/rail1": "leaf1-0"}
     dead = Case("leaf dies", [], {"leaf0-1": SWITCH}, lone)
     assert fits(page, dead) == part
-    assert fits(page, Case("leaf dies", [], {"leaf0-2": SWITCH}, lone)) is None
+    assert fits(page, Case("leaf dies", [], {"leaf0-2": SWITCH}, lone)) == {}
+
+
+CABLES = "leaf0--spine0", "leaf1--spine0"
+
+
+@pytest.mark.parametrize(
+    ("subject", "wanted"),
+    [
+        (f"{CABLES[0]} or {CABLES[1]} or spine0", dict.fromkeys(CABLES, "twin")),
+        (CABLES[0], {CABLES[0]: "right"}),
+        ("leaf1->spine0", {CABLES[1]: "twin"}),
+        ("spine0", {}),
+    ],
+)
+def test_one_page_may_be_about_both_cables_of_a_spine(subject: str, wanted: dict[str, str]) -> None:
+    case = Case("two cables lose", [], dict.fromkeys(CABLES, LOSS))
+    assert fits(("ambiguous-loss", subject), case) == wanted

@@ -7,6 +7,8 @@ import random
 import pytest
 from tests.controller.judged import T0, Control, finding, port, standing
 
+from syntony.controller.observe import APART
+from syntony.controller.observe_switches import of_switches
 from syntony.model import S
 from syntony.wire.control import Issuer
 from syntony.wire.incidents import IncidentsQuery, SilenceAction
@@ -366,3 +368,19 @@ def test_a_dead_switch_is_known_although_one_of_its_ports_was_down_before(contro
     )
     control.tick(10)
     assert control.pages() == ["switch-down leaf0"]
+
+
+def test_a_switch_or_its_cables_are_named_with_their_probabilities() -> None:
+    suspects = ("leaf0--spine1", "leaf1--spine1", "spine1")
+    (found,) = of_switches((), {}, {" or ".join(suspects): 2}, frozenset(), 0)
+    assert found.evidence == (
+        "no path that took it takes it any more: none of its 2 cables",
+        "spine1 58%, leaf0--spine1 21%, leaf1--spine1 21%",
+        APART,
+    )
+    (found,) = of_switches((), {}, {"spine1": 3}, frozenset(), 0)
+    assert found.evidence[1:] == (
+        "spine1 is down, or all but one of its cables are lost: both look the same",
+    )
+    (found,) = of_switches((), {}, {"spine1": 0}, frozenset(), 0)
+    assert len(found.evidence) == 1

@@ -44,6 +44,12 @@ def test_two_lossy_uplinks_are_not_taken_for_their_leaf(control: Control) -> Non
     assert (got.alone, got.among, got.wrong) == (2, 0, ()), got
 
 
+@pytest.mark.slow
+def test_both_cables_of_a_spine_between_two_leaves_are_named_with_it(control: Control) -> None:
+    got = pair(control, "two leaves: both cables of a spine", DRAWN, seconds=50)
+    assert (got.among, got.missed, got.wrong) == (2, (), ()), got
+
+
 def test_a_queue_at_one_of_two_links_behind_each_other_names_both(control: Control) -> None:
     got = pair(control, "dead leaf, congested uplink", 994_541, seconds=20)
     assert (got.alone, got.among, got.wrong) == (1, 1, ()), got

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import exp
 
 from syntony.alerts.observations import Observation
 from syntony.controller.observe import APART, MAX_NAMED, is_known
-from syntony.fabric.names import OR
+from syntony.fabric.names import OR, link_ends
+from syntony.fabric.numbering import IMPLIED_PRICE
 from syntony.links.ports import PortState
 from syntony.model import S
 from syntony.model.findings import Finding
@@ -98,7 +100,23 @@ def _together(ports: Iterable[LinkStatus]) -> bool:
 def _why_gone(subject: str, cables: int) -> tuple[str, ...]:
     all_of_them = f": none of its {cables} cables" if cables else ""
     reason = f"no path that took it takes it any more{all_of_them}"
-    return (reason, APART) if OR in subject else (reason,)
+    if OR in subject:
+        return reason, _odds(subject.split(OR)), APART
+    if cables > 2:
+        return (
+            reason,
+            f"{subject} is down, or all but one of its cables are lost: both look the same",
+        )
+    return (reason,)
+
+
+def _odds(suspects: Sequence[str]) -> str:
+    """Suspects with their probabilities: as localisation's of a switch that paths list and of
+    cables that they imply."""
+    weights = {name: exp(-IMPLIED_PRICE) if link_ends(name) else 1.0 for name in suspects}
+    total = sum(weights.values())
+    ranked = sorted(weights, key=lambda name: (-weights[name], name))
+    return ", ".join(f"{name} {weights[name] / total:.0%}" for name in ranked)
 
 
 def _of_ports(switch: str, ports: Sequence[LinkStatus], nics_of_all: int) -> Observation:

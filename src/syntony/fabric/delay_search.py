@@ -42,6 +42,8 @@ MIN_LEFT_SHARE = 0.1
 CLOSE_NATS = 3.0
 _NOTHING_NATS = 745.0
 """From this difference in log-likelihood on, a probability is zero in floating point."""
+_UNLIKELY_NATS = 10.0
+"""Rivals that are less likely than a finding by so much are left out if the search was cut."""
 SLACK_NATS = 1e-3
 """Rounding error of sums over a fleet's paths is below this."""
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
@@ -408,7 +410,8 @@ class DelaySearch:
         rivals = near[~np.isin(near, [c for c in self._found if c != candidate])]
         only, _ = self._score(np.array([candidate], dtype=np.intp), rest)
         own = float(only[0])
-        gain, _ = self._score(rivals, rest, least=own - _NOTHING_NATS)
+        unlikely = _UNLIKELY_NATS if self.is_cut else _NOTHING_NATS
+        gain, _ = self._score(rivals, rest, least=own - unlikely)
         for other, more in self._instead.get(candidate, {}).items():
             gain[rivals == other] = np.maximum(gain[rivals == other], own + more)
         weight = np.exp(np.minimum(gain - own, 50)) if np.isfinite(own) else np.zeros(len(gain))

@@ -10,6 +10,8 @@ SECOND_STEPS = 1_000.0
 processor time."""
 AGAIN = 1 / 3
 """Share of them for a second search of the same second, at least: after the end of a fault."""
+DELAYS = 1 / 3
+"""Share of them for delays, at least: those may be of other parts than losses."""
 ENTRIES = 256
 """One step fits one candidate, or several that share its paths, with up to so many different
 paths in all."""

@@ -19,7 +19,7 @@ from syntony.fabric.crossed import PathTally
 from syntony.fabric.delay import SlowParts
 from syntony.fabric.delay_search import DelayFinding
 from syntony.fabric.directions import AffectedPaths, odds_of_both
-from syntony.fabric.effort import Effort
+from syntony.fabric.effort import DELAYS, Effort
 from syntony.fabric.loss import LossSearch
 from syntony.fabric.loss_search import BLACKHOLE_LOSS
 from syntony.fabric.loss_suspects import LossFinding
@@ -121,8 +121,8 @@ def search(
         known: as `LossSearch`.
     """
     effort = effort or Effort()
-    unexplained, least = Unexplained(), effort.left * LEAST_SHARE / max(len(windows), 1)
-    unexplained_late = 0
+    unexplained, unexplained_late, steps = Unexplained(), 0, effort.left
+    least = steps * LEAST_SHARE / max(len(windows), 1)
     threshold = float(np.log(max(1, len(windows))))
     lost: list[_Ranked] = []
     late: list[_Ranked] = []
@@ -130,7 +130,7 @@ def search(
     for number, window in enumerate(windows):
         # A window of delays has no losses.
         rest = sum(each.change_ns is None for each in windows[number:])
-        part = effort.part(1 / max(rest, 1), least=least)
+        part = effort.part(1 / max(rest, 1), least=least if rest else steps * DELAYS)
         one = _search(candidates, window, loss_search.STRICTNESS + threshold, part, known)
         slow = _slow_parts(candidates, window, delay.STRICTNESS + threshold, part)
         effort.take(part.spent)
