@@ -252,10 +252,14 @@ def graded(
             reported[each.part] = how, (at_ns - began_ns) / 1e9
     kinds = Counter(how for how, _ in reported.values())
     others = [each for each in faults if each.part not in reported]
-    beside = {line.partition(" ")[0] for line in evidence if " loses another " in line}
+    lines = (line.partition(" loses another ") for line in evidence)
+    suspects = {subject for subject, found, _ in lines if found}
+    beside = {name for subject in suspects for name in subject.split(OR)}
     noted = {each.part for each in others if {each.part, *each.also} & beside}
     known = {name for each in faults for name in (each.part, *each.also)}
-    wrong += [f"evidence {name}" for name in sorted(beside - known)]
+    wrong += [
+        f"evidence {subject}" for subject in sorted(suspects) if known.isdisjoint(subject.split(OR))
+    ]
     return Pair(
         kinds["alone"], kinds["among"], len(noted),
         tuple(each.part for each in others if each.part not in noted),

@@ -163,11 +163,15 @@ def test_what_a_link_loses_beyond_its_lossy_switch_is_said_where_the_switch_page
     control.findings = (
         finding("spine1", "spine", loss=0.2), finding("leaf0->spine1", "link", loss=0.1),
         finding("leaf0->spine0", "link", loss=0.1),
+        finding("leaf2->spine1", "link", loss=0.3, confidence=0.5, twins=1,
+                alternatives=("spine1->leaf3",), probabilities=(0.5,)),
     )  # fmt: skip
     control.tick(6)
-    assert sorted(control.pages()) == ["link-loss leaf0->spine0", "switch-loss spine1"]
+    assert {"link-loss leaf0->spine0", "switch-loss spine1"} <= {*control.pages()}
     evidence = {each["subject"]: each["evidence"] for each in control.live_incidents()}
     assert "leaf0->spine1 loses another 10% of what crosses it" in evidence["spine1"]
+    twins = "leaf2->spine1 or spine1->leaf3"
+    assert f"{twins} loses another 30% of what crosses it" in evidence["spine1"]
     assert not any("another" in line for line in evidence["leaf0->spine0"])
 
 

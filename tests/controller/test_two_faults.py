@@ -128,7 +128,11 @@ def test_pages_are_graded_by_name_and_rule(pages: list[str], expected: Counts) -
 
 @pytest.mark.parametrize(
     ("named", "noted", "wrong"),
-    [("leaf0->spine0", 1, ()), ("leaf1->spine0", 0, ("evidence leaf1->spine0",))],
+    [
+        ("leaf0->spine0", 1, ()),
+        ("leaf1->spine0", 0, ("evidence leaf1->spine0",)),
+        ("leaf0->spine0 or spine0->leaf1", 1, ()),
+    ],
 )
 def test_parts_in_the_evidence_are_noted_or_wrong(
     named: str, noted: int, wrong: tuple[str, ...]

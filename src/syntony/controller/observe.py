@@ -245,7 +245,7 @@ def _of_parts(found: Finding, findings: Iterable[Finding]) -> Iterator[str]:
         if found.fault == each.fault == "loss" and NameContainment.holds(
             found.component, each.component
         ):
-            yield f"{each.component} loses another {shown(each.loss, 'ratio')} of what crosses it"
+            yield f"{subject_of(each)} loses another {shown(each.loss, 'ratio')} of what crosses it"
 
 
 def _source(link: str) -> str:

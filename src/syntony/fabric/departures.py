@@ -51,6 +51,8 @@ class Departures:
         """By switch; no path has crossed it since."""
         self._left_cables: dict[str, _Left] = {}
         """The same by cable between switches."""
+        self._lost = frozenset[str]()
+        """Of these, the lost ones: until a path crosses them, evidence only grows."""
         self._seen_ns: dict[str, int] = {}
         """Device → when it was last traced as answering."""
         self._before: dict[Way, Sequence[str | None]] = {}
@@ -113,23 +115,30 @@ class Departures:
             self._seen_ns[device] = max(learnt_ns, self._seen_ns.get(device, 0))
             _keep_later(self._left, device, learnt_ns)
         for cable in _between_switches(devices) if self._left_cables else ():
-            _keep_later(self._left_cables, cable, learnt_ns)
+            if cable in self._left_cables:
+                _keep_later(self._left_cables, cable, learnt_ns)
+                self._lost -= {cable}
 
     def came_back(self, switch: str) -> None:
         """A switch is up again that was down: that paths left its cables is no evidence any
         more."""
         for cable in [each for each in self._left_cables if switch in (link_ends(each) or ())]:
             del self._left_cables[cable]
+            self._lost -= {cable}
 
     def lost_cables(self) -> frozenset[str]:
         """Cables between switches that are lost: paths left each of them, also such that no other
         cable accounts for, and both of its switches have answered other paths since."""
         candidates: list[tuple[int, str, dict[Way, Iterable[str]]]] = []
-        for cable, left in self._left_cables.items():
-            if len(left.ways) >= ENOUGH:
-                up_ns = min(self._seen_ns.get(end, 0) for end in link_ends(cable) or (cable,))
-                ways = {way: gone for way, (at_ns, gone) in left.ways.items() if at_ns < up_ns}
-                candidates.append((-len(ways), cable, ways))
+        many = {
+            cable: left for cable, left in self._left_cables.items() if len(left.ways) >= ENOUGH
+        }
+        if many.keys() <= self._lost:
+            return self._lost
+        for cable, left in many.items():
+            up_ns = min(self._seen_ns.get(end, 0) for end in link_ends(cable) or (cable,))
+            ways = {way: gone for way, (at_ns, gone) in left.ways.items() if at_ns < up_ns}
+            candidates.append((-len(ways), cable, ways))
         lost, explained = set[str](), set[Way]()
         for _, cable, ways in sorted(candidates, key=lambda each: each[:2]):
             others = len(self._left_cables[cable].instead)
@@ -139,7 +148,8 @@ class Departures:
             if _nats(len(ways), others) >= CERTAIN_NATS and _nats(few, others) >= BESIDE_NATS:
                 lost.add(cable)
                 explained |= ways.keys()
-        return frozenset(lost)
+        self._lost = frozenset(lost)
+        return self._lost
 
     def down(self, in_use: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Switches that are down → alternatives: cables that all of its paths shared.
