@@ -140,12 +140,14 @@ class Departures:
             ways = {way: gone for way, (at_ns, gone) in left.ways.items() if at_ns < up_ns}
             candidates.append((-len(ways), cable, ways))
         lost, explained = set[str](), set[Way]()
-        for _, cable, ways in sorted(candidates, key=lambda each: each[:2]):
+        candidates.sort(key=lambda each: (each[1] not in self._lost, *each[:2]))
+        for _, cable, ways in candidates:
             others = len(self._left_cables[cable].instead)
             own = [gone for way, gone in ways.items() if way not in explained]
             by_cable = Counter(each for gone in own for each in gone if each != cable)
             few = len(own) - max(by_cable.values(), default=0)
-            if _nats(len(ways), others) >= CERTAIN_NATS and _nats(few, others) >= BESIDE_NATS:
+            certain = _nats(len(ways), others) >= CERTAIN_NATS and _nats(few, others) >= BESIDE_NATS
+            if certain or cable in self._lost:
                 lost.add(cable)
                 explained |= ways.keys()
         self._lost = frozenset(lost)
