@@ -146,7 +146,10 @@ class Departures:
             own = [gone for way, gone in ways.items() if way not in explained]
             by_cable = Counter(each for gone in own for each in gone if each != cable)
             few = len(own) - max(by_cable.values(), default=0)
-            certain = _nats(len(ways), others) >= CERTAIN_NATS and _nats(few, others) >= BESIDE_NATS
+            certain = (
+                improbability(len(ways), others) >= CERTAIN_NATS
+                and improbability(few, others) >= BESIDE_NATS
+            )
             if certain or cable in self._lost:
                 lost.add(cable)
                 explained |= ways.keys()
