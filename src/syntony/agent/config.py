@@ -40,6 +40,7 @@ class NicConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """``[[nics]]``: one NIC to probe from."""
 
     name: NetdevName
+    """Interface name."""
     rail: Natural
     """Number of its rail; NICs of one rail have the same number on all hosts."""
     stamping: Annotated[str, one_of("auto", "hardware", "kernel")] = "auto"
