@@ -129,7 +129,9 @@ class Job:
         ):
             if table is JOB_PROCESS:
                 rows = zip(*found.values(), strict=True)
-                self._readings += [dict(zip(found, map(plain, row), strict=True)) for row in rows]
+                read = [dict(zip(found, map(plain, row), strict=True)) for row in rows]
+                pids = {each.pid for each in self.ranks}  # other tests may run jobs, too
+                self._readings += [each for each in read if each["pid"] in pids]
 
     def looks_until(self, holds: Callable[[], bool]) -> None:
         end_s = time.monotonic() + PATIENCE_S
@@ -145,9 +147,9 @@ class Job:
         return found and all(self._log(rank).exists() for rank in ranks)
 
     def has_ended(self) -> bool:
-        """Whether it has seen all of them end."""
-        ended = {each["pid"] for each in self._readings if each["ended"]}
-        return ended == {each.pid for each in self.ranks}
+        """Whether it has seen all of them end, each once."""
+        ended = [each["pid"] for each in self._readings if each["ended"]]
+        return sorted(ended) == sorted(each.pid for each in self.ranks)
 
     def judged(self) -> Diagnosis:
         now_ns = time.monotonic_ns() + AHEAD_NS + 60 * S

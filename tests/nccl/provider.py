@@ -53,6 +53,8 @@ class Machine(ctypes.Structure):
         ("failing_polls", ctypes.c_int),
         ("closed", ctypes.c_int),
         ("unready", ctypes.c_int),
+        ("speed", ctypes.c_int),
+        ("width", ctypes.c_int),
         ("unanswered_ns", ctypes.c_int64),
     )
 
