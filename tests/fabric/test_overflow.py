@@ -363,11 +363,11 @@ def test_what_waits_elsewhere_does_not_wait_there() -> None:
 def test_a_queue_at_a_link_that_loses_is_known_without_a_search(
     wait_ns: float, queues: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def found(*given: Any) -> Located:
+    def search_losses(*given: Any) -> Located:
         """Only the search for losses gets what is known of faults."""
         return search(*given) if len(given) == 4 else Located((), ())
 
-    monkeypatch.setattr("syntony.fabric.fault_locator.search", found)
+    monkeypatch.setattr("syntony.fabric.fault_locator.search", search_losses)
     fabric = Fabric()
     for _ in range(20):
         fabric.second()
