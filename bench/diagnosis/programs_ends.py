@@ -65,6 +65,7 @@ def _cancelled(rng: random.Random, ranks: list[int], at: float) -> dict[int, Dea
     number = rng.choice((15, 15, 15, 2))
     handles = rng.choice((0.0, 0.0, 1.0, 0.7))
     slow = rng.random() < 0.3
+    status = rng.choice((0, 128 + number))  # all run the same program
     found = {}
     for rank in ranks:
         at_rank = at + rng.expovariate(1 / (0.03 * S))
@@ -73,5 +74,5 @@ def _cancelled(rng: random.Random, ranks: list[int], at: float) -> dict[int, Dea
         elif slow:
             found[rank] = Death(at_rank + 30 * S, -9)
         else:
-            found[rank] = Death(at_rank + rng.uniform(0.5, 15) * S, rng.choice((0, 128 + number)))
+            found[rank] = Death(at_rank + rng.uniform(0.5, 15) * S, status)
     return found
