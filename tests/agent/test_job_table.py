@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from syntony.io.job_table import JobProcess, JobTable
+from syntony.io.job_table import OOM_LOOKS, JobProcess, JobTable
 from syntony.io.oom_kills import OomKills
 from syntony.io.process_exits import ExitSource, ProcessExit
 from syntony.model import S
@@ -115,14 +115,15 @@ class Kills(OomKills):
 
     def __init__(self) -> None:
         super().__init__()
-        self.since = 0
+        self.since: int | None = 0
+        """None: that cannot be read."""
 
     def of(self, process: Path) -> Path | None:
         return Path("/job")
 
     def look(self, cgroups: Iterable[Path]) -> dict[Path, int]:
-        found, self.since = {each: self.since for each in cgroups if self.since}, 0
-        return found
+        found, self.since = self.since, 0
+        return {} if found is None else dict.fromkeys(cgroups, found)
 
 
 def table_of(proc: Path, pids: Iterable[int]) -> tuple[JobTable, Told, Kills]:
@@ -136,7 +137,7 @@ def table_of(proc: Path, pids: Iterable[int]) -> tuple[JobTable, Told, Kills]:
     return table, exits, kills
 
 
-def ends(table: JobTable) -> dict[int, tuple[int | None, bool]]:
+def ends(table: JobTable) -> dict[int, tuple[int | None, bool | None]]:
     """Process → exit status, and whether memory lacked, of those that have ended."""
     return {each.pid: (each.exit.status if each.exit else None, each.oom)
             for each in table.look() if each.ended}  # fmt: skip
@@ -158,14 +159,18 @@ def test_what_the_kernel_says_after_a_process_is_gone_counts(tmp_path: Path) -> 
     assert ends(table) == {71: (-9, False)}
 
 
-@pytest.mark.parametrize(("threads", "ended"), [("1", True), ("2", False)])
+def without_first_thread(proc: Path, pid: int, threads: int) -> None:
+    fields = ["Z", *["0"] * 10, "3", "4", *["0"] * 4, str(threads), "0", "100", *["0"] * 30]
+    (proc / str(pid) / "stat").write_text(f"{pid} (python) {' '.join(fields)}\n")
+    (proc / str(pid) / "environ").write_bytes(b"")
+
+
+@pytest.mark.parametrize(("threads", "ended"), [(1, True), (2, False)])
 def test_a_process_that_nobody_waits_for_ends_with_its_last_thread(
-    tmp_path: Path, threads: str, ended: bool
+    tmp_path: Path, threads: int, ended: bool
 ) -> None:
     table, exits, _ = table_of(tmp_path, (71,))
-    fields = ["Z", *["0"] * 10, "3", "4", *["0"] * 4, threads, "0", "100", *["0"] * 30]
-    (tmp_path / "71" / "stat").write_text(f"71 (python) {' '.join(fields)}\n")
-    (tmp_path / "71" / "environ").write_bytes(b"")
+    without_first_thread(tmp_path, 71, threads)
     exits.ends = {71: ProcessExit(1, 5)}
     assert ends(table) == ({71: (1, False)} if ended else {})
     shutil.rmtree(tmp_path / "71")
@@ -188,3 +193,45 @@ def test_of_killed_processes_as_many_as_the_kernel_counts_lacked_memory(
     shutil.rmtree(tmp_path / "74")
     exits.ends = {74: ProcessExit(-9, 9)}
     assert ends(table) == {74: (-9, False)}
+
+
+@pytest.mark.parametrize(("status", "known"), [(0, None), (-9, -9), (3, 3)])
+def test_the_status_of_a_first_thread_that_ended_alone_is_not_the_processs(
+    tmp_path: Path, status: int, known: int | None
+) -> None:
+    """pthread_exit leaves 0. Threads of a process that was killed may take long to end."""
+    table, exits, _ = table_of(tmp_path, (71,))
+    without_first_thread(tmp_path, 71, 2)
+    exits.ends = {71: ProcessExit(status, 5)}
+    (running,) = table.look()
+    assert (running.ended, running.exit) == (False, None)
+    assert ends(table) == {}
+    shutil.rmtree(tmp_path / "71")
+    (gone,) = table.look()
+    assert gone.exit == (None if known is None else ProcessExit(known, 5))
+
+
+@pytest.mark.parametrize(
+    ("looks", "oom"), [(1, True), (OOM_LOOKS - 1, True), (OOM_LOOKS, None), (100, None)]
+)
+def test_who_was_killed_for_lack_of_memory_may_be_waited_for_later(
+    tmp_path: Path, looks: int, oom: bool | None
+) -> None:
+    table, exits, kills = table_of(tmp_path, (71, 72))
+    kills.since = 1
+    for _ in range(looks):
+        assert ends(table) == {}
+    for pid, status, told in ((71, -9, oom), (72, -9, False)):
+        shutil.rmtree(tmp_path / str(pid))
+        exits.ends = {pid: ProcessExit(status, 5)}
+        assert ends(table) == {pid: (status, told)}
+
+
+def test_where_kills_cannot_be_counted_only_other_ends_are_known_not_to_be_such(
+    tmp_path: Path,
+) -> None:
+    table, exits, kills = table_of(tmp_path, (71, 72))
+    for pid in (71, 72):
+        shutil.rmtree(tmp_path / str(pid))
+    exits.ends, kills.since = {71: ProcessExit(-9, 5), 72: ProcessExit(-15, 6)}, None
+    assert ends(table) == {71: (-9, None), 72: (-15, False)}

@@ -26,8 +26,9 @@ from syntony.agent.queue_pairs import FleetOffset
 from syntony.errors import MissingError
 from syntony.io.job_hook import hook_directory, hooked_path
 from syntony.io.job_socket import Process
-from syntony.io.job_table import JobTable
+from syntony.io.job_table import JobProcess, JobTable
 from syntony.io.nccl_plugin import profiler_plugin
+from syntony.io.process_exits import ProcessExit
 from syntony.lab.jobs.torch_build import find_torch
 from syntony.metrics.sheet import Sheet
 from syntony.metrics.text import render
@@ -143,6 +144,15 @@ def test_the_instant_at_which_a_process_ended_is_in_its_last_row(
         found = gathered.of(JOB_PROCESS, len(found) + 1)
     ended_ns = found[-1]["ts_ns"] + found[-1]["lived_ns"]
     assert before_ns < ended_ns < min(after_ns + S // 2, found[-1]["ts_ns"] + 2 * S)
+
+
+def test_an_end_that_was_known_before_the_last_thread_left_keeps_its_instant(
+    jobs: JobTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who = JobProcess(7, 0, "night", "python", 2, 4, 0, 1, ended=True, exit=ProcessExit(-9, 5 * S))
+    monkeypatch.setattr(jobs._table, "look", lambda: [who])
+    found = dict(jobs.rows(lambda: FleetOffset(8 * S, AHEAD_NS, 0)))[JOB_PROCESS]
+    assert found["ts_ns"][0] + found["lived_ns"][0] == 5 * S + AHEAD_NS
 
 
 def test_backward_passes_that_ddp_times_become_rows(jobs: JobTelemetry, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import socket
@@ -87,6 +89,48 @@ def test_without_permission_another_source_is_used(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ExitEvents, "_listen", refused)
     source = exit_source()
     assert source is None or isinstance(source, ExitFiles)
+
+
+def old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Linux 6.13: it does not say how processes ended, and refuses once they are waited for."""
+
+    def call(file: int, _: int, asked: bytes) -> bytes:
+        try:
+            signal.pidfd_send_signal(file, 0)
+        except ProcessLookupError as error:
+            raise OSError(errno.ESRCH, "No such process") from error
+        return bytes(len(asked))
+
+    monkeypatch.setattr(fcntl, "ioctl", call)
+
+
+def test_a_kernel_that_does_not_say_how_processes_ended_is_no_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old_kernel(monkeypatch)
+    with pytest.raises(MissingError, match=r"6\.15"):
+        ExitFiles()
+
+
+def test_a_process_of_which_the_kernel_says_nothing_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with opened(ExitFiles) as exits:
+        process = subprocess.Popen([sys.executable, "-ISc", ""])
+        exits.watch(process.pid)
+        process.wait()
+        old_kernel(monkeypatch)
+        assert exits.read() == {}
+        monkeypatch.undo()
+        assert exits.read() == {}
+
+
+def test_a_process_that_is_watched_twice_has_one_file() -> None:
+    with opened(ExitFiles) as exits:
+        exits.watch(os.getpid())
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        exits.watch(os.getpid())
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def plain(value: Any) -> Any:
@@ -224,8 +268,9 @@ def test_a_rank_that_died_first_is_the_cause(
     ):  # in which order they ended
         assert "undetermined why" in text or "no fault" not in text
         return
-    assert text.startswith(f"night stopped because rank 2 on gpu-2 {said} at "), text
-    assert "; the other 2 ended " in text
+    when = "by" if isinstance(job.telemetry._table._exits, ExitFiles) else "at"
+    assert text.startswith(f"night stopped because rank 2 on gpu-2 {said} {when} "), text
+    assert "; the other 2 ended" in text
     assert "waiting for it (ended with exit status 1)" in text
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from tests.workload.dying_ranks import ALL, LAST, operations, processes, stuck_ns
-from tests.workload.stored_rows import SEED, T0, bundle, record
+from tests.workload.stored_rows import SEED, T0, bundle, process, record
 
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 from syntony.workload import Diagnosis, FaultClass, diagnose
-from syntony.workload.exits import words
-from syntony.workload.processes import Ended
+from syntony.workload.exits import story, words
+from syntony.workload.processes import Ended, Processes
 from syntony.workload.sentences import sentences
 
 TERM, KILL, SEGV, ABRT, INT = -15, -9, -11, -6, -2
@@ -78,8 +78,10 @@ def test_a_rank_that_failed_by_itself_is_named_though_all_ended_soon(
     assert (verdict.fault, verdict.subjects) == (FaultClass.HANG, ("rank 3",))
     assert verdict.confidence > 0.9
     assert all(each.excluded for each in verdict.alternatives)
-    text = sentences("night", result, 60 * S)[0]
+    text, second, _ = sentences("night", result, 60 * S)
     assert text.startswith(f"night stopped because rank 3 on h3 {said} at 22:14:"), text
+    assert second.startswith(f"Operation {LAST} of 0.abc: ")
+    assert "wait" not in second
     assert "; the other 3 ended 990 ms later, waiting for it (" in text
     assert ("memory.peak" in verdict.action) is (first is OOM)
 
@@ -153,6 +155,18 @@ def test_without_an_open_operation_only_what_others_cannot_cause_has_a_name(
 ) -> None:
     result = ended(of_all(first, TERM), done=ALL)
     assert [each.subjects for each in result.verdicts] == [("rank 3",)] * named
+    if named:
+        _, second, _ = sentences("night", result, 60 * S)
+        assert second == "No operation of all ranks was open then."
+
+
+def test_a_job_that_ends_by_itself_has_ended_without_a_fault() -> None:
+    result = ended(of_all(0, 0), done=ALL)
+    assert sentences("night", result, 60 * S) == (
+        "night has ended: no fault.",
+        "All 4 ranks ended within 990 ms, orderly.",
+        "There is nothing to do.",
+    )
 
 
 @pytest.mark.parametrize("first", [SEGV, ABRT, KILL, 1, 0])
@@ -208,6 +222,58 @@ def test_that_the_exit_status_is_not_visible_is_said() -> None:
     (verdict,) = ended({}).verdicts
     assert verdict.fault is FaultClass.UNDETERMINED
     assert "exit status not visible" in verdict.evidence[0].text
+
+
+def test_while_others_run_those_that_have_ended_are_not_the_others() -> None:
+    for how, said in (
+        ({3: SEGV}, "Z"), ({3: SEGV, 1: 1}, "; one other ended 490 ms later, waiting for it"),
+        ({3: SEGV, 1: 1, 2: 1}, "; 2 others ended 490 ms later, waiting for it"),
+    ):  # fmt: skip
+        ends_s = {rank: 0.01 if rank == 3 else 0.5 for rank in how}
+        text, second, _ = sentences("night", ended(how, ends_s, now_s=8), 60 * S)
+        assert text.removesuffix(".").removesuffix(" (ended with exit status 1)").endswith(said)
+        assert second.endswith("; 4 ranks wait for it.")
+
+
+def test_instants_that_are_not_known_are_told_as_such() -> None:
+    result = ended(of_all(SEGV, 1), exact=False)
+    text = sentences("night", result, 60 * S)[0]
+    assert " was ended by SIGSEGV by 22:14:" in text
+    assert "; the other 3 ended, waiting for it (ended with exit status 1)" in text
+
+
+def test_what_is_no_time_of_day_is_not_told_as_one() -> None:
+    end = Ended(1_234 * S, 1_234 * S, SEGV)
+    text = story({0: end}, [0], "h0", waited=False, over=True)
+    assert text == "rank 0 on h0 was ended by SIGSEGV at 1234.000 s"
+
+
+def of_rank(*readings: tuple[int, int, dict[str, Any]]) -> Ended:
+    """How rank 0 ended, by its processes' readings: process, second, and what they say."""
+    rows = [process("h0", 0, second, **fields) | {"pid": pid} for pid, second, fields in readings]
+    made = bundle(record({JOB_PROCESS.name: rows}))
+    return Processes(made.table("processes"), T0 + 60 * S).ended[0]
+
+
+def over(status: int, oom: int = 0) -> dict[str, Any]:
+    return {"ended": 1, "lived_ns": float(S), "exit_status": status, "oom_killed": oom}
+
+
+def test_a_rank_ended_as_its_own_process_did_and_not_as_those_that_it_started() -> None:
+    end = of_rank((8, 2, {}), (7, 2, {}), (9, 4, {}), (7, 6, over(SEGV)), (8, 8, over(0)),
+                  (9, 8, over(0)))  # fmt: skip
+    assert end == Ended(T0 + 7 * S, T0 + 7 * S, SEGV)
+
+
+def test_a_rank_that_was_started_again_ended_as_the_newest_did() -> None:
+    end = of_rank((7, 2, {}), (7, 6, over(KILL, 1)), (8, 6, {}), (8, 10, over(1)))
+    assert end == Ended(T0 + 11 * S, T0 + 11 * S, 1)
+
+
+@pytest.mark.parametrize(("status", "oom"), [(1, True), (0, False), (TERM, False)])
+def test_what_a_rank_started_may_lack_memory_and_end_it(status: int, oom: bool) -> None:
+    end = of_rank((7, 2, {}), (8, 4, {}), (8, 6, over(KILL, 1)), (7, 8, over(status)))
+    assert (end.status, end.oom) == (status, oom)
 
 
 def test_words_of_signals() -> None:

@@ -297,10 +297,11 @@ class JobTelemetry:
         }
 
     def _lived_ns(self, who: JobProcess, begin_ns: int) -> float:
-        """How long after the begin of a window a process ended; NaN: it runs, or not known."""
-        left_ns = who.exit.at_ns if who.exit else None
-        if left_ns is None and (who.ended or who.state == "Z"):
-            left_ns = self.socket.left_ns(who.pid)
+        """How long after the begin of a window a process ended, below 0 if its last thread was seen
+        to end later; NaN: it runs, or not known."""
+        if who.exit and who.exit.at_ns is not None:
+            return float(who.exit.at_ns - begin_ns)
+        left_ns = self.socket.left_ns(who.pid) if who.ended or who.state == "Z" else None
         return math.nan if left_ns is None or left_ns < begin_ns else float(left_ns - begin_ns)
 
 

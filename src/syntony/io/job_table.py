@@ -11,8 +11,8 @@ import os
 import re
 import signal
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,8 @@ _LATE_S = 0.001
 """Interval of further readings of how processes ended that are gone already."""
 _LATE_READS = 5
 """Maximum number of these."""
+OOM_LOOKS = 15
+"""A process that was killed for lack of memory may be waited for so many looks later, 30 s."""
 MAX_PROCESSES = 1_024
 MAX_THREADS = 512
 """Whose waiting is counted, of one process."""
@@ -68,14 +70,16 @@ class JobProcess(NamedTuple):
     """Of its first thread, see `ProcStat`; of one that has ended: unknown."""
     exit: ProcessExit | None = None
     """How it ended; None: it runs, or not visible."""
-    oom: bool = False
-    """The kernel killed it for lack of memory."""
+    oom: bool | None = False
+    """The kernel killed it for lack of memory; None: it may have."""
 
 
 class _Known:
     def __init__(self, who: JobProcess, cgroup: Path | None) -> None:
         self.who = who
         self.cgroup = cgroup
+        self.exit: ProcessExit | None = None
+        """Of its first thread, while others run."""
         self.cpu_ns = 0
         self.waits: dict[str, int] = {}
         """Thread to its waiting since it began."""
@@ -102,8 +106,10 @@ class JobTable:
         self._open_exits, self._oom = exits, oom or OomKills()
         self._exits: ExitSource | None = None
         self._opened = False
-        self._oom_before: dict[Path, int] = {}
-        """Cgroup → processes killed before the last look that had not ended by then."""
+        self._kills: defaultdict[Path, deque[int]] = defaultdict(
+            lambda: deque(maxlen=MAX_PROCESSES)
+        )
+        """Cgroup → in which looks kills were counted whose processes are not known yet."""
         self._known: dict[tuple[int, int], _Known] = {}
         """(pid, inode of /proc/PID)."""
         self._strange: dict[tuple[int, int], int] = {}
@@ -138,18 +144,36 @@ class JobTable:
     def _ended(self, present: set[tuple[int, int]]) -> list[JobProcess]:
         """Forget the processes that have ended, even if nobody has waited for them yet."""
         exits = self._how({pid for pid, _ in self._known.keys() - present})
-        kills = self._oom.look({each.cgroup for each in self._known.values() if each.cgroup})
+        cgroups = {each.cgroup for each in self._known.values() if each.cgroup}
+        kills = self._oom.look(cgroups)
+        for cgroup, count in kills.items():
+            self._kills[cgroup].extend([self._looks] * min(count, MAX_PROCESSES))
         gone = []
         for key, known in list(self._known.items()):
-            if key[0] in exits:
-                known.who = known.who._replace(exit=exits[key[0]])
-            if key not in present or (known.who.exit and self._is_zombie(key[0])):
+            before, known.exit = known.exit, exits.get(key[0], known.exit)
+            if key not in present or (known.exit and self._is_zombie(key[0])):
                 gone.append(self._known.pop(key))
-        left = {each: count + self._oom_before.get(each, 0) for each, count in kills.items()}
-        left = self._oom_before | left
-        ended = [_with_oom(each, left) for each in sorted(gone, key=_instant)]
-        self._oom_before = {each: min(left[each], count) for each, count in kills.items()}
+            elif before and before.status == 0:
+                known.exit = None  # its first thread ended alone
+        ended = [self._last(each, kills) for each in sorted(gone, key=_instant)]
+        for cgroup in self._kills.keys() - cgroups:
+            del self._kills[cgroup]
         return ended
+
+    def _last(self, known: _Known, counted: Container[Path | None]) -> JobProcess:
+        """What is to be said of a process that has ended. The kernel kills before anybody can kill
+        others because of it: of those that SIGKILL ended the first ones count.
+
+        Args:
+            known: the process.
+            counted: cgroups whose kills are known.
+        """
+        who = known.who._replace(ended=True, exit=known.exit)
+        if known.exit is None or known.exit.status != -signal.SIGKILL:
+            return who
+        if known.cgroup and (kills := self._kills[known.cgroup]):
+            return who._replace(oom=self._looks - kills.pop() < OOM_LOOKS or None)
+        return who._replace(oom=False if known.cgroup in counted else None)
 
     def _how(self, gone: set[int]) -> dict[int, ProcessExit]:
         """How processes ended since the last call. The kernel may say so a little after a process
@@ -237,25 +261,8 @@ class JobTable:
 
 def _instant(known: _Known) -> int:
     """When it ended; the last of all if that is not known."""
-    at_ns = known.who.exit.at_ns if known.who.exit else None
+    at_ns = known.exit.at_ns if known.exit else None
     return 1 << 63 if at_ns is None else at_ns
-
-
-def _with_oom(known: _Known, left: dict[Path, int]) -> JobProcess:
-    """What is to be said of a process that has ended. The kernel kills before anybody can kill
-    others because of it: of those that SIGKILL ended the first ones count.
-
-    Args:
-        known: the process.
-        left: cgroup → how many that were killed for lack of memory are not known yet.
-    """
-    who = known.who._replace(ended=True)
-    if known.cgroup is None or who.exit is None or who.exit.status != -signal.SIGKILL:
-        return who
-    oom = left.get(known.cgroup, 0) > 0
-    if oom:
-        left[known.cgroup] -= 1
-    return who._replace(oom=oom)
 
 
 def _job(reported: Mapping[str, str], rank: int) -> str | None:

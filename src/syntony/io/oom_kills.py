@@ -26,8 +26,8 @@ class OomKills:
         """Of all cgroups that were asked for, and those above them; None: not known."""
 
     def of(self, process: Path) -> Path | None:
-        """The cgroup that a process's memory counts to, whose kills are counted from now on; None:
-        not known.
+        """The cgroup that counts kills of a process, from now on: its own, or, where that has no
+        counter, the next one above it; None: not known.
 
         Args:
             process: ``/proc/PID``.
@@ -43,29 +43,39 @@ class OomKills:
         if "memory" not in paths and "" not in paths:
             return None
         name = "memory" if "memory" in paths else ""
-        found = self._place / name / paths[name]
-        for level in self._levels(found):
+        levels = self._levels(self._place / name / paths[name])
+        for level in levels:
             if level not in self._counts:
                 self._counts[level] = _count(level)
-        return found
+        return next((level for level in levels if self._counts[level] is not None), None)
 
     def look(self, cgroups: Iterable[Path]) -> dict[Path, int]:
-        """How many processes of these cgroups were killed since the last call, where some were. Of
-        a cgroup that was removed since, the next one above it tells."""
-        wanted = {each: self._levels(each) for each in cgroups}
+        """How many processes of these cgroups were killed since the last call, where that is known.
+        Of a cgroup that was removed since, the next one above it tells, by what no other below it
+        counted; of several that were, the first gets it, and the others are not known."""
+        wanted = {each: self._levels(each) for each in sorted(cgroups)}
         before = self._counts
         levels = {level for some in wanted.values() for level in some}
         self._counts = {level: _count(level) for level in levels}
-        found = {}
+        new = {
+            level: max(0, now - then)
+            for level, now in self._counts.items()
+            if now is not None and (then := before.get(level)) is not None
+        }
+        found = {cgroup: new[cgroup] for cgroup in wanted if cgroup in new}
+        given = set[Path]()
         for cgroup, above in wanted.items():
             level = next((each for each in above if self._counts[each] is not None), cgroup)
-            now, then = self._counts[level], before.get(level)
-            if now is not None and then is not None and now > then:
-                found[cgroup] = now - then
+            if level != cgroup and level in new and level not in given:
+                below = sum(count for each, count in new.items() if each.parent == level)
+                found[cgroup] = max(0, new[level] - below)
+                given |= {level} if found[cgroup] else set()
         return found
 
     def _levels(self, cgroup: Path) -> list[Path]:
-        """It and those above it, below the mount."""
+        """Those that count its kills: it, and of version 2 those above it, below the mount."""
+        if self._place / "memory" in cgroup.parents:
+            return [cgroup]
         return [cgroup, *(each for each in cgroup.parents if self._place in each.parents)]
 
 

@@ -19,6 +19,8 @@ import select
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import time
 from abc import abstractmethod
 from contextlib import suppress
@@ -26,7 +28,7 @@ from typing import NamedTuple
 
 from syntony.errors import MissingError
 from syntony.io.closing import Closing
-from syntony.io.netlink import NLMSG_DONE
+from syntony.io.netlink import HEADER, NLMSG_DONE
 
 _CONNECTOR = 11
 """NETLINK_CONNECTOR."""
@@ -34,10 +36,9 @@ _CN_PROC = 1
 """CN_IDX_PROC and CN_VAL_PROC; also the multicast group."""
 _LISTEN, _IGNORE = 1, 2
 _NONE, _EXIT = 0x00000000, 0x80000000
-_HEADER = struct.Struct("=IHHII")
 _MESSAGE = struct.Struct("=IIIIHH")
 """struct cn_msg."""
-_EVENT_AT = _HEADER.size + _MESSAGE.size
+_EVENT_AT = HEADER.size + _MESSAGE.size
 _EVENT = struct.Struct("=IIQ")
 """Kind, processor, CLOCK_MONOTONIC."""
 _ENDED = struct.Struct("=IIII")
@@ -118,7 +119,7 @@ class ExitEvents(ExitSource):
 
     def _send(self, order: int) -> None:
         body = _MESSAGE.pack(_CN_PROC, _CN_PROC, 0, 0, 4, 0) + struct.pack("=I", order)
-        self._socket.send(_HEADER.pack(_HEADER.size + len(body), NLMSG_DONE, 0, 0, 0) + body)
+        self._socket.send(HEADER.pack(HEADER.size + len(body), NLMSG_DONE, 0, 0, 0) + body)
 
     def watch(self, pid: int) -> None:
         """All are watched."""
@@ -154,18 +155,17 @@ class ExitFiles(ExitSource):
 
     def __init__(self) -> None:
         self._files: dict[int, int] = {}
-        try:
-            own = os.pidfd_open(os.getpid())
-            try:
-                fcntl.ioctl(own, _PIDFD_GET_INFO, _INFO.pack(_PIDFD_INFO_EXIT, 0))
-            finally:
-                os.close(own)
-        except OSError as error:
-            raise MissingError("exit status of pidfds: needs Linux 6.15") from error
+        with suppress(OSError), subprocess.Popen([sys.executable, "-ISc", ""]) as child:
+            self.watch(child.pid)
+        # Linux 6.13 knows the call, ignores what is asked for, and refuses it of a process that is
+        # gone: only an end shows what the kernel can.
+        if not self.read():
+            raise MissingError("exit status of pidfds: needs Linux 6.15")
 
     def watch(self, pid: int) -> None:
-        with suppress(OSError):
-            self._files.setdefault(pid, os.pidfd_open(pid))
+        if pid not in self._files:
+            with suppress(OSError):
+                self._files[pid] = os.pidfd_open(pid)
 
     def read(self) -> dict[int, ProcessExit]:
         poll = select.poll()
@@ -174,9 +174,7 @@ class ExitFiles(ExitSource):
         ready = {file for file, _ in poll.poll(0)}
         found: dict[int, ProcessExit] = {}
         for pid, file in [each for each in self._files.items() if each[1] in ready]:
-            mask, status = _INFO.unpack(
-                fcntl.ioctl(file, _PIDFD_GET_INFO, _INFO.pack(_PIDFD_INFO_EXIT, 0))
-            )
+            mask, status = _info(file)
             if mask & _PIDFD_INFO_EXIT:
                 found[pid] = ProcessExit(_returncode(status))
             elif _is_there(file):
@@ -196,6 +194,16 @@ def exit_source() -> ExitSource | None:
         with suppress(MissingError):
             return make()
     return None
+
+
+def _info(file: int) -> tuple[int, int]:
+    """What the kernel says of a pidfd's process, as a mask, and its wait status."""
+    try:
+        found = fcntl.ioctl(file, _PIDFD_GET_INFO, _INFO.pack(_PIDFD_INFO_EXIT, 0))
+    except OSError:
+        return 0, 0
+    mask, status = _INFO.unpack(found)
+    return mask, status
 
 
 def _is_there(file: int) -> bool:

@@ -316,7 +316,7 @@ JOB_PROCESS = Table(
         Column("irq_ns", "float32", "interrupts took of the job's cores here; NaN: not known"),
         Column("ended", "uint16", "1: it has ended within the window"),
         Column("state", "string", "its first thread: R, S, D, T…, as ps shows it; empty: unknown"),
-        Column("lived_ns", "float64", "from ts_ns until it ended; NaN: it runs, or not known"),
+        Column("lived_ns", "float64", "from ts_ns until it ended, also below 0; NaN: not known"),
         Column("exit_status", "float32", "below 0: of a signal; NaN: it runs, or not visible"),
         Column("oom_killed", "float32", "1: killed for lack of memory; NaN: it runs, or not known"),
     ),

@@ -45,7 +45,11 @@ class Diagnosis(NamedTuple):
     verdicts: tuple[Verdict, ...]
     gaps: tuple[Gap, ...]
     ended: str = ""
-    """How the job ended, if somebody ended it, which is no fault."""
+    """How the job ended, if that is no fault."""
+    over: bool = False
+    """Whether all its ranks have ended."""
+    orderly: bool = False
+    """… by themselves, without an error."""
 
 
 def diagnose(bundle: Bundle) -> Diagnosis:
@@ -68,7 +72,9 @@ def diagnose(bundle: Bundle) -> Diagnosis:
     causes = [each for each in causes if not _is_note(each)]
     verdicts = [_verdict(facts, cause, follows.get(id(cause), ())) for cause in causes]
     verdicts.sort(key=lambda each: (-each.confidence, each.onset_ns, each.subjects))
-    return Diagnosis(tuple(verdicts), tuple(facts.gaps), facts.ended)
+    over = facts.processes is not None and facts.processes.all_ended
+    orderly = facts.processes is not None and facts.processes.orderly
+    return Diagnosis(tuple(verdicts), tuple(facts.gaps), facts.ended, over, orderly)
 
 
 def _distinct(found: Iterable[RuleFinding]) -> list[RuleFinding]:

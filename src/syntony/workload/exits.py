@@ -25,6 +25,8 @@ CRASHES = frozenset(
     {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS, signal.SIGTRAP}
 )
 """Signals that a process gets for what it did itself."""
+UTC_NS = (946_684_800 * S, 4_102_444_800 * S)
+"""From 2000 to 2099: instants of UTC; others count from another origin."""
 _SHELL = 128
 """A program that waits for another often ends with this plus the signal that ended it."""
 
@@ -56,7 +58,7 @@ class Cause(Enum):
     RANK = auto()
     """The ranks that ended first are the cause."""
     ENDED = auto()
-    """Somebody ended the job."""
+    """Somebody ended the job, or all ranks have done their work."""
 
 
 def manner(end: Ended) -> Manner:
@@ -136,7 +138,9 @@ def words(end: Ended) -> str:
     return f"was {'killed' if number == signal.SIGKILL else 'ended'} by {_name(number)}"
 
 
-def story(ended: Mapping[int, Ended], names: Sequence[int], host: str, *, waited: bool) -> str:
+def story(
+    ended: Mapping[int, Ended], names: Sequence[int], host: str, *, waited: bool, over: bool
+) -> str:
     """One sentence without its full stop: how the ranks ended that are the cause, and the others.
 
     Args:
@@ -144,24 +148,30 @@ def story(ended: Mapping[int, Ended], names: Sequence[int], host: str, *, waited
         names: the cause.
         host: of the first of these.
         waited: whether the others waited for it.
+        over: whether all ranks have ended.
     """
     one = ended[names[0]]
-    text = f"rank {names[0]} on {host} {words(one)} at {_clock(one.last_ns)}"
+    when = f"{'at' if one.exact else 'by'} {_clock(one.last_ns)}"
+    text = f"rank {names[0]} on {host} {words(one)} {when}"
     if len(names) > 1:
         text += f", at the same time as rank {', '.join(map(str, names[1:]))}"
     others = [each for rank, each in ended.items() if rank not in names]
     if not others:
         return text
-    after = format_ns(max(0, max(each.last_ns for each in others) - one.last_ns))
-    who = "the other one" if len(others) == 1 else f"the other {len(others)}"
+    after = ""
+    if one.exact and all(each.exact for each in others):
+        after = f" {format_ns(max(0, max(each.last_ns for each in others) - one.last_ns))} later"
+    who = "one other" if len(others) == 1 else f"{len(others)} others"
+    if over:
+        who = "the other one" if len(others) == 1 else f"the other {len(others)}"
     known = {words(each) for each in others}
     alike = len(known) == 1 and others[0].status is not None
     how = f" ({known.pop().removeprefix('was ')})" if alike else ""
-    return f"{text}; {who} ended {after} later{', waiting for it' * waited}{how}"
+    return f"{text}; {who} ended{after}{', waiting for it' * waited}{how}"
 
 
 def together_words(ended: Mapping[int, Ended], within_ns: int) -> str:
-    """How all ranks ended, if somebody ended the job."""
+    """How all ranks ended, if they did orderly, or somebody ended the job."""
     numbers = sorted({_signal(each.status or 0) for each in ended.values()} - {0})
     how = " and ".join(_name(number) for number in numbers)
     return f"all {len(ended)} ranks ended within {format_ns(within_ns)}, " + (
@@ -170,7 +180,9 @@ def together_words(ended: Mapping[int, Ended], within_ns: int) -> str:
 
 
 def _clock(at_ns: int) -> str:
-    """The time of day, UTC, if the timeline's origin is UTC's."""
+    """The time of day, UTC, if it can be one: a timeline may have any origin."""
+    if not UTC_NS[0] <= at_ns < UTC_NS[1]:
+        return f"{at_ns / S:.3f} s"
     return f"{datetime.fromtimestamp(at_ns // S, UTC):%H:%M:%S}Z"
 
 

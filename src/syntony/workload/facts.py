@@ -69,7 +69,7 @@ class BundleFacts:
         self.processes = None if processes is None else Processes(processes, self.end_ns)
         self.gaps: list[Gap] = list(bundle.gaps)
         self.ended = ""
-        """How the job ended, if somebody ended it."""
+        """How the job ended, if that is no fault."""
         if self.ranks is not None and self.ranks.left_out:
             left_out = f"the oldest {self.ranks.left_out:,} operations are left out: too many"
             self.gaps.append(Gap("collectives", left_out, "stragglers and hangs before them"))

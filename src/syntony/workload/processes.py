@@ -28,6 +28,8 @@ end."""
 FEW_READINGS = 3
 """Minimum readings in a row that show a process as stopped, or waiting for a disk; fewer may do so
 by chance."""
+NOT_BY_ITSELF = {Manner.ORDERLY, Manner.ASKED}
+"""How a rank ends for another reason than that a process which it started lacked memory."""
 STATES = {
     "T": "stopped (SIGSTOP, or by a terminal)",
     "t": "held by a debugger",
@@ -37,14 +39,19 @@ STATES = {
 
 
 class Ended(NamedTuple):
-    """How the last process of a rank ended, and when: not before `first_ns`, and by `last_ns`."""
+    """How a rank's own process ended, and when: not before `first_ns`, and by `last_ns`."""
 
     first_ns: int
     last_ns: int
     status: int | None = None
     """Its exit status, below 0 the signal that ended it; None: not visible."""
     oom: bool = False
-    """The kernel killed it for lack of memory."""
+    """The kernel killed it for lack of memory, or one that it started."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the instant is known, and not only a window."""
+        return self.first_ns == self.last_ns
 
 
 class Held(NamedTuple):
@@ -59,14 +66,14 @@ class Processes:
 
     def __init__(self, table: BundleTable, end_ns: int) -> None:
         self._table, self._end_ns = table, end_ns
-        at_ns, self._rank = table.ints("at_ns"), table.ints("rank")
-        self._last_ns = at_ns + table.ints("window_ns")
+        self._at_ns, self._rank = table.ints("at_ns"), table.ints("rank")
+        self._last_ns = self._at_ns + table.ints("window_ns")
         self._rows: defaultdict[int, dict[tuple[int, int], list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )
         """Rank → its processes by host and number → rows in order."""
         hosts, pids = table.codes("host").codes.tolist(), np.nan_to_num(table.numbers("pid"))
-        for row in np.argsort(at_ns, kind="stable").tolist():
+        for row in np.argsort(self._at_ns, kind="stable").tolist():
             process = hosts[row], int(pids[row])
             self._rows[int(self._rank[row])][process].append(row)
 
@@ -79,30 +86,52 @@ class Processes:
         )
         found = {}
         for rank, processes in self._rows.items():
-            newest = [rows[-1] for rows in processes.values()]
-            if not all(ended[row] for row in newest):
+            if not all(ended[rows[-1]] for rows in processes.values()):
                 continue
-            last = max(newest, key=lambda row: int(self._last_ns[row]))
-            begin_ns, lived = int(self._table.ints("at_ns")[last]), lived_ns[last]
+            own = self._own(processes.values())
+            last = own[-1]
+            begin_ns, lived = int(self._at_ns[last]), lived_ns[last]
             exact = np.isfinite(lived)
-            found[rank] = Ended(
+            end = Ended(
                 begin_ns + int(lived) if exact else begin_ns,
                 begin_ns + int(lived) if exact else int(self._last_ns[last]),
                 int(status[last]) if np.isfinite(status[last]) else None,
-                bool(oom[last] > 0),
             )
+            killed = any(oom[rows[-1]] > 0 and self._at_ns[rows[0]] >= self._at_ns[own[0]]
+                         for rows in processes.values())  # fmt: skip
+            found[rank] = end._replace(oom=killed and manner(end) not in NOT_BY_ITSELF)
         return found
+
+    def _own(self, processes: Iterable[list[int]]) -> list[int]:
+        """Rows of the process that is the rank, and has not started the others: the first, or that
+        which was started again once it had ended. All have ended."""
+        pids = np.nan_to_num(self._table.numbers("pid"))
+        first, *others = sorted(processes, key=lambda rows: (self._at_ns[rows[0]], pids[rows[0]]))
+        for rows in others:
+            if self._at_ns[rows[0]] >= self._at_ns[first[-1]]:
+                first = rows
+        return first
 
     def host(self, rank: int) -> str:
         """Where a rank's newest process runs, or ran."""
         rows = (each[-1] for each in self._rows[rank].values())
         return str(self._table.codes("host").at(max(rows, key=lambda row: int(self._last_ns[row]))))
 
+    @property
+    def all_ended(self) -> bool:
+        """Whether no rank is left."""
+        return bool(self.ended) and self.ended.keys() == self._rows.keys()
+
+    @property
+    def orderly(self) -> bool:
+        """Whether all ranks ended by themselves, without an error."""
+        return self.all_ended and {manner(each) for each in self.ended.values()} == {Manner.ORDERLY}
+
     @cached_property
     def ended_together(self) -> bool:
         """Whether all ranks have ended, and within `GRACE_NS`: a launcher that ends the rest once
         one rank has failed leaves the same ends as somebody who ends the job."""
-        if not self.ended or self.ended.keys() != self._rows.keys():
+        if not self.all_ended:
             return False
         spread_ns = max(each.first_ns for each in self.ended.values()) - self.first_end_ns
         return spread_ns <= GRACE_NS

@@ -168,7 +168,7 @@ TABLES: dict[str, tuple[BundleColumn, ...]] = {
         *_JOB,
         _optional("state", "text", "its first thread at the end of the window: a letter of `ps`"),
         _optional("ended", "flag", "it ended in the window"),
-        _optional("lived_ns", "number", "time from `at_ns` until it ended"),
+        _optional("lived_ns", "number", "time from `at_ns` until it ended, also below 0"),
         _optional("exit_status", "number", "its exit status; below 0: the signal that ended it"),
         _optional("oom_killed", "flag", "the kernel killed it for lack of memory"),
     ),

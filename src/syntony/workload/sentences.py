@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from syntony.workload.diagnose import Diagnosis
     from syntony.workload.verdict import Verdict
 
+ALONE = "no operation of all ranks was open then"
+
 
 def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, str]:
     """The answer: the cause, its evidence and cost, the remedy.
@@ -22,11 +24,13 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
     """
     span = format_ns(length_ns)
     if result.ended and not result.verdicts:
+        how = "has ended" if result.orderly else "was ended by somebody"
         return (
-            f"{job} was ended by somebody: no fault.",
+            f"{job} {how}: no fault.",
             f"{_capital(result.ended)}.",
-            "`sacct` and the launcher's output may say who did.",
-        )
+            "There is nothing to do." if result.orderly
+            else "`sacct` and the launcher's output may say who did.",
+        )  # fmt: skip
     if not result.verdicts:
         blind = sorted({gap.table for gap in result.gaps if gap.limits})
         if not blind:
@@ -41,11 +45,12 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
             "The notes say what cannot be concluded without them.",
         )
     first = result.verdicts[0]
+    cost = _cost(first, over=result.over)
     if first.evidence[0].signal == "exit_status":
         others = _other_causes(len(result.verdicts) - 1)
         return (
             f"{job} stopped because {first.evidence[0].text}{others}.",
-            f"{_capital(first.evidence[-1].text)}{_cost(first)}.",
+            f"{_capital(first.evidence[1].text if first.evidence[1:] else ALONE)}{cost}.",
             f"To do: {first.action}.",
         )
     if first.fault == FaultClass.UNDETERMINED and first.evidence[0].signal == "ended":
@@ -53,7 +58,7 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
         state = "has ended" if first.evidence[0].text.startswith("all ") else "is ending"
         return (
             f"{job} {state}, and it is undetermined why{others}.",
-            f"{_capital(first.evidence[0].text)}{_cost(first)}.",
+            f"{_capital(first.evidence[0].text)}{cost}.",
             f"To do: {first.action}.",
         )
     state = "stands still" if first.fault == FaultClass.HANG else "is slow"
@@ -61,7 +66,7 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
         state = "cannot go on"
     return (
         f"{job} {state} because of {_name(first)}{_other_causes(len(result.verdicts) - 1)}.",
-        f"{_capital(first.evidence[0].text)}{_cost(first)}.",
+        f"{_capital(first.evidence[0].text)}{cost}.",
         f"To do: {first.action}.",
     )
 
@@ -78,10 +83,11 @@ def _other_causes(others: int) -> str:
     return f", and of {others} more cause{'s' if others > 1 else ''}" if others else ""
 
 
-def _cost(verdict: Verdict) -> str:
+def _cost(verdict: Verdict, *, over: bool) -> str:
     radius = verdict.blast_radius
-    many = radius.ranks > 1
-    parts = [f"{radius.ranks} rank{'s' * many} wait{'s' * (not many)} for it"] * bool(radius.ranks)
+    many, parts = radius.ranks > 1, []
+    if radius.ranks and not over:
+        parts.append(f"{radius.ranks} rank{'s' * many} wait{'s' * (not many)} for it")
     if radius.slowdown is not None:
         parts.append(f"steps take {radius.slowdown:.2f} times as long")
     return "".join(f"; {part}" for part in parts)

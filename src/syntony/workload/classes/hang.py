@@ -188,7 +188,7 @@ def _failed(
     processes, waited = facts.processes, comm is not None
     assert processes is not None  # noqa: S101 - they ended
     ended, one = processes.ended, processes.ended[names[0]]
-    text = story(ended, names, processes.host(names[0]), waited=waited)
+    text = story(ended, names, processes.host(names[0]), waited=waited, over=processes.all_ended)
     evidence = [Evidence("exit_status", text, value=one.status)]
     if comm is not None:
         evidence.append(_progress(comm, seq))
