@@ -16,7 +16,7 @@ from tests.link import hello
 from tests.mesh.engines import T0, Fleet, Physics, Trip, reports
 
 from syntony.controller.agent_hub import AgentHub
-from syntony.controller.fresh_losses import KEPT_NS, FreshLosses
+from syntony.controller.fresh_losses import KEPT_NS, MAX_REPORTS, FreshLosses
 from syntony.controller.service import FleetService
 from syntony.controller.sessions import AgentSession
 from syntony.mesh.fresh_losses import STEP_NS
@@ -183,6 +183,32 @@ def test_what_is_not_of_now_or_not_planned_is_ignored() -> None:
     assert losing(("h0", odd), now_ns=T0 + 2).losing is None
     strange = report("h9", lost=9, paths=3, prompt=("h1", "h2"), at_ns=T0)
     assert losing(("h9", strange)).losing is None
+
+
+def test_after_fleet_time_has_stepped_back_reports_of_before_are_dropped() -> None:
+    fresh = losing(("h0", report("h0", lost=9, paths=3, prompt=("h1", "h2"), at_ns=T0)))
+    assert fresh.losing is not None
+    fresh.look(T0 - KEPT_NS, ())
+    assert fresh.losing is None
+
+
+def test_reports_that_are_too_many_or_refused_cost_nothing() -> None:
+    class Planned:
+        asked = 0
+
+        def __contains__(self, pair: object) -> bool:
+            Planned.asked += 1
+            return True
+
+    fresh = FreshLosses()
+    fresh.take("h0", report("h1", lost=1, paths=1, prompt=(), at_ns=T0), T0, Planned())
+    assert fresh._reports == {}
+    for number in range(MAX_REPORTS):
+        fresh.take(str(number), report(str(number), lost=1, paths=1, prompt=(), at_ns=T0), T0,
+                   Planned())  # fmt: skip
+    asked = Planned.asked
+    fresh.take("more", report("more", lost=1, paths=1, prompt=(), at_ns=T0), T0, Planned())
+    assert Planned.asked == asked > 0
 
 
 def test_an_agents_report_reaches_the_leader_from_its_newest_stream_only() -> None:

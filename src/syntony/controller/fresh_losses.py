@@ -44,17 +44,18 @@ class FreshLosses:
     ) -> None:  # fmt: skip
         """Take a report of a host's agent; what is not planned, or not of now, is ignored."""
         at_ns = report.at_ns
-        if fleet_ns is not None and abs(fleet_ns - at_ns) < KEPT_NS and at_ns % STEP_NS == 0:
-            known = all(host_of(p.src) == host and (p.src, p.dst) in planned for p in report.pairs)
-            reports = self._reports.setdefault(at_ns, {})
-            if known and len(reports) < MAX_REPORTS:
-                reports[host] = report
-                self._counted.pop(at_ns, None)
+        if fleet_ns is None or abs(fleet_ns - at_ns) >= KEPT_NS or at_ns % STEP_NS:
+            return
+        if len(self._reports.get(at_ns, ())) >= MAX_REPORTS:
+            return
+        if all(host_of(p.src) == host and (p.src, p.dst) in planned for p in report.pairs):
+            self._reports.setdefault(at_ns, {})[host] = report
+            self._counted.pop(at_ns, None)
 
     def look(self, fleet_ns: int, findings: Iterable[Finding]) -> None:
         """Update `losing`: nothing while localisation names a component that loses packets."""
         self._reports = {
-            at_ns: each for at_ns, each in self._reports.items() if fleet_ns - at_ns < KEPT_NS
+            at_ns: each for at_ns, each in self._reports.items() if abs(fleet_ns - at_ns) < KEPT_NS
         }
         named = any(found.loss > 0 for found in findings)
         before, self.losing = self.losing, None if named else self._found()
