@@ -48,7 +48,8 @@ from syntony.wire.traffic import Paces, ProbeDelay
 _log = logging.getLogger(__name__)
 
 TURN_NS = STEP_NS
-"""Longest pause of the loop: a step of the local clock is detected within it."""
+"""Longest pause of the loop, whose turns end at multiples of it in fleet time: a step of the local
+clock is detected within it."""
 SET_WAIT_S = 5.0
 """Interval at which the clock's thread checks whether the agent stops."""
 ESTIMATE_SECONDS = 2

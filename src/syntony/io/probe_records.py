@@ -74,6 +74,7 @@ class ProbeNic(msgspec.Struct, frozen=True, kw_only=True):
     """One local NIC to probe from and to reflect on."""
 
     name: str
+    """The interface's."""
     nic_id: int
     """Its number on the wire, fleet-wide unique."""
     address: str

@@ -192,7 +192,8 @@ class Store:
     def rows(
         self, table: Table, first_ns: int, last_ns: int, columns: Sequence[str] = ()
     ) -> dict[str, list[Scalar]]:
-        """All rows of a table in the window, by column, oldest first; for replays."""
+        """All rows of a table in the window, by column (`columns`; empty: all), oldest first; for
+        replays."""
         names = list(columns) or [column.name for column in table.columns]
         found = self._engine.select_since(
             table, first_ns, queries.rows(table, names, first_ns, last_ns)
