@@ -58,6 +58,40 @@ def test_at_the_limit_of_its_work_the_strongest_comes_first_and_the_rest_is_said
     assert nothing == SlowParts([], 45)
 
 
+def of_uplinks(seed: int, slow: int, effort: Effort) -> tuple[SlowParts, set[int]]:
+    """Two tiers of six leaves and four spines with slow links; what is found, and the truth."""
+    leaves, spines = 6, 4
+    rng, half = np.random.default_rng(seed), leaves * spines
+    late = rng.choice(2 * half, slow, replace=False)
+    delay_ns = np.zeros(2 * half)
+    delay_ns[late] = rng.uniform(3e4, 2e6, slow)
+    pairs = [(a, b) for a in range(leaves) for b in range(leaves) if a != b for _ in range(6)]
+    paths = []
+    change_ns = []
+    for a, b in pairs:
+        spine = int(rng.integers(spines))
+        paths.append([a * spines + spine, half + b * spines + spine])
+        change_ns.append(delay_ns[paths[-1]].sum() + rng.normal(0, 300))
+    sign = np.ones((len(paths), 2), dtype=np.int8)
+    crossed = PathCrossings(np.array(paths, dtype=np.int32), sign, 2 * half)
+    price = np.full(2 * half, math.log(2 * half))
+    sigma_ns = np.full(len(paths), 300.0)
+    parts = find_delays(crossed, np.array(change_ns), sigma_ns, price, effort=effort)
+    return parts, {*late.tolist()}
+
+
+def test_a_second_search_that_was_cut_does_not_take_the_place_of_a_first_that_was_not() -> None:
+    whole, truth = of_uplinks(4, 8, Effort())
+    found = [each.candidate for each in whole.findings]
+    assert len(found) == 7
+    assert truth.issuperset(found)
+    cut, _ = of_uplinks(4, 8, Effort(200))
+    assert [each.candidate for each in cut.findings] == found
+    assert [each.confidence for each in cut.findings] == pytest.approx(
+        [CUT * each.confidence for each in whole.findings], rel=0.01
+    )
+
+
 @pytest.mark.parametrize(("late_ns", "found"), [(1_500, False), (2_500, True), (1e6, True)])
 def test_from_two_microseconds_on(late_ns: float, found: bool) -> None:
     findings = search([[0]] * 10, [late_ns] * 10)

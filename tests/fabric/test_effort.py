@@ -73,3 +73,20 @@ def test_losses_without_a_cause_are_said_with_their_window(monkeypatch: pytest.M
     fabric.watch.findings()
     assert fabric.watch.unexplained.lost > 20
     assert fabric.watch.unexplained.window in {"1s", "3s", "10s"}
+
+
+def test_queues_without_a_cause_are_said_until_they_are_searched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fabric = Fabric(seed=3)
+    for second in range(70):
+        fabric.second(late={"leaf0->spine0": 4e5, "spine1->leaf3": 3e5} if second >= 40 else None)
+    monkeypatch.setattr(fault_locator, "SECOND_STEPS", 10.0)
+    fabric.watch.queues()
+    late = fabric.watch.unexplained_queued
+    assert late > 20
+    monkeypatch.undo()
+    fabric.watch.findings()
+    assert fabric.watch.unexplained_queued == late
+    fabric.watch.queues()
+    assert fabric.watch.unexplained_queued == 0

@@ -67,3 +67,13 @@ def test_a_switch_that_no_longer_answers_is_not_asked_all_the_time() -> None:
     routers.requested = 0
     checked(learning, routers, BEGIN_NS, BEGIN_NS + 2 * SILENT_AGAIN_NS)
     assert routers.requested < 8 * (3 + 3) * 4
+
+
+def test_hops_are_remembered_only_while_they_may_not_be_doubted_again() -> None:
+    learning = PathLearner()
+    learning._doubt(("leaf", "spine0"), BEGIN_NS)
+    learning._doubt(("leaf", "spine1"), BEGIN_NS + SILENT_AGAIN_NS - 1)
+    learning._doubt(("leaf", "spine0"), BEGIN_NS + SILENT_AGAIN_NS - 1)
+    assert learning._doubted_ns.keys() == {("leaf", "spine0"), ("leaf", "spine1")}
+    learning._doubt(("leaf", "spine1"), BEGIN_NS + SILENT_AGAIN_NS)
+    assert learning._doubted_ns.keys() == {("leaf", "spine1")}

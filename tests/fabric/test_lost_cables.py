@@ -11,6 +11,7 @@ from tests.fabric.test_changes import LEAVES, SOON_NS, Fabric
 
 from syntony.fabric.book import Way
 from syntony.fabric.changes import HOLD_NS, ROUND_NS
+from syntony.fabric.departures import ENOUGH, LEFT_NS
 from syntony.fabric.names import cable_name
 from syntony.model import S
 
@@ -131,3 +132,19 @@ def test_a_cable_that_only_paths_of_a_lost_one_crossed_is_not_lost() -> None:
     reported = {*fabric.wait(S), *fabric.wait(SOON_NS)}
     assert reported == {("removed", CABLE), ("unseen", "leaf3--spine1")}
     assert set(fabric.map.lost) == {CABLE}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_departures_are_forgotten_some_time_after_the_last_unless_the_cable_is_lost(
+    lost: bool,
+) -> None:
+    fabric = known(3)
+    left = some(fabric, takes(fabric, CABLE), 0.5)
+    fabric.dead = {CABLE}
+    trace(fabric, left if lost else left[: ENOUGH - 1])
+    departures = fabric.map._departures
+    fabric.wait(S)
+    assert (("removed", CABLE) in fabric.wait(LEFT_NS - 3 * S)) is lost
+    assert CABLE in departures._left_cables
+    assert fabric.wait(2 * S) == []
+    assert (CABLE in departures._left_cables) is lost

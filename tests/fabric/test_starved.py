@@ -198,5 +198,6 @@ def test_hosts_share_what_is_known_of_a_switch_that_they_cannot_be_told_from() -
     either = switch.with_twin(hosts_at(switch.component))
     assert (either.component, either.confidence, either.twins) == ("leaf1", 0.45, 1)
     assert either.odds() == ("leaf1 45%", "hosts at leaf1 45%", "spine0 4%")
+    assert either.with_twin("spine0") == either
     alone = either.without_twin()
     assert (alone.confidence, alone.alternatives, alone.twins) == (0.9, ("spine0",), 0)

@@ -145,7 +145,7 @@ class LocateLoop:
             findings=findings,
             unexplained=lost,
             unexplained_window=window,
-            unexplained_late=late,
+            unexplained_late=max(late, self._watch.unexplained_queued),
         )
         _log_changes(before, self.answer.findings)
         nics = self._watch.answering()
@@ -154,6 +154,13 @@ class LocateLoop:
             self.answering = frozenset(host_of(nic) for nic in nics)
         pieces = (self._rows(self.answer), self.changes.settle(fleet_now_ns))
         return [piece for piece in pieces if piece is not None]
+
+    def look_at_losses(self, fleet_now_ns: int | None) -> None:
+        """Update `fresh`. While fleet time is unknown, so is whether its reports are of now."""
+        if fleet_now_ns is None:
+            self.fresh.losing = None
+        else:
+            self.fresh.look(fleet_now_ns, self.answer.findings)
 
     @property
     def ways(self) -> int:

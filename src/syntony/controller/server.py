@@ -396,8 +396,7 @@ class Controller:
                 session.send_timelines(solved, clocks, now_ns)
 
     async def _look_at_losses(self) -> None:
-        if (fleet_now_ns := self._fleet_now()) is not None:
-            self._locating.fresh.look(fleet_now_ns, self._locating.answer.findings)
+        self._locating.look_at_losses(self._fleet_now())
 
     async def _locate(self) -> None:
         fleet_now_ns = self._fleet_now()

@@ -236,7 +236,7 @@ class FabricMap:
         self.down |= self._departures.down(self._count)
         self.silent.settle()
         self._drop_untraced(now_ns)
-        before, self._abandoned = self._abandoned, self._departures.lost_cables()
+        before, self._abandoned = self._abandoned, self._departures.lost_cables(now_ns)
         for cable in before ^ self._abandoned:
             self._compare(cable, now_ns)
         if self._looking:

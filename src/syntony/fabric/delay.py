@@ -63,7 +63,7 @@ def find_delays(
 
 def _simplest(begin: Callable[[float], DelaySuspects]) -> SlowParts:
     """The result with the first value of `UNEVEN`, or with the second where that needs fewer
-    components. Most windows do not need the second search."""
+    components, unless only its search was cut. Most windows do not need the second search."""
     even = begin(UNEVEN[0])
     even.search()
     even.doubt()
@@ -72,10 +72,12 @@ def _simplest(begin: Callable[[float], DelaySuspects]) -> SlowParts:
     uneven = begin(UNEVEN[1])
     uneven.search(even.found)
     uneven.doubt()
+    may_replace = even.is_cut or not uneven.is_cut
     if not 0 < uneven.found < even.found or uneven.left_over():
         even.search_from_others()
-    uneven.is_cut |= even.is_cut
-    return _of(uneven if 0 < uneven.found < even.found else even)
+    chosen = uneven if may_replace and 0 < uneven.found < even.found else even
+    chosen.is_cut = even.is_cut or uneven.is_cut
+    return _of(chosen)
 
 
 def _of(search: DelaySuspects) -> SlowParts:

@@ -25,6 +25,9 @@ BESIDE_NATS = 5.0
 would have had no reason to change."""
 ENOUGH = 10
 """Paths that must have left if none of the switch's cables is known to be in use."""
+LEFT_NS = 3_600 * S
+"""Departures from a cable that is not lost are dropped if none followed for this long: even spare
+paths are traced every ten minutes, so that those which one cause sends elsewhere are all known."""
 RECENT_NS = 20 * S
 """A switch without an answer for this long before is silent: paths may still cross it."""
 FEW = 3
@@ -40,6 +43,8 @@ class _Left:
         that it used to enter and leave it, of a cable all that it no longer takes."""
         self.instead: set[str] = set()
         """What paths take in its place."""
+        self.newest_ns = 0
+        """When the newest was found to have left a cable."""
 
 
 class Departures:
@@ -105,6 +110,7 @@ class Departures:
             if cable in gone:
                 left = self._left_cables.setdefault(cable, _Left())
                 left.ways[way] = learnt_ns, gone
+                left.newest_ns = max(left.newest_ns, learnt_ns)
                 if len(new) == len(old):
                     left.instead.add(new[place])
 
@@ -126,9 +132,14 @@ class Departures:
             del self._left_cables[cable]
             self._lost -= {cable}
 
-    def lost_cables(self) -> frozenset[str]:
+    def lost_cables(self, now_ns: int) -> frozenset[str]:
         """Cables between switches that are lost: paths left each of them, also such that no other
         cable accounts for, and both of its switches have answered other paths since."""
+        self._left_cables = {
+            cable: left
+            for cable, left in self._left_cables.items()
+            if now_ns - left.newest_ns < LEFT_NS or cable in self._lost
+        }
         candidates: list[tuple[int, str, dict[Way, Iterable[str]]]] = []
         many = {
             cable: left for cable, left in self._left_cables.items() if len(left.ways) >= ENOUGH

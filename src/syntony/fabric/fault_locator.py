@@ -111,8 +111,9 @@ class FaultLocator:
         self._overflowing: tuple[Finding, ...] = ()
         """Queues at components that lose, as found with the newest findings."""
         self.unexplained = Unexplained()
-        """Losses and delays without a cause among the newest findings and queues, as their search
-        was cut."""
+        """Losses and delays without a cause among the newest findings: the search was cut."""
+        self.unexplained_queued = 0
+        """Paths whose queue has no cause, as the newest search for queues was cut."""
         self._known: frozenset[Key] = frozenset()
         """The components that the searches for the newest findings found."""
         self._carried: WindowSums | None = None
@@ -376,8 +377,7 @@ class FaultLocator:
             return ()
         windows = self._delays(self._history.excess, MIN_QUEUE_NS)
         searched = search(self._numbered(), windows, Effort(SECOND_STEPS))
-        late = max(self.unexplained.late, searched.unexplained.late)
-        self.unexplained = self.unexplained._replace(late=late)
+        self.unexplained_queued = searched.unexplained.late
         located = [
             msgspec.structs.replace(found, fault="queue")
             for found in searched.findings

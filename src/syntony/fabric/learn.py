@@ -152,7 +152,7 @@ class PathLearner:
         """Hop in the middle → the path that is checked until it is answered."""
         self._doubted_ns: dict[tuple[str, str], int] = {}
         """Successive hops, the second of which may have been left for a silent one, or is silent
-        and was left → when all paths across them were last traced for it."""
+        and was left → when all paths across them were traced for it, within `SILENT_AGAIN_NS`."""
         self._lengths: dict[tuple[str, str], int] = {}
         """Number of hops between two addresses. Paths of equal cost have equal lengths, so that the
         silence behind the last hop is waited for once, not for every flow."""
@@ -285,10 +285,12 @@ class PathLearner:
 
     def _doubt(self, hop: tuple[str, str], now_ns: int) -> None:
         """All paths across two successive hops may be outdated."""
-        if now_ns - self._doubted_ns.get(hop, -SILENT_AGAIN_NS) < SILENT_AGAIN_NS:
-            return
-        self._doubted_ns[hop] = now_ns
-        self._suspect_across({hop}, now_ns)
+        self._doubted_ns = {
+            each: at for each, at in self._doubted_ns.items() if now_ns - at < SILENT_AGAIN_NS
+        }
+        if hop not in self._doubted_ns:
+            self._doubted_ns[hop] = now_ns
+            self._suspect_across({hop}, now_ns)
 
     def _suspect_across(self, left: Collection[tuple[str, str]], now_ns: int) -> None:
         flows = self._flows.items()

@@ -59,7 +59,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def with_twin(self, name: str) -> Finding:
-        """The finding, or another component: for probes both are equally likely."""
+        """The finding, or another component, unless it names that already: for probes both are
+        equally likely."""
+        if name in self.alternatives:
+            return self
         odds = [each / 2 for each in (self.confidence, *self.probabilities)]
         return msgspec.structs.replace(
             self,
