@@ -109,12 +109,13 @@ class FabricChangeService:
         crash in between loses rows of the history, but reports nothing twice."""
         changes = self._map.settle(now_ns)
         self.answered_ns = dict(self._map.answered_ns)
+        self._name_silent()
         holds = (
             len(self._map.cables),
             tuple(self._map.lost),
             tuple(self._map.moved),
             *self._map.down.items(),
-            tuple(self._map.silent.down),
+            *self._map.silent.down.values(),
         )
         if not changes and holds == self._written:
             return None
@@ -171,11 +172,19 @@ class FabricChangeService:
         }
         gone |= self._map.down
         for part in self._map.silent.down.values():
-            name, *instead = self._names_of(part)
+            name, *instead = part.names or self._names_of(part)
             gone[name] = tuple(instead)
         return {
             OR.join(sorted((end, *instead))): len(of.get(end, ())) for end, instead in gone.items()
         }
+
+    def _name_silent(self) -> None:
+        """Name silent parts once: what has answered so far is not known after a restart."""
+        down = self._map.silent.down
+        for devices, part in down.items():
+            if not part.names:
+                names = tuple(self._names_of(part))
+                down[devices] = msgspec.structs.replace(part, names=names)
 
     def _names_of(self, part: SilentPart) -> list[str]:
         """A silent part that is down: the one switch that the topology has there and no trace has

@@ -4,28 +4,28 @@ Such a switch is known as a silent hop between two known devices. All pairs of d
 hops connect are one *silent part* of the fabric: one switch, or several that cannot be told apart.
 So are pairs that flows cross there and back, as a switch may answer with an address of each port.
 It is down if paths that took it are traced across other switches, and none is traced across it
-since. A part that begins to answer is not down: its device was not known before.
+since. Silence may have other reasons: a switch that limits its answers, or answers some hosts only.
+`syntony.fabric.silence` says where these are possible; nothing is said to be down there.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from syntony.fabric.book import Way
 from syntony.fabric.departures import BESIDE_NATS, CERTAIN_NATS, ENOUGH, FEW, improbability
+from syntony.fabric.silence import MEMORY_NS, ROUNDS_NS, Answers, Pair, Span, span
 from syntony.model import S
 
-STEADY_NS = 60 * S
-"""A hop must have been silent for this long: switches are busy and answers are lost for a while."""
-RECENT_NS = 20 * S
-"""A device that was not seen for this long before is new: it may be the silent one."""
+STEADY_NS = 100 * S
+"""A silent part must have been known for this long: switches are busy for a while."""
 
-Pair = tuple[str, str]
-"""Devices before and behind a silent hop, sorted."""
+DROP_NS = 20 * S
+"""Interval at which what is old is forgotten."""
 
 
 class SilentPart(msgspec.Struct, frozen=True):
@@ -36,11 +36,34 @@ class SilentPart(msgspec.Struct, frozen=True):
     """When the trace began that was the first to miss it, fleet time."""
     cables_of: tuple[str, ...] = ()
     """Devices at it whose cable alone may be the cause: all of its paths took it."""
+    names: tuple[str, ...] = ()
+    """What it was called when it was found, and cables that may be the cause instead."""
 
     @property
     def devices(self) -> tuple[str, ...]:
         """All devices at it, sorted."""
         return tuple(sorted({device for pair in self.pairs for device in pair}))
+
+
+class _SilentHop(NamedTuple):
+    """The one silent hop of a path between its first and its last switch."""
+
+    number: int
+    before: str
+    behind: str
+
+    @property
+    def pair(self) -> Pair:
+        return min(self.before, self.behind), max(self.before, self.behind)
+
+
+class _Left(NamedTuple):
+    """A path that was silent in two rounds at least, and crosses something else."""
+
+    hop: _SilentHop
+    at_ns: int
+    """When that trace began."""
+    instead: str
 
 
 class SilentSwitches:
@@ -52,17 +75,19 @@ class SilentSwitches:
 
     def __init__(self, down: Iterable[SilentPart] = ()) -> None:
         self.down = {part.devices: part for part in down}
-        """By the devices at it."""
-        self._hop: dict[Way, _SilentHop] = {}
+        """By the devices at it when it was found."""
+        self._back: defaultdict[tuple[str, ...], dict[Way, Span]] = defaultdict(dict)
+        """Of what is down, paths that are silent there since."""
+        self._hop: dict[Way, tuple[_SilentHop, Span]] = {}
         self._ways: Counter[Pair] = Counter()
         self._both_ways: set[Pair] = set()
         """First devices of the pairs of a path and of the reply to it."""
-        self._silent_ns: dict[Pair, tuple[int, int]] = {}
-        """When the first and the newest trace across a silent hop began."""
-        self._left: dict[Pair, dict[Way, tuple[int, str]]] = {}
-        """Paths that left it since → when their traces began, and what they cross instead."""
-        self._seen_ns: dict[str, tuple[int, int]] = {}
-        """Device → since when it is seen at least every `RECENT_NS`, and when last."""
+        self._silent: dict[Pair, Span] = {}
+        self._left: dict[Way, _Left] = {}
+        self._answers = Answers()
+        self._part_of: dict[Pair, list[Pair]] = {}
+        """Emptied when pairs change."""
+        self._now_ns = self._dropped_ns = 0
 
     def take(self, way: Way, hops: Sequence[str | None], learnt_ns: int) -> None:
         """A path that is new, or goes elsewhere than before.
@@ -73,95 +98,160 @@ class SilentSwitches:
                 no longer traced.
             learnt_ns: when its trace began, fleet time.
         """
+        self._answers.changed(way)
+        for returned in self._back.values():
+            returned.pop(way, None)
         old, new = self._hop.pop(way, None), _silent_hop(hops)
+        if new is not None or not hops:
+            self._left.pop(way, None)
         if old is not None:
-            self._ways[old.pair] -= 1
-            instead = hops[old.number] if old.number < len(hops) - 1 else None
-            if instead is not None:
-                self._left.setdefault(old.pair, {})[way] = (learnt_ns, instead)
+            self._ways[old[0].pair] -= 1
+            left = _left(*old, hops, learnt_ns)
+            if left is not None:
+                self._left[way] = left
         if new is not None:
-            self._hop[way] = new
+            self._hop[way] = new, Span(learnt_ns, learnt_ns)
             self._ways[new.pair] += 1
             back = self._hop.get(Way(way.dst, way.src, way.dport, way.sport))
-            if back is not None and back.pair != new.pair:
-                self._both_ways.add((new.pair[0], back.pair[0]))
+            if back is not None and back[0].pair != new.pair:
+                ends = new.pair[0], back[0].pair[0]
+                if ends not in self._both_ways:
+                    self._both_ways.add(ends)
+                    self._part_of.clear()
         self.confirm(way, hops, learnt_ns)
 
     def confirm(self, way: Way, hops: Sequence[str | None], learnt_ns: int) -> None:
         """A path was traced as it is known."""
-        for device in filter(None, hops[1:]):
-            first_ns, last_ns = self._seen_ns.get(device, (learnt_ns, learnt_ns))
-            if learnt_ns - last_ns > RECENT_NS:
-                first_ns = learnt_ns
-            self._seen_ns[device] = first_ns, max(last_ns, learnt_ns)
-        hop = self._hop.get(way)
-        if hop is None or hop != _silent_hop(hops):
+        self._now_ns = max(self._now_ns, learnt_ns)
+        known, hop = self._hop.get(way), _silent_hop(hops)
+        self._answers.traced(way, hops, learnt_ns, missed=known is None and hop is not None)
+        if known is None or hop != known[0]:
             return
-        pair = hop.pair
-        first_ns, last_ns = self._silent_ns.get(pair, (learnt_ns, learnt_ns))
-        self._silent_ns[pair] = first_ns, max(last_ns, learnt_ns)
-        if pair in self._left:
-            left = self._left[pair] = {
-                each: it for each, it in self._left[pair].items() if it[0] > learnt_ns
-            }
-            if not left:
-                del self._left[pair]
-        for devices, part in tuple(self.down.items()):
-            if pair in part.pairs and learnt_ns > part.since_ns:
-                del self.down[devices]
+        self._hop[way] = hop, span(known[1], learnt_ns)
+        if hop.pair not in self._silent:
+            self._part_of.clear()
+        self._silent[hop.pair] = span(self._silent.get(hop.pair), learnt_ns)
+        for devices, part in self.down.items():
+            if learnt_ns > part.since_ns and not {*hop.pair}.isdisjoint(part.devices):
+                returned = self._back[devices]
+                returned[way] = span(returned.get(way), learnt_ns)
 
     def settle(self) -> None:
-        """Evaluate what is down."""
-        if not self._left:
+        """Evaluate what is down, and what no longer is."""
+        self._drop_old()
+        for devices in tuple(self._back):
+            if self._is_back(self._back[devices]):
+                del self.down[devices], self._back[devices]
+        if len(self._left) < ENOUGH:
             return
-        used = [pair for pair in self._silent_ns if self._ways[pair] or pair in self._left]
-        for pairs in _joined(used, self._both_ways):
-            part = self._part(pairs)
-            if part is not None and part.devices not in self.down:
-                self.down[part.devices] = part
-                for pair in pairs:
-                    self._left.pop(pair, None)
+        if not self._part_of:
+            for pairs in _joined(self._silent, self._both_ways):
+                self._part_of |= dict.fromkeys(pairs, pairs)
+        left: dict[int, dict[Way, _Left]] = defaultdict(dict)
+        for way, it in self._left.items():
+            left[id(self._part_of[it.hop.pair])][way] = it
+        for ways in left.values():
+            if len(ways) >= ENOUGH:
+                self._evaluate(self._part_of[next(iter(ways.values())).hop.pair], ways)
 
-    def _part(self, pairs: Sequence[Pair]) -> SilentPart | None:
+    # --- internal ---
+
+    def _drop_old(self) -> None:
+        """Forget what was not traced for long."""
+        if self._now_ns - self._dropped_ns < DROP_NS:
+            return
+        self._dropped_ns, old_ns = self._now_ns, self._now_ns - MEMORY_NS
+        self._left = {way: it for way, it in self._left.items() if it.at_ns > old_ns}
+        needed = {it.hop.pair for it in self._left.values()}
+        gone = [
+            pair
+            for pair, silent in self._silent.items()
+            if silent.last_ns < old_ns and not self._ways[pair] and pair not in needed
+        ]
+        for pair in gone:
+            del self._silent[pair], self._ways[pair]
+            self._part_of.clear()
+        self._answers.drop(old_ns)
+
+    def _is_back(self, ways: Mapping[Way, Span]) -> bool:
+        """Whether paths are silent there again, in two rounds each, and more than answers are lost:
+        one that was not traced for long looks like that while its new switch does not answer."""
+        sure = [way for way, it in ways.items() if it.last_ns - it.first_ns >= ROUNDS_NS]
+        if len(sure) < FEW:
+            return False
+        return len(sure) > self._answers.lost({self._hop[way][0].before for way in sure})
+
+    def _evaluate(self, pairs: list[Pair], ways: Mapping[Way, _Left]) -> None:
+        part = self._part(pairs, ways)
+        if part is None:
+            return
+        for way in ways:
+            del self._left[way]
+        for devices, known in self.down.items():
+            if not {*known.pairs}.isdisjoint(pairs):
+                more = tuple(sorted({*known.pairs, *pairs}))
+                self.down[devices] = msgspec.structs.replace(known, pairs=more)
+                return
+        self.down[part.devices] = part
+
+    def _part(self, pairs: Sequence[Pair], ways: Mapping[Way, _Left]) -> SilentPart | None:
         """A silent part, if it is down."""
-        spans = [self._silent_ns[pair] for pair in pairs]
-        first_ns, last_ns = min(span[0] for span in spans), max(span[1] for span in spans)
+        first_ns = min(self._silent[pair].first_ns for pair in pairs)
+        last_ns = max(self._silent[pair].last_ns for pair in pairs)
         if last_ns - first_ns < STEADY_NS:
             return None
-        left: dict[Way, Pair] = {}
-        instead, since_ns = set[str](), []
-        for pair in pairs:
-            for way, (at_ns, device) in self._left.get(pair, {}).items():
-                known_ns = self._seen_ns.get(device, (last_ns, 0))[0]
-                if at_ns > last_ns > known_ns:
-                    left[way] = pair
-                    instead.add(device)
-                    since_ns.append(at_ns)
-        at = Counter(device for pair in left.values() for device in pair)
+        left = {
+            way: it
+            for way, it in ways.items()
+            if it.at_ns > last_ns and self._answers.regular(way.src, it.instead, last_ns)
+        }
+        if len(left) < ENOUGH or not self._is_silent_for_all(pairs, left, last_ns):
+            return None
+        since_ns = min(it.at_ns for it in left.values())
+        instead = Counter(it.instead for it in left.values())
+        at = Counter(device for it in left.values() for device in it.hop.pair)
         beside = {device: len(left) - number for device, number in at.items()}
         if any(self._ways[pair] for pair in pairs):
-            few = min(beside.values(), default=0)
             certain = improbability(len(left), len(instead)) >= CERTAIN_NATS
-            if not certain or improbability(few, len(instead)) < BESIDE_NATS:
+            if not certain or improbability(min(beside.values()), len(instead)) < BESIDE_NATS:
                 return None
-            return SilentPart(tuple(sorted(pairs)), min(since_ns))
-        if len(left) < ENOUGH:
-            return None
+            return SilentPart(tuple(sorted(pairs)), since_ns)
         cables_of = tuple(sorted(device for device, rest in beside.items() if rest < FEW))
-        return SilentPart(tuple(sorted(pairs)), min(since_ns), cables_of)
+        return SilentPart(tuple(sorted(pairs)), since_ns, cables_of)
+
+    def _is_silent_for_all(
+        self, pairs: Sequence[Pair], left: Mapping[Way, _Left], last_ns: int
+    ) -> bool:
+        """Whether nothing else explains the silence of these paths than a switch that answers
+        nobody."""
+        answers, total = self._answers, len(left)
+        sides = Counter(it.hop.before for it in left.values())
+        instead = Counter(it.instead for it in left.values())
+        if total - max(sides.values()) < FEW or total <= answers.lost(sides):
+            return False
+        there = answers.devices(pairs)
+        if len(there | instead.keys()) > 1 and total - max(instead.values()) < FEW:
+            return False
+        since_ns = min(it.at_ns for it in left.values())
+        return answers.all_since(there, since_ns) and not answers.hidden_from(sides, pairs, last_ns)
 
 
-class _SilentHop(NamedTuple):
-    """The one silent hop of a path between its first and its last switch."""
-
-    number: int
-    pair: Pair
+def _left(
+    hop: _SilentHop, silent: Span, hops: Sequence[str | None], learnt_ns: int
+) -> _Left | None:
+    """None: the path was not silent for long, or it is unknown what it crosses instead."""
+    if hop.number >= len(hops) - 1 or hops[hop.number - 1] != hop.before:
+        return None
+    instead = hops[hop.number]
+    if instead is None or silent.last_ns - silent.first_ns < ROUNDS_NS:
+        return None
+    return _Left(hop, learnt_ns, instead)
 
 
 def _silent_hop(hops: Sequence[str | None]) -> _SilentHop | None:
     """None: a path has no such hop, or several."""
     found = [
-        _SilentHop(number, (min(before, behind), max(before, behind)))
+        _SilentHop(number, before, behind)
         for number, (before, hop, behind) in enumerate(
             zip(hops[1:], hops[2:], hops[3:], strict=False), 2
         )
@@ -170,14 +260,22 @@ def _silent_hop(hops: Sequence[str | None]) -> _SilentHop | None:
     return found[0] if len(found) == 1 else None
 
 
-def _joined(pairs: Sequence[Pair], both_ways: Iterable[Pair]) -> list[list[Pair]]:
+def _joined(pairs: Iterable[Pair], both_ways: Iterable[Pair]) -> list[list[Pair]]:
     """The pairs by silent part: those that share a device, or are taken there and back."""
-    parts: list[tuple[set[str], list[Pair]]] = []
-    found = {device for pair in pairs for device in pair}
-    more = [pair for pair in both_ways if found.issuperset(pair)]
-    for ends, own in [*((pair, [pair]) for pair in pairs), *((pair, []) for pair in more)]:
-        touched = [part for part in parts if not part[0].isdisjoint(ends)]
-        parts = [part for part in parts if part[0].isdisjoint(ends)]
-        devices = {*ends}.union(*(part[0] for part in touched))
-        parts.append((devices, [*own, *(pair for part in touched for pair in part[1])]))
-    return [each for _, each in parts]
+    above: dict[str, str] = {}
+
+    def top(device: str) -> str:
+        while (higher := above.setdefault(device, device)) != device:
+            above[device] = above[higher]
+            device = higher
+        return device
+
+    for a, b in pairs:
+        above[top(a)] = top(b)
+    for a, b in both_ways:
+        if a in above and b in above:
+            above[top(a)] = top(b)
+    parts: defaultdict[str, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        parts[top(pair[0])].append(pair)
+    return list(parts.values())

@@ -1,0 +1,114 @@
+"""Which devices answered which senders, and what answers were lost: what else a silent hop may be
+than a switch that never answers. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from syntony.fabric.book import Way
+from syntony.model import S
+
+ROUNDS_NS = 50 * S
+"""Traces of one path that are this far apart are of two rounds of tracing (`learn.AGAIN_NS`)."""
+MEMORY_NS = 130 * S
+"""What was not traced for this long, two rounds, is no longer known."""
+RECENT_NS = 20 * S
+"""A device that was not seen for this long before is new: it may be the silent one."""
+
+Pair = tuple[str, str]
+"""Devices before and behind a hop, sorted."""
+
+
+class Span(NamedTuple):
+    """Traces with the same result, fleet time at which they began."""
+
+    first_ns: int
+    last_ns: int
+
+
+def span(known: Span | None, at_ns: int, gap_ns: int = MEMORY_NS) -> Span:
+    """With one more trace; it begins anew after a gap."""
+    if known is None or at_ns - known.last_ns > gap_ns:
+        return Span(at_ns, at_ns)
+    return Span(known.first_ns, max(known.last_ns, at_ns))
+
+
+class Answers:
+    """Takes all traces. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Span] = {}
+        """By device; a span ends after `RECENT_NS`."""
+        self._sender: dict[tuple[str, str], Span] = {}
+        """By sender and device."""
+        self._between: defaultdict[Pair, dict[tuple[str, str], Span]] = defaultdict(dict)
+        """By the pair around a device: the one before it, and itself."""
+        self._missed: Counter[Way] = Counter()
+        """Traces of a path whose known hop did not answer, since it did."""
+        self._lost_ns: defaultdict[str, deque[int]] = defaultdict(deque)
+        """Device before such a hop → when it answered the same path again, for each such trace."""
+
+    def changed(self, way: Way) -> None:
+        """A path goes elsewhere, or is no longer traced."""
+        self._missed.pop(way, None)
+
+    def traced(self, way: Way, hops: Sequence[str | None], at_ns: int, *, missed: bool) -> None:
+        """A trace.
+
+        Args:
+            missed: one known hop did not answer, those beside it did.
+        """
+        for device in filter(None, hops[1:]):
+            self._seen[device] = span(self._seen.get(device), at_ns, RECENT_NS)
+            key = way.src, device
+            self._sender[key] = span(self._sender.get(key), at_ns)
+        if missed:
+            self._missed[way] += 1
+        lost = 0 if missed or len(hops) < 4 or None in hops else self._missed.pop(way, 0)
+        for before, device, behind in zip(hops[1:], hops[2:], hops[3:], strict=False):
+            if before is None or device is None or behind is None:
+                continue
+            self._lost_ns[before].extend([at_ns] * lost)
+            between = self._between[min(before, behind), max(before, behind)]
+            between[before, device] = span(between.get((before, device)), at_ns)
+
+    def drop(self, before_ns: int) -> None:
+        """Forget what was not traced since."""
+        self._sender = {key: it for key, it in self._sender.items() if it.last_ns >= before_ns}
+        for pair, known in list(self._between.items()):
+            self._between[pair] = {k: it for k, it in known.items() if it.last_ns >= before_ns}
+            if not self._between[pair]:
+                del self._between[pair]
+        for times in self._lost_ns.values():
+            while times and times[0] < before_ns:
+                times.popleft()
+
+    def lost(self, before: Iterable[str]) -> int:
+        """Answers lost behind these devices in the last two rounds."""
+        return sum(len(self._lost_ns[device]) for device in before if device in self._lost_ns)
+
+    def regular(self, sender: str, device: str, at_ns: int) -> bool:
+        """Whether a device had answered this sender, and others all the time, for a round."""
+        known = self._seen.get(device), self._sender.get((sender, device))
+        return all(each is not None and each.first_ns <= at_ns - ROUNDS_NS for each in known)
+
+    def devices(self, pairs: Iterable[Pair]) -> frozenset[str]:
+        """All that answered between these."""
+        return frozenset(device for pair in pairs for _, device in self._between.get(pair, ()))
+
+    def all_since(self, devices: Iterable[str], since_ns: int) -> bool:
+        """Whether all of them answered anybody since: one that did not may be what is down."""
+        return all(self._seen[device].last_ns >= since_ns for device in devices)
+
+    def hidden_from(self, sides: Iterable[str], pairs: Iterable[Pair], at_ns: int) -> bool:
+        """Whether a device answers senders at the far sides of these pairs, and did not those at
+        one of `sides` for a round before: to them it is a silent hop."""
+        answers, others = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+        for a, b in pairs:
+            for (before, device), it in self._between.get((a, b), {}).items():
+                others[b if before == a else a].add(device)
+                if it.first_ns <= at_ns - ROUNDS_NS:
+                    answers[before].add(device)
+        return any(others[side] - answers[side] for side in sides)
