@@ -3,80 +3,107 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterable
+
+import pytest
 
 from syntony.fabric.book import Way
-from syntony.fabric.departures import ENOUGH
+from syntony.fabric.departures import ENOUGH, FEW
 from syntony.fabric.fault_locator import reply
 from syntony.fabric.names import MAX_AROUND, silent_at
-from syntony.fabric.silent import STEADY_NS, SilentSwitches
+from syntony.fabric.silence import MEMORY_NS, ROUNDS_NS
+from syntony.fabric.silent import DROP_NS, STEADY_NS, SilentSwitches
 from syntony.model import S
 
-LEAVES, PORTS = 3, 8
-T0 = 1_000 * S
-DIED_NS = T0 + STEADY_NS + 20 * S
-Devices = tuple[str | None, ...]
+PORTS = 8
+T0, STEP_NS = 1_000 * S, 10 * S
+DIED_NS = T0 + STEADY_NS + 2 * STEP_NS
+LAST_NS = DIED_NS - STEP_NS
+"""When all paths were traced last before."""
+ALL = ("leaf0", "leaf1", "leaf2")
+Spine = Callable[[Way], str | None]
+
+
+def usual(way: Way) -> str | None:
+    """Half of all flows go over a spine that never answers, the others over two that do."""
+    return None if way.sport % 2 else f"spine{way.sport // 2 % 2}"
+
+
+def other(way: Way) -> str:
+    """Where they go instead."""
+    return f"spine{way.sport // 4 % 2}"
 
 
 class Fabric:
-    """A host at each leaf; half of all flows go over a spine that never answers."""
+    """A host at each leaf; all flows are traced every ten seconds until one spine dies."""
 
-    def __init__(self, leaves: int = LEAVES, ports: int = PORTS) -> None:
+    def __init__(
+        self, leaves: int = 3, ports: int = PORTS, spine: Spine = usual, until_ns: int = DIED_NS
+    ) -> None:
         self.map = SilentSwitches()
+        self.known: dict[Way, str | None] = {}
         self.ways = [
             Way(f"h{a}/rail0", f"h{b}/rail0", 61_000 + port, 8620)
             for a, b in itertools.permutations(range(leaves), 2)
             for port in range(ports)
         ]
-        self.over = [way for way in self.ways if way.sport % 2]
-        for at_ns in range(T0, DIED_NS, 10 * S):
-            for way in self.ways:
-                self.learn(way, "spine0" if way not in self.over else None, at_ns)
+        self.over = [way for way in self.ways if usual(way) is None]
+        self.run(spine, T0, until_ns)
 
-    def learn(self, way: Way, spine: str | None, at_ns: int) -> None:
-        near, far = (f"leaf{nic[1 : nic.index('/')]}" for nic in way[:2])
-        self.map.take(way, (way.src, near, spine, far), at_ns)
+    def run(self, spine: Spine, from_ns: int, until_ns: int) -> None:
+        for at_ns in range(from_ns, until_ns, STEP_NS):
+            self.trace(self.ways, spine, at_ns)
 
-    def leave(self, ways: list[Way], spine: str = "spine0", at_ns: int = DIED_NS + S) -> None:
+    def trace(self, ways: Iterable[Way], spine: Spine, at_ns: int, known: bool = True) -> None:
+        """
+        Args:
+            known: paths become known as traced; else a hop that does not answer may have before.
+        """
         for way in ways:
-            self.learn(way, spine, at_ns)
+            near, far = (f"leaf{nic[1 : nic.index('/')]}" for nic in way[:2])
+            now = spine(way)
+            same = self.known.get(way, "") == now or not known
+            (self.map.confirm if same else self.map.take)(way, (way.src, near, now, far), at_ns)
+            if known:
+                self.known[way] = now
         self.map.settle()
+
+    def leave(self, ways: list[Way], spine: Spine = other, at_ns: int = DIED_NS) -> None:
+        """These go elsewhere, all others are traced as before."""
+        gone = {*ways}
+        self.trace((way for way in self.ways if self.known[way]), usual, at_ns)
+        self.trace((way for way in self.ways if way in gone), spine, at_ns)
 
     def down(self) -> list[tuple[str, ...]]:
         return list(self.map.down)
 
 
-ALL = ("leaf0", "leaf1", "leaf2")
-
-
-def test_paths_that_leave_for_another_switch_show_its_death_until_one_takes_it_again() -> None:
+@pytest.fixture
+def dead() -> Fabric:
+    """Its silent spine died, and all paths are traced elsewhere."""
     fabric = Fabric()
-    fabric.map.settle()
-    assert fabric.down() == []
     fabric.leave(fabric.over)
     assert fabric.down() == [ALL]
-    assert fabric.map.down[ALL].since_ns == DIED_NS + S
-    later = SilentSwitches(fabric.map.down.values())
-    assert list(later.down) == [ALL], "over a restart"
-    fabric.map = later
-    fabric.learn(fabric.over[0], None, DIED_NS)
-    assert fabric.down() == [ALL], "that was before its death"
-    fabric.learn(fabric.over[0], None, DIED_NS + 30 * S)
-    assert fabric.down() == []
+    return fabric
+
+
+def test_paths_that_leave_for_other_switches_show_its_death(dead: Fabric) -> None:
+    assert dead.map.down[ALL].since_ns == DIED_NS
+    assert list(SilentSwitches(dead.map.down.values()).down) == [ALL], "over a restart"
 
 
 def test_a_sample_of_all_pairs_is_enough() -> None:
     """The others have not been traced again."""
-    fabric = Fabric(ports=2 * PORTS)
-    fabric.leave([way for way in fabric.over if way.sport % 4 == 1])
+    fabric = Fabric(ports=4 * PORTS)
+    fabric.leave([way for way in fabric.over if way.sport % 3])
     assert fabric.down() == [ALL]
 
 
 def test_one_path_that_is_traced_across_it_since_shows_that_it_is_there() -> None:
     fabric = Fabric()
-    fabric.leave(fabric.over[1:])
-    fabric.map.down.clear()
-    fabric.learn(fabric.over[0], None, DIED_NS + 2 * S)
-    fabric.map.settle()
+    fabric.leave(fabric.over[: ENOUGH - 1])
+    fabric.trace(fabric.over[-1:], usual, DIED_NS + S)
+    fabric.leave(fabric.over[ENOUGH - 1 : -ENOUGH])
     assert fabric.down() == []
 
 
@@ -92,10 +119,94 @@ def test_on_two_leaves_either_cable_may_be_the_cause() -> None:
     assert fabric.map.down["leaf0", "leaf1"].cables_of == ("leaf0", "leaf1")
 
 
+# --- what else may have been silent ---
+
+
 def test_a_switch_that_begins_to_answer_is_not_down() -> None:
-    """Its address was never seen."""
+    """Its address was never seen, or not for a while."""
     fabric = Fabric()
-    fabric.leave(fabric.over, "spine1")
+    fabric.leave(fabric.over, lambda way: f"spine{2 + way.sport // 4 % 2}")
+    assert fabric.down() == []
+    fabric = Fabric(until_ns=LAST_NS - 3 * STEP_NS)
+    answered = [way for way in fabric.ways if usual(way)]
+    for at_ns in (LAST_NS - STEP_NS, LAST_NS):
+        fabric.trace(fabric.over, usual, at_ns)
+    fabric.trace(answered, usual, LAST_NS)
+    fabric.leave(fabric.over)
+    assert fabric.down() == []
+
+
+def limited(quiet: Callable[[Way], bool]) -> Spine:
+    """All switches answer, but two not to some."""
+    return lambda way: None if quiet(way) else f"spine{way.sport // 2 % 3}"
+
+
+def at_leaf2(way: Way) -> bool:
+    return way.src == "h2/rail0" and way.sport // 2 % 3 < 2
+
+
+def test_a_switch_that_answers_some_senders_again_is_not_down() -> None:
+    fabric = Fabric(ports=4 * PORTS, spine=limited(at_leaf2))
+    fabric.trace(fabric.ways, limited(lambda _: False), DIED_NS)
+    assert fabric.down() == []
+
+
+def at_two_leaves(way: Way) -> bool:
+    return way.src != "h0/rail0" and way.sport // 2 % 3 == 1
+
+
+def test_nor_one_that_did_not_answer_them_and_loses_its_cables_to_them() -> None:
+    """It answers others."""
+    fabric = Fabric(ports=4 * PORTS, spine=limited(at_two_leaves))
+    fabric.trace(
+        fabric.ways, lambda way: limited(at_two_leaves)(way) or f"spine{way.sport // 6 % 2 * 2}",
+        DIED_NS,
+    )  # fmt: skip
+    assert fabric.down() == []
+
+
+def test_nor_one_that_did_not_answer_one_side() -> None:
+    fabric = Fabric(ports=8 * PORTS)
+    fabric.over = [way for way in fabric.over if way.src == "h1/rail0"]
+    fabric.leave(fabric.over)
+    assert fabric.down() == []
+
+
+def test_nor_one_that_answers_flows_the_other_way_only() -> None:
+    fabric = Fabric()
+    fabric.map = SilentSwitches()
+    fabric.known = {}
+    fabric.ways = [way for each in fabric.ways for way in (each, reply(each))]
+
+    def no_servers(way: Way) -> str | None:
+        return None if way.sport < way.dport else f"spine{way.sport % 2}"
+
+    fabric.run(no_servers, T0, DIED_NS)
+    fabric.trace(fabric.ways, lambda way: f"spine{(way.sport + way.dport) % 2}", DIED_NS)
+    assert fabric.down() == []
+
+
+def test_nor_one_of_several_that_all_paths_turn_to() -> None:
+    """Chance does not send all of them to one: it answers what it did not answer before."""
+    fabric = Fabric()
+    fabric.leave(fabric.over, lambda _: "spine1")
+    assert fabric.down() == []
+
+
+def test_nor_one_that_dies_with_all_its_answers() -> None:
+    """Another switch there has not answered since: paths that it did not answer may leave it."""
+    fabric = Fabric()
+    fabric.trace((way for way in fabric.ways if usual(way) == "spine1"), usual, DIED_NS)
+    fabric.trace((way for way in fabric.ways if usual(way) == "spine0"), usual, LAST_NS)
+    fabric.trace(fabric.over, lambda way: f"spine{1 + way.sport // 4 % 2}", DIED_NS)
+    assert fabric.down() == []
+
+
+def test_where_answers_are_lost_nothing_is_down() -> None:
+    fabric = Fabric()
+    answered = [way for way in fabric.ways if usual(way)]
+    fabric.trace(answered, lambda _: None, LAST_NS, known=False)
+    fabric.leave(fabric.over)
     assert fabric.down() == []
 
 
@@ -103,30 +214,107 @@ def test_few_paths_and_those_silent_for_a_moment_show_nothing() -> None:
     fabric = Fabric(2, 2 * PORTS)
     fabric.leave(fabric.over[: ENOUGH - 1])
     assert fabric.down() == []
-    fabric = Fabric()
-    for way in fabric.ways:
-        fabric.learn(way, "spine0", DIED_NS)
-    fabric.map = SilentSwitches()
-    for way in fabric.over:
-        fabric.learn(way, None, DIED_NS + 10 * S)
-    fabric.leave(fabric.over, at_ns=DIED_NS + 20 * S)
-    assert fabric.down() == [], "answers were lost for a while"
+    fabric = Fabric(until_ns=T0 + STEADY_NS)
+    fabric.leave(fabric.over, at_ns=T0 + STEADY_NS)
+    assert fabric.down() == [], "the part"
+
+    def late(way: Way) -> str | None:
+        return usual(way) if way == few[0] else usual(way) or other(way)
+
+    few = Fabric().over
+    fabric = Fabric(spine=late, until_ns=DIED_NS - ROUNDS_NS)
+    fabric.run(usual, DIED_NS - ROUNDS_NS, DIED_NS)
+    fabric.leave(fabric.over)
+    assert fabric.down() == [], "its paths"
 
 
 def test_paths_that_are_no_longer_traced_have_not_left() -> None:
     fabric = Fabric()
     for way in fabric.over:
-        fabric.map.take(way, (), DIED_NS + S)
+        fabric.map.take(way, (), DIED_NS)
     fabric.map.settle()
     assert fabric.down() == []
+    fabric = Fabric()
+    gone = fabric.over[: ENOUGH - 1]
+    fabric.leave(gone)
+    for way in gone:
+        fabric.map.take(way, (), DIED_NS + S)
+    fabric.leave(fabric.over[ENOUGH - 1 : 2 * ENOUGH - 2])
+    assert fabric.down() == []
+
+
+def test_what_is_not_traced_for_long_is_forgotten() -> None:
+    fabric = Fabric()
+    fabric.leave(fabric.over[: ENOUGH - 1])
+    for number in (1, 2):
+        at_ns = DIED_NS + number * (MEMORY_NS + DROP_NS)
+        fabric.trace(fabric.ways, lambda way: usual(way) or other(way), at_ns)
+    assert fabric.down() == []
+    kept = fabric.map._left, fabric.map._silent, fabric.map._hop
+    assert kept == ({}, {}, {})
+
+
+# --- its end ---
+
+
+def test_it_is_back_once_several_paths_are_silent_there_in_two_rounds(dead: Fabric) -> None:
+    back = dead.over[:FEW]
+    dead.trace(back, usual, DIED_NS + 10 * S)
+    dead.trace(back, usual, DIED_NS + 9 * S + ROUNDS_NS)
+    assert dead.down() == [ALL]
+    dead.trace(back[1:], usual, DIED_NS + 10 * S + ROUNDS_NS)
+    assert dead.down() == [ALL]
+    dead.trace(back, usual, DIED_NS + 11 * S + ROUNDS_NS)
+    assert dead.down() == []
+
+
+def test_it_is_back_over_devices_that_had_no_path_across_it(dead: Fabric) -> None:
+    new = [Way("h0/rail0", "h9/rail0", 61_000 + port, 8620) for port in range(FEW)]
+    for at_ns in (DIED_NS + 10 * S, DIED_NS + 10 * S + ROUNDS_NS):
+        dead.trace(new, lambda _: None, at_ns)
+    assert dead.down() == []
+
+
+def test_paths_that_lose_an_answer_before_they_are_traced_elsewhere_are_not_its_return() -> None:
+    fabric = Fabric(ports=4 * PORTS)
+    left, late = fabric.over[:-12], fabric.over[-12:]
+    fabric.leave(left)
+    assert fabric.down() == [ALL]
+    fabric.trace(late, usual, DIED_NS + S)
+    fabric.trace(late, other, DIED_NS + 30 * S)
+    fabric.trace(late, usual, DIED_NS + 2 * S + ROUNDS_NS, known=False)
+    assert fabric.down() == [ALL]
+
+
+def test_it_is_not_back_while_as_many_answers_are_lost(dead: Fabric) -> None:
+    for at_ns in (DIED_NS + 10 * S, DIED_NS + 10 * S + ROUNDS_NS):
+        dead.trace(dead.over[FEW:], lambda _: None, at_ns - 2 * S, known=False)
+        dead.trace(dead.over[FEW:], other, at_ns - S)
+        dead.trace(dead.over[:FEW], usual, at_ns)
+    assert dead.down() == [ALL]
+
+
+# --- what is one part ---
+
+
+def test_paths_that_are_found_to_have_left_later_are_of_the_same_death() -> None:
+    """… when the part seems smaller, as other pairs have been forgotten."""
+    fabric = Fabric(4, ports=2 * PORTS)
+    late = [way for way in fabric.over if "h3/rail0" not in way[:2] and way.sport % 4 == 1]
+    fabric.leave([way for way in fabric.over if way not in late])
+    assert fabric.down() == [(*ALL, "leaf3")]
+    others = [way for way in fabric.ways if way not in late]
+    for at_ns in range(DIED_NS, DIED_NS + MEMORY_NS + 3 * DROP_NS, STEP_NS):
+        fabric.trace(others, lambda way: usual(way) or other(way), at_ns)
+    fabric.leave(late, at_ns=DIED_NS + MEMORY_NS + 3 * DROP_NS)
+    assert fabric.down() == [(*ALL, "leaf3")]
 
 
 def test_parts_that_share_no_device_are_apart() -> None:
     fabric = Fabric()
     pods = [Way("h8/rail0", "h9/rail0", 61_000 + port, 8620) for port in range(32)]
-    for at_ns in range(T0, DIED_NS, 10 * S):
-        for way in pods:
-            fabric.learn(way, None, at_ns)
+    for at_ns in (*range(T0, DIED_NS, STEP_NS), DIED_NS + S):
+        fabric.trace(pods, lambda _: None, at_ns)
     fabric.leave(fabric.over)
     assert fabric.down() == [ALL]
 
@@ -135,12 +323,15 @@ def test_switches_that_answer_with_an_address_of_each_port() -> None:
     """Without a topology each is a device: that of the last switch changes with the path."""
     found = SilentSwitches()
     flows = [Way("h0/rail0", "h1/rail0", 61_000 + port, 8620) for port in range(4 * PORTS)]
-    for at_ns in (*range(T0, DIED_NS, 10 * S), DIED_NS + S):
+    known = dict[Way, tuple[str | None, ...]]()
+    for at_ns in (*range(T0, DIED_NS, STEP_NS), DIED_NS):
         for way in (*flows, *map(reply, flows)):
             near, far = (f"leaf{nic[1]}" for nic in way[:2])
             silent = (way.sport + way.dport) % 2 and at_ns < DIED_NS
             spine, behind = (None, "spine1") if silent else (f"spine0 {near}", "spine0")
-            found.take(way, (way.src, near, spine, f"{far} {behind}"), at_ns)
+            hops = (way.src, near, spine, f"{far} {behind}")
+            (found.confirm if known.get(way) == hops else found.take)(way, hops, at_ns)
+            known[way] = hops
     found.settle()
     assert len(found.down) == 1
 

@@ -41,8 +41,8 @@ class Answers:
     def __init__(self) -> None:
         self._seen: dict[str, Span] = {}
         """By device; a span ends after `RECENT_NS`."""
-        self._sender: dict[tuple[str, str], Span] = {}
-        """By sender and device."""
+        self._sender: dict[tuple[str, bool, str], Span] = {}
+        """By sender, direction and device."""
         self._between: defaultdict[Pair, dict[tuple[str, str], Span]] = defaultdict(dict)
         """By the pair around a device: the one before it, and itself."""
         self._missed: Counter[Way] = Counter()
@@ -60,9 +60,9 @@ class Answers:
         Args:
             missed: one known hop did not answer, those beside it did.
         """
-        for device in filter(None, hops[1:]):
-            self._seen[device] = span(self._seen.get(device), at_ns, RECENT_NS)
-            key = way.src, device
+        for answering in filter(None, hops[1:]):
+            self._seen[answering] = span(self._seen.get(answering), at_ns, RECENT_NS)
+            key = *_sender(way), answering
             self._sender[key] = span(self._sender.get(key), at_ns)
         if missed:
             self._missed[way] += 1
@@ -74,24 +74,26 @@ class Answers:
             between = self._between[min(before, behind), max(before, behind)]
             between[before, device] = span(between.get((before, device)), at_ns)
 
-    def drop(self, before_ns: int) -> None:
-        """Forget what was not traced since."""
-        self._sender = {key: it for key, it in self._sender.items() if it.last_ns >= before_ns}
+    def drop(self, now_ns: int) -> None:
+        """Forget lost answers after two rounds, and later, what did not answer since."""
+        old_ns = now_ns - 2 * MEMORY_NS
+        self._sender = {key: it for key, it in self._sender.items() if it.last_ns >= old_ns}
         for pair, known in list(self._between.items()):
-            self._between[pair] = {k: it for k, it in known.items() if it.last_ns >= before_ns}
+            self._between[pair] = {k: it for k, it in known.items() if it.last_ns >= old_ns}
             if not self._between[pair]:
                 del self._between[pair]
         for times in self._lost_ns.values():
-            while times and times[0] < before_ns:
+            while times and times[0] < now_ns - MEMORY_NS:
                 times.popleft()
 
     def lost(self, before: Iterable[str]) -> int:
         """Answers lost behind these devices in the last two rounds."""
         return sum(len(self._lost_ns[device]) for device in before if device in self._lost_ns)
 
-    def regular(self, sender: str, device: str, at_ns: int) -> bool:
-        """Whether a device had answered this sender, and others all the time, for a round."""
-        known = self._seen.get(device), self._sender.get((sender, device))
+    def regular(self, way: Way, device: str, at_ns: int) -> bool:
+        """Whether a device had answered the sender of a path in the same direction of flows, and
+        others all the time, for a round."""
+        known = self._seen.get(device), self._sender.get((*_sender(way), device))
         return all(each is not None and each.first_ns <= at_ns - ROUNDS_NS for each in known)
 
     def devices(self, pairs: Iterable[Pair]) -> frozenset[str]:
@@ -112,3 +114,8 @@ class Answers:
                 if it.first_ns <= at_ns - ROUNDS_NS:
                     answers[before].add(device)
         return any(others[side] - answers[side] for side in sides)
+
+
+def _sender(way: Way) -> tuple[str, bool]:
+    """Whose answers a filter may treat alike: those to one NIC, as client or as server."""
+    return way.src, way.sport < way.dport

@@ -99,25 +99,9 @@ class SilentSwitches:
             learnt_ns: when its trace began, fleet time.
         """
         self._answers.changed(way)
-        for returned in self._back.values():
-            returned.pop(way, None)
-        old, new = self._hop.pop(way, None), _silent_hop(hops)
-        if new is not None or not hops:
-            self._left.pop(way, None)
-        if old is not None:
-            self._ways[old[0].pair] -= 1
-            left = _left(*old, hops, learnt_ns)
-            if left is not None:
-                self._left[way] = left
-        if new is not None:
-            self._hop[way] = new, Span(learnt_ns, learnt_ns)
-            self._ways[new.pair] += 1
-            back = self._hop.get(Way(way.dst, way.src, way.dport, way.sport))
-            if back is not None and back[0].pair != new.pair:
-                ends = new.pair[0], back[0].pair[0]
-                if ends not in self._both_ways:
-                    self._both_ways.add(ends)
-                    self._part_of.clear()
+        old, new = self._hop.get(way), _silent_hop(hops)
+        if old is None or old[0] != new:
+            self._move(way, new, hops, learnt_ns)
         self.confirm(way, hops, learnt_ns)
 
     def confirm(self, way: Way, hops: Sequence[str | None], learnt_ns: int) -> None:
@@ -156,6 +140,30 @@ class SilentSwitches:
 
     # --- internal ---
 
+    def _move(
+        self, way: Way, new: _SilentHop | None, hops: Sequence[str | None], learnt_ns: int
+    ) -> None:
+        """A path is no longer silent where it was, or is silent elsewhere than before."""
+        old = self._hop.pop(way, None)
+        for returned in self._back.values():
+            returned.pop(way, None)
+        if new is not None or not hops:
+            self._left.pop(way, None)
+        if old is not None:
+            self._ways[old[0].pair] -= 1
+            left = _left(*old, hops, learnt_ns)
+            if left is not None:
+                self._left[way] = left
+        if new is not None:
+            self._hop[way] = new, Span(learnt_ns, learnt_ns)
+            self._ways[new.pair] += 1
+            back = self._hop.get(Way(way.dst, way.src, way.dport, way.sport))
+            if back is not None and back[0].pair != new.pair:
+                ends = new.pair[0], back[0].pair[0]
+                if ends not in self._both_ways:
+                    self._both_ways.add(ends)
+                    self._part_of.clear()
+
     def _drop_old(self) -> None:
         """Forget what was not traced for long."""
         if self._now_ns - self._dropped_ns < DROP_NS:
@@ -171,7 +179,7 @@ class SilentSwitches:
         for pair in gone:
             del self._silent[pair], self._ways[pair]
             self._part_of.clear()
-        self._answers.drop(old_ns)
+        self._answers.drop(self._now_ns)
 
     def _is_back(self, ways: Mapping[Way, Span]) -> bool:
         """Whether paths are silent there again, in two rounds each, and more than answers are lost:
@@ -203,7 +211,7 @@ class SilentSwitches:
         left = {
             way: it
             for way, it in ways.items()
-            if it.at_ns > last_ns and self._answers.regular(way.src, it.instead, last_ns)
+            if it.at_ns > last_ns and self._answers.regular(way, it.instead, last_ns)
         }
         if len(left) < ENOUGH or not self._is_silent_for_all(pairs, left, last_ns):
             return None
