@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 import pytest
 
@@ -71,7 +71,7 @@ class Fabric:
     def leave(self, ways: list[Way], spine: Spine = other, at_ns: int = DIED_NS) -> None:
         """These go elsewhere, all others are traced as before."""
         gone = {*ways}
-        self.trace((way for way in self.ways if self.known[way]), usual, at_ns)
+        self.trace([way for way in self.ways if self.known[way]], self.known.__getitem__, at_ns)
         self.trace((way for way in self.ways if way in gone), spine, at_ns)
 
     def down(self) -> list[tuple[str, ...]]:
@@ -100,10 +100,9 @@ def test_a_sample_of_all_pairs_is_enough() -> None:
 
 
 def test_one_path_that_is_traced_across_it_since_shows_that_it_is_there() -> None:
-    fabric = Fabric()
-    fabric.leave(fabric.over[: ENOUGH - 1])
+    fabric = Fabric(ports=4 * PORTS)
     fabric.trace(fabric.over[-1:], usual, DIED_NS + S)
-    fabric.leave(fabric.over[ENOUGH - 1 : -ENOUGH])
+    fabric.leave(fabric.over[:-1])
     assert fabric.down() == []
 
 
@@ -165,10 +164,28 @@ def test_nor_one_that_did_not_answer_them_and_loses_its_cables_to_them() -> None
     assert fabric.down() == []
 
 
-def test_nor_one_that_did_not_answer_one_side() -> None:
-    fabric = Fabric(ports=8 * PORTS)
-    fabric.over = [way for way in fabric.over if way.src == "h1/rail0"]
-    fabric.leave(fabric.over)
+def beside_others(nics: Container[str], quiet: Container[int]) -> Fabric:
+    """At each leaf is a NIC that is answered, and at some one that these spines do not answer."""
+    fabric = Fabric(until_ns=T0)
+    ways = [way for way in Fabric(ports=4 * PORTS, until_ns=T0).ways if way.src in nics]
+    fabric.ways = [
+        *ways,
+        *(way._replace(src=way.src.replace("rail0", "rail1")) for way in fabric.ways),
+    ]
+    fabric.over = [way for way in ways if way.sport // 2 % 3 in quiet]
+    fabric.run(limited({*fabric.over}.__contains__), T0, DIED_NS)
+    return fabric
+
+
+def test_nor_one_that_answers_other_nics_there() -> None:
+    fabric = beside_others([f"h{n}/rail0" for n in range(3)], (1, 2))
+    fabric.trace(fabric.ways, limited(lambda _: False), DIED_NS)
+    assert fabric.down() == []
+
+
+def test_nor_one_that_did_not_answer_one_side_and_loses_its_cable() -> None:
+    fabric = beside_others(["h1/rail0"], (1,))
+    fabric.leave(fabric.over, lambda way: f"spine{way.sport // 6 % 2 * 2}")
     assert fabric.down() == []
 
 
@@ -195,11 +212,16 @@ def test_nor_one_of_several_that_all_paths_turn_to() -> None:
 
 def test_nor_one_that_dies_with_all_its_answers() -> None:
     """Another switch there has not answered since: paths that it did not answer may leave it."""
-    fabric = Fabric()
-    fabric.trace((way for way in fabric.ways if usual(way) == "spine1"), usual, DIED_NS)
-    fabric.trace((way for way in fabric.ways if usual(way) == "spine0"), usual, LAST_NS)
+
+    def three(way: Way) -> str | None:
+        return None if way.sport % 2 else f"spine{way.sport // 2 % 3}"
+
+    fabric = Fabric(spine=three)
+    fabric.trace((way for way in fabric.ways if three(way) in {"spine1", "spine2"}), three, DIED_NS)
     fabric.trace(fabric.over, lambda way: f"spine{1 + way.sport // 4 % 2}", DIED_NS)
     assert fabric.down() == []
+    fabric.trace((way for way in fabric.ways if three(way) == "spine0"), three, DIED_NS + S)
+    assert fabric.down() == [ALL]
 
 
 def test_where_answers_are_lost_nothing_is_down() -> None:
@@ -235,11 +257,12 @@ def test_paths_that_are_no_longer_traced_have_not_left() -> None:
     fabric.map.settle()
     assert fabric.down() == []
     fabric = Fabric()
-    gone = fabric.over[: ENOUGH - 1]
-    fabric.leave(gone)
-    for way in gone:
+    left, later = fabric.over[: ENOUGH - 1], fabric.over[ENOUGH - 1 : 2 * ENOUGH - 2]
+    fabric.leave(left)
+    fabric.ways = [way for way in fabric.ways if way in later or usual(way)]
+    for way in {*fabric.over} - {*later}:
         fabric.map.take(way, (), DIED_NS + S)
-    fabric.leave(fabric.over[ENOUGH - 1 : 2 * ENOUGH - 2])
+    fabric.leave(later, at_ns=DIED_NS + 2 * S)
     assert fabric.down() == []
 
 
@@ -282,7 +305,7 @@ def test_paths_that_lose_an_answer_before_they_are_traced_elsewhere_are_not_its_
     assert fabric.down() == [ALL]
     fabric.trace(late, usual, DIED_NS + S)
     fabric.trace(late, other, DIED_NS + 30 * S)
-    fabric.trace(late, usual, DIED_NS + 2 * S + ROUNDS_NS, known=False)
+    fabric.trace(late, usual, DIED_NS + 2 * S + ROUNDS_NS)
     assert fabric.down() == [ALL]
 
 
