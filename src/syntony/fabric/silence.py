@@ -3,8 +3,8 @@ than a switch that never answers. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple
 
 from syntony.fabric.book import Way
@@ -45,8 +45,9 @@ class Answers:
         """By sender, direction and device."""
         self._between: defaultdict[Pair, dict[tuple[str, str], Span]] = defaultdict(dict)
         """By the pair around a device: the one before it, and itself."""
-        self._missed: Counter[Way] = Counter()
-        """Traces of a path whose known hop did not answer, since it did."""
+        self._missed: dict[Way, tuple[str, int]] = {}
+        """Path → the device before a known hop that does not answer it now, and in how many
+        traces."""
         self._lost_ns: defaultdict[str, deque[int]] = defaultdict(deque)
         """Device before such a hop → when it answered the same path again, for each such trace."""
 
@@ -64,11 +65,15 @@ class Answers:
             self._seen[answering] = span(self._seen.get(answering), at_ns, RECENT_NS)
             key = *_sender(way), answering
             self._sender[key] = span(self._sender.get(key), at_ns)
-        if missed:
-            self._missed[way] += 1
-        lost = 0 if missed or len(hops) < 4 or None in hops else self._missed.pop(way, 0)
+        lost = 0
+        if not missed and len(hops) > 3 and None not in hops:
+            lost = self._missed.pop(way, ("", 0))[1]
         for before, device, behind in zip(hops[1:], hops[2:], hops[3:], strict=False):
-            if before is None or device is None or behind is None:
+            if before is None or behind is None:
+                continue
+            if device is None:
+                if missed:
+                    self._missed[way] = before, self._missed.get(way, ("", 0))[1] + 1
                 continue
             self._lost_ns[before].extend([at_ns] * lost)
             between = self._between[min(before, behind), max(before, behind)]
@@ -89,6 +94,10 @@ class Answers:
     def lost(self, before: Iterable[str]) -> int:
         """Answers lost behind these devices in the last two rounds."""
         return sum(len(self._lost_ns[device]) for device in before if device in self._lost_ns)
+
+    def missed(self, before: Container[str]) -> int:
+        """Paths whose known hop behind these devices does not answer now: it may be another."""
+        return sum(device in before for device, _ in self._missed.values())
 
     def regular(self, way: Way, device: str, at_ns: int) -> bool:
         """Whether a device had answered the sender of a path in the same direction of flows, and

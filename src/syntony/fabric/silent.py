@@ -17,13 +17,17 @@ from typing import NamedTuple
 import msgspec
 
 from syntony.fabric.book import Way
-from syntony.fabric.departures import BESIDE_NATS, CERTAIN_NATS, ENOUGH, FEW, improbability
+from syntony.fabric.departures import ENOUGH, FEW
 from syntony.fabric.silence import MEMORY_NS, ROUNDS_NS, Answers, Pair, Span, span
 from syntony.model import S
 
 STEADY_NS = 100 * S
 """A silent part must have been known for this long: switches are busy for a while."""
 
+HOLD_NS = 10 * S
+"""For so long after the first paths left, others may be found to have joined it …"""
+FEW_SHARE = 0.1
+"""… or not to have left: of either, this share of those that left is noise."""
 DROP_NS = 20 * S
 """Interval at which what is old is forgotten."""
 
@@ -216,16 +220,19 @@ class SilentSwitches:
         if len(left) < ENOUGH or not self._is_silent_for_all(pairs, left, last_ns):
             return None
         since_ns = min(it.at_ns for it in left.values())
-        instead = Counter(it.instead for it in left.values())
+        if self._now_ns - since_ns < HOLD_NS or self._is_in_use(pairs, len(left), since_ns):
+            return None
         at = Counter(device for it in left.values() for device in it.hop.pair)
-        beside = {device: len(left) - number for device, number in at.items()}
-        if any(self._ways[pair] for pair in pairs):
-            certain = improbability(len(left), len(instead)) >= CERTAIN_NATS
-            if not certain or improbability(min(beside.values()), len(instead)) < BESIDE_NATS:
-                return None
-            return SilentPart(tuple(sorted(pairs)), since_ns)
-        cables_of = tuple(sorted(device for device, rest in beside.items() if rest < FEW))
+        cables_of = tuple(sorted(each for each, ways_at in at.items() if len(left) - ways_at < FEW))
         return SilentPart(tuple(sorted(pairs)), since_ns, cables_of)
+
+    def _is_in_use(self, pairs: Sequence[Pair], left: int, since_ns: int) -> bool:
+        """Whether more than a few paths are silent there still. Agents trace first those that are
+        answered: if all paths were distributed anew, most of the first ones would have left too."""
+        part, old_ns = {*pairs}, since_ns - MEMORY_NS
+        hops = self._hop.values()
+        still = sum(hop.pair in part and silent.last_ns > old_ns for hop, silent in hops)
+        return still > FEW_SHARE * left
 
     def _is_silent_for_all(
         self, pairs: Sequence[Pair], left: Mapping[Way, _Left], last_ns: int
@@ -236,6 +243,8 @@ class SilentSwitches:
         sides = Counter(it.hop.before for it in left.values())
         instead = Counter(it.instead for it in left.values())
         if total - max(sides.values()) < FEW or total <= answers.lost(sides):
+            return False
+        if answers.missed(sides) > FEW_SHARE * total:
             return False
         there = answers.devices(pairs)
         if len(there | instead.keys()) > 1 and total - max(instead.values()) < FEW:
