@@ -124,7 +124,7 @@ def of_map(control: Control, seed: int) -> Case:
         wrong = silent.wrong()
         stale |= dict.fromkeys(wrong, second + 1)
         quiet = 0 if wrong else quiet + 1
-        if quiet > 70:
+        if quiet > 130:
             break
         fabric.run(1)
     pages = _wrong_pages(silent, "")
