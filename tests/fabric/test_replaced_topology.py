@@ -10,7 +10,8 @@ from syntony.controller.fabric_changes import FABRIC_MAP, FabricChangeService
 from syntony.fabric.book import PathBook
 from syntony.fabric.changes import MapState, without_unlisted
 from syntony.fabric.graph import Cable, Device, Topology, make_topology
-from syntony.fabric.names import ComponentKind, cable_name
+from syntony.fabric.names import ComponentKind, cable_name, silent_at
+from syntony.fabric.silent import SilentPart
 from syntony.state import ControlState
 from syntony.state.document import Document
 
@@ -58,6 +59,13 @@ def test_a_switch_that_is_down_is_missed_while_the_topology_has_it() -> None:
     known = MapState(down={"spine0": (), "spine2": (), "10.0.0.1": ()})
     left = without_unlisted(known, topology(*WHOLE))
     assert left.down == {"spine0": (), "10.0.0.1": ()}
+
+
+def test_a_silent_switch_that_is_down_is_missed_while_the_topology_has_it() -> None:
+    pairs = (("leaf0", "leaf1"),)
+    unnamed = SilentPart(pairs, 7, names=(silent_at(pairs[0]),))
+    known = [unnamed, *(SilentPart(pairs, 7, names=(name,)) for name in ("spine1", "spine2"))]
+    assert without_unlisted(MapState(silent=known), topology(*WHOLE)).silent == known[:2]
 
 
 def test_a_controller_that_starts_with_another_topology_misses_nothing_of_the_old(

@@ -19,7 +19,7 @@ import msgspec
 from syntony.fabric.book import Way
 from syntony.fabric.departures import FEW, Departures
 from syntony.fabric.graph import Topology, TopologyDifference
-from syntony.fabric.names import cable_name, link_ends
+from syntony.fabric.names import SILENT_AT, cable_name, link_ends
 from syntony.fabric.silent import SilentPart, SilentSwitches
 from syntony.model import DAY_NS, S
 
@@ -84,11 +84,14 @@ def without_unlisted(state: MapState, topology: Topology) -> MapState:
         both = a in topology.neighbours and b in topology.neighbours
         return may_be(a) and may_be(b) and (cable in cabled or not both)
 
+    def named(part: SilentPart) -> tuple[str, ...]:
+        return tuple(name for name in part.names[:1] if not name.startswith(SILENT_AT))
+
     return msgspec.structs.replace(
         state,
         lost={cable: at_ns for cable, at_ns in state.lost.items() if is_planned(cable)},
         down={switch: instead for switch, instead in state.down.items() if may_be(switch)},
-        silent=[part for part in state.silent if all(map(may_be, part.devices))],
+        silent=[part for part in state.silent if all(map(may_be, (*part.devices, *named(part))))],
     )
 
 
