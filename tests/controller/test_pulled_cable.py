@@ -10,7 +10,7 @@ from tests.controller.judged import Control
 from tests.controller.traced import World
 
 from syntony.controller.fabric_changes import FabricStatus
-from syntony.controller.observe import FOUND_AGAIN_NS, of_fabric
+from syntony.controller.observe import FOUND_AGAIN_NS, UNPROVEN_NS, of_fabric
 from syntony.fabric.names import cable_name
 from syntony.model import S
 
@@ -39,7 +39,7 @@ def test_a_pulled_cable_beside_saturating_traffic_pages_soon(control: Control, c
     [
         ({}, 0, False),
         ({"spine1": 0}, 0, True),
-        ({"spine1": 0}, FOUND_AGAIN_NS, False),
+        ({"spine1": 0}, FOUND_AGAIN_NS, UNPROVEN_NS, False),
         ({"leaf1--spine1": 0}, 0, True),  # one of the suspects
         ({"spine0": 0}, 0, False),
     ],
@@ -48,7 +48,28 @@ def test_cables_of_a_switch_that_came_back_wait(
     back: dict[str, int], age_ns: int, pending: bool
 ) -> None:
     status = FabricStatus(
-        8, {"leaf0--spine1": 0}, (), {"leaf0--spine1": ("leaf1--spine1",)}, {}, back
-    )
+        8, {"leaf0--spine1": 0}, (), {"leaf0--spine1": ("leaf1--spine1",)}, {}, back,
+        frozenset({"leaf1--spine1"}),
+    )  # fmt: skip
     (found,) = of_fabric(status, age_ns)
     assert (found.subject, found.pending) == ("leaf0--spine1 or leaf1--spine1", pending)
+
+
+@pytest.mark.parametrize(
+    ("proven", "age_ns", "pending"),
+    [
+        ((), 0, True),
+        ((), UNPROVEN_NS - 1, True),
+        ((), UNPROVEN_NS, False),
+        (("leaf0--spine1",), 0, False),
+        (("leaf0--spine0",), 0, True),
+    ],
+)
+def test_a_cable_whose_switches_may_be_dead_waits(
+    proven: tuple[str, ...], age_ns: int, pending: bool
+) -> None:
+    """Live, a spine beside a silent one died, and each of its cables paged."""
+    lost = {"leaf0--spine1": 7}
+    status = FabricStatus(8, lost, (), {}, {}, proven=frozenset(proven))
+    (found,) = of_fabric(status, 7 + age_ns)
+    assert found.pending is pending

@@ -54,6 +54,8 @@ class FabricStatus(NamedTuple):
     how many of its cables are lost now."""
     back: Mapping[str, int] = {}
     """What was named in `gone` and no longer is → since when, fleet time, in this process."""
+    proven: frozenset[str] = frozenset()
+    """Of the lost cables those whose switches have answered other paths since."""
 
 
 class FabricChangeService:
@@ -155,7 +157,10 @@ class FabricChangeService:
             cable: tuple(each for each in those if each not in self._map.cables)
             for cable, those in self._map.twins.items()
         }
-        return FabricStatus(len(self._map.cables), lost, tuple(found), twins, self._gone(lost))
+        return FabricStatus(
+            len(self._map.cables), lost, tuple(found), twins, self._gone(lost),
+            proven=self._map.abandoned,
+        )  # fmt: skip
 
     def _gone(self, lost: Iterable[str]) -> dict[str, int]:
         """Switches known to be down from the paths that left them, and those that have lost all of

@@ -44,6 +44,9 @@ PART_METRICS = frozenset({"agent_part_down_s"})
 FABRIC_METRICS = frozenset({"cable_lost", "nic_misplaced"})
 FOUND_AGAIN_NS = 75 * S
 """The cables of a switch that came back are found again within one round of path tracing."""
+UNPROVEN_NS = 60 * S
+"""A cable that all paths left, where it is not proven that its switches are up, waits for so long:
+a switch may have died, and the paths have moved to one that never answers."""
 QUEUE_METRICS = frozenset({"queueing_ns"})
 APART = "no path tells these apart"
 BURSTS = "packets wait so long in bursts, which are known by what they lose"
@@ -306,7 +309,8 @@ def _of_finding(
 
 def of_fabric(fabric: FabricStatus, now_ns: int) -> list[Observation]:
     """Cables between switches that no path takes any more; NICs at another switch. The cables of a
-    switch that came back are pending: they are found again one after the other."""
+    switch that came back are pending: they are found again one after the other. So are those that
+    are not proven to be lost."""
     subjects = {
         OR.join(sorted(suspects)): suspects
         for cable in fabric.lost
@@ -320,7 +324,11 @@ def of_fabric(fabric: FabricStatus, now_ns: int) -> list[Observation]:
             each,
             1.0,
             (reason, *((APART,) if OR in each else ())),
-            pending=any(fresh & {cable, *(link_ends(cable) or ())} for cable in suspects),
+            pending=any(fresh & {cable, *(link_ends(cable) or ())} for cable in suspects)
+            or (
+                fabric.proven.isdisjoint(suspects)
+                and now_ns - max(fabric.lost.get(one, 0) for one in suspects) < UNPROVEN_NS
+            ),
         )
         for each, suspects in sorted(subjects.items())
     ]

@@ -122,7 +122,7 @@ class FabricMap:
         self.down = dict(state.down)
         self.silent = SilentSwitches(state.silent)
         self._departures = Departures()
-        self._abandoned = frozenset[str]()
+        self.abandoned = frozenset[str]()
         """Cables that are lost by what a sample of their paths shows: others may still list
         them."""
         self._reported = set(state.cables)
@@ -239,8 +239,8 @@ class FabricMap:
         self.down |= self._departures.down(self._count)
         self.silent.settle()
         self._drop_untraced(now_ns)
-        before, self._abandoned = self._abandoned, self._departures.lost_cables(now_ns)
-        for cable in before ^ self._abandoned:
+        before, self.abandoned = self.abandoned, self._departures.lost_cables(now_ns)
+        for cable in before ^ self.abandoned:
             self._compare(cable, now_ns)
         if self._looking:
             while self._fresh_ns and now_ns - self._fresh_ns[0] >= QUIET_NS:
@@ -284,7 +284,7 @@ class FabricMap:
             del self._count[cable]
 
     def _is_used(self, cable: str) -> bool:
-        return self._count[cable] > 0 and cable not in self._abandoned
+        return self._count[cable] > 0 and cable not in self.abandoned
 
     def _look(self, now_ns: int) -> None:
         """End the first discovery: without earlier state, what is there is taken as normal."""
