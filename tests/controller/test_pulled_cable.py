@@ -39,7 +39,7 @@ def test_a_pulled_cable_beside_saturating_traffic_pages_soon(control: Control, c
     [
         ({}, 0, False),
         ({"spine1": 0}, 0, True),
-        ({"spine1": 0}, FOUND_AGAIN_NS, UNPROVEN_NS, False),
+        ({"spine1": 0}, FOUND_AGAIN_NS, False),
         ({"leaf1--spine1": 0}, 0, True),  # one of the suspects
         ({"spine0": 0}, 0, False),
     ],
