@@ -17,6 +17,7 @@ from syntony.controller.incident_inputs import EvaluationInputs
 from syntony.controller.incidents import IncidentService
 from syntony.controller.locating import LocateLoop
 from syntony.fabric.changes import HOLD_NS, QUIET_NS
+from syntony.fabric.departures import Departures
 from syntony.model import S
 from syntony.state import ControlState, upsert
 from syntony.store import Store, open_store
@@ -92,6 +93,23 @@ class Fleet:
 
     def open(self) -> dict[tuple[str, str], Incident]:
         return {(each.rule, each.subject): each for each in self.alerts.live()}
+
+
+def test_that_a_cable_is_lost_may_be_proven_later(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.learn()
+    fleet.wait(QUIET_NS + 2 * S)
+    fleet.spines = ["spine0"]
+    fleet.learn()
+    fleet.wait(HOLD_NS + 3 * S)
+    assert fleet.locating.changes.status is not None
+    assert "leaf0--spine1" in fleet.locating.changes.status.lost
+    assert not fleet.locating.changes.status.proven
+    proven = frozenset({"leaf0--spine1"})
+    monkeypatch.setattr(Departures, "lost_cables", lambda *_: proven)
+    fleet.wait(2 * S)
+    assert fleet.locating.changes.status.proven == proven
 
 
 def test_a_lost_cable_is_told_once_and_is_an_incident_over_restarts(fleet: Fleet) -> None:

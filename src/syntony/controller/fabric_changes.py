@@ -118,6 +118,7 @@ class FabricChangeService:
             tuple(self._map.moved),
             *self._map.down.items(),
             *self._map.silent.down.values(),
+            self._map.abandoned,
         )
         if not changes and holds == self._written:
             return None
