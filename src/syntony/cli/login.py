@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -24,27 +25,17 @@ PROVIDER_TIMEOUT_NS = 30 * S
 SLOWER_S = 5
 """RFC 8628 section 3.5."""
 
+_file_option = partial(click.option, default="", show_default=False, type=click.Path())
+
 
 @click.command()
 @click.argument("url")
 @click.option(
     "--name", default="", show_default=False, help="Name of the context. [default: the host's name]"
 )
-@click.option(
-    "--ca",
-    default="",
-    show_default=False,
-    type=click.Path(),
-    help="The fleet's CA certificate, PEM file.",
-)
-@click.option(
-    "--cert",
-    default="",
-    show_default=False,
-    type=click.Path(),
-    help="Client certificate, in place of a token.",
-)
-@click.option("--key", default="", show_default=False, type=click.Path(), help="Its private key.")
+@_file_option("--ca", help="The fleet's CA certificate, PEM file.")
+@_file_option("--cert", help="Client certificate, in place of a token.")
+@_file_option("--key", help="Its private key.")
 @click.option("--sso", is_flag=True, help="At the identity provider, in a browser anywhere.")
 def command(url: str, name: str, ca: str, cert: str, key: str, *, sso: bool) -> None:
     """Log in to the API of a controller at URL, and use it from now on.

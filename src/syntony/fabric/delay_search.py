@@ -161,7 +161,7 @@ class DelaySearch:
 
     @property
     def unexplained(self) -> int:
-        """Number of late (or early) paths that the findings do not explain."""
+        """How many paths are late, or early, for which no finding is the reason."""
         return self._off(self._rest)
 
     def _off(self, rest: Floats) -> int:

@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 def span(known: Span | None, at_ns: int, gap_ns: int = MEMORY_NS) -> Span:
-    """With one more trace; it begins anew after a gap."""
+    """The span with one more trace in it; after a gap a new one."""
     if known is None or at_ns - known.last_ns > gap_ns:
         return Span(at_ns, at_ns)
     return Span(known.first_ns, max(known.last_ns, at_ns))
@@ -59,7 +59,7 @@ class Answers:
         """A trace.
 
         Args:
-            missed: one known hop did not answer, those beside it did.
+            missed: whether one known hop did not answer, although those beside it did.
         """
         for answering in filter(None, hops[1:]):
             self._seen[answering] = span(self._seen.get(answering), at_ns, RECENT_NS)

@@ -178,12 +178,14 @@ class JobTable:
     def _how(self, gone: set[int]) -> dict[int, ProcessExit]:
         """How processes ended since the last call. The kernel may say so a little after a process
         that is waited for is gone."""
-        found = self._exits.read() if self._exits else {}
-        for _ in range(_LATE_READS if self._exits else 0):
+        if self._exits is None:
+            return {}
+        found = self._exits.read()
+        for _ in range(_LATE_READS):
             if gone <= found.keys():
                 break
             time.sleep(_LATE_S)
-            found |= self._exits.read() if self._exits else {}
+            found |= self._exits.read()
         return found
 
     def _is_zombie(self, pid: int) -> bool:

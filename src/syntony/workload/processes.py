@@ -72,9 +72,10 @@ class Processes:
             lambda: defaultdict(list)
         )
         """Rank → its processes by host and number → rows in order."""
-        hosts, pids = table.codes("host").codes.tolist(), np.nan_to_num(table.numbers("pid"))
+        hosts = table.codes("host").codes.tolist()
+        self._pid = np.nan_to_num(table.numbers("pid"))
         for row in np.argsort(self._at_ns, kind="stable").tolist():
-            process = hosts[row], int(pids[row])
+            process = hosts[row], int(self._pid[row])
             self._rows[int(self._rank[row])][process].append(row)
 
     @cached_property
@@ -105,8 +106,9 @@ class Processes:
     def _own(self, processes: Iterable[list[int]]) -> list[int]:
         """Rows of the process that is the rank, and has not started the others: the first, or that
         which was started again once it had ended. All have ended."""
-        pids = np.nan_to_num(self._table.numbers("pid"))
-        first, *others = sorted(processes, key=lambda rows: (self._at_ns[rows[0]], pids[rows[0]]))
+        first, *others = sorted(
+            processes, key=lambda rows: (self._at_ns[rows[0]], self._pid[rows[0]])
+        )
         for rows in others:
             if self._at_ns[rows[0]] >= self._at_ns[first[-1]]:
                 first = rows

@@ -55,7 +55,7 @@ def sentences(job: str, result: Diagnosis, length_ns: int) -> tuple[str, str, st
         )
     if first.fault == FaultClass.UNDETERMINED and first.evidence[0].signal == "ended":
         others = _other_causes(len(result.verdicts) - 1)
-        state = "has ended" if first.evidence[0].text.startswith("all ") else "is ending"
+        state = "has ended" if result.over else "is ending"
         return (
             f"{job} {state}, and it is undetermined why{others}.",
             f"{_capital(first.evidence[0].text)}{cost}.",

@@ -117,15 +117,14 @@ def _gone(
     have ended, or their hosts do not report. It names the rank that ended first if that failed by
     itself, as far as is known; else those of these ranks that did not begin the operation, or else
     those that ended first: others may have ended because of them. If all ranks ended within the
-    grace time of whoever may have ended the job, it names nobody whose end others may have caused,
-    and there is no finding if somebody ended it. None: the ends explain nothing."""
+    time that a launcher or person gives them (`GRACE_NS`), it names a rank only if no other rank
+    can be the reason for its end; if somebody ended the job, there is no finding. None: the ends
+    explain nothing."""
     processes = facts.processes
     if processes is None or seq is None:
         return None
-    gone, absent = (
-        _gone_of(facts, ranks, comm, seq),
-        set(comm.ranks[~comm.present[:, seq]].tolist()),
-    )
+    gone = _gone_of(facts, ranks, comm, seq)
+    absent = set(comm.ranks[~comm.present[:, seq]].tolist())
     if not processes.ended_together:
         return [_ended_first(facts, comm, seq, gone, absent)] if gone else None
     # If nothing had moved for long when they ended, it hung before, for another reason.
