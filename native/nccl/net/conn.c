@@ -265,6 +265,8 @@ static void tell_finished(struct conn *conn, int r, int64_t now_ns)
 static void look_around(struct conn *conn, bool calm)
 {
     int64_t now_ns = calm ? clock_about_ns() : clock_ns();
+    if (now_ns < conn->looked_ns) /* what has expired by the exact clock stays expired */
+        now_ns = conn->looked_ns;
     conn->about_ns = now_ns;
     if (!calm || now_ns != conn->looked_ns || conn->ticks % LOOK_AT_LINK == 0) {
         conn->looked_ns = now_ns;

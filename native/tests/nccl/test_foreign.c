@@ -139,13 +139,14 @@ static void begin_with_agent(void)
         CHECK(now_ms() - begun < 10000);
 }
 
-/* What either end's agent says holds as long as it says, without its word that it is over. */
+/* What either end's agent says holds as long as it says, without its word that it is over, and no rail that
+ * has returned is left for it again. */
 static void notices_expire(void)
 {
-    enum { FOR_NS = 300000000 };
+    enum { FOR_NS = 300000000, NOTICES = 6 };
     begin_with_agent();
-    for (int i = 0; i < 4; i++) {
-        int rail = i % 2, end = i / 2, before = drive_logged("is back");
+    for (int i = 0; i < NOTICES; i++) {
+        int rail = i % 2, end = i / 2 % 2, before = drive_logged("is back");
         int64_t begun = now_ms();
         faults_notify(1, rail + 2 * end, rail + 2 * !end, FOR_NS);
         while (drive_logged("is back") < before + 2) { /* at both ends */
@@ -154,7 +155,7 @@ static void notices_expire(void)
         }
         CHECK(now_ms() - begun >= FOR_NS / 1000000 - 5);
     }
-    CHECK_EQUAL(drive_logged("is left: a notice"), 4);
+    CHECK_EQUAL(drive_logged("is left: a notice"), NOTICES);
 }
 
 /* The agent of a host knows of many paths: what it says of another one, with one end in common, is nothing to
