@@ -243,19 +243,23 @@ static void queues_fail_silently(void)
     exchange();
     for (int kind = 0; kind < 5; kind++) {
         until_both_up();
+        int told = drive_logged("told of a failed queue");
         faults_lose(0, 1000);
         CHECK_EQUAL(pthread_create(&thread, NULL, event_later, &EVENTS[kind]), 0);
         for (int i = 0; i < 4; i++)
             exchange();
         CHECK_EQUAL(pthread_join(thread, NULL), 0);
         faults_lose(0, 0);
+        /* a rail that was on its way back has nothing to leave */
+        for (int64_t begun = now_ms(); now_ms() - begun < 2000 && drive_logged("told of a failed queue") == told;)
+            exchange();
         if (kind == 3) { /* it is no reason to leave a rail of a connection that begins later */
-            int before = drive_logged("told of a failed queue");
             close_both();
+            told = drive_logged("told of a failed queue");
             listen_again();
             connect_both();
             until_both_up();
-            CHECK_EQUAL(drive_logged("told of a failed queue"), before);
+            CHECK_EQUAL(drive_logged("told of a failed queue"), told);
         }
     }
 }
