@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,6 +11,7 @@ from syntony import cost
 from syntony.clock.truth import compare
 from syntony.controller.audit_view import audit_view
 from syntony.controller.containment import NameContainment
+from syntony.controller.fleet import Member
 from syntony.controller.job_report import job_report
 from syntony.controller.questions import ORDER, READ, RequestContext, Runs, question
 from syntony.controller.recordings import recording
@@ -20,6 +20,7 @@ from syntony.errors import UsageError
 from syntony.io.true_clocks import true_clocks
 from syntony.mesh.planes import disagreements
 from syntony.model import DAY_NS, MS, S
+from syntony.store import Store
 from syntony.store.queries import MINUTE_NS
 from syntony.wire.access_tokens import AccessTokens, AccessTokensQuery
 from syntony.wire.audit import AuditReports, AuditReportsQuery, AuditView, AuditViewQuery
@@ -97,10 +98,6 @@ from syntony.wire.sla import (
 )
 from syntony.wire.tables import CLOCK
 from syntony.wire.traffic import MoveList, MovesQuery, Traffic, TrafficQuery
-
-if TYPE_CHECKING:
-    from syntony.controller.fleet import Member
-    from syntony.store import Store
 
 MAX_WINDOW_NS = 7 * DAY_NS
 MAX_HISTORY_NS = 90 * DAY_NS

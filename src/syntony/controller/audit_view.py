@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from syntony.audit.changes import compare
 from syntony.audit.check import Section
@@ -11,8 +11,9 @@ from syntony.audit.registry import every_check
 from syntony.audit.report.ports import port_rows
 from syntony.audit.report.summary import worst_first
 from syntony.audit.reported import host_report, verdicts
-from syntony.audit.result import Result, Status
+from syntony.audit.result import HostReport, Result, Status
 from syntony.audit.spec import EMPTY
+from syntony.controller.audits import AuditRuns
 from syntony.wire.audit import (
     AuditChange,
     AuditPort,
@@ -21,12 +22,6 @@ from syntony.wire.audit import (
     AuditView,
     AuditViewQuery,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syntony.audit.result import HostReport
-    from syntony.controller.audits import AuditRuns
 
 MAX_VERDICTS = 20_000
 """Maximum number in one answer."""

@@ -11,7 +11,7 @@ import logging
 import secrets
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from syntony.errors import UsageError
 from syntony.model import HOUR_NS, S
@@ -28,9 +28,6 @@ from syntony.wire.audit import (
     HostAudit,
 )
 from syntony.wire.control import Issuer
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _log = logging.getLogger(__name__)
 EXPIRE_NS = 60 * S

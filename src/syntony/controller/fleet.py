@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from syntony.controller.config import ControllerConfig
+from syntony.controller.ingest import BatchOutcome
 from syntony.mesh.plan import MeshNic, over_verbs
 from syntony.model import MS, NicRef, S
 from syntony.model.names import host_of, nic_number
 from syntony.wire.messages import Hello, NicInfo
 from syntony.wire.parts import PartStatus
 from syntony.wire.probes import Plan, ProbeFlow
-
-if TYPE_CHECKING:
-    from syntony.controller.ingest import BatchOutcome
 
 SETTLE_NS = 500 * MS
 """A new plan waits this long for further arrivals: starting agents give one plan, not one each."""

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from syntony.controller.job_diagnosis import MAX_ROWS
+from syntony.controller.recorded_paths import ProbePaths
 from syntony.controller.recordings import read_job
 from syntony.io.bundle_files import arrow_tables, bundle_from_tables
+from syntony.store import Store
 from syntony.wire.jobs import FlowDelays, JobReport, JobReportQuery
 from syntony.workload import diagnose
+from syntony.workload.bundle import Floats
 from syntony.workload.facts import BundleFacts
-from syntony.workload.flow_lines import flow_lines
+from syntony.workload.flow_lines import FlowLine, flow_lines
+from syntony.workload.flows import Flows
 from syntony.workload.sentences import sentences
-
-if TYPE_CHECKING:
-    from syntony.controller.recorded_paths import ProbePaths
-    from syntony.store import Store
-    from syntony.workload.bundle import Floats
-    from syntony.workload.flow_lines import FlowLine
-    from syntony.workload.flows import Flows
 
 MAX_FLOWS = 1_000
 """Maximum in one answer: those with the longest delays."""

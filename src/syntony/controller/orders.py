@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from syntony.controller.questions import RequestContext, order
+from syntony.controller.services import Services
 from syntony.errors import StateError
 from syntony.fabric.names import cable_name, link_name
 from syntony.wire.access_tokens import (
@@ -18,16 +18,12 @@ from syntony.wire.access_tokens import (
     RevokeAccessCommand,
 )
 from syntony.wire.audit import AuditCommand, AuditStarted
-from syntony.wire.control import EpochRaised, TakeoverCommand
+from syntony.wire.control import EpochRaised, Issuer, TakeoverCommand
 from syntony.wire.enrol import RevokeCommand, Revoked, TokenCommand, TokenMade
 from syntony.wire.failover import FailoverStatus, SwitchCommand
 from syntony.wire.incidents import IncidentAction, IncidentsReply, SilenceAction
 from syntony.wire.probes import KeysStatus, RotateKeys
 from syntony.wire.traffic import PlacementCommand, Traffic, TrafficQuery
-
-if TYPE_CHECKING:
-    from syntony.controller.services import Services
-    from syntony.wire.control import Issuer
 
 
 async def known_names(services: Services) -> frozenset[str]:

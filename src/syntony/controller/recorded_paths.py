@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from syntony.errors import SyntonyError
 from syntony.fabric.book import Way
+from syntony.store.jobs import Columns
 from syntony.wire.gateways import ProbeLinks, ProbeLinksRequest
 from syntony.wire.tables import PROBE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from syntony.store.jobs import Columns
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from syntony.alerts.incidents import IncidentChange
 from syntony.controller.batches import BatchPiece
@@ -23,11 +23,9 @@ from syntony.model import ClockState, S
 from syntony.model.clocks import Timeline
 from syntony.model.findings import Finding, QueueFlow
 from syntony.state import ControlState
+from syntony.store import Store, TracedPathRow
 from syntony.wire.arrow import arrow_schema
 from syntony.wire.tables import AGENT, CLOCK, HEARD, JOB_FLOW, PROBE, Table
-
-if TYPE_CHECKING:
-    from syntony.store import Store, TracedPathRow
 
 CHUNK_S = 60
 """Interval of rows that is read at once: 13 million rows of a fleet of 10,000 NICs."""

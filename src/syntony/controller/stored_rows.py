@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from syntony.controller.batches import BatchPiece
+from syntony.controller.ingest import BatchOutcome
+from syntony.controller.probed_rows import Probed
 from syntony.controller.relayed_rows import RelayedBatches
 from syntony.wire.messages import MAX_WINDOW
 from syntony.wire.tables import PROBE
-
-if TYPE_CHECKING:
-    from syntony.controller.batches import BatchPiece
-    from syntony.controller.ingest import BatchOutcome
-    from syntony.controller.probed_rows import Probed
 
 WINDOW = 2 * MAX_WINDOW
 """Batch numbers of a stream that are remembered; no more are in flight. Older ones count as

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from syntony.model import HOUR_NS
-from syntony.workload.verdict import BlastRadius, FaultClass
-
-if TYPE_CHECKING:
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.verdict import RuleFinding
+from syntony.workload.facts import BundleFacts
+from syntony.workload.verdict import BlastRadius, FaultClass, RuleFinding
 
 MIN_STEPS = 3
 """Minimum steps of a rank before the onset, and after it, for a comparison."""

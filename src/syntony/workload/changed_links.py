@@ -7,23 +7,19 @@ that no single flow is late; over all flows of a link and all windows a lasting 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from syntony.workload.bundle import Floats
 from syntony.workload.common_hop import MIN_PURITY
-from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO, LIKE
+from syntony.workload.crossings import Crossings
+from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO, LIKE, Flows
 from syntony.workload.grid import N, median
 from syntony.workload.verdict import ALIKE
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from syntony.workload.bundle import Floats
-    from syntony.workload.crossings import Crossings
-    from syntony.workload.flows import Flows
 
 MOST_WINDOWS = 80
 """Maximum number of windows that are searched; more are combined."""

@@ -7,10 +7,8 @@ evidence; `syntony.fabric.locate` evaluates losses of very many probes (docs/dec
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 MIN_PURITY = 0.75
 """Minimum share of affected flows across a link."""

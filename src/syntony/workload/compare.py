@@ -8,25 +8,20 @@ of both runs.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.model import format_bps, format_ns
 from syntony.model.names import host_of
-from syntony.workload.bundle import NULL, OWN_CLOCKS
+from syntony.workload.bundle import NULL, OWN_CLOCKS, Bundle, BundleTable, Floats, Ints
 from syntony.workload.diagnose import diagnose
 from syntony.workload.grid import MAD_SIGMA
 from syntony.workload.schema import CLASS_COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from syntony.workload.bundle import Bundle, BundleTable, Floats, Ints
-    from syntony.workload.verdict import Verdict
+from syntony.workload.verdict import Verdict
 
 MIN_RATIO = 1.1
 """Minimum ratio of medians, in either direction, for a change."""

@@ -8,20 +8,14 @@ is compared with itself.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from syntony.workload.flows import low_delay
-from syntony.workload.probe_streams import class_of, differ
+from syntony.workload.bundle import Floats
+from syntony.workload.flows import Flows, low_delay
+from syntony.workload.probe_streams import ProbeStreams, class_of, differ
 from syntony.workload.schema import CLASS_COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from syntony.workload.bundle import Floats
-    from syntony.workload.flows import Flows
-    from syntony.workload.probe_streams import ProbeStreams
 
 
 class Crossings:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from syntony.workload.blast import blast_radius
-from syntony.workload.bundle import Gap
+from syntony.workload.bundle import Bundle, Gap
 from syntony.workload.classes import EXPLAINS, QUEUES, RULES, _changed_link
 from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import SLOW_RATE
@@ -21,11 +22,6 @@ from syntony.workload.verdict import (
     RuleFinding,
     Verdict,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syntony.workload.bundle import Bundle
 
 OVERLAP = 0.5
 """Share of a finding's flows or ranks that a cause must affect to explain it."""

@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syntony.model import S, format_ns
 from syntony.model.names import host_of
-from syntony.workload.bundle import NULL, Gap, instants
+from syntony.workload.bundle import NULL, Bundle, Gap, instants
 from syntony.workload.common_hop import Common, common_hops
 from syntony.workload.crossings import Crossings, crossings
 from syntony.workload.device_tables import GpuTable, HostTable, LinkTable
 from syntony.workload.flows import Flows
 from syntony.workload.full_links import FullLink, full_links
-from syntony.workload.grid import Episode, K, N, median
+from syntony.workload.grid import Episode, Flags, K, N, median
 from syntony.workload.path_queues import beyond_queues
 from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.processes import Processes
 from syntony.workload.ranks import Ranks, step_length
 from syntony.workload.schema import NOT_KNOWN
 from syntony.workload.verdict import ECHO
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from syntony.workload.bundle import Bundle
-    from syntony.workload.grid import Flags
-
 
 MOST_LATE = 0.6
 """Share of a bundle's flows; if more are late, only a link that most of them cross can be at

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import numpy as np
 
+from syntony.workload.bundle import Bundle, Floats
 from syntony.workload.flows import Flows
 from syntony.workload.grid import median
 from syntony.workload.probe_streams import ProbeStreams
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Bundle, Floats
-
 
 NOT_SAMPLED = "not sampled at its sender, or too little was sent"
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syntony.model.names import host_of
+from syntony.workload.bundle import BundleTable, Floats, Ints
 from syntony.workload.grid import (
     MAD_SIGMA,
     Episode,
@@ -26,11 +27,6 @@ from syntony.workload.grid import (
     significant_episodes,
     within,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from syntony.workload.bundle import BundleTable, Floats, Ints
 
 LATE_RATIO = 2.0
 """Ratio of delay to reference from which packets wait on the way (a queue as long as the path)."""

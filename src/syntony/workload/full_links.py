@@ -6,23 +6,18 @@ it. Where utilisation is recorded, the time in which a link is full says when to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from syntony.workload.bundle import Floats
 from syntony.workload.changed_links import against_others, known_mean, relative, risen
 from syntony.workload.common_hop import MIN_PURITY
-from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO, LIKE
-from syntony.workload.grid import K, episodes, median
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from syntony.workload.bundle import Floats
-    from syntony.workload.crossings import Crossings
-    from syntony.workload.device_tables import LinkTable
-    from syntony.workload.flows import Flows
-    from syntony.workload.grid import Episode, Flags
+from syntony.workload.crossings import Crossings
+from syntony.workload.device_tables import LinkTable
+from syntony.workload.flows import CLOCK_SIGMAS, LATE_RATIO, LIKE, Flows
+from syntony.workload.grid import Episode, Flags, K, episodes, median
 
 FULL = 0.85
 """Utilisation from which a link is full: near it, queues of bursty traffic grow without bound."""

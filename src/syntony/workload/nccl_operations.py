@@ -8,14 +8,12 @@ used if two readings of it are identical in every byte: then it was not overwrit
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syntony.model import MS, S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 OPERATIONS, WAITS = 8192, 6
 MAGIC, VERSION = b"SYNNCL01", 1

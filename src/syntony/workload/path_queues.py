@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.workload.flows import LATE_RATIO
+from syntony.workload.bundle import Floats
+from syntony.workload.flows import LATE_RATIO, Flows
 from syntony.workload.grid import Episode, K, episode, median
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats
-    from syntony.workload.flows import Flows
 
 LONGEST = 0.05
 """Share of its windows in which a flow waits about as long as it ever does: the third longest of

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from syntony.model.names import host_of
+from syntony.workload.bundle import BundleTable
 from syntony.workload.grid import Grid, median, width_of, within
 from syntony.workload.schema import CLASS_COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from syntony.workload.bundle import BundleTable
 
 MIN_WINDOWS = 4
 """Minimum number of windows with probes, to compare the fastest."""

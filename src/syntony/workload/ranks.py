@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from syntony.workload.bundle import NULL
+from syntony.workload.bundle import NULL, BundleTable, Floats, Ints
 from syntony.workload.grid import MAD_SIGMA, Flags, median, significant_episodes
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import BundleTable, Floats, Ints
 
 LATE_MADS = 3.0
 """A rank is late beyond this many median absolute deviations of its peers (taxonomy)."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from syntony.model import format_ns
-from syntony.workload.verdict import FaultClass
-
-if TYPE_CHECKING:
-    from syntony.workload.diagnose import Diagnosis
-    from syntony.workload.verdict import Verdict
+from syntony.workload.diagnose import Diagnosis
+from syntony.workload.verdict import FaultClass, Verdict
 
 ALONE = "no operation of all ranks was open then"
 

@@ -10,17 +10,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from syntony.workload.bundle import NULL
+from syntony.workload.bundle import NULL, Bundle
 from syntony.workload.facts import BundleFacts
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Bundle
-    from syntony.workload.verdict import Verdict
+from syntony.workload.verdict import Verdict
 
 FLOWS_PID, VERDICTS_PID, FIRST_HOST_PID = 1, 2, 10
 MAX_FLOWS = 200

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
 
+from syntony.workload.bundle import Bundle
+from syntony.workload.diagnose import Diagnosis
 from syntony.workload.facts import BundleFacts
+from syntony.workload.flows import Flows
 from syntony.workload.grid import median
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from syntony.workload.bundle import Bundle
-    from syntony.workload.diagnose import Diagnosis
-    from syntony.workload.flows import Flows
-    from syntony.workload.ranks import Ranks
+from syntony.workload.ranks import Ranks
 
 
 class JobLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,6 @@ classes that it explains (`EXPLAINS`, docs/decisions/0240).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from syntony.workload.classes import (
     bad_link,
@@ -28,11 +27,9 @@ from syntony.workload.classes import (
     slow_receiver,
     straggler,
 )
+from syntony.workload.facts import BundleFacts
 from syntony.workload.verdict import FaultClass as F
-
-if TYPE_CHECKING:
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.verdict import RuleFinding
+from syntony.workload.verdict import RuleFinding
 
 RULES: dict[F, Callable[[BundleFacts], list[RuleFinding]]] = {
     F.CLOCK_FAULT: clock_fault.find,

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from syntony.model import format_ns
 from syntony.model.names import host_of
 from syntony.workload.changed_links import ChangedLink, changed_link, known_mean, relative
 from syntony.workload.classes import contention, incast
+from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import LATE_RATIO, LIKE, SLOW_RATIO
 from syntony.workload.full_links import FULL
 from syntony.workload.verdict import (
@@ -20,12 +21,6 @@ from syntony.workload.verdict import (
     RuleFinding,
     confidence,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from syntony.workload.facts import BundleFacts
-
 
 OF_ONE = frozenset({FaultClass.STRAGGLER, FaultClass.GPU_THROTTLE, FaultClass.SLOW_FLOW})
 """Causes that delay when a rank begins to send, or packets of one flow, not those of others."""

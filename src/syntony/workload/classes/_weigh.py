@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from syntony.workload.verdict import Alternative
-
-if TYPE_CHECKING:
-    from syntony.workload.verdict import FaultClass
+from syntony.workload.verdict import Alternative, FaultClass
 
 
 def weigh(fault: FaultClass, excluded: bool | None, reason: str, unknown: str = "") -> Alternative:

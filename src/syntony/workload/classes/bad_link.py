@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 import numpy as np
 
 from syntony.model import S
 from syntony.model.names import host_of
+from syntony.workload.bundle import Floats
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.common_hop import Common, common_hops
+from syntony.workload.device_tables import LinkTable
+from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import LATE_RATIO, Flows, more_than_chance
 from syntony.workload.full_links import FULL
-from syntony.workload.grid import episodes, median
+from syntony.workload.grid import Flags, episodes, median
+from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.verdict import (
     ECHO,
     MOST_ALONE,
@@ -22,15 +26,6 @@ from syntony.workload.verdict import (
     RuleFinding,
     confidence,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from syntony.workload.bundle import Floats
-    from syntony.workload.device_tables import LinkTable
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.grid import Flags
-    from syntony.workload.probe_streams import ProbeStreams
 
 MIN_ERRORS = 5.0
 """Symbol errors in a window from which a link counts as corrupting; also above four times the

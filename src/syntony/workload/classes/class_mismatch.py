@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from syntony.model import format_ns
 from syntony.model.names import host_of
+from syntony.workload.bundle import Floats
 from syntony.workload.changed_links import known_mean, segments
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import median
 from syntony.workload.probe_streams import TrafficClass, class_of, differ
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats
-    from syntony.workload.facts import BundleFacts
 
 RATIO = 5.0
 """Ratio of in-band to out-of-band delay for the same NICs, direction and time (taxonomy)."""

@@ -4,21 +4,19 @@ together."""
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from syntony.model import format_ns
 from syntony.model.names import host_of
+from syntony.workload.bundle import Floats
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import CLOCK_SIGMAS
 from syntony.workload.grid import Grid, episodes, median
 from syntony.workload.probe_streams import ProbeStreams
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats
-    from syntony.workload.facts import BundleFacts
 
 AGREE = 0.3
 """Maximum ratio of the spread of three quarters of a NIC's pairs to their median at which they

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 from syntony.model import format_ns
 from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LATE_RATIO, LIKE, MUCH_ALWAYS, SLOW_RATIO
-from syntony.workload.full_links import FULL
+from syntony.workload.common_hop import Common
+from syntony.workload.facts import BundleFacts
+from syntony.workload.flows import LATE_RATIO, LIKE, MUCH_ALWAYS, SLOW_RATIO, Flows
+from syntony.workload.full_links import FULL, FullLink
 from syntony.workload.grid import K, median
 from syntony.workload.verdict import (
     ALIKE,
@@ -20,14 +22,6 @@ from syntony.workload.verdict import (
     RuleFinding,
     confidence,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from syntony.workload.common_hop import Common
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.flows import Flows
-    from syntony.workload.full_links import FullLink
 
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 

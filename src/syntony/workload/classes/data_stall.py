@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from syntony.model import format_ns
-from syntony.workload.bundle import Gap
+from syntony.workload.bundle import Floats, Gap, Ints
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import Episode, Flags, episodes, median
 from syntony.workload.verdict import ALIKE, Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats, Ints
-    from syntony.workload.facts import BundleFacts
 
 MUCH = 0.15
 """Share of the time of steps, over several of them, that waiting for storage may take."""

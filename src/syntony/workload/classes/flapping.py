@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from syntony.model import HOUR_NS, S
 from syntony.model.names import host_of
+from syntony.workload.bundle import Floats
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.device_tables import LinkTable
+from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import Flags, episodes
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats
-    from syntony.workload.device_tables import LinkTable
-    from syntony.workload.facts import BundleFacts
 
 SOON_NS, SOON = 60 * S, 2
 """This many losses of carrier within a minute (taxonomy)."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.straggler import explained_by_work, lag
+from syntony.workload.device_tables import GpuTable
+from syntony.workload.facts import BundleFacts
+from syntony.workload.ranks import SlowRank
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.device_tables import GpuTable
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.ranks import SlowRank
 
 LOWER = 0.93
 """Ratio of the SM clock to the other GPUs' below which it is held back: boost differs by a few per

@@ -3,14 +3,17 @@ other hosts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from syntony.model import format_ns
 from syntony.model.names import host_of
+from syntony.workload.bundle import Floats
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.flows import LIKE
+from syntony.workload.device_tables import DeviceTable
+from syntony.workload.facts import BundleFacts
+from syntony.workload.flows import LIKE, Flows
 from syntony.workload.grid import Episode, episode, episodes, median
 from syntony.workload.verdict import (
     MOST_ALONE,
@@ -20,12 +23,6 @@ from syntony.workload.verdict import (
     RuleFinding,
     confidence,
 )
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats
-    from syntony.workload.device_tables import DeviceTable
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.flows import Flows
 
 TIMES = 3.0
 """Ratio of poll gap or run-queue delay to that of others (taxonomy)."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from syntony.model import format_ns
 from syntony.model.names import host_of
 from syntony.workload.classes import contention
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.common_hop import Common
+from syntony.workload.facts import BundleFacts
 from syntony.workload.full_links import FULL
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.common_hop import Common
-    from syntony.workload.facts import BundleFacts
 
 ACTION = "pace the senders, or spread what they send to this receiver over more time or NICs"
 

@@ -5,26 +5,20 @@ For a NIC, all its flows are affected in both directions; for a GPU, its rank is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 
 from syntony.model.names import host_of
+from syntony.workload.bundle import Floats
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.straggler import lag
-from syntony.workload.flows import SLOW_RATE
-from syntony.workload.grid import episodes, median
+from syntony.workload.device_tables import DeviceTable
+from syntony.workload.facts import BundleFacts
+from syntony.workload.flows import SLOW_RATE, Flows
+from syntony.workload.grid import Flags, episodes, median
+from syntony.workload.ranks import SlowRank
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from syntony.workload.bundle import Floats
-    from syntony.workload.device_tables import DeviceTable
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.flows import Flows
-    from syntony.workload.grid import Flags
-    from syntony.workload.ranks import SlowRank
 
 LOW = 0.9
 """Share of the bandwidth that a slot could have."""

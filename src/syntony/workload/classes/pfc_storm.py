@@ -5,19 +5,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.device_tables import LinkTable
+from syntony.workload.facts import BundleFacts
+from syntony.workload.flows import Flows
 from syntony.workload.grid import Episode, episodes, median
 from syntony.workload.verdict import ECHO, MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.device_tables import LinkTable
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.flows import Flows
 
 PAUSED = 0.05
 """Share of a window for which a link is paused from which it is held back, if others are paused

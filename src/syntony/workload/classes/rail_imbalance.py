@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from syntony.workload.bundle import Gap
+from syntony.workload.bundle import Floats, Gap
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.grid import N, episode
+from syntony.workload.facts import BundleFacts
+from syntony.workload.flows import Flows
+from syntony.workload.grid import Episode, N, episode
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.flows import Flows
-    from syntony.workload.grid import Episode
 
 OFF = 0.2
 """Maximum deviation from the planned share (taxonomy)."""

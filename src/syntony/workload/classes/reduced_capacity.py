@@ -4,19 +4,16 @@ capacity."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syntony.model import format_bps
 from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.facts import BundleFacts
+from syntony.workload.flows import Flows
 from syntony.workload.grid import MAD_SIGMA, median
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.flows import Flows
 
 LESS = 0.9
 """Ratio of rate after to before, below which capacity is lower."""

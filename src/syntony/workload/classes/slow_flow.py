@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 import numpy as np
 
@@ -12,16 +12,18 @@ from syntony.workload.bundle import Gap
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.contention import suspects
 from syntony.workload.classes.slow_receiver import BLOCKED, TIMES
+from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import (
     LIKE,
     MIN_LIKE,
     MUCH_ALWAYS,
     SLOW_RATE,
     SLOW_RATIO,
+    Flows,
     low_delay,
     more_than_chance,
 )
-from syntony.workload.grid import MAD_SIGMA, Episode, episode, median, significant_episodes
+from syntony.workload.grid import MAD_SIGMA, Episode, Flags, episode, median, significant_episodes
 from syntony.workload.verdict import (
     ALIKE,
     ECHO,
@@ -32,13 +34,6 @@ from syntony.workload.verdict import (
     RuleFinding,
     confidence,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.flows import Flows
-    from syntony.workload.grid import Flags
 
 SIGMAS = 3.0
 """Minimum distance of a slow flow's rate, in units of the scatter of similar flows' rates."""

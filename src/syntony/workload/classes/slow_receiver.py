@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from syntony.model import format_ns
 from syntony.model.names import host_of
+from syntony.workload.bundle import Floats
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.facts import BundleFacts
+from syntony.workload.flows import Flows
 from syntony.workload.grid import Episode, episodes, median
 from syntony.workload.verdict import MOST_ALONE, Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Floats
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.flows import Flows
 
 BLOCKED = 0.02
 """Share of a window for which a flow waits for credit, from which it counts as held back: the same

@@ -3,20 +3,16 @@ explains it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from syntony.model import format_ns
 from syntony.workload.classes import host_jitter
 from syntony.workload.classes._weigh import weigh
+from syntony.workload.facts import BundleFacts
 from syntony.workload.grid import median
 from syntony.workload.processes import STATES
+from syntony.workload.ranks import Ranks, SlowRank
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.ranks import Ranks, SlowRank
 
 WAITS_LONG = 1.5
 """Ratio of its proxy's wait for the GPU to its peers', from which the GPU is late."""
