@@ -14,8 +14,9 @@ static const struct fake_limits NO_LIMITS = {-1, -1, -1, -1, {-1, -1, -1, -1}, -
 
 /* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
 void faults_start_agent(void);
+void faults_start_agent_of(int count); /* of so many processes, two at most */
 void faults_end_agent(void); /* it dies */
-/* Its page, once a process has it; NULL until then. */
+/* The newest process's page; NULL until one has it. */
 void *faults_page(void);
 void faults_load(const char *provider); /* the fake provider, by its path */
 /* One fault of this kind (-1: any), from its beginning to its end. */
