@@ -118,7 +118,7 @@ def _forgotten(name: str) -> Plant:
 def _reconnects(self: PostgresDatabase) -> Any:
     """A broken session is replaced without a look at who holds the lock."""
     if self._session.closed:
-        self._session = self._connect()
+        self._session = postgresql._connect(self._url)
     return self._session
 
 
