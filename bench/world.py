@@ -71,6 +71,9 @@ def _look_for(name: str, seeds: range, settings: Settings) -> int:
         settings = settings._replace(**SHOWN_BY.get(name, {}))
     for seed in seeds:
         ran = run(seed, settings, name)
+        if "TypeError: " in ran.broken:
+            print(f"{name}: does not fit the code that it replaces: {ran.broken}", flush=True)
+            return 1
         if ran.broken:
             first = ran.broken.partition("\n")[0]
             print(f"{name}: seed {seed}, {seed - seeds[0] + 1} tried: {first}", flush=True)

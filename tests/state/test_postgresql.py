@@ -11,8 +11,10 @@ from syntony.errors import ConfigError, MissingError, StateError, UsageError
 from syntony.mesh.key_rotation import KeyRing, Master
 from syntony.model import S
 from syntony.state import ControlState, LeaseLostError
+from syntony.state import postgresql as postgres
 from syntony.state.document import Document
 from syntony.state.identities import IdentityStore, Record, Token
+from syntony.state.postgresql import LEASE_MS, HolderCheck
 from syntony.state.transfer import import_sqlite
 from syntony.wire.control import Issuer
 from syntony.wire.failover import Switch
@@ -106,6 +108,38 @@ def test_who_was_replaced_while_cut_off_writes_nothing_more(postgresql: Server) 
     first.close()
     with ControlState(url) as third:
         assert third.changes(0, 9) == ()
+
+
+@pytest.mark.slow
+def test_a_standby_checks_in_one_session(
+    postgresql: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, sessions = postgresql.database(), list[object]()
+    connect = postgres._connect
+
+    def counted(url: str) -> object:
+        sessions.append(url)
+        return connect(url)
+
+    check = HolderCheck(url)
+    assert check.may_take()  # nobody has ever held it
+    with ControlState(url) as state:
+        monkeypatch.setattr(postgres, "_connect", counted)
+        assert [check.may_take() for _ in range(3)] == [False] * 3
+        assert len(sessions) == 1
+        with state.transaction() as connection:
+            connection.execute("UPDATE lease SET renewed_ms = renewed_ms - ?", (2 * LEASE_MS,))
+        assert check.may_take()
+        state.database.check()
+        assert not check.may_take()
+        postgresql.stop()
+        assert check.may_take()  # the attempt says that it cannot be reached
+        postgresql.start()
+        _cut(state)
+        state.database.check()
+        assert not check.may_take()
+    assert check.may_take()
+    assert len(sessions) == 4  # three of the check, one of the holder
 
 
 def _cut(state: ControlState) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ROTATION_S = 30
 """A new leader waits so long for agents before it goes on with a rotation."""
+MISSED_S = 30
+"""A new leader waits so long for hosts that it has not heard of."""
 PAGED_S, CLEARED_S = 20, 30
 """A silence is an incident after 10 s, and over after another 10 s with reports, by rules that are
 evaluated every two seconds."""
@@ -137,13 +139,21 @@ async def check_well(world: World) -> None:
 
 
 async def check_page(world: World) -> None:
-    """A host that dies while all is well is the only one that is paged, until it is back."""
+    """A host that dies is the only one that is paged, until it is back: also while the store is
+    away, and if the leader dies with it, so that no later one has ever heard of it (0577)."""
     ledger, pager = world.ledger, world.pager
     name = world.chance.choice(list(world.hosts))
     place = ("host-silent", name)
     pager.paged.clear()
+    leader, meanwhile = world.leader, world.chance.choice(("", "store away", "leader dies"))
+    world.log.say("world", f"{name} dies {meanwhile}")
+    world.store.down = meanwhile == "store away"
     world.kill(world.agents[name].node)
+    if meanwhile == "leader dies" and leader is not None and leader.node is not None:
+        world.kill(leader.node)
+        await asyncio.sleep(MISSED_S)
     await asyncio.sleep(PAGED_S)
+    world.store.down = False
     paged = of_others(pager.paged)
     ledger.hold(paged == [place], f"{name} is dead, and these were paged: {paged}")
     world.start_agent(name)

@@ -29,6 +29,7 @@ from syntony.clock.gauge import kept_time
 from syntony.clock.network import NetworkSolver
 from syntony.controller import agent_hub, dispatch, ingest, notify, silent_agents
 from syntony.controller.ingest import RowStream
+from syntony.controller.probe_keys import ProbeKeyDistribution
 from syntony.controller.timeline import TimelineKeeper
 from syntony.mesh import key_rotation
 from syntony.mesh.key_rotation import RETURN_NS, KeyRing, KeyRotation
@@ -118,7 +119,7 @@ def _forgotten(name: str) -> Plant:
 def _reconnects(self: PostgresDatabase) -> Any:
     """A broken session is replaced without a look at who holds the lock."""
     if self._session.closed:
-        self._session = self._connect()
+        self._session = postgresql._connect(self._url)
     return self._session
 
 
@@ -225,7 +226,8 @@ PLANTED: dict[str, Plant] = {
     "ends-of-incidents-not-sent": _patch(
         notify, "_NOTIFIED", notify._NOTIFIED - {ChangeKind.CLEAR}
     ),
-    "silent-hosts-not-noticed": _patch(silent_agents, "of_hosts", lambda *_: []),
+    "silent-hosts-not-noticed": _patch(silent_agents, "of_hosts", lambda *_, **__: []),
+    "hosts-of-before-not-missed": _patch(ProbeKeyDistribution, "known_hosts", ()),
     "orders-not-logged": _patch(control, "log_change", lambda *_: None),
 }  # fmt: skip
 NEED_GATEWAYS = frozenset(name for name in PLANTED if name.startswith("gateway-"))

@@ -23,10 +23,21 @@ _NONE = frozenset[StoredPart]()
 
 
 class Nothing:
-    """What controllers ask of links, paths, jobs: there are no such rows."""
+    """What controllers ask of links, paths, jobs: there are no such rows.
+
+    Args:
+        check: called before each answer; raises `StoreError` while the store is away.
+    """
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        self._check = check
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda *_, **__: {} if name in _MAPPINGS else ()
+        def ask(*_: object, **__: object) -> Any:
+            self._check()
+            return {} if name in _MAPPINGS else ()
+
+        return ask
 
 
 class WorldStore:
@@ -57,7 +68,7 @@ class WorldStore:
         """Probability that an insert fails, before or after it is done."""
         self.slow_ns = 0
         self.links = self.fabric = self.latency = self.incidents = self.jobs = self.minutes = (
-            Nothing()
+            Nothing(self._answers)
         )
 
     def insert(self, table: Table, rows: pa.Table) -> None:
@@ -85,9 +96,15 @@ class WorldStore:
             raise StoreError("the store does not answer")
 
     def _away(self, table: Table) -> bool:
+        return self._unreachable() or table.name in self.lacks
+
+    def _unreachable(self) -> bool:
         node = NODE.get()
-        unreachable = node is not None and node.name in self.unreachable
-        return self.down or unreachable or table.name in self.lacks
+        return self.down or (node is not None and node.name in self.unreachable)
+
+    def _answers(self) -> None:
+        if self._unreachable():
+            raise StoreError("the store does not answer")
 
     def recorded(self, table: Table, first_ns: int, last_ns: int) -> frozenset[StoredPart]:
         """Which batches have rows in the window."""
@@ -101,15 +118,19 @@ class WorldStore:
         return cast("frozenset[StoredPart]", found[0]) if len(found) == 1 else _NONE.union(*found)
 
     def latest_ns(self, *_: object) -> int:
+        self._answers()
         return 0
 
     def matrix(self, *_: object, **__: object) -> tuple[Any, ...]:
+        self._answers()
         return ()
 
     def pair_latencies(self, *_: int) -> dict[str, Any]:
+        self._answers()
         return {}
 
     def expire(self, now_ns: int, detail_ns: int) -> int:
+        self._answers()
         return 0
 
     def close(self) -> None:

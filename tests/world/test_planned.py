@@ -76,3 +76,18 @@ def test_hosts_that_die_while_controllers_are_upgraded_are_missed(
         assert not work.world.pager.open
 
     lived(tmp_path, 3, script)
+
+
+def test_a_standby_takes_over_while_the_store_is_away(tmp_path: Path) -> None:
+    async def script(work: Work) -> None:
+        before = work.world.leader
+        work.world.store.down = True
+        unit = before or work.world.processes[0]
+        assert unit.node is not None
+        unit.restart_s = 100.0
+        work.world.kill(unit.node)
+        await asyncio.sleep(5)
+        assert work.world.leader not in {None, before}
+        work.world.store.down = False
+
+    lived(tmp_path, 4, script)

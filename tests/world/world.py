@@ -37,7 +37,7 @@ from syntony.clock.anchored import AnchoredSolver
 from syntony.controller import ingest
 from syntony.controller.config import AlertSettings, ControllerConfig
 from syntony.controller.notify import Receiver
-from syntony.controller.open_state import STANDBY_S
+from syntony.controller.open_state import STANDBY_S, check_of
 from syntony.controller.pki import create_authority
 from syntony.controller.server import Controller
 from syntony.controller.service import FleetService
@@ -126,11 +126,12 @@ class Process(Unit):
     async def _hold(self) -> Controller:
         """As `open_state._hold`, without blocking everybody."""
         store, config = cast("Store", self.world.store), self.world.config(self.address)
+        may_take = check_of(config.state)
         while True:
-            try:
-                return Controller(config, store, make_plan, AnchoredSolver())
-            except (ConfigError, StateError):
-                await asyncio.sleep(STANDBY_S)
+            if may_take():
+                with contextlib.suppress(ConfigError, StateError):
+                    return Controller(config, store, make_plan, AnchoredSolver())
+            await asyncio.sleep(STANDBY_S)
 
     async def _close(self) -> None:
         self.leave_network()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from syntony.controller.config import ControllerConfig
@@ -31,6 +32,7 @@ def _hold(place: Path | str | None, *, wait: bool) -> ControlState:
     A standby also survives outages of its database: once reached, it waits for it.
     """
     reported: set[str] = set()
+    may_take = check_of(place)
     while True:
         try:
             return ControlState(place)
@@ -41,3 +43,14 @@ def _hold(place: Path | str | None, *, wait: bool) -> ControlState:
                 reported.add(str(error))
                 _log.info("standby, waiting reason=%s", error)
         time.sleep(STANDBY_S)
+        while not may_take():
+            time.sleep(STANDBY_S)
+
+
+def check_of(place: Path | str | None) -> Callable[[], bool]:
+    """Tells whether an attempt to open a control state is due. SQLite: always, it costs little."""
+    if not isinstance(place, str):
+        return lambda: True
+    from syntony.state.postgresql import HolderCheck
+
+    return HolderCheck(place).may_take

@@ -324,11 +324,13 @@ class Controller:
     async def _learn_time(self) -> None:
         """Set fleet time, so that requests about the past work before the first agent is back."""
         now_ns = time.monotonic_ns()
-        kept_ns = await self._timeline.load()
-        if kept_ns:
+        if kept_ns := await self._timeline.load():
             self._time.remember(kept_ns, now_ns)
-        if latest_ns := await asyncio.to_thread(self._store.latest_ns):
-            self._past.remember(latest_ns, now_ns)
+        try:
+            if latest_ns := await asyncio.to_thread(self._store.latest_ns):
+                self._past.remember(latest_ns, now_ns)
+        except StoreError as error:
+            _log.error("store does not answer, taking over without it reason=%s", error)
 
     def _fleet_now(self) -> int | None:
         """Rows belong to the past, those of a backlog to the distant past; solved clocks are

@@ -47,6 +47,11 @@ _SESSION = {
     "tcp_user_timeout": "10000",  # ms
 }
 """Settings of the connection unless the URL has others: a dead server is detected within 11 s."""
+_EXPIRED = f"held.pid = lease.backend AND lease.renewed_ms < {_NOW_MS} - {LEASE_MS}"
+_TAKEABLE = f"""
+    SELECT NOT EXISTS ({_LOCK_HOLDER})
+    OR EXISTS (SELECT 1 FROM lease, ({_LOCK_HOLDER}) AS held WHERE {_EXPIRED})
+"""
 _RENEW = f"UPDATE lease SET renewed_ms = {_NOW_MS}, backend = pg_backend_pid()"
 _SETTINGS = (
     "SET statement_timeout = '10s'",
@@ -101,7 +106,7 @@ class PostgresDatabase(Database):
         self._error: type[Exception] = psycopg.Error
         try:
             self._place = _place(url)
-            self._session = self._connect()
+            self._session = _connect(self._url)
         except (psycopg.Error, UnicodeError) as error:
             raise ConfigError(f"control state {_bare(url)}: {_line(error)}; check state") from error
         try:
@@ -149,16 +154,6 @@ class PostgresDatabase(Database):
         row = self._session.execute("SELECT to_regclass('schema_migration')").fetchone()
         return row is not None and row[0] is not None
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        import psycopg
-        from psycopg.conninfo import conninfo_to_dict
-
-        options: Any = _SESSION | conninfo_to_dict(self._url)
-        session = psycopg.connect(**options, autocommit=True)
-        for setting in _SETTINGS:
-            session.execute(setting.encode())
-        return session
-
     def _take_lock(self) -> bool:
         row = self._session.execute(f"SELECT pg_try_advisory_lock({_LOCK})".encode()).fetchone()
         return row is not None and bool(row[0])
@@ -174,7 +169,7 @@ class PostgresDatabase(Database):
             return False
         ended = self._session.execute(
             f"SELECT pg_terminate_backend(lease.backend::int) FROM lease, ({_LOCK_HOLDER}) AS held "
-            f"WHERE held.pid = lease.backend AND lease.renewed_ms < {_NOW_MS} - {LEASE_MS}".encode()
+            f"WHERE {_EXPIRED}".encode()
         ).fetchall()
         for _ in range(_END_TRIES if ended else 0):
             if self._take_lock():
@@ -186,7 +181,7 @@ class PostgresDatabase(Database):
         """The session, or a new one if it is broken and no other controller has taken over."""
         if not self._session.closed:
             return self._session
-        self._session = self._connect()
+        self._session = _connect(self._url)
         try:
             held = self._take_lock()
             row = self._session.execute("SELECT epoch, holder FROM lease").fetchone()
@@ -220,6 +215,51 @@ class PostgresDatabase(Database):
                 f"control state {self._place} cannot be {what}: {_line(error)}"
                 f"{doubt if what == 'written' else ''}"
             ) from error
+
+
+class HolderCheck:
+    """Tells a standby whether another controller still holds control state.
+
+    It keeps a session of its own for this: a connection for each check would cost the server 8 ms
+    of processor time and the standby 2.4 ms, independent of the fleet's size. Control state is
+    then taken with a new connection, which goes where the address leads at that time.
+
+    Args:
+        url: as of `PostgresDatabase`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session: psycopg.Connection[Any] | None = None
+
+    def may_take(self) -> bool:
+        """Whether an attempt to open the control state is due: nobody holds it, the holder's lease
+        has expired, or neither is known. The session is closed if so."""
+        import psycopg
+
+        try:
+            if self._session is None:
+                self._session = _connect(self._url)
+            row = self._session.execute(_TAKEABLE.encode()).fetchone()
+            if row is not None and not row[0]:
+                return False
+        except (psycopg.Error, UnicodeError):
+            pass  # the attempt says why
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        return True
+
+
+def _connect(url: str) -> psycopg.Connection[Any]:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    options: Any = _SESSION | conninfo_to_dict(url)
+    session = psycopg.connect(**options, autocommit=True)
+    for setting in _SETTINGS:
+        session.execute(setting.encode())
+    return session
 
 
 class _Translating:
