@@ -147,6 +147,11 @@ class FabricMap:
         """When paths became known within `QUIET_NS`, during the first discovery."""
         self._looking = True
 
+    def __contains__(self, way: Way) -> bool:
+        """Whether the path of a direction of a flow counts; one that is no longer traced does
+        not."""
+        return way in self._ways
+
     @property
     def looking(self) -> bool:
         """Whether the first discovery is still in progress."""
@@ -236,7 +241,7 @@ class FabricMap:
         at once."""
         if self._began_ns is None:
             return []
-        self.down |= self._departures.down(self._count)
+        self.down |= self._departures.down(self._count, now_ns)
         self.silent.settle()
         self._drop_untraced(now_ns)
         before, self.abandoned = self.abandoned, self._departures.lost_cables(now_ns)

@@ -26,8 +26,9 @@ would have had no reason to change."""
 ENOUGH = 10
 """Paths that must have left if none of the switch's cables is known to be in use."""
 LEFT_NS = 3_600 * S
-"""Departures from a cable that is not lost are dropped if none followed for this long: even spare
-paths are traced every ten minutes, so that those which one cause sends elsewhere are all known."""
+"""Departures from a switch, or from a cable that is not lost, are dropped if none followed for this
+long: even spare paths are traced every ten minutes, so that those which one cause sends elsewhere
+are all known."""
 RECENT_NS = 20 * S
 """A switch without an answer for this long before is silent: paths may still cross it."""
 FEW = 3
@@ -44,7 +45,12 @@ class _Left:
         self.instead: set[str] = set()
         """What paths take in its place."""
         self.newest_ns = 0
-        """When the newest was found to have left a cable."""
+        """When the newest was found to have left."""
+
+    def add(self, way: Way, learnt_ns: int, cables: Iterable[str]) -> None:
+        """A path left."""
+        self.ways[way] = learnt_ns, cables
+        self.newest_ns = max(self.newest_ns, learnt_ns)
 
 
 class Departures:
@@ -97,7 +103,7 @@ class Departures:
             if since_ns <= 0 or (device not in self._left and since_ns > RECENT_NS):
                 continue
             left = self._left.setdefault(device, _Left())
-            left.ways[way] = learnt_ns, (cable_name(before, device), cable_name(device, after))
+            left.add(way, learnt_ns, (cable_name(before, device), cable_name(device, after)))
             if len(new) == len(old):
                 left.instead.add(new[place] or "")
         self._leave_cables(way, _between_switches(old), _between_switches(new), learnt_ns)
@@ -109,8 +115,7 @@ class Departures:
         for place, cable in enumerate(old):
             if cable in gone:
                 left = self._left_cables.setdefault(cable, _Left())
-                left.ways[way] = learnt_ns, gone
-                left.newest_ns = max(left.newest_ns, learnt_ns)
+                left.add(way, learnt_ns, gone)
                 if len(new) == len(old):
                     left.instead.add(new[place])
 
@@ -167,12 +172,16 @@ class Departures:
         self._lost = frozenset(lost)
         return self._lost
 
-    def down(self, in_use: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    def down(self, in_use: Iterable[str], now_ns: int) -> dict[str, tuple[str, ...]]:
         """Switches that are down → alternatives: cables that all of its paths shared.
 
         Args:
             in_use: cables that some path is known to cross still.
+            now_ns: fleet time.
         """
+        self._left = {
+            device: left for device, left in self._left.items() if now_ns - left.newest_ns < LEFT_NS
+        }
         crossed = {end for cable in in_use for end in link_ends(cable) or ()}
         found: dict[str, tuple[str, ...]] = {}
         for device, left in self._left.items():
