@@ -167,6 +167,13 @@ class Processes:
                  for rank, processes in self._rows.items() if rank not in self.ended}  # fmt: skip
         return {rank: at for rank, at in since.items() if self._end_ns - at > SILENT_NS}
 
+    def unheard(self, ranks: Collection[int], since_ns: int) -> set[int]:
+        """Those of these ranks that have not ended, and of which no later reading is there: their
+        host may have failed before."""
+        return {rank for rank in ranks if rank in self._rows and rank not in self.ended
+                and max(int(self._last_ns[rows[-1]]) for rows in self._rows[rank].values())
+                < since_ns}  # fmt: skip
+
     @cached_property
     def held(self) -> dict[int, Held]:
         """Ranks all of whose processes are held → the state that began last."""
