@@ -112,7 +112,8 @@ def main() -> int:
     classes = [options.fault] if options.fault else CLASSES
     work = [(name, fault, options.seed + number) for name in names for fault, count in
             (*((each, options.each) for each in classes), ("", options.quiet))
-            if not fault or fault in SOME.get(name, CLASSES) for number in range(count)]  # fmt: skip
+            if not fault or fault in SOME.get(name, CLASSES)
+            for number in range(count)]  # fmt: skip
     counts = {True: options.each, False: options.quiet}  # a part of the log: a part of each class
     work.sort(key=lambda each: (each[2] - options.seed) / counts[bool(each[1])])
     graded = _graded(work, options)

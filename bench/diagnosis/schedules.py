@@ -12,7 +12,7 @@ import math
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
-from bench.diagnosis.case import Case, Columns, Rows, Truth, until
+from bench.diagnosis.case import Case, Rows, Truth, until
 from tests.workload.schedules import FAULTS, KINDS, MS, F, Fault, NoPlace, S, Schedule, _placed
 
 from syntony.workload.schema import FORMAT, VERSION
@@ -149,31 +149,36 @@ def _stopped(case: Case, at: float, deaths: dict[int, Death], *, whole: bool) ->
     for row in lasts:
         rank = table["rank"][row]
         held[rank] = min(held.get(rank, math.inf), table["enqueue_ns"][row])
-    kept = [row for row, (rank, begun) in enumerate(zip(table["rank"], table["enqueue_ns"]))
-            if row not in lasts or (not whole and begun == held[rank] < deaths[rank].at)]
+    kept = [
+        row
+        for row, (rank, begun) in enumerate(zip(table["rank"], table["enqueue_ns"], strict=True))
+        if row not in lasts or (not whole and begun == held[rank] < deaths[rank].at)
+    ]
     found = {name: [values[row] for row in kept] for name, values in table.items()}
     found["done_ns"] = [None if row in lasts else table["done_ns"][row] for row in kept]
     return case._replace(tables={**until(case, round(at)).tables, "collectives": found})
 
 
-def _with_ends(
-    case: Case, job: Schedule, rng: random.Random, deaths: dict[int, Death]
-) -> Case:
+def _with_ends(case: Case, job: Schedule, rng: random.Random, deaths: dict[int, Death]) -> Case:
     """With the table of processes, and without what a rank would have begun after its end."""
     tables = dict(case.tables)
     if deaths:
         table = tables["collectives"]
-        kept = [row for row, (rank, begun) in enumerate(zip(table["rank"], table["enqueue_ns"]))
-                if rank not in deaths or begun < deaths[rank].at]
-        tables["collectives"] = {name: [values[row] for row in kept]
-                                 for name, values in table.items()}
+        kept = [
+            row
+            for row, (rank, begun) in enumerate(
+                zip(table["rank"], table["enqueue_ns"], strict=True)
+            )
+            if rank not in deaths or begun < deaths[rank].at
+        ]
+        tables["collectives"] = {
+            name: [values[row] for row in kept] for name, values in table.items()
+        }
     tables["processes"] = _readings(job, rng, deaths, case.manifest["end_ns"]).columns
     return case._replace(tables=tables)
 
 
-def _readings(
-    job: Schedule, rng: random.Random, deaths: dict[int, Death], end_ns: int
-) -> Rows:
+def _readings(job: Schedule, rng: random.Random, deaths: dict[int, Death], end_ns: int) -> Rows:
     """Of each host every two seconds. In some fleets neither instants nor statuses are visible."""
     rows, exact, visible = Rows(), rng.random() < 0.8, rng.random() < 0.8
     for rank in range(job.hosts):

@@ -234,7 +234,7 @@ def _add(found: dict[int, ProcessExit], thread: int, pid: int, end: ProcessExit)
 
 
 def _ends_of_processes() -> list[tuple[int, int, int, int]]:
-    """A classic BPF program that passes answers, ends of first threads, and of others by signals."""
+    """A classic BPF program that passes answers, ends of first threads, and others by signals."""
     none, ended = (int.from_bytes(struct.pack("=I", each), "big") for each in (_NONE, _EXIT))
     return [
         (_LD_W, 0, 0, _EVENT_AT),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.model import MS, S
-from syntony.workload.exits import Manner, causes, manner
+from syntony.workload.exits import Manner, causes, end_line, manner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -59,6 +59,21 @@ class Held(NamedTuple):
 
     state: str
     since_ns: int
+
+
+class RankEnd(NamedTuple):
+    """How a rank ended, for people and for JSON."""
+
+    rank: int
+    host: str
+    at_ns: int
+    """By then, if it is not `exact`."""
+    exact: bool
+    exit_status: int | None
+    """Below 0 the signal that ended it; None: not visible."""
+    oom_killed: bool
+    text: str
+    """All of it in one line."""
 
 
 class Processes:
@@ -113,6 +128,12 @@ class Processes:
             if self._at_ns[rows[0]] >= self._at_ns[first[-1]]:
                 first = rows
         return first
+
+    def ends(self) -> list[RankEnd]:
+        """Of all ranks that have ended, those that ended first first."""
+        order = sorted(self.ended.items(), key=lambda each: (each[1].last_ns, each[0]))
+        return [RankEnd(rank, self.host(rank), end.last_ns, end.exact, end.status, end.oom,
+                        end_line(rank, self.host(rank), end)) for rank, end in order]  # fmt: skip
 
     def host(self, rank: int) -> str:
         """Where a rank's newest process runs, or ran."""

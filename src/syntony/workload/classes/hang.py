@@ -94,6 +94,8 @@ def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
             stuck.append((comm, kind, seq, lost))
     for comm, _, seq, _ in stuck:
         waiting |= _waiting(comm, seq)
+    if ends and facts.processes is not None:
+        waiting |= facts.processes.ended.keys()  # because of the first of them
     for comm, kind, seq, lost in stuck:
         finding = (
             _desync(facts, ranks, comm, kind, seq)
