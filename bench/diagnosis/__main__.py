@@ -1,4 +1,4 @@
-"""How often `syntony diagnose` names the right cause: bundles of four generators, faults by class.
+"""How often `syntony diagnose` names the right cause: bundles of five generators, faults by class.
 
     python -m bench.diagnosis [--each 30] [--quiet 200] [--seed N] [--only drawn] [--json]
     python -m bench.diagnosis --windows 3 --quiet 0
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from bench.diagnosis import drawn, foreign, programs, queued
+from bench.diagnosis import drawn, foreign, programs, queued, schedules
 from bench.diagnosis.case import Case, arrow_tables, bundle_of, cut
 from bench.diagnosis.cpu_time import crowded, with_cpu_time
 from bench.diagnosis.ends import with_ends
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 GENERATORS = {"drawn": drawn.make_case, "foreign": foreign.make_case,
-              "queued": queued.make_case, "programs": programs.make_case}  # fmt: skip
+              "queued": queued.make_case, "programs": programs.make_case,
+              "schedules": schedules.make_case}  # fmt: skip
+SOME = {"programs": frozenset(PLACES), "schedules": frozenset(schedules.CLASSES)}
+"""Generators that do not make all classes, and that make the ends of ranks themselves."""
 CLASSES = [each.value for each in FaultClass if each is not FaultClass.UNDETERMINED]
 QUIET = "nothing"
 
@@ -74,7 +77,7 @@ def grade(
     """Makes one case and diagnoses it, or what of it was there some windows after the onset."""
     case = GENERATORS[generator](fault, seed)
     case = crowded(case, seed) if crowd else with_cpu_time(case, seed)
-    if generator != "programs":
+    if generator not in SOME:
         case = with_ends(case, seed)
     if windows is not None and fault:
         case = cut(case, windows)
@@ -109,7 +112,8 @@ def main() -> int:
     classes = [options.fault] if options.fault else CLASSES
     work = [(name, fault, options.seed + number) for name in names for fault, count in
             (*((each, options.each) for each in classes), ("", options.quiet))
-            if name != "programs" or fault in {"", *PLACES} for number in range(count)]  # fmt: skip
+            if not fault or fault in SOME.get(name, CLASSES)
+            for number in range(count)]  # fmt: skip
     counts = {True: options.each, False: options.quiet}  # a part of the log: a part of each class
     work.sort(key=lambda each: (each[2] - options.seed) / counts[bool(each[1])])
     graded = _graded(work, options)

@@ -82,6 +82,27 @@ def test_a_thread_that_ends_is_no_process_that_ends() -> None:
         assert exits.read()[process.pid].status == 0
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_signal_ends_a_process_whose_first_thread_has_ended(together: bool) -> None:
+    """pthread_exit leaves status 0; both ends may be in one reading, or not."""
+    code = (
+        "import ctypes, sys, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "print(flush=True); ctypes.CDLL(None).pthread_exit(None)"
+    )
+    with opened(ExitEvents) as exits, subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE
+    ) as process:  # fmt: skip
+        first = Path(f"/proc/{process.pid}/stat")
+        while first.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+            time.sleep(0.01)
+        if not together:
+            assert exits.read()[process.pid].status == 0
+        process.kill()
+        process.wait()
+        assert exits.read()[process.pid].status == -9
+
+
 def test_without_permission_another_source_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise PermissionError

@@ -11,6 +11,8 @@ from bench.diagnosis.case import Case, arrow_tables
 
 from syntony.cli import run
 from syntony.io.bundle_files import write_bundle
+from syntony.model import S
+from syntony.workload.exits import date_and_time
 
 
 def written(folder: Path, case: Case) -> str:
@@ -69,3 +71,8 @@ def test_names_cannot_steer_the_terminal(
     text = capsys.readouterr().out
     assert "\x1b" not in text
     assert "[red]qp" in text
+
+
+def test_only_instants_that_can_be_utc_are_called_so() -> None:
+    assert date_and_time(1_790_000_000 * S + 123_456_789) == "2026-09-21 14:13:20.123Z"
+    assert date_and_time(12 * S + 345_678_901) == "12.346 s on its timeline"

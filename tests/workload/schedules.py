@@ -9,6 +9,7 @@ Shares nothing with the generators of `bench.diagnosis` but the schema.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter, defaultdict
 from functools import lru_cache
@@ -87,6 +88,9 @@ class Schedule:
         self.step = 0
         self.data = 0.0
         """ns for which ranks wait for data in this step."""
+        self.death: tuple[int, float] = -1, math.inf
+        """A rank, and when it ends: later it begins nothing, and what it takes part in stays
+        open."""
         self.paths: dict[Pair, tuple[str, ...]] = {}
 
     # Places
@@ -122,12 +126,18 @@ class Schedule:
 
     def sends(self, comm: str, op: str, ranks: Sequence[int], parts: dict[Pair, float]) -> None:
         """An operation: all ranks come, then all parts are sent at once."""
+        dead, died = self.death
+        if dead in ranks and self.free[dead] > died:
+            self.free[dead] = math.inf
+        usual = self.part * max(parts.values(), default=0.0)
         start = max(self.free[rank] for rank in ranks)
+        if math.isinf(start):
+            self._records(comm, op, ranks, usual, math.inf)
+            return
         on: defaultdict[str, float] = defaultdict(float)
         for pair, part in parts.items():
             for link in self.path(pair):
                 on[link] += part * self.part
-        usual = self.part * max(parts.values(), default=0.0)
         speed = self.link_gbps / 8  # bytes in a ns
         window = int((start - self.begin) // self.window_ns)
         took = 30_000.0
@@ -149,13 +159,20 @@ class Schedule:
             self.sent[pair, window].append((size, own, waits))
         for link, size in on.items():
             self.load[link, window] += size
+        done = start + took
+        self._records(comm, op, ranks, usual, math.inf if dead in ranks and done > died else done)
+
+    def _records(self, comm: str, op: str, ranks: Sequence[int], size: float, done: float) -> None:
+        """Of ranks that come; what is never done holds them for ever."""
         for rank in ranks:
-            self.rows["collectives"].append({
-                "comm": comm, "seq": self.seq[comm], "op": op, "rank": rank, "host": f"h{rank}",
-                "enqueue_ns": self.free[rank], "done_ns": start + took, "nranks": len(ranks),
-                "bytes": max(parts.values(), default=0.0) * self.part, "gpu": f"GPU-{rank}",
-            })  # fmt: skip
-            self.free[rank] = start + took + self.rng.uniform(5, 40) * US
+            if math.isfinite(self.free[rank]):
+                self.rows["collectives"].append({
+                    "comm": comm, "seq": self.seq[comm], "op": op, "rank": rank,
+                    "host": f"h{rank}", "enqueue_ns": self.free[rank],
+                    "done_ns": done if math.isfinite(done) else None, "nranks": len(ranks),
+                    "bytes": size, "gpu": f"GPU-{rank}",
+                })  # fmt: skip
+            self.free[rank] = done + self.rng.uniform(5, 40) * US
         self.seq[comm] += 1
 
     def loads(self, ranks: Sequence[int]) -> dict[int, float]:
@@ -169,6 +186,8 @@ class Schedule:
 
     def ends(self, began: dict[int, float], saved: float = 0.0) -> None:
         for rank, begin in began.items():
+            if math.isinf(self.free[rank]):
+                continue
             self.rows["steps"].append({
                 "step": self.step, "rank": rank, "begin_ns": begin, "end_ns": self.free[rank],
                 "host": f"h{rank}", "data_ns": self.data, "checkpoint_ns": saved,

@@ -6,6 +6,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from bench.diagnosis import schedules
+from bench.diagnosis.case import bundle_of
 from tests.workload.schedules import KINDS, F, job_and_fault
 
 from syntony.workload import diagnose
@@ -58,3 +60,37 @@ def test_a_fault_in_another_schedule_is_named_and_nothing_else(
     (found,) = diagnose(bundle).verdicts
     assert found.fault == fault
     assert truth.subject in found.subjects
+
+
+@pytest.mark.parametrize(
+    ("seed", "named"),
+    [
+        (34, True),  # an error in a pipeline, whose other pairs wait as well
+        (54, True),
+        (160, True),
+        (70, True),  # a host is gone; the neighbours in the pipeline fail one by one
+        (112, True),
+        (102, False),  # the host of another rank may have failed before
+        (18, False),  # statuses and instants are not visible
+        (68, False),
+    ],
+)
+def test_of_ranks_that_end_the_first_is_named_or_none(seed: int, named: bool) -> None:
+    """Each had a wrong name, or another verdict besides."""
+    case = schedules.make_case(F.HANG, seed)
+    found = [(each.fault, each.subjects) for each in diagnose(bundle_of(case)).verdicts]
+    if named:
+        assert found == [(F.HANG, (case.truth.subject,))]
+    else:
+        assert {fault for fault, _ in found} <= {F.UNDETERMINED}
+
+
+@pytest.mark.parametrize("seed", [154, 161])  # each was called a hang of a communicator
+def test_a_job_that_somebody_ended_does_not_hang_afterwards(seed: int) -> None:
+    assert diagnose(bundle_of(schedules.make_case("", seed))).verdicts == ()
+
+
+@pytest.mark.parametrize("way", ["operator", "scheduler", "clean"])
+def test_an_end_by_order_is_no_fault(way: str) -> None:
+    print(f"seed {SEED}")
+    assert diagnose(bundle_of(schedules.make_case("", SEED, way))).verdicts == ()

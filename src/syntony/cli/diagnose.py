@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,18 +114,12 @@ def clean(text: Any) -> str:
 
 
 def _times(verdict: Verdict) -> str:
-    begin = _utc(verdict.onset_ns)
+    from syntony.workload.exits import date_and_time
+
+    begin = date_and_time(verdict.onset_ns)
     if verdict.end_ns is None:
         return f"{begin}, until the recording ends"
     return f"{begin}, for {format_ns(verdict.end_ns - verdict.onset_ns)}"
-
-
-def _utc(instant_ns: int) -> str:
-    """Fleet time as a date if it can be one: a timeline may have any origin."""
-    try:
-        return f"{datetime.fromtimestamp(instant_ns / 1e9, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3] + "Z"
-    except (ValueError, OverflowError, OSError):
-        return f"{instant_ns} ns"
 
 
 def _suffers(verdict: Verdict) -> str:

@@ -24,6 +24,7 @@ from syntony.wire.jobs import Jobs, JobsQuery, JobView
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Bundle
+    from syntony.workload.processes import RankEnd
     from syntony.workload.top import JobLine
 
 ENDED_NS = 10 * S
@@ -88,7 +89,7 @@ def show(
     as_json: bool,
     protection: dict[str, object] | None,
 ) -> None:
-    """Show one job: processes, GPUs, communicators, steps, flows.
+    """Show one job: processes, how ranks ended, GPUs, communicators, steps, flows.
 
     If JOB is this user's, on this host and under `syntony run --spares`: also which process holds
     which rank, its spares, how often ranks were replaced, and whether it is protected.
@@ -103,7 +104,7 @@ def show(
         raise RemoteError(f"no process of job {job!r} was seen in that time{hint}")
     view = jobs[job]
     bundle = fetch(target, job, window_ns).bundle()
-    comms, gpus = _comms(bundle), _gpus(bundle)
+    comms, gpus, ends = _comms(bundle), _gpus(bundle), _ends(bundle)
     counts = {name: table.rows for name, table in bundle.tables.items()}
     steps = bundle.table("steps")
     lengths = steps.ints("end_ns") - steps.ints("begin_ns")
@@ -111,11 +112,16 @@ def show(
     if as_json:
         document = msgspec.to_builtins(view)
         document |= {"gpus": gpus, "communicators": comms, "step_ns": step_ns, "rows": counts}
+        document["ended"] = [each._asdict() for each in ends]
         print_json(document | {"protection": protection})
         return
     console.print(f"job        {view.job}", markup=False)
     console.print(f"ranks      {view.ranks or 'not known'}, processes {view.processes}")
     console.print(f"hosts      {', '.join(view.hosts)}", markup=False)
+    for each in ends[:_MOST]:
+        console.print(f"ended      {clean(each.text)}", markup=False)
+    if len(ends) > _MOST:
+        console.print(f"           and {len(ends) - _MOST:,} ranks later")
     for host, devices in gpus.items():
         console.print(f"gpus       {host}: {some(devices, _MOST)}", markup=False)
     for comm, ranks in comms.items():
@@ -215,6 +221,13 @@ def _gpus(bundle: Bundle) -> dict[str, list[str]]:
     for gpu, host in GpuTable(bundle.table("hosts")).host.items():
         found[host].add(gpu)
     return {host: sorted(gpus) for host, gpus in sorted(found.items())}
+
+
+def _ends(bundle: Bundle) -> list[RankEnd]:
+    from syntony.workload.facts import BundleFacts
+
+    processes = BundleFacts(bundle).processes
+    return processes.ends() if processes else []
 
 
 def _comms(bundle: Bundle) -> dict[str, list[str]]:

@@ -10,6 +10,9 @@ from syntony.cli.fleet import FleetTarget, fleet_options
 from syntony.cli.output import console, print_json
 from syntony.view import lazy_rich
 
+MOST_ENDS = 8
+"""Ends of ranks that are shown where nothing is wrong, the first ones."""
+
 
 @click.command()
 @click.argument("job")
@@ -22,7 +25,8 @@ def command(
     """Diagnose why JOB is slow, from its recent recording.
 
     The answer in three sentences, then the evidence, as `syntony diagnose` prints it. With --json:
-    the verdicts, as `syntony diagnose --json`.
+    the verdicts, as `syntony diagnose --json`. Ends of ranks that no verdict explains are listed;
+    `syntony jobs show` lists all.
 
     Exit status: 0 nothing wrong in the recording; 1 a verdict; 2 a wrong command; 3 no verdict, but
     something that could show one was not recorded, or the fleet does not answer.
@@ -33,10 +37,12 @@ def command(
       syntony why train-7 --window 10m --json
     """
     from syntony.workload import diagnose
+    from syntony.workload.facts import BundleFacts
     from syntony.workload.sentences import sentences
 
     found = fetch(target, job, window_ns)
-    result = diagnose(found.bundle())
+    bundle = found.bundle()
+    result = diagnose(bundle)
     if as_json:
         print_gaps(result.gaps)
         print_json(result.verdicts)
@@ -44,6 +50,9 @@ def command(
     length_ns = found.manifest["end_ns"] - found.manifest["begin_ns"]
     for sentence in sentences(job, result, length_ns):
         console.print(lazy_rich.escape(clean(sentence)), soft_wrap=True)
+    if not result.verdicts and not result.ended and (processes := BundleFacts(bundle).processes):
+        for end in processes.ends()[:MOST_ENDS]:
+            console.print(f"Ended: {lazy_rich.escape(clean(end.text))}.", soft_wrap=True)
     if result.verdicts:
         console.print()
     for verdict in result.verdicts:

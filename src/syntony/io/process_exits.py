@@ -44,12 +44,17 @@ _EVENT = struct.Struct("=IIQ")
 _ENDED = struct.Struct("=IIII")
 """Thread, process, wait status, signal to the parent."""
 _PID_AT = _EVENT_AT + _EVENT.size
-_BUFFER_BYTES = 4 << 20
-"""Room for about 10,000 ends between two calls of `read`; of others the status is not known."""
+_LOW_AT = _PID_AT + 8 + (3 if sys.byteorder == "big" else 0)
+"""The low byte of the wait status."""
+_BUFFER_BYTES = 8 << 20
+"""Room for about 20,000 ends between two calls of `read`, threads of processes that a signal ends
+among them; of others the status is not known."""
 _ANSWER_S = 0.2
 """Patience for the kernel's answer; outside of the initial namespaces it gives none."""
 _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 26, 33
-_LD_W, _JEQ, _JEQ_X, _TAX, _RET = 0x20, 0x15, 0x1D, 0x07, 0x06
+_LD_W, _LD_B, _JEQ, _JEQ_X, _JSET, _TAX, _RET = 0x20, 0x30, 0x15, 0x1D, 0x45, 0x07, 0x06
+_SIGNAL = 0x7F
+"""Of a wait status: the signal."""
 _PIDFD_GET_INFO, _PIDFD_INFO_EXIT = 0xC040FF0B, 1 << 3
 """linux/pidfd.h, with the first version of struct pidfd_info: 64 bytes, the exit code last."""
 _INFO = struct.Struct("=Q52xi")
@@ -78,6 +83,9 @@ class ExitSource(Closing):
 
 class ExitEvents(ExitSource):
     """The proc connector.
+
+    A process ends as its first thread does. If that has ended alone before (`pthread_exit`, status
+    0), a signal that ends the process ends its other threads: a signal never ends one alone.
 
     Raises:
         MissingError: not permitted, or not in the initial namespaces.
@@ -109,7 +117,7 @@ class ExitEvents(ExitSource):
         end_ns = time.monotonic_ns() + round(_ANSWER_S * 1e9)
         while (left_ns := end_ns - time.monotonic_ns()) > 0:
             self._socket.settimeout(left_ns / 1e9)
-            kind, _, _, refused = _parsed(self._socket.recv(1 << 12))
+            kind, refused, _, _, _ = _parsed(self._socket.recv(1 << 12))
             if kind == _NONE:
                 if refused:
                     raise OSError(refused, os.strerror(refused))
@@ -128,7 +136,7 @@ class ExitEvents(ExitSource):
         found: dict[int, ProcessExit] = {}
         while True:
             try:
-                kind, pid, at_ns, status = _parsed(self._socket.recv(1 << 12))
+                kind, thread, pid, at_ns, status = _parsed(self._socket.recv(1 << 12))
             except BlockingIOError:
                 return found
             except OSError as error:
@@ -136,8 +144,7 @@ class ExitEvents(ExitSource):
                     raise
                 continue  # the kernel had to leave some out
             if kind == _EXIT:
-                # A number may have been used again: that which was known is the first.
-                found.setdefault(pid, ProcessExit(_returncode(status), at_ns))
+                _add(found, thread, pid, ProcessExit(_returncode(status), at_ns))
 
     def close(self) -> None:
         """Idempotent. Before Linux 6.6 the kernel counts a listener until it is told."""
@@ -217,31 +224,42 @@ def _is_there(file: int) -> bool:
     return True
 
 
+def _add(found: dict[int, ProcessExit], thread: int, pid: int, end: ProcessExit) -> None:
+    """Add the end of a thread. A number may have been used again: that which was known is the
+    first."""
+    if thread == pid or pid not in found:
+        found.setdefault(pid, end)
+    elif not found[pid].status:
+        found[pid] = end  # its first thread had ended alone
+
+
 def _ends_of_processes() -> list[tuple[int, int, int, int]]:
-    """A classic BPF program that passes answers, and ends of first threads."""
+    """A classic BPF program that passes answers, ends of first threads, and others by signals."""
     none, ended = (int.from_bytes(struct.pack("=I", each), "big") for each in (_NONE, _EXIT))
     return [
         (_LD_W, 0, 0, _EVENT_AT),
-        (_JEQ, 5, 0, none),
-        (_JEQ, 0, 5, ended),
+        (_JEQ, 7, 0, none),
+        (_JEQ, 0, 7, ended),
         (_LD_W, 0, 0, _PID_AT),
         (_TAX, 0, 0, 0),
         (_LD_W, 0, 0, _PID_AT + 4),
-        (_JEQ_X, 0, 1, 0),
+        (_JEQ_X, 2, 0, 0),
+        (_LD_B, 0, 0, _LOW_AT),
+        (_JSET, 0, 1, _SIGNAL),
         (_RET, 0, 0, 0xFFFFFFFF),
         (_RET, 0, 0, 0),
     ]
 
 
-def _parsed(data: bytes) -> tuple[int, int, int, int]:
-    """Kind, process, instant and wait status of an event; of an answer the error is last."""
+def _parsed(data: bytes) -> tuple[int, int, int, int, int]:
+    """Kind, thread, process, instant and wait status of an event; kind and error of an answer."""
     if len(data) < _PID_AT + _ENDED.size:
-        return -1, 0, 0, 0
+        return -1, 0, 0, 0, 0
     kind, _, at_ns = _EVENT.unpack_from(data, _EVENT_AT)
-    first, pid, status, _ = _ENDED.unpack_from(data, _PID_AT)
-    return kind, pid, at_ns, first if kind == _NONE else status
+    thread, pid, status, _ = _ENDED.unpack_from(data, _PID_AT)
+    return kind, thread, pid, at_ns, status
 
 
 def _returncode(status: int) -> int:
     """From a wait status; a core dump does not count."""
-    return -(status & 0x7F) if status & 0x7F else (status >> 8) & 0xFF
+    return -(status & _SIGNAL) if status & _SIGNAL else (status >> 8) & 0xFF

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from syntony.model import S, format_ns
+from syntony.model import MS, S, format_ns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -138,6 +138,12 @@ def words(end: Ended) -> str:
     return f"was {'killed' if number == signal.SIGKILL else 'ended'} by {_name(number)}"
 
 
+def end_line(rank: int, host: str, end: Ended) -> str:
+    """How a rank ended, where and when, in one line."""
+    when = f"{'at' if end.exact else 'by'} {time_of_day(end.last_ns)}"
+    return f"rank {rank} on {host} {words(end)} {when}"
+
+
 def story(
     ended: Mapping[int, Ended], names: Sequence[int], host: str, *, waited: bool, over: bool
 ) -> str:
@@ -151,8 +157,7 @@ def story(
         over: whether all ranks have ended.
     """
     one = ended[names[0]]
-    when = f"{'at' if one.exact else 'by'} {_clock(one.last_ns)}"
-    text = f"rank {names[0]} on {host} {words(one)} {when}"
+    text = end_line(names[0], host, one)
     if len(names) > 1:
         text += f", at the same time as rank {', '.join(map(str, names[1:]))}"
     others = [each for rank, each in ended.items() if rank not in names]
@@ -179,11 +184,19 @@ def together_words(ended: Mapping[int, Ended], within_ns: int) -> str:
     )
 
 
-def _clock(at_ns: int) -> str:
-    """The time of day, UTC, if it can be one: a timeline may have any origin."""
+def time_of_day(at_ns: int) -> str:
+    """UTC if it can be that, else the number on the recording's timeline, which may have any
+    origin."""
     if not UTC_NS[0] <= at_ns < UTC_NS[1]:
         return f"{at_ns / S:.3f} s"
     return f"{datetime.fromtimestamp(at_ns // S, UTC):%H:%M:%S}Z"
+
+
+def date_and_time(at_ns: int) -> str:
+    """The same with its date and milliseconds."""
+    if not UTC_NS[0] <= at_ns < UTC_NS[1]:
+        return f"{at_ns / S:.3f} s on its timeline"
+    return f"{datetime.fromtimestamp(at_ns // S, UTC):%Y-%m-%d %H:%M:%S}.{at_ns // MS % 1000:03d}Z"
 
 
 def _signal(status: int) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from syntony.model import MS, S
-from syntony.workload.exits import Manner, causes, manner
+from syntony.workload.exits import Manner, causes, end_line, manner
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -59,6 +59,21 @@ class Held(NamedTuple):
 
     state: str
     since_ns: int
+
+
+class RankEnd(NamedTuple):
+    """How a rank ended, for people and for JSON."""
+
+    rank: int
+    host: str
+    at_ns: int
+    """By then, if it is not `exact`."""
+    exact: bool
+    exit_status: int | None
+    """Below 0 the signal that ended it; None: not visible."""
+    oom_killed: bool
+    text: str
+    """All of it in one line."""
 
 
 class Processes:
@@ -114,6 +129,12 @@ class Processes:
                 first = rows
         return first
 
+    def ends(self) -> list[RankEnd]:
+        """Of all ranks that have ended, those that ended first first."""
+        order = sorted(self.ended.items(), key=lambda each: (each[1].last_ns, each[0]))
+        return [RankEnd(rank, self.host(rank), end.last_ns, end.exact, end.status, end.oom,
+                        end_line(rank, self.host(rank), end)) for rank, end in order]  # fmt: skip
+
     def host(self, rank: int) -> str:
         """Where a rank's newest process runs, or ran."""
         rows = (each[-1] for each in self._rows[rank].values())
@@ -166,6 +187,13 @@ class Processes:
         since = {rank: max(int(self._last_ns[rows[-1]]) for rows in processes.values())
                  for rank, processes in self._rows.items() if rank not in self.ended}  # fmt: skip
         return {rank: at for rank, at in since.items() if self._end_ns - at > SILENT_NS}
+
+    def unheard(self, ranks: Collection[int], since_ns: int) -> set[int]:
+        """Those of these ranks that have not ended, and of which no later reading is there: their
+        host may have failed before."""
+        return {rank for rank in ranks if rank in self._rows and rank not in self.ended
+                and max(int(self._last_ns[rows[-1]]) for rows in self._rows[rank].values())
+                < since_ns}  # fmt: skip
 
     @cached_property
     def held(self) -> dict[int, Held]:

@@ -1,8 +1,9 @@
 """Exports a bundle as a trace in Chrome's Trace Event Format, which ui.perfetto.dev opens.
 
-One process for each host with a thread for each rank (collectives and steps as slices), one for the
-flows (delays as counters) and one for verdicts (instants). Instants are µs since the recording
-began, as floats, which keep ns. Source: the document "Trace Event Format" of the Chromium project.
+One process for each host with a thread for each rank (collectives and steps as slices) and instants
+at which ranks ended, one for the flows (delays as counters) and one for verdicts (instants).
+Instants are µs since the recording began, as floats, which keep ns. Source: the document "Trace
+Event Format" of the Chromium project.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def _events(facts: BundleFacts, flows: list[int], verdicts: Iterable[Verdict]) -
     yield from _steps(facts, pids, tids)
     yield from _collectives(bundle, pids, tids, origin, facts.end_ns)
     yield from _counters(facts, flows, origin)
+    yield from _ends(facts, pids)
     yield from _verdicts(verdicts, origin)
 
 
@@ -81,7 +83,7 @@ def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _hosts(bundle: Bundle) -> list[str]:
-    names = {str(name) for table in ("collectives", "steps")
+    names = {str(name) for table in ("collectives", "steps", "processes")
              for name in bundle.table(table).codes("host").values}  # fmt: skip
     return [*sorted(names), "not recorded"]
 
@@ -176,6 +178,17 @@ def _counters(facts: BundleFacts, chosen: list[int], origin: int) -> Iterator[Ev
                 "ts": _us(flows.grid.instant(int(window)), origin),
                 "args": {"delay_us": float(delay[window]) / 1000},
             }  # fmt: skip
+
+
+def _ends(facts: BundleFacts, pids: dict[str, int]) -> Iterator[Event]:
+    for end in facts.processes.ends() if facts.processes else ():
+        yield {
+            "ph": "i", "s": "p", "cat": "end", "tid": 0, "name": end.text,
+            "pid": pids.get(end.host, pids["not recorded"]),
+            "ts": max(0.0, _us(end.at_ns, facts.begin_ns)),
+            "args": {"rank": end.rank, "exit_status": end.exit_status,
+                     "oom_killed": end.oom_killed, "exact": end.exact},
+        }  # fmt: skip
 
 
 def _verdicts(verdicts: Iterable[Verdict], origin: int) -> Iterator[Event]:

@@ -75,14 +75,14 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 
 
 def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
-    stuck, found, waiting = [], list[RuleFinding](), set[int]()
+    stuck, ends, found, waiting = [], list[RuleFinding](), list[RuleFinding](), set[int]()
     for comm in ranks.comms:
         kind, lost = _kinds(ranks, comm), _lost(ranks, comm)
         seq = _first_open(comm, lost)
         # Ranks that call different operations end by themselves, whichever is the first.
         gone = None if _differ(kind) else _gone(facts, ranks, comm, kind, seq)
         if gone is not None and seq is not None and not _is_left(ranks, comm, seq):
-            found += gone
+            ends += gone
             waiting |= _waiting(comm, seq)
             continue
         if not _hangs(comm, facts.end_ns, _least_silence_ns(kind)):
@@ -94,6 +94,8 @@ def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
             stuck.append((comm, kind, seq, lost))
     for comm, _, seq, _ in stuck:
         waiting |= _waiting(comm, seq)
+    if ends and facts.processes is not None:
+        waiting |= facts.processes.ended.keys()  # because of the first of them
     for comm, kind, seq, lost in stuck:
         finding = (
             _desync(facts, ranks, comm, kind, seq)
@@ -102,7 +104,18 @@ def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
         )
         if finding is not None:
             found.append(finding)
-    return found
+    return _earliest(facts, ends) + found
+
+
+def _earliest(facts: BundleFacts, ends: list[RuleFinding]) -> list[RuleFinding]:
+    """Of findings of ends in several communicators those of the first ranks: the others may have
+    ended because of them. That it is undetermined why the job ended is said if no rank is named."""
+    named = [each for each in ends if each.fault == FaultClass.HANG]
+    if facts.processes is None or not named:
+        return ends[:1]
+    ranks = frozenset[int]().union(*(each.ranks for each in named))
+    earliest = set(first(facts.processes.gone(ranks, facts.begin_ns), ranks))
+    return [each for each in named if each.ranks & earliest]
 
 
 def _waiting(comm: Comm, seq: int) -> set[int]:
@@ -137,7 +150,7 @@ def _gone(
         return None if hung else []
     hows = {manner(each) for each in processes.ended.values()}
     told = not hows & {Manner.UNKNOWN, Manner.ORDERLY}
-    return [_ended(facts, comm, seq)] if gone or told else None
+    return [_ended(facts, comm, seq)] if gone or told else []
 
 
 def _gone_of(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> dict[int, Ended]:
@@ -226,7 +239,9 @@ def _ended_first(
     found = _finding(facts, comm, seq, names, evidence=evidence, action=ACTION_GONE)
     if one not in processes.ended or facts.end_ns - gone[one].last_ns > GRACE_NS:
         return found
-    if asked({manner(gone[rank]) for rank in earliest}, {manner(each) for each in gone.values()}):
+    unheard = processes.unheard(absent, gone[one].last_ns)
+    if unheard or asked({manner(gone[rank]) for rank in earliest},
+                        {manner(each) for each in gone.values()}):  # fmt: skip
         return _ended(facts, comm, seq)
     ending = weigh(FaultClass.UNDETERMINED, False, "somebody may be ending the job: the others had"
                    f" less than {format_ns(GRACE_NS)} for it")  # fmt: skip
