@@ -65,7 +65,7 @@ static void *serve(void *argument)
         header->cmsg_len = CMSG_LEN(agent->copies * sizeof(int));
         for (unsigned i = 0; i < agent->copies; i++)
             memcpy(CMSG_DATA(header) + i * sizeof(int), &agent->page, sizeof(int));
-        CHECK_EQUAL(sendmsg(fd, &message, 0), 1);
+        CHECK(sendmsg(fd, &message, MSG_NOSIGNAL) == 1 || errno == EPIPE); /* it waits no longer */
     }
     if (agent->page != -1) { /* until the process goes */
         char byte;
@@ -103,6 +103,17 @@ static void end_agent(struct agent *agent)
         close(agent->page);
 }
 
+/* A busy machine may answer too late, and is asked again. */
+static int connect_to(struct agent *agent, struct syn_job *job)
+{
+    int error;
+    while ((error = syn_job_connect(job, agent->path)) == ETIMEDOUT && agent->page != -2) {
+        CHECK_EQUAL(pthread_join(agent->thread, NULL), 0);
+        CHECK_EQUAL(pthread_create(&agent->thread, NULL, serve, agent), 0);
+    }
+    return error;
+}
+
 static const int SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 static void test_what_an_agent_may_be(void)
@@ -123,7 +134,7 @@ static void test_what_an_agent_may_be(void)
         struct syn_job job = {.fd = -1};
         int page = CASES[i].page < 0 ? CASES[i].page : make_page(CASES[i].size, CASES[i].seals);
         start_agent(&agent, page);
-        CHECK_EQUAL(syn_job_connect(&job, agent.path), CASES[i].error);
+        CHECK_EQUAL(connect_to(&agent, &job), CASES[i].error);
         CHECK_EQUAL(syn_job_lost(&job), CASES[i].error != 0);
         syn_job_close(&job);
         syn_job_close(&job);
@@ -155,7 +166,7 @@ static void test_an_agent_may_send_too_much(void)
         struct agent agent;
         struct syn_job job = {.fd = -1};
         start_agent_that_sends(&agent, make_page(sizeof(struct syn_job_page), SEALS), copies);
-        CHECK_EQUAL(syn_job_connect(&job, agent.path), 0);
+        CHECK_EQUAL(connect_to(&agent, &job), 0);
         syn_job_close(&job);
         end_agent(&agent);
         CHECK_EQUAL(open_descriptors(), before);
@@ -171,7 +182,7 @@ static struct syn_job_page *connect_here(struct syn_job *job)
     CHECK(page != NULL && ftruncate(fd, 0) < 0 && ftruncate(fd, 2 * sizeof *page) < 0);
     struct agent agent;
     start_agent(&agent, fd);
-    CHECK_EQUAL(syn_job_connect(job, agent.path), 0);
+    CHECK_EQUAL(connect_to(&agent, job), 0);
     /* The agent's thread ends when this end is shut; the page lives on. */
     shutdown(job->fd, SHUT_WR);
     end_agent(&agent);

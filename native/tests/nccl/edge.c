@@ -181,7 +181,8 @@ void exchange(void)
     of = receiver;
     of_connection = connections;
     void *sent = post_send(sizeof from, ahead, &result);
-    CHECK(sent != NULL);
+    CHECK_EQUAL(result, 0);
+    CHECK(sent != NULL); /* else not within 20 s */
     CHECK_EQUAL(results_of(request, sent, ahead), 0);
     CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
 }
