@@ -109,6 +109,18 @@ def test_on_two_leaves_a_spine_and_its_cables_are_told_as_twins(
     assert len(control.pages()) == 1
 
 
+def test_so_are_they_beside_a_silent_spine_that_takes_some_of_the_paths(control: Control) -> None:
+    """These seem to cross the dead spine still."""
+    fabric = World(control, 2, 2, spines=3, hosts=6)
+    fabric.silent = {"spine0"}
+    fabric.run(KNOWN_S)
+    fabric.dead = {"spine1"}
+    fabric.run(40)
+    assert control.pages() == [
+        f"switch-down {OR.join(('leaf0--spine1', 'leaf1--spine1', 'spine1'))}"
+    ]
+
+
 @pytest.mark.parametrize("case", mostly_slow(range(3), {2}))
 def test_a_cable_that_is_pulled_is_no_switch(control: Control, case: int) -> None:
     fabric = world(control, case)

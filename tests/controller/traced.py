@@ -74,14 +74,18 @@ class World:
 
     Args:
         seed: of shape, placement and hashes.
-        leaves: of the fabric; else drawn.
+        leaves: of the fabric; these and the following are drawn if 0.
+        spines: of the fabric.
+        hosts: below all leaves.
     """
 
-    def __init__(self, control: Control, seed: int, leaves: int = 0) -> None:
+    def __init__(
+        self, control: Control, seed: int, leaves: int = 0, *, spines: int = 0, hosts: int = 0
+    ) -> None:
         self.rng = random.Random(seed)
         self.leaves = leaves or self.rng.randint(3, 4)
-        self.spines = [f"spine{k}" for k in range(self.rng.randint(2, 4))]
-        names = [f"h{k}" for k in range(self.rng.randint(2 * self.leaves, 10))]
+        self.spines = [f"spine{k}" for k in range(spines or self.rng.randint(2, 4))]
+        names = [f"h{k}" for k in range(hosts or self.rng.randint(2 * self.leaves, 10))]
         self.leaf = {name: f"leaf{k % self.leaves}" for k, name in enumerate(names)}
         self.dead: set[str] = set()
         self.silent: set[str] = set()

@@ -12,7 +12,7 @@ from syntony.fabric.departures import ENOUGH, FEW
 from syntony.fabric.fault_locator import reply
 from syntony.fabric.names import MAX_AROUND, silent_at
 from syntony.fabric.silence import MEMORY_NS, ROUNDS_NS
-from syntony.fabric.silent import DROP_NS, HOLD_NS, STEADY_NS, SilentSwitches
+from syntony.fabric.silent import DROP_NS, HOLD_NS, KNOWN_NS, STEADY_NS, SilentSwitches
 from syntony.model import S
 
 PORTS = 8
@@ -265,18 +265,30 @@ def test_few_paths_and_those_silent_for_a_moment_show_nothing() -> None:
     fabric = Fabric(2, 2 * PORTS)
     fabric.leave(fabric.over[: ENOUGH - 1])
     assert fabric.down() == []
-    fabric = Fabric(until_ns=T0 + STEADY_NS)
-    fabric.leave(fabric.over, at_ns=T0 + STEADY_NS)
+    fabric = Fabric(until_ns=T0 + KNOWN_NS)
+    fabric.leave(fabric.over, at_ns=T0 + KNOWN_NS)
     assert fabric.down() == [], "the part"
 
     def late(way: Way) -> str | None:
         return usual(way) if way == few[0] else usual(way) or other(way)
 
     few = Fabric().over
-    fabric = Fabric(spine=late, until_ns=DIED_NS - ROUNDS_NS)
-    fabric.run(usual, DIED_NS - ROUNDS_NS, DIED_NS)
+    fabric = Fabric(spine=late, until_ns=LAST_NS)
+    fabric.run(usual, LAST_NS, DIED_NS)
     fabric.leave(fabric.over)
     assert fabric.down() == [], "its paths"
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_one_that_has_not_been_known_for_long_is_down_if_hardly_any_answer_was_lost(
+    lost: int,
+) -> None:
+    died_ns = T0 + KNOWN_NS + STEP_NS
+    fabric = Fabric(until_ns=died_ns)
+    answered = [way for way in fabric.ways if usual(way)]
+    fabric.trace(answered[:lost], lambda _: None, died_ns - STEP_NS, known=False)
+    fabric.leave(fabric.over, at_ns=died_ns)
+    assert fabric.down() == ([] if lost else [ALL])
 
 
 def test_paths_that_are_no_longer_traced_have_not_left() -> None:

@@ -173,7 +173,9 @@ class Departures:
         return self._lost
 
     def down(self, in_use: Iterable[str], now_ns: int) -> dict[str, tuple[str, ...]]:
-        """Switches that are down → alternatives: cables that all of its paths shared.
+        """Switches that are down → alternatives: cables that all of its paths shared. If some path
+        may still cross it, a sample has to show that, and the alternatives are none, or both of its
+        only two cables.
 
         Args:
             in_use: cables that some path is known to cross still.
@@ -182,20 +184,23 @@ class Departures:
         self._left = {
             device: left for device, left in self._left.items() if now_ns - left.newest_ns < LEFT_NS
         }
-        crossed = {end for cable in in_use for end in link_ends(cable) or ()}
+        cables: dict[str, set[str]] = {}
+        for cable in in_use:
+            for end in link_ends(cable) or ():
+                cables.setdefault(end, set()).add(cable)
         found: dict[str, tuple[str, ...]] = {}
         for device, left in self._left.items():
             by_cable = Counter(cable for _, pair in left.ways.values() for cable in pair)
             ways = len(left.ways)
             beside = {cable: ways - number for cable, number in by_cable.items()}
-            if device in crossed:
+            if device in cables:
                 others = len(left.instead)
-                few = min(beside.values())
-                if (
-                    improbability(ways, others) >= CERTAIN_NATS
-                    and improbability(few, others) >= BESIDE_NATS
-                ):
-                    found[device] = ()
+                if improbability(ways, others) < CERTAIN_NATS:
+                    continue
+                unsure = [c for c, n in beside.items() if improbability(n, others) < BESIDE_NATS]
+                own = cables[device] | by_cable.keys()
+                if not unsure or (len(own) == 2 and own == {*unsure}):
+                    found[device] = tuple(sorted(unsure))
             elif ways >= ENOUGH:
                 found[device] = tuple(sorted(c for c, rest in beside.items() if rest < FEW))
         return found

@@ -12,6 +12,8 @@ from syntony.model import S
 
 ROUNDS_NS = 50 * S
 """Traces of one path that are this far apart are of two rounds of tracing (`learn.AGAIN_NS`)."""
+TWICE_NS = 9 * S
+"""… and these are two traces at least, not one that was repeated at once (`learn.RETRACE_NS`)."""
 MEMORY_NS = 130 * S
 """What was not traced for this long, two rounds, is no longer known."""
 RECENT_NS = 20 * S
@@ -101,9 +103,9 @@ class Answers:
 
     def regular(self, way: Way, device: str, at_ns: int) -> bool:
         """Whether a device had answered the sender of a path in the same direction of flows, and
-        others all the time, for a round."""
+        others all the time, for two traces of it."""
         known = self._seen.get(device), self._sender.get((*_sender(way), device))
-        return all(each is not None and each.first_ns <= at_ns - ROUNDS_NS for each in known)
+        return all(each is not None and each.first_ns <= at_ns - TWICE_NS for each in known)
 
     def devices(self, pairs: Iterable[Pair]) -> frozenset[str]:
         """All that answered between these."""
@@ -115,12 +117,12 @@ class Answers:
 
     def hidden_from(self, sides: Iterable[str], pairs: Iterable[Pair], at_ns: int) -> bool:
         """Whether a device answers senders at the far sides of these pairs, and did not those at
-        one of `sides` for a round before: to them it is a silent hop."""
+        one of `sides` for so long before: to them it is a silent hop."""
         answers, others = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
         for a, b in pairs:
             for (before, device), it in self._between.get((a, b), {}).items():
                 others[b if before == a else a].add(device)
-                if it.first_ns <= at_ns - ROUNDS_NS:
+                if it.first_ns <= at_ns - TWICE_NS:
                     answers[before].add(device)
         return any(others[side] - answers[side] for side in sides)
 

@@ -18,12 +18,13 @@ import msgspec
 
 from syntony.fabric.book import Way
 from syntony.fabric.departures import ENOUGH, FEW
-from syntony.fabric.silence import MEMORY_NS, ROUNDS_NS, Answers, Pair, Span, span
+from syntony.fabric.silence import MEMORY_NS, ROUNDS_NS, TWICE_NS, Answers, Pair, Span, span
 from syntony.model import S
 
-STEADY_NS = 100 * S
+KNOWN_NS = 30 * S
 """A silent part must have been known for this long: switches are busy for a while."""
-
+STEADY_NS = 100 * S
+"""If it has not been known for this long, lost answers count as little as `FEW_SHARE`."""
 HOLD_NS = 10 * S
 """For so long after the first paths left, others may be found to have joined it …"""
 FEW_SHARE = 0.1
@@ -62,7 +63,7 @@ class _SilentHop(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """A path that was silent in two rounds at least, and crosses something else."""
+    """A path that was silent in two traces at least, and crosses something else."""
 
     hop: _SilentHop
     at_ns: int
@@ -210,14 +211,15 @@ class SilentSwitches:
         """A silent part, if it is down."""
         first_ns = min(self._silent[pair].first_ns for pair in pairs)
         last_ns = max(self._silent[pair].last_ns for pair in pairs)
-        if last_ns - first_ns < STEADY_NS:
+        if last_ns - first_ns < KNOWN_NS:
             return None
+        steady = last_ns - first_ns >= STEADY_NS
         left = {
             way: it
             for way, it in ways.items()
             if it.at_ns > last_ns and self._answers.regular(way, it.instead, last_ns)
         }
-        if len(left) < ENOUGH or not self._is_silent_for_all(pairs, left, last_ns):
+        if len(left) < ENOUGH or not self._is_silent_for_all(pairs, left, last_ns, steady):
             return None
         since_ns = min(it.at_ns for it in left.values())
         if self._now_ns - since_ns < HOLD_NS or self._is_in_use(pairs, len(left), since_ns):
@@ -235,14 +237,15 @@ class SilentSwitches:
         return still > FEW_SHARE * left
 
     def _is_silent_for_all(
-        self, pairs: Sequence[Pair], left: Mapping[Way, _Left], last_ns: int
+        self, pairs: Sequence[Pair], left: Mapping[Way, _Left], last_ns: int, steady: bool
     ) -> bool:
         """Whether nothing else explains the silence of these paths than a switch that answers
         nobody."""
         answers, total = self._answers, len(left)
         sides = Counter(it.hop.before for it in left.values())
         instead = Counter(it.instead for it in left.values())
-        if total - max(sides.values()) < FEW or total <= answers.lost(sides):
+        noise = total if steady else FEW_SHARE * total
+        if total - max(sides.values()) < FEW or answers.lost(sides) >= noise:
             return False
         if answers.missed(sides) > FEW_SHARE * total:
             return False
@@ -260,7 +263,7 @@ def _left(
     if hop.number >= len(hops) - 1 or hops[hop.number - 1] != hop.before:
         return None
     instead = hops[hop.number]
-    if instead is None or silent.last_ns - silent.first_ns < ROUNDS_NS:
+    if instead is None or silent.last_ns - silent.first_ns < TWICE_NS:
         return None
     return _Left(hop, learnt_ns, instead)
 

@@ -1,0 +1,190 @@
+"""A spine dies soon after the start, beside silent ones: is it seen, when, and as what?
+
+Drawn per seed: 2 to 4 leaves and spines, 1 to 3 hosts at a leaf, up to two silent spines (fewer
+than there are), hashing, a topology or none, up to 20 % of answers lost, packets lost for up to two
+seconds while it dies, and the time of the death from 20 s on. Path learners, map and rules are the
+real ones (`tests.controller.traced`).
+
+* *answering*, *silent*: a spine that answers, or does not, dies. It should have one page of the
+  rule `switch-down`, which names it, with or without cables, or the silent switch at its leaves.
+* *nothing*: no part dies; routes are distributed anew, spines begin or cease to answer all hosts or
+  some, answers are limited for a while, hosts pause. Any page is false.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import sys
+from typing import NamedTuple
+
+import numpy as np
+from bench.incidents import outcomes
+from tests.controller.judged import Control
+from tests.controller.traced import World
+
+from syntony.controller.fabric_changes import FabricChangeService
+from syntony.fabric.book import PathBook
+from syntony.fabric.graph import Cable, Device, make_topology
+from syntony.fabric.learn import HopQuery
+from syntony.fabric.names import OR, SILENT_AT, cable_name
+
+KINDS = ("answering", "silent", "nothing")
+EARLIEST_S, LATEST_S, WATCHED_S = 20, 130, 90
+MAX_LOST, MAX_BLACK_S = 0.2, 2
+EVENTS = ("rehash", "answers none", "answers some", "answers", "limited", "pauses")
+
+
+class Case(NamedTuple):
+    """What became of one case."""
+
+    page: str
+    """The first of the death; empty: none."""
+    after_s: float
+    """Until that page."""
+    others: tuple[str, ...]
+    """Pages too many."""
+    words: str
+
+
+class Fabric(World):
+    """See above."""
+
+    def __init__(self, control: Control, seed: int) -> None:
+        rng = random.Random(f"first {seed}")
+        leaves, spines = rng.randint(2, 4), rng.randint(2, 4)
+        super().__init__(
+            control, seed, leaves, spines=spines, hosts=max(3, leaves * rng.randint(1, 3))
+        )
+        self.draw = rng
+        self.silent = {*rng.sample(self.spines, rng.randint(0, min(2, spines - 1)))}
+        self.lost = rng.choice([0.0, rng.uniform(0, MAX_LOST)])
+        self.quiet: dict[str, set[str]] = {}
+        """Spine → leaves whose hosts it does not answer."""
+        self.limited: dict[str, float] = {}
+        """Device → share of its answers that are lost."""
+        self.paused: set[str] = set()
+        planned = rng.random() < 0.5
+        if planned:
+            devices = [Device(name=n, addresses=(n,)) for n in {*self.leaf.values(), *self.spines}]
+            cables = [Cable(a=a, b=b) for a in sorted({*self.leaf.values()}) for b in self.spines]
+            self.book = PathBook(make_topology(devices, cables))
+            self.service = FabricChangeService(self.book, None)
+        self.shape += f", silent {sorted(self.silent)}, {self.lost:.0%} lost" + (
+            ", planned" if planned else ""
+        )
+
+    def answer(self, ask: HopQuery) -> str:
+        device = super().answer(ask)
+        if device in self.limited and self.draw.random() < self.limited[device]:
+            return ""
+        return "" if self.leaf[ask.flow.src] in self.quiet.get(device, ()) else device
+
+    def turning(self, nic: str, step: int) -> bool:  # noqa: ARG002
+        return nic.partition("/")[0] not in self.paused
+
+
+def case(control: Control, kind: str, seed: int) -> Case:
+    """One of `KINDS`."""
+    fabric = Fabric(control, seed)
+    if kind == "nothing":
+        return _nothing(fabric)
+    if kind == "silent" and not fabric.silent:
+        fabric.silent = {fabric.draw.choice(fabric.spines)}
+    spine = fabric.draw.choice(
+        [each for each in fabric.spines if (each in fabric.silent) == (kind == "silent")]
+    )
+    at_s = fabric.draw.randint(EARLIEST_S, LATEST_S)
+    fabric.run(at_s)
+    early, died_ns = control.pages(), fabric.now_ns
+    fabric.black = {spine}
+    fabric.run(fabric.draw.randint(0, MAX_BLACK_S))
+    fabric.black, fabric.dead = set(), {spine}
+    fabric.run(WATCHED_S)
+    pages = [*zip(control.pages(), fabric.paged_ns, strict=False)][len(early) :]
+    names = {spine, *(cable_name(leaf, spine) for leaf in fabric.leaf.values())}
+    right = [page for page, _ in pages if _is_it(page, names, silent=kind == "silent")]
+    others = [page for page, _ in pages if page not in right] + right[1:]
+    after = next(((at - died_ns) / 1e9 for page, at in pages if page in right), np.nan)
+    words = f"{fabric.shape}; {spine} at {at_s} s"
+    return Case(right[0] if right else "", after, (*early, *others), words)
+
+
+def _is_it(page: str, names: set[str], *, silent: bool) -> bool:
+    rule, _, subject = page.partition(" ")
+    parts = {*subject.split(OR)}
+    if silent and subject.startswith(SILENT_AT):
+        return rule == "switch-down"
+    return rule == "switch-down" and parts <= names
+
+
+def _nothing(fabric: Fabric) -> Case:
+    draw, events = fabric.draw, []
+    if draw.random() < 0.5:
+        events.append(_limit(fabric))
+    fabric.run(draw.randint(EARLIEST_S, LATEST_S))
+    fabric.limited = {}
+    for _ in range(draw.randint(1, 3)):
+        event, spine = draw.choice(EVENTS), draw.choice(fabric.spines)
+        events.append(f"{event} {spine} at {fabric.now_ns // 10**9} s")
+        _happen(fabric, event, spine)
+        fabric.run(draw.randint(10, 90))
+        fabric.paused, fabric.limited = set(), {}
+    fabric.run(60)
+    return Case("", np.nan, (*fabric.control.pages(),), f"{fabric.shape}; {', '.join(events)}")
+
+
+def _happen(fabric: Fabric, event: str, spine: str) -> None:
+    draw, leaves = fabric.draw, sorted({*fabric.leaf.values()})
+    if event == "rehash":
+        fabric.salt += 1
+    elif event == "answers none":
+        fabric.silent |= {spine}
+    elif event == "answers some":
+        fabric.silent -= {spine}
+        fabric.quiet[spine] = {*draw.sample(leaves, draw.randint(1, len(leaves) - 1))}
+    elif event == "answers":
+        fabric.silent -= {spine}
+        fabric.quiet.pop(spine, None)
+    elif event == "limited":
+        _limit(fabric)
+    else:
+        names = sorted(fabric.leaf)
+        fabric.paused = {*draw.sample(names, draw.randint(1, len(names)))}
+
+
+def _limit(fabric: Fabric) -> str:
+    """Some or all spines, or all switches, answer few."""
+    draw = fabric.draw
+    some = draw.sample(fabric.spines, draw.randint(1, len(fabric.spines)))
+    devices = draw.choice([some, fabric.spines, [*fabric.spines, *sorted({*fabric.leaf.values()})]])
+    share = draw.uniform(0.3, 0.95)
+    fabric.limited = dict.fromkeys(devices, share)
+    return f"{len(devices)} limited by {share:.0%}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--cases", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    arguments = parser.parse_args()
+    logging.disable()
+    print(f"seed {arguments.seed}, load {os.getloadavg()[0]:.0f}", flush=True)
+    cases: list[Case] = []
+    for seed, got in outcomes(case, arguments.kind, arguments):
+        cases.append(got)
+        print(f"  seed {seed}: {got.page} after {got.after_s:.0f} s {got.others} ({got.words})",
+              flush=True)  # fmt: skip
+    seen = [each.after_s for each in cases if each.page]
+    took = np.quantile(seen, [0.5, 0.95, 1]).round(1) if seen else ()
+    false = sum(bool(each.others) for each in cases)
+    print(f"{len(cases)} cases; seen {len(seen)}, after (median, p95, most) {took} s")
+    print(f"pages too many in {false}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
