@@ -101,7 +101,8 @@ def _chain(job: Schedule, rng: random.Random, rank: int, at: float) -> dict[int,
     handle that at the same speed."""
     status = rng.choice((1, 1, -6))
     slow_s = rng.choice((0.02, 0.3, 1.0))
-    found, when = {}, {1: at, -1: at}
+    found: dict[int, Death] = {}
+    when = {1: at, -1: at}
     for distance in range(1, job.hosts // 2 + 1):
         for side in (1, -1):
             when[side] += (0.01 + rng.expovariate(1 / slow_s)) * S
