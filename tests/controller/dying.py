@@ -328,7 +328,7 @@ class Fleet:
             if self.book.learn(each.way, each.hops, at_ns):
                 self.map.take(each.way, now_ns, at_ns)
             else:
-                self.map.confirm(each.way, each.hops, at_ns)
+                self.map.confirm(each.way, each.hops, now_ns, at_ns)
         self._stored += self.incoming
         self.incoming = []
         self.map.settle(now_ns)

@@ -126,7 +126,7 @@ def told(service: FabricChangeService, book: PathBook, spine: str, leaves: int, 
                 if book.learn(way, hops, at_ns):
                     service.take(way, at_ns, at_ns)
                 else:
-                    service.confirm(way, hops, at_ns)
+                    service.confirm(way, hops, at_ns, at_ns)
     service.settle(at_ns)
 
 

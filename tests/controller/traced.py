@@ -166,7 +166,7 @@ class World:
             if self.book.learn(way, hops, each.at_ns):
                 self.service.take(way, self.now_ns, each.at_ns)
             else:
-                self.service.confirm(way, hops, each.at_ns)
+                self.service.confirm(way, hops, self.now_ns, each.at_ns)
         self.service.settle(self.now_ns)
         self.control.fabric = self.service.status
         began_ns = self.control.now_ns - self._evaluated_ns

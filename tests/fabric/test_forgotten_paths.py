@@ -39,7 +39,7 @@ def trace(service: FabricChangeService, way: Way, hops: tuple[str, ...], at_ns: 
     if service._book.learn(way, hops, at_ns):
         service.take(way, at_ns, at_ns)
     else:
-        service.confirm(way, hops, at_ns)
+        service.confirm(way, hops, at_ns, at_ns)
 
 
 @pytest.mark.parametrize("age_ns", [LEFT_NS - S, LEFT_NS])

@@ -121,7 +121,7 @@ def show(
     for each in ends[:_MOST]:
         console.print(f"ended      {clean(each.text)}", markup=False)
     if len(ends) > _MOST:
-        console.print(f"           and {len(ends) - _MOST:,} ranks later")
+        console.print(f"           and {len(ends) - _MOST:,} more, later")
     for host, devices in gpus.items():
         console.print(f"gpus       {host}: {some(devices, _MOST)}", markup=False)
     for comm, ranks in comms.items():

@@ -25,8 +25,8 @@ def command(
     """Diagnose why JOB is slow, from its recent recording.
 
     The answer in three sentences, then the evidence, as `syntony diagnose` prints it. With --json:
-    the verdicts, as `syntony diagnose --json`. Ends of ranks that no verdict explains are listed;
-    `syntony jobs show` lists all.
+    the verdicts, as `syntony diagnose --json`. Ends of ranks that no verdict explains are
+    listed; `syntony jobs show --json` lists all.
 
     Exit status: 0 nothing wrong in the recording; 1 a verdict; 2 a wrong command; 3 no verdict, but
     something that could show one was not recorded, or the fleet does not answer.

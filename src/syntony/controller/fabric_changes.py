@@ -95,12 +95,12 @@ class FabricChangeService:
         """A path that is new to the book."""
         self._map.take(way, self._book.devices_on(way), now_ns, learnt_ns)
 
-    def confirm(self, way: Way, hops: Sequence[str], learnt_ns: int) -> None:
+    def confirm(self, way: Way, hops: Sequence[str], now_ns: int, learnt_ns: int) -> None:
         """A path that is unchanged, or shorter than known. One that the map dropped because it was
         no longer traced counts again once all of its known devices answer."""
         devices = (way.src, *map(self._book.device, hops))
         if way not in self._map and devices == self._book.devices_on(way):
-            self._map.take(way, devices, learnt_ns)
+            self._map.take(way, devices, now_ns, learnt_ns)
             return
         self._map.confirm(devices, learnt_ns)
         self._map.silent.confirm(way, devices, learnt_ns)

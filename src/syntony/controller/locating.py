@@ -267,7 +267,7 @@ class LocateLoop:
                 if self._book.learn(way, hops, row.ts_ns):
                     self.changes.take(way, fleet_now_ns, row.ts_ns)
                 else:
-                    self.changes.confirm(way, hops, row.ts_ns)
+                    self.changes.confirm(way, hops, fleet_now_ns, row.ts_ns)
 
     def _forget(self, now_ns: int, ports: dict[tuple[str, str], int]) -> None:
         if now_ns - self._forgot_ns < FORGET_EVERY_NS:
