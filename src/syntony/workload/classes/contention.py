@@ -11,7 +11,14 @@ from syntony.model.names import host_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.common_hop import Common
 from syntony.workload.facts import BundleFacts
-from syntony.workload.flows import LATE_RATIO, LIKE, MUCH_ALWAYS, SLOW_RATIO, Flows
+from syntony.workload.flows import (
+    ALWAYS_SENDS,
+    LATE_RATIO,
+    LIKE,
+    MUCH_ALWAYS,
+    SLOW_RATIO,
+    Flows,
+)
 from syntony.workload.full_links import FULL, FullLink
 from syntony.workload.grid import K, median
 from syntony.workload.verdict import (
@@ -138,13 +145,13 @@ def fill(flows: Flows, waiting: Collection[int]) -> bool:
 
 def more_send(flows: Flows, across: Collection[int], begin_ns: int, last_ns: int) -> bool:
     """Whether twice as many flows send across a link in the windows in which most of these wait as
-    in others: what another job adds does not depend on how many of this one's send."""
+    in those in which they do not: what another job adds does not depend on how many of this one's send."""
     rows = sorted(across)
     many = np.isfinite(flows.delay[rows]).sum(axis=0)
     inside = np.zeros(len(many), dtype=bool)
     inside[flows.during(begin_ns, last_ns)] = True
-    wait = inside & (2 * flows.waiting[rows].sum(axis=0) >= many)
-    with_some, without = many[wait & (many > 0)], many[~wait & (many > 0)]
+    wait = 2 * flows.waiting[rows].sum(axis=0) >= many  # also before and after
+    with_some, without = many[inside & wait & (many > 0)], many[~wait & (many > 0)]
     if min(len(with_some), len(without)) < K:
         return False
     return bool(with_some.mean() >= LATE_RATIO * without.mean())
@@ -152,12 +159,15 @@ def more_send(flows: Flows, across: Collection[int], begin_ns: int, last_ns: int
 
 def slower(flows: Flows, since_windows: Mapping[int, int]) -> bool | None:
     """Whether flows send less than before they waited, by the window in which each began to; None
-    if unknown. Packets wait a little at a well-used link, which is not a fault."""
+    if unknown. Packets wait a little at a well-used link, which is not a fault. A flow of lower
+    rate that sends for less of the time than before has less to send."""
     ratios = []
     for flow, first in since_windows.items():
-        before, after = (median(flows.rate[flow, part])
-                         for part in (slice(first), slice(first, None)))  # fmt: skip
-        ratios.append(float(after / before))
+        parts = slice(first), slice(first, None)
+        before, after = (float(median(flows.rate[flow, part])) for part in parts)
+        usual, share = (float(median(flows.sending[flow, part])) for part in parts)
+        ratios.append(max(1.0, after / before) if share < min(usual, ALWAYS_SENDS)
+                      else after / before)  # fmt: skip
     known = [each for each in ratios if np.isfinite(each)]
     return float(np.median(known)) < 1 / LIKE if known else None
 
