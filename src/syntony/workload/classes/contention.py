@@ -30,6 +30,9 @@ from syntony.workload.verdict import (
     confidence,
 )
 
+LESS = 0.95
+"""Ratio of the share of the time for which a flow sends to that before from which it has less to
+send: such medians scatter by one or two percent."""
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 
 
@@ -129,7 +132,7 @@ def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
     return (
         min(begin_ns, facts.begin_ns) if always else begin_ns, last_ns, share,
         (always and (delay < MUCH_ALWAYS * usual or alike >= len(own) or fill(flows, own)))
-        or more_send(flows, common.flows, begin_ns, last_ns),
+        or more_send(flows, common.flows),
     )  # fmt: skip
 
 
@@ -143,15 +146,14 @@ def fill(flows: Flows, waiting: Collection[int]) -> bool:
     return bool(joint >= np.nanmax(median(flows.rate, axis=1), initial=0.0) / LIKE > 0)
 
 
-def more_send(flows: Flows, across: Collection[int], begin_ns: int, last_ns: int) -> bool:
+def more_send(flows: Flows, across: Collection[int]) -> bool:
     """Whether twice as many flows send across a link in the windows in which most of these wait as
-    in those in which they do not: what another job adds does not depend on how many of this one's send."""
+    in those in which they do not: what another job adds does not depend on how many of this one's
+    send."""
     rows = sorted(across)
     many = np.isfinite(flows.delay[rows]).sum(axis=0)
-    inside = np.zeros(len(many), dtype=bool)
-    inside[flows.during(begin_ns, last_ns)] = True
-    wait = 2 * flows.waiting[rows].sum(axis=0) >= many  # also before and after
-    with_some, without = many[inside & wait & (many > 0)], many[~wait & (many > 0)]
+    wait = 2 * flows.waiting[rows].sum(axis=0) >= many
+    with_some, without = many[wait & (many > 0)], many[~wait]
     if min(len(with_some), len(without)) < K:
         return False
     return bool(with_some.mean() >= LATE_RATIO * without.mean())
@@ -166,7 +168,7 @@ def slower(flows: Flows, since_windows: Mapping[int, int]) -> bool | None:
         parts = slice(first), slice(first, None)
         before, after = (float(median(flows.rate[flow, part])) for part in parts)
         usual, share = (float(median(flows.sending[flow, part])) for part in parts)
-        ratios.append(max(1.0, after / before) if share < min(usual, ALWAYS_SENDS)
+        ratios.append(max(1.0, after / before) if share < min(LESS * usual, ALWAYS_SENDS)
                       else after / before)  # fmt: skip
     known = [each for each in ratios if np.isfinite(each)]
     return float(np.median(known)) < 1 / LIKE if known else None

@@ -109,17 +109,12 @@ def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
 
 def _earliest(facts: BundleFacts, ends: list[RuleFinding]) -> list[RuleFinding]:
     """Of findings of ends in several communicators those of the first ranks: the others may have
-    ended because of them. So may a rank that failed at the same time, as far as is known, as
-    another's host fell silent, but not the other way round. That it is undetermined why the job ended is said if no rank is named."""
+    ended because of them. That it is undetermined why the job ended is said if no rank is named."""
     named = [each for each in ends if each.fault == FaultClass.HANG]
     if facts.processes is None or not named:
         return ends[:1]
     ranks = frozenset[int]().union(*(each.ranks for each in named))
-    earliest = set(first(facts.processes.gone(ranks, facts.begin_ns), ranks))
-    if earliest & facts.processes.silent.keys():
-        ended = facts.processes.ended
-        earliest -= {rank for rank in earliest & ended.keys()
-                     if manner(ended[rank]) is Manner.FAILED}  # fmt: skip
+    earliest = facts.processes.earliest(ranks, facts.begin_ns)
     return [each for each in named if each.ranks & earliest]
 
 
