@@ -8,6 +8,7 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.model.names import host_of
+from syntony.workload.changed_links import known_mean
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.common_hop import Common
 from syntony.workload.facts import BundleFacts
@@ -32,7 +33,7 @@ from syntony.workload.verdict import (
 
 LESS = 0.95
 """Ratio of the share of the time for which a flow sends to that before from which it has less to
-send: such medians scatter by one or two percent."""
+send: such means scatter by one or two percent."""
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 
 
@@ -167,7 +168,7 @@ def slower(flows: Flows, since_windows: Mapping[int, int]) -> bool | None:
     for flow, first in since_windows.items():
         parts = slice(first), slice(first, None)
         before, after = (float(median(flows.rate[flow, part])) for part in parts)
-        usual, share = (float(median(flows.sending[flow, part])) for part in parts)
+        usual, share = (float(known_mean(flows.sending[flow, part], 0)) for part in parts)
         ratios.append(max(1.0, after / before) if share < min(LESS * usual, ALWAYS_SENDS)
                       else after / before)  # fmt: skip
     known = [each for each in ratios if np.isfinite(each)]
