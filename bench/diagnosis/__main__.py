@@ -171,7 +171,10 @@ def _write(options: argparse.Namespace) -> None:
 
 
 def _report(name: str, graded: list[Graded]) -> bool:
-    """Prints one generator's tables; whether they meet the aims."""
+    """Prints one generator's tables; whether they meet the aims, as they do without a bundle."""
+    if not graded:
+        print(f"\n{name}: no bundles")
+        return True
     matrix = Counter((each.fault, said) for each in graded for said in set(each.said) or {QUIET})
     rows = [*CLASSES, QUIET]
     print(

@@ -4,6 +4,7 @@ experts, checkpoints, restarts, evaluation, rollouts (`bench.diagnosis`, the fif
 from __future__ import annotations
 
 import pytest
+from bench.diagnosis import queued
 from bench.diagnosis.case import bundle_of
 from bench.diagnosis.programs import PROGRAMS, make_case
 
@@ -15,10 +16,18 @@ from syntony.workload import diagnose
     [
         *((kind, 2) for kind in PROGRAMS),
         ("server", 9),  # most directions wait: the shortest of a NIC looked like a wrong clock
+        ("", 7_018),  # an expert is asked less, so that a flow to it has less to send
+        ("", 731_900_406),  # … and one has always had less
+        ("", 7_053),  # … and the links at which flows wait change with that
     ],
 )
 def test_what_a_program_does_itself_is_no_fault(kind: str, seed: int) -> None:
     assert diagnose(bundle_of(make_case("", seed, kind))).verdicts == ()
+
+
+def test_channels_that_share_a_nic_by_turns_are_not_slow() -> None:
+    """One of 16 channels had a low rate in three windows."""
+    assert diagnose(bundle_of(queued.make_case("", 731_900_416))).verdicts == ()
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def test_what_a_schedule_does_itself_is_no_fault(kind: str, seed: int) -> None:
     [
         ("evaluation", F.STRAGGLER, 1),
         ("alternating", F.CONTENTION, 1),
+        ("alternating", F.CONTENTION, 885_275_918),  # … of which one waits without the others
         ("alternating", F.INCAST, 701),  # a flow of it sends in one phase only, the others in both
         ("bubbles", F.CONTENTION, 1),
         ("upload", F.SLOW_FLOW, 1),
@@ -70,7 +71,9 @@ def test_a_fault_in_another_schedule_is_named_and_nothing_else(
         (160, True),
         (70, True),  # a host is gone; the neighbours in the pipeline fail one by one
         (112, True),
+        (5_014, True),  # … one of them within the same two seconds, as far as is known
         (102, False),  # the host of another rank may have failed before
+        (113, False),  # and flows wait where two of them send only in every second phase
         (18, False),  # statuses and instants are not visible
         (68, False),
     ],

@@ -39,6 +39,9 @@ SLOW_RATE = 0.6
 """Ratio of the rate to the siblings' below which a flow is slow (taxonomy)."""
 LIKE = 1.3
 """Siblings are alike within this factor (taxonomy)."""
+ALWAYS_SENDS = 0.9
+"""Share of the time from which a flow has always something to send; of a rate that is a mean over a
+window it is 1."""
 CLOCK_SIGMAS = 6.0
 """Differences of delays below this many clock errors prove nothing."""
 NOISE_SIGMAS = 4.3
@@ -145,6 +148,15 @@ class Flows:
     def rate(self) -> Floats:
         """bit/s while sending."""
         return self.column("rate_bps")
+
+    @cached_property
+    def sending(self) -> Floats:
+        """Share of each window for which a flow sent, by its bytes and its rate, (flows,
+        windows)."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            needed_ns = self.column("bytes", "sum") * 8e9 / self.rate
+        share: Floats = needed_ns / self.grid.width_ns
+        return share
 
     @cached_property
     def like(self) -> Ints:

@@ -237,6 +237,14 @@ class Processes:
                   if progress_ns - self.silent.get(rank, -SILENT_NS) <= SILENT_NS}  # fmt: skip
         return ended | silent
 
+    def earliest(self, ranks: Collection[int], progress_ns: int) -> set[int]:
+        """Of ranks that are `gone` the first. An error may follow from a host that fell silent at
+        the same time, as far as is known, but not the other way round."""
+        found = set(first(self.gone(ranks, progress_ns), ranks))
+        if found & self.silent.keys():
+            found -= {rank for rank, end in self.ended.items() if manner(end) is Manner.FAILED}
+        return found
+
 
 def first(gone: Mapping[int, Ended], among: Iterable[int]) -> list[int]:
     """Those of these ranks that ended first; several if they ended at the same time, or if the

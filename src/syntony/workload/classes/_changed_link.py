@@ -92,7 +92,7 @@ def find(facts: BundleFacts, causes: Collection[RuleFinding] = ()) -> list[RuleF
         fault=fault, subjects=inside + nics, onset_ns=each.begin_ns, last_ns=each.last_ns,
         confidence=confidence(
             each.share, full, len(inside + nics) == 1 or None, each.ratio >= SLOW_RATIO or slower,
-            full or not contention.more_send(flows, each.flows, each.begin_ns, each.last_ns),
+            full or not contention.more_send(flows, each.flows),
         ),
         evidence=tuple(evidence), alternatives=contention.alternatives(facts, each.flows),
         action=action, flows=each.flows,

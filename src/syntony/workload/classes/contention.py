@@ -8,10 +8,18 @@ import numpy as np
 
 from syntony.model import format_ns
 from syntony.model.names import host_of
+from syntony.workload.changed_links import known_mean
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.common_hop import Common
 from syntony.workload.facts import BundleFacts
-from syntony.workload.flows import LATE_RATIO, LIKE, MUCH_ALWAYS, SLOW_RATIO, Flows
+from syntony.workload.flows import (
+    ALWAYS_SENDS,
+    LATE_RATIO,
+    LIKE,
+    MUCH_ALWAYS,
+    SLOW_RATIO,
+    Flows,
+)
 from syntony.workload.full_links import FULL, FullLink
 from syntony.workload.grid import K, median
 from syntony.workload.verdict import (
@@ -23,6 +31,9 @@ from syntony.workload.verdict import (
     confidence,
 )
 
+LESS = 0.95
+"""Ratio of the share of the time for which a flow sends to that before from which it has less to
+send: such means scatter by one or two percent."""
 ACTION = "move one of the flows to another path, or pace the jobs that share the link"
 
 
@@ -122,7 +133,7 @@ def since(facts: BundleFacts, common: Common) -> tuple[int, int, float, bool]:
     return (
         min(begin_ns, facts.begin_ns) if always else begin_ns, last_ns, share,
         (always and (delay < MUCH_ALWAYS * usual or alike >= len(own) or fill(flows, own)))
-        or more_send(flows, common.flows, begin_ns, last_ns),
+        or more_send(flows, common.flows),
     )  # fmt: skip
 
 
@@ -136,15 +147,14 @@ def fill(flows: Flows, waiting: Collection[int]) -> bool:
     return bool(joint >= np.nanmax(median(flows.rate, axis=1), initial=0.0) / LIKE > 0)
 
 
-def more_send(flows: Flows, across: Collection[int], begin_ns: int, last_ns: int) -> bool:
+def more_send(flows: Flows, across: Collection[int]) -> bool:
     """Whether twice as many flows send across a link in the windows in which most of these wait as
-    in others: what another job adds does not depend on how many of this one's send."""
+    in those in which they do not: what another job adds does not depend on how many of this one's
+    send."""
     rows = sorted(across)
     many = np.isfinite(flows.delay[rows]).sum(axis=0)
-    inside = np.zeros(len(many), dtype=bool)
-    inside[flows.during(begin_ns, last_ns)] = True
-    wait = inside & (2 * flows.waiting[rows].sum(axis=0) >= many)
-    with_some, without = many[wait & (many > 0)], many[~wait & (many > 0)]
+    wait = 2 * flows.waiting[rows].sum(axis=0) >= many
+    with_some, without = many[wait & (many > 0)], many[~wait]
     if min(len(with_some), len(without)) < K:
         return False
     return bool(with_some.mean() >= LATE_RATIO * without.mean())
@@ -152,12 +162,15 @@ def more_send(flows: Flows, across: Collection[int], begin_ns: int, last_ns: int
 
 def slower(flows: Flows, since_windows: Mapping[int, int]) -> bool | None:
     """Whether flows send less than before they waited, by the window in which each began to; None
-    if unknown. Packets wait a little at a well-used link, which is not a fault."""
+    if unknown. Packets wait a little at a well-used link, which is not a fault. A flow of lower
+    rate that sends for less of the time than before has less to send."""
     ratios = []
     for flow, first in since_windows.items():
-        before, after = (median(flows.rate[flow, part])
-                         for part in (slice(first), slice(first, None)))  # fmt: skip
-        ratios.append(float(after / before))
+        parts = slice(first), slice(first, None)
+        before, after = (float(median(flows.rate[flow, part])) for part in parts)
+        usual, share = (float(known_mean(flows.sending[flow, part], 0)) for part in parts)
+        ratios.append(max(1.0, after / before) if share < min(LESS * usual, ALWAYS_SENDS)
+                      else after / before)  # fmt: skip
     known = [each for each in ratios if np.isfinite(each)]
     return float(np.median(known)) < 1 / LIKE if known else None
 

@@ -14,6 +14,7 @@ from syntony.workload.classes.contention import suspects
 from syntony.workload.classes.slow_receiver import BLOCKED, TIMES
 from syntony.workload.facts import BundleFacts
 from syntony.workload.flows import (
+    ALWAYS_SENDS,
     LIKE,
     MIN_LIKE,
     MUCH_ALWAYS,
@@ -23,7 +24,15 @@ from syntony.workload.flows import (
     low_delay,
     more_than_chance,
 )
-from syntony.workload.grid import MAD_SIGMA, Episode, Flags, episode, median, significant_episodes
+from syntony.workload.grid import (
+    MAD_SIGMA,
+    Episode,
+    Flags,
+    N,
+    episode,
+    median,
+    significant_episodes,
+)
 from syntony.workload.verdict import (
     ALIKE,
     ECHO,
@@ -248,7 +257,10 @@ def _judge(
     delayed = own is not None or (
         bool(len(known)) and least > max(SLOW_RATIO * normal, longest, STEADY * delay)
     )
-    alone = flow in slow and _became_slow(flows, flow, stretch)
+    alone = (
+        flow in slow and _became_slow(flows, flow, stretch)
+        and not _has_less_to_send(flows, flow, stretch) and not _was_brief(flows, flow, stretch)
+    )  # fmt: skip
     slowed = rate < SLOW_RATE * usual_rate and (delayed or alone)
     before = np.isfinite(flows.delay[flow, : stretch.first]).sum() >= MIN_BEFORE
     much = waits >= (MUCH if before else MUCH_ALWAYS) * normal
@@ -367,6 +379,25 @@ def _became_slow(flows: Flows, flow: int, stretch: Episode) -> bool:
         lag = flows.rate[flow] / flows.typical(flows.rate, flow)
     fell = _over(lag[first : stretch.last + 1]) * LIKE < _over(lag[:first])
     return bool(not known or fell or _over(lag) < SLOW_RATE)
+
+
+def _has_less_to_send(flows: Flows, flow: int, stretch: Episode) -> bool:
+    """Whether a flow of low rate sends for no longer than its siblings, nor, compared with them,
+    than before. What slows a flow does not change what it has to send, so it sends for longer; a
+    flow that always sends cannot. False if bytes are not recorded."""
+    share = flows.sending[flow]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = share / flows.typical(flows.sending, flow)
+    now = _over(ratio[stretch.part])
+    longer = now >= LIKE or now >= LIKE * _over(ratio[: stretch.first])
+    return bool(_over(share[stretch.part]) < ALWAYS_SENDS and np.isfinite(now) and not longer)
+
+
+def _was_brief(flows: Flows, flow: int, stretch: Episode) -> bool:
+    """Whether a flow had a low rate in fewer than `N` windows and is as fast as others again:
+    channels share their NIC by turns."""
+    known = np.isfinite(flows.rate[flow])
+    return bool(known[stretch.part].sum() < N and known[stretch.last + 1 :].sum() >= N)
 
 
 def _over(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
