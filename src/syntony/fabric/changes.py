@@ -17,7 +17,7 @@ from itertools import pairwise
 import msgspec
 
 from syntony.fabric.book import Way
-from syntony.fabric.departures import FEW, Departures
+from syntony.fabric.departures import FEW, LEFT_NS, Departures
 from syntony.fabric.graph import Topology, TopologyDifference
 from syntony.fabric.names import SILENT_AT, cable_name, link_ends
 from syntony.fabric.silent import FEW_SHARE, SilentPart, SilentSwitches
@@ -38,7 +38,7 @@ place has this long to show that it is gone."""
 ENOUGH = 10
 """Paths that must have left a cable. If that many crossed it, the chance that a redistribution of
 all paths leaves none on it is e^-10."""
-SILENT_NS = 10 * S
+SILENT_NS = 8 * S
 """After paths left a switch it is known by then which others are silent there: a host waits for
 answers, and reports traces that changed nothing every five seconds."""
 LOST_NS = 7 * DAY_NS
@@ -133,7 +133,10 @@ class FabricMap:
         self._ways: dict[Way, tuple[str | None, ...]] = {}
         self._count: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
-        """Cable → paths that left it, minus those that joined it, since the last report."""
+        """Cable → paths that left it, minus those that joined it, since the last report; from 0
+        again if none left for `LEFT_NS`."""
+        self._left_ns: dict[str, int] = {}
+        """Of these, when the newest left."""
         self._crossed_ns: dict[str, int] = {}
         """Cable that paths have left → when the first left it, or a path was last traced across
         it."""
@@ -211,7 +214,11 @@ class FabricMap:
         before, after = _cables(old), _cables(new)
         for cable in before - after:
             self._count[cable] -= 1
-            self._left[cable] += bool(new)
+            if now_ns - self._left_ns.get(cable, now_ns) >= LEFT_NS:
+                self._forget_left(cable)
+            if new:
+                self._left[cable] += 1
+                self._left_ns[cable] = now_ns
             self._crossed_ns.setdefault(cable, now_ns)
         for cable in after - before:
             self._count[cable] += 1
@@ -308,6 +315,7 @@ class FabricMap:
             self._differs.pop(cable, None)
         if not self._left[cable]:
             del self._left[cable]
+            self._left_ns.pop(cable, None)
             self._crossed_ns.pop(cable, None)
         if not self._count[cable]:
             del self._count[cable]
@@ -418,7 +426,11 @@ class FabricMap:
 
     def _forget_departures(self, cable: str) -> None:
         self._differs.pop(cable, None)
+        self._forget_left(cable)
+
+    def _forget_left(self, cable: str) -> None:
         self._left.pop(cable, None)
+        self._left_ns.pop(cable, None)
         self._crossed_ns.pop(cable, None)
         self._left_with.pop(cable, None)
 
