@@ -7,6 +7,10 @@ real ones (`tests.controller.traced`).
 
 * *answering*, *silent*: a spine that answers, or does not, dies. It should have one page of the
   rule `switch-down`, which names it, with or without cables, or the silent switch at its leaves.
+* *limited*: a spine that answers dies while some or all of the others answer few.
+* *beside*: one dies beside a switch that never answers.
+* *filtered*: routes are distributed anew at the moment in which a spine stops answering. It is up:
+  any page is false.
 * *nothing*: no part dies; routes are distributed anew, spines begin or cease to answer all hosts or
   some, answers are limited for a while, hosts pause. Any page is false.
 """
@@ -31,7 +35,7 @@ from syntony.fabric.graph import Cable, Device, make_topology
 from syntony.fabric.learn import HopQuery
 from syntony.fabric.names import OR, SILENT_AT, cable_name
 
-KINDS = ("answering", "silent", "nothing")
+KINDS = ("answering", "silent", "limited", "beside", "filtered", "nothing")
 EARLIEST_S, LATEST_S, WATCHED_S = 20, 130, 90
 MAX_LOST, MAX_BLACK_S = 0.2, 2
 EVENTS = ("rehash", "answers none", "answers some", "answers", "limited", "pauses")
@@ -91,7 +95,9 @@ def case(control: Control, kind: str, seed: int) -> Case:
     fabric = Fabric(control, seed)
     if kind == "nothing":
         return _nothing(fabric)
-    if kind == "silent" and not fabric.silent:
+    if kind == "filtered":
+        return _filtered(fabric)
+    if kind in {"silent", "beside"} and not fabric.silent:
         fabric.silent = {fabric.draw.choice(fabric.spines)}
     spine = fabric.draw.choice(
         [each for each in fabric.spines if (each in fabric.silent) == (kind == "silent")]
@@ -99,6 +105,8 @@ def case(control: Control, kind: str, seed: int) -> Case:
     at_s = fabric.draw.randint(EARLIEST_S, LATEST_S)
     fabric.run(at_s)
     early, died_ns = control.pages(), fabric.now_ns
+    if kind == "limited":
+        _limit(fabric)
     fabric.black = {spine}
     fabric.run(fabric.draw.randint(0, MAX_BLACK_S))
     fabric.black, fabric.dead = set(), {spine}
@@ -118,6 +126,16 @@ def _is_it(page: str, names: set[str], *, silent: bool) -> bool:
     if silent and subject.startswith(SILENT_AT):
         return rule == "switch-down"
     return rule == "switch-down" and parts <= names
+
+
+def _filtered(fabric: Fabric) -> Case:
+    spine = fabric.draw.choice([each for each in fabric.spines if each not in fabric.silent])
+    at_s = fabric.draw.randint(EARLIEST_S, LATEST_S)
+    fabric.run(at_s)
+    fabric.salt += 1
+    fabric.silent = fabric.silent | {spine}
+    fabric.run(WATCHED_S)
+    return Case("", np.nan, (*fabric.control.pages(),), f"{fabric.shape}; {spine} at {at_s} s")
 
 
 def _nothing(fabric: Fabric) -> Case:

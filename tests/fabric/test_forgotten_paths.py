@@ -7,7 +7,7 @@ from tests.fabric.test_changes import Fabric
 
 from syntony.controller.fabric_changes import FabricChangeService
 from syntony.fabric.book import PathBook, Way
-from syntony.fabric.changes import LOOK_NS
+from syntony.fabric.changes import HOLD_NS, LOOK_NS, _cables
 from syntony.fabric.departures import ENOUGH, LEFT_NS
 from syntony.model import S
 
@@ -71,3 +71,21 @@ def test_a_switch_stays_down_although_its_departures_are_forgotten() -> None:
     fabric.dead = set()
     fabric.learn()
     assert not fabric.map.down
+
+
+@pytest.mark.parametrize("age_ns", [LEFT_NS - S, LEFT_NS])
+def test_old_departures_do_not_show_that_a_cable_is_lost_that_is_no_longer_traced(
+    age_ns: int,
+) -> None:
+    fabric = Fabric()
+    fabric.look()
+    cable = "leaf0--spine1"
+    crossing = [way for way in fabric.ways if cable in _cables(fabric.map._ways[way])]
+    for way in crossing[:ENOUGH]:
+        elsewhere = (way.src, *("spine0" if d == "spine1" else d for d in fabric.heard(way)[1:]))
+        fabric.map.take(way, elsewhere, fabric.now_ns)
+    fabric.wait(age_ns)
+    for way in crossing[ENOUGH:]:
+        fabric.map.take(way, (), fabric.now_ns)
+    change = "removed" if age_ns < LEFT_NS else "unseen"
+    assert (change, cable) in fabric.wait(HOLD_NS + S)

@@ -17,10 +17,10 @@ from itertools import pairwise
 import msgspec
 
 from syntony.fabric.book import Way
-from syntony.fabric.departures import FEW, Departures
+from syntony.fabric.departures import FEW, LEFT_NS, Departures
 from syntony.fabric.graph import Topology, TopologyDifference
 from syntony.fabric.names import SILENT_AT, cable_name, link_ends
-from syntony.fabric.silent import SilentPart, SilentSwitches
+from syntony.fabric.silent import FEW_SHARE, SilentPart, SilentSwitches
 from syntony.model import DAY_NS, S
 
 HOLD_NS = 8 * S
@@ -38,6 +38,8 @@ place has this long to show that it is gone."""
 ENOUGH = 10
 """Paths that must have left a cable. If that many crossed it, the chance that a redistribution of
 all paths leaves none on it is e^-10."""
+SILENT_NS = 8 * S
+"""This long after paths left a switch it is known which others are silent there."""
 LOST_NS = 7 * DAY_NS
 """A lost cable is remembered for this long, …"""
 MOVED_NS = DAY_NS
@@ -130,7 +132,10 @@ class FabricMap:
         self._ways: dict[Way, tuple[str | None, ...]] = {}
         self._count: Counter[str] = Counter()
         self._left: Counter[str] = Counter()
-        """Cable → paths that left it, minus those that joined it, since the last report."""
+        """Cable → paths that left it, minus those that joined it, since the last report; from 0
+        again if none left for `LEFT_NS`."""
+        self._left_ns: dict[str, int] = {}
+        """Of these, when the newest left."""
         self._crossed_ns: dict[str, int] = {}
         """Cable that paths have left → when the first left it, or a path was last traced across
         it."""
@@ -208,7 +213,7 @@ class FabricMap:
         before, after = _cables(old), _cables(new)
         for cable in before - after:
             self._count[cable] -= 1
-            self._left[cable] += bool(new)
+            self._leave(cable, now_ns, counts=bool(new))
             self._crossed_ns.setdefault(cable, now_ns)
         for cable in after - before:
             self._count[cable] += 1
@@ -241,7 +246,7 @@ class FabricMap:
         at once."""
         if self._began_ns is None:
             return []
-        self.down |= self._departures.down(self._count, now_ns)
+        self.down |= self._found_down(now_ns)
         self.silent.settle()
         self._drop_untraced(now_ns)
         before, self.abandoned = self.abandoned, self._departures.lost_cables(now_ns)
@@ -261,6 +266,25 @@ class FabricMap:
         return _bounded(changes)
 
     # --- internal ---
+
+    def _found_down(self, now_ns: int) -> dict[str, tuple[str, ...]]:
+        """Switches that paths show to be down, and that no more than a few may still cross."""
+        found = self._departures.down(self._count, now_ns)
+        return {
+            switch: instead
+            for switch, instead in found.items()
+            if switch in self.down or not self._is_in_use(switch, now_ns)
+        }
+
+    def _is_in_use(self, switch: str, now_ns: int) -> bool:
+        """Whether more than a few paths may still cross a switch that others left. Silence is known
+        later than that a path goes elsewhere; until then all count that list it."""
+        left, first_ns = self._departures.left(switch)
+        few = FEW_SHARE * left
+        if now_ns - first_ns < SILENT_NS:
+            cables = (n for cable, n in self._count.items() if switch in _ends(cable))
+            return sum(cables) > 2 * few
+        return self.silent.may_cross(switch, self._ways, self.answered_ns.get(switch, 0)) > few
 
     def _drop_untraced(self, now_ns: int) -> None:
         """Drop paths that have not been traced for two rounds, if they cross a cable that others
@@ -284,6 +308,7 @@ class FabricMap:
             self._differs.pop(cable, None)
         if not self._left[cable]:
             del self._left[cable]
+            self._left_ns.pop(cable, None)
             self._crossed_ns.pop(cable, None)
         if not self._count[cable]:
             del self._count[cable]
@@ -394,7 +419,18 @@ class FabricMap:
 
     def _forget_departures(self, cable: str) -> None:
         self._differs.pop(cable, None)
+        self._forget_left(cable)
+
+    def _leave(self, cable: str, now_ns: int, *, counts: bool) -> None:
+        if now_ns - self._left_ns.get(cable, now_ns) >= LEFT_NS:
+            self._forget_left(cable)
+        if counts:
+            self._left[cable] += 1
+            self._left_ns[cable] = now_ns
+
+    def _forget_left(self, cable: str) -> None:
         self._left.pop(cable, None)
+        self._left_ns.pop(cable, None)
         self._crossed_ns.pop(cable, None)
         self._left_with.pop(cable, None)
 
