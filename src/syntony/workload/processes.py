@@ -234,13 +234,16 @@ class Processes:
         """
         ended = {rank: self.ended[rank] for rank in ranks if rank in self.ended}
         silent = {rank: Ended(self.silent[rank], self.silent[rank]) for rank in ranks
-                  if progress_ns - self.silent.get(rank, -SILENT_NS) <= SILENT_NS}  # fmt: skip
+                  if rank in self.silent
+                  and progress_ns - self.silent[rank] <= SILENT_NS}  # fmt: skip
         return ended | silent
 
-    def earliest(self, ranks: Collection[int], progress_ns: int) -> set[int]:
-        """Of ranks that are `gone` the first. An error may follow from a host that fell silent at
-        the same time, as far as is known, but not the other way round."""
-        found = set(first(self.gone(ranks, progress_ns), ranks))
+    def earliest(self, ranks: Collection[int]) -> set[int]:
+        """Of ranks that are `gone`, from whichever communicator, the first. An error may follow
+        from a host that fell silent at the same time, as far as is known, but not the other way
+        round."""
+        silent = {rank: Ended(at_ns, at_ns) for rank, at_ns in self.silent.items()}
+        found = set(first(self.ended | silent, ranks))
         if found & self.silent.keys():
             found -= {rank for rank, end in self.ended.items() if manner(end) is Manner.FAILED}
         return found

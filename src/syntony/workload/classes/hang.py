@@ -114,7 +114,7 @@ def _earliest(facts: BundleFacts, ends: list[RuleFinding]) -> list[RuleFinding]:
     if facts.processes is None or not named:
         return ends[:1]
     ranks = frozenset[int]().union(*(each.ranks for each in named))
-    earliest = facts.processes.earliest(ranks, facts.begin_ns)
+    earliest = facts.processes.earliest(ranks)
     return [each for each in named if each.ranks & earliest]
 
 
