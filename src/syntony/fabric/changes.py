@@ -284,7 +284,8 @@ class FabricMap:
         if now_ns - first_ns < SILENT_NS:
             cables = (n for cable, n in self._count.items() if switch in _ends(cable))
             return sum(cables) > 2 * few
-        return self.silent.may_cross(switch, self._ways, self.answered_ns.get(switch, 0)) > few
+        answered_ns = self.answered_ns.get(switch, 0)
+        return self.silent.may_cross(switch, self._ways, answered_ns) > few
 
     def _drop_untraced(self, now_ns: int) -> None:
         """Drop paths that have not been traced for two rounds, if they cross a cable that others
