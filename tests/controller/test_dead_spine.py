@@ -147,16 +147,3 @@ def test_a_spine_that_answers_no_more_is_not_dead(control: Control, case: int) -
     fabric.salt = 1
     fabric.run(60)
     assert control.pages() == []
-
-
-@pytest.mark.parametrize("seed", [741039, 31730])
-def test_a_spine_that_stops_answering_while_routes_are_distributed_anew_is_up(
-    control: Control, seed: int
-) -> None:
-    """Its remaining paths cannot show that they cross it."""
-    fabric = World(control, seed)
-    print(f"seed {seed}: {fabric.shape}")
-    fabric.run(KNOWN_S)
-    fabric.salt, fabric.silent = 1, {fabric.spines[0]}
-    fabric.run(60)
-    assert control.pages() == []

@@ -39,7 +39,8 @@ ENOUGH = 10
 """Paths that must have left a cable. If that many crossed it, the chance that a redistribution of
 all paths leaves none on it is e^-10."""
 SILENT_NS = 8 * S
-"""This long after paths left a switch it is known which others are silent there."""
+"""After paths left a switch it is known by then which others are silent there: a host waits for
+answers, and reports traces that changed nothing every five seconds."""
 LOST_NS = 7 * DAY_NS
 """A lost cable is remembered for this long, …"""
 MOVED_NS = DAY_NS
@@ -213,7 +214,11 @@ class FabricMap:
         before, after = _cables(old), _cables(new)
         for cable in before - after:
             self._count[cable] -= 1
-            self._leave(cable, now_ns, counts=bool(new))
+            if now_ns - self._left_ns.get(cable, now_ns) >= LEFT_NS:
+                self._forget_left(cable)
+            if new:
+                self._left[cable] += 1
+                self._left_ns[cable] = now_ns
             self._crossed_ns.setdefault(cable, now_ns)
         for cable in after - before:
             self._count[cable] += 1
@@ -277,8 +282,9 @@ class FabricMap:
         }
 
     def _is_in_use(self, switch: str, now_ns: int) -> bool:
-        """Whether more than a few paths may still cross a switch that others left. Silence is known
-        later than that a path goes elsewhere; until then all count that list it."""
+        """Whether more than a few paths may still cross a switch that others left: if it stops
+        answering while all paths are distributed anew, it is up. That only its hop is silent is
+        known later than that a path goes elsewhere; until then all count that list it."""
         left, first_ns = self._departures.left(switch)
         few = FEW_SHARE * left
         if now_ns - first_ns < SILENT_NS:
@@ -421,13 +427,6 @@ class FabricMap:
     def _forget_departures(self, cable: str) -> None:
         self._differs.pop(cable, None)
         self._forget_left(cable)
-
-    def _leave(self, cable: str, now_ns: int, *, counts: bool) -> None:
-        if now_ns - self._left_ns.get(cable, now_ns) >= LEFT_NS:
-            self._forget_left(cable)
-        if counts:
-            self._left[cable] += 1
-            self._left_ns[cable] = now_ns
 
     def _forget_left(self, cable: str) -> None:
         self._left.pop(cable, None)
