@@ -20,7 +20,7 @@ from syntony.fabric.book import Way
 from syntony.fabric.departures import FEW, LEFT_NS, Departures
 from syntony.fabric.graph import Topology, TopologyDifference
 from syntony.fabric.names import SILENT_AT, cable_name, link_ends
-from syntony.fabric.silent import FEW_SHARE, SilentPart, SilentSwitches
+from syntony.fabric.silent import SilentPart, SilentSwitches
 from syntony.model import DAY_NS, S
 
 HOLD_NS = 8 * S
@@ -38,9 +38,6 @@ place has this long to show that it is gone."""
 ENOUGH = 10
 """Paths that must have left a cable. If that many crossed it, the chance that a redistribution of
 all paths leaves none on it is e^-10."""
-SILENT_NS = 8 * S
-"""After paths left a switch it is known by then which others are silent there: a host waits for
-answers, and reports traces that changed nothing every five seconds."""
 LOST_NS = 7 * DAY_NS
 """A lost cable is remembered for this long, …"""
 MOVED_NS = DAY_NS
@@ -214,11 +211,7 @@ class FabricMap:
         before, after = _cables(old), _cables(new)
         for cable in before - after:
             self._count[cable] -= 1
-            if now_ns - self._left_ns.get(cable, now_ns) >= LEFT_NS:
-                self._forget_left(cable)
-            if new:
-                self._left[cable] += 1
-                self._left_ns[cable] = now_ns
+            self._leave(cable, now_ns, counts=bool(new))
             self._crossed_ns.setdefault(cable, now_ns)
         for cable in after - before:
             self._count[cable] += 1
@@ -251,7 +244,7 @@ class FabricMap:
         at once."""
         if self._began_ns is None:
             return []
-        self.down |= self._found_down(now_ns)
+        self.down |= self._departures.down(self._count, now_ns)
         self.silent.settle()
         self._drop_untraced(now_ns)
         before, self.abandoned = self.abandoned, self._departures.lost_cables(now_ns)
@@ -271,27 +264,6 @@ class FabricMap:
         return _bounded(changes)
 
     # --- internal ---
-
-    def _found_down(self, now_ns: int) -> dict[str, tuple[str, ...]]:
-        """Switches that paths show to be down, and that no more than a few may still cross."""
-        found = self._departures.down(self._count, now_ns)
-        return {
-            switch: instead
-            for switch, instead in found.items()
-            if switch in self.down or not self._is_in_use(switch, now_ns)
-        }
-
-    def _is_in_use(self, switch: str, now_ns: int) -> bool:
-        """Whether more than a few paths may still cross a switch that others left: if it stops
-        answering while all paths are distributed anew, it is up. That only its hop is silent is
-        known later than that a path goes elsewhere; until then all count that list it."""
-        left, first_ns = self._departures.left(switch)
-        few = FEW_SHARE * left
-        if now_ns - first_ns < SILENT_NS:
-            cables = (n for cable, n in self._count.items() if switch in _ends(cable))
-            return sum(cables) > 2 * few
-        answered_ns = self.answered_ns.get(switch, 0)
-        return self.silent.may_cross(switch, self._ways, answered_ns) > few
 
     def _drop_untraced(self, now_ns: int) -> None:
         """Drop paths that have not been traced for two rounds, if they cross a cable that others
@@ -427,6 +399,13 @@ class FabricMap:
     def _forget_departures(self, cable: str) -> None:
         self._differs.pop(cable, None)
         self._forget_left(cable)
+
+    def _leave(self, cable: str, now_ns: int, *, counts: bool) -> None:
+        if now_ns - self._left_ns.get(cable, now_ns) >= LEFT_NS:
+            self._forget_left(cable)
+        if counts:
+            self._left[cable] += 1
+            self._left_ns[cable] = now_ns
 
     def _forget_left(self, cable: str) -> None:
         self._left.pop(cable, None)

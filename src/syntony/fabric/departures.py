@@ -73,12 +73,6 @@ class Departures:
         """Whether any path has left a switch, and none has crossed it since."""
         return switch in self._left
 
-    def left(self, switch: str) -> tuple[int, int]:
-        """How many paths left a switch that none has crossed since, and when the first was found to
-        have left, fleet time."""
-        ways = self._left[switch].ways
-        return len(ways), min(at_ns for at_ns, _ in ways.values())
-
     @property
     def answered_ns(self) -> Mapping[str, int]:
         """Device → fleet time at which the newest trace that it answered began."""

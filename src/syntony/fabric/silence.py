@@ -30,20 +30,6 @@ class Span(NamedTuple):
     last_ns: int
 
 
-class Missed(NamedTuple):
-    """A known hop that does not answer a path now, although those beside it do."""
-
-    before: str
-    behind: str
-    traces: int
-    """In how many traces."""
-    at_ns: int
-    """When the newest of them began, fleet time."""
-
-
-NOT_MISSED = Missed("", "", 0, 0)
-
-
 def span(known: Span | None, at_ns: int, gap_ns: int = MEMORY_NS) -> Span:
     """The span with one more trace in it; after a gap a new one."""
     if known is None or at_ns - known.last_ns > gap_ns:
@@ -61,8 +47,9 @@ class Answers:
         """By sender, direction and device."""
         self._between: defaultdict[Pair, dict[tuple[str, str], Span]] = defaultdict(dict)
         """By the pair around a device: the one before it, and itself."""
-        self._missed: dict[Way, Missed] = {}
-        """By path with a known hop that does not answer it now."""
+        self._missed: dict[Way, tuple[str, int]] = {}
+        """Path → the device before a known hop that does not answer it now, and in how many
+        traces."""
         self._lost_ns: defaultdict[str, deque[int]] = defaultdict(deque)
         """Device before such a hop → when it answered the same path again, for each such trace."""
 
@@ -82,14 +69,13 @@ class Answers:
             self._sender[key] = span(self._sender.get(key), at_ns)
         lost = 0
         if not missed and len(hops) > 3 and None not in hops:
-            lost = self._missed.pop(way, NOT_MISSED).traces
+            lost = self._missed.pop(way, ("", 0))[1]
         for before, device, behind in zip(hops[1:], hops[2:], hops[3:], strict=False):
             if before is None or behind is None:
                 continue
             if device is None:
                 if missed:
-                    traces = self._missed.get(way, NOT_MISSED).traces + 1
-                    self._missed[way] = Missed(before, behind, traces, at_ns)
+                    self._missed[way] = before, self._missed.get(way, ("", 0))[1] + 1
                 continue
             self._lost_ns[before].extend([at_ns] * lost)
             between = self._between[min(before, behind), max(before, behind)]
@@ -113,11 +99,7 @@ class Answers:
 
     def missed(self, before: Container[str]) -> int:
         """Paths whose known hop behind these devices does not answer now: it may be another."""
-        return sum(it.before in before for it in self._missed.values())
-
-    def unanswered(self, since_ns: int) -> Iterable[tuple[Way, Missed]]:
-        """Paths of which only one known hop does not answer, traced since."""
-        return (each for each in self._missed.items() if each[1].at_ns > since_ns)
+        return sum(device in before for device, _ in self._missed.values())
 
     def regular(self, way: Way, device: str, at_ns: int) -> bool:
         """Whether a device had answered the sender of a path in the same direction of flows, and

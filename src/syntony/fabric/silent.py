@@ -143,28 +143,6 @@ class SilentSwitches:
             if len(ways) >= ENOUGH:
                 self._evaluate(self._part_of[next(iter(ways.values())).hop.pair], ways)
 
-    def may_cross(
-        self, switch: str, hops: Mapping[Way, Sequence[str | None]], answered_ns: int
-    ) -> int:
-        """How many paths may still cross a switch: since it last answered, only its hop was silent
-        in their newest trace. Not counted are those between switches where a silent part was known
-        before: they may have moved there.
-
-        Args:
-            switch: that answered once.
-            hops: known paths.
-            answered_ns: when the newest trace began that it answered, fleet time.
-        """
-        found = 0
-        for way, missed in self._answers.unanswered(answered_ns):
-            pair = min(missed.before, missed.behind), max(missed.before, missed.behind)
-            silent = self._silent.get(pair)
-            if silent is None or silent.first_ns > answered_ns:
-                known = hops.get(way, ())
-                around = missed.before, switch, missed.behind
-                found += around in zip(known[1:], known[2:], known[3:], strict=False)
-        return found
-
     # --- internal ---
 
     def _move(
