@@ -259,7 +259,7 @@ def test_ranks_that_run_are_not_gone_wherever_a_timeline_begins() -> None:
     rows = [process(f"h{rank}", rank, second) for rank in range(2) for second in (2, 4)]
     rows.append(process("h0", 0, 6, **over(1)))
     made = bundle(record({JOB_PROCESS.name: rows}))
-    ranks = Processes(made.table("processes"), T0 + 60 * S)
+    ranks = Processes(made.table("processes"), T0 + 8 * S)
     assert set(ranks.gone([0, 1], 0)) == ranks.earliest([0]) == {0}
 
 
