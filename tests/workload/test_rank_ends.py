@@ -260,7 +260,8 @@ def test_ranks_that_run_are_not_gone_wherever_a_timeline_begins() -> None:
     rows.append(process("h0", 0, 6, **over(1)))
     made = bundle(record({JOB_PROCESS.name: rows}))
     ranks = Processes(made.table("processes"), T0 + 8 * S)
-    assert set(ranks.gone([0, 1], 0)) == ranks.earliest([0]) == {0}
+    assert set(ranks.gone([0, 1], 0)) == ranks.earliest([0, 1]) == {0}
+    assert ranks.earliest([1]) == {1}
 
 
 def over(status: int, oom: int = 0) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class ExitEvents(ExitSource):
     """The proc connector.
 
     A process ends as its first thread does. If that has ended alone before (`pthread_exit`, status
-    0), a signal that ends the process ends its other threads: a signal never ends one alone.
+    0), a signal that ends the process ends its other threads. A signal ends one thread alone only
+    where a seccomp filter says so; an `exit` of another thread is not seen.
 
     Raises:
         MissingError: not permitted, or not in the initial namespaces.

@@ -241,9 +241,10 @@ class Processes:
     def earliest(self, ranks: Collection[int]) -> set[int]:
         """Of ranks that are `gone`, from whichever communicator, the first. An error may follow
         from a host that fell silent at the same time, as far as is known, but not the other way
-        round."""
+        round. All of them if none is."""
         silent = {rank: Ended(at_ns, at_ns) for rank, at_ns in self.silent.items()}
-        found = set(first(self.ended | silent, ranks))
+        known = {rank: end for rank, end in (self.ended | silent).items() if rank in ranks}
+        found = set(first(known, known)) if known else set(ranks)
         if found & self.silent.keys():
             found -= {rank for rank, end in self.ended.items() if manner(end) is Manner.FAILED}
         return found
