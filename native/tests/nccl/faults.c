@@ -93,7 +93,7 @@ void faults_start_agent(void)
 void faults_start_agent_of(int count)
 {
     static int listener;
-    processes = accepted + count;
+    processes = count;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "/tmp/syntony-test-agent.%d", getpid());
     unlink(address.sun_path);
