@@ -35,9 +35,9 @@ static struct {
     int (*queue_pairs)(void);
     int (*objects)(void);
 } fake;
-/* Of each process that has one; the newest takes the oldest one's place. */
-static struct { struct syn_job_page *page; uint64_t notices; int fd; } agents[2];
-static int accepted, processes;
+static struct syn_job_page *page;
+static int agent_fd; /* of the process that has it */
+static uint64_t notices;
 static pthread_mutex_t page_lock = PTHREAD_MUTEX_INITIALIZER;
 static int injected[FAULTS];
 static const char *const NAMES[FAULTS] = {"late", "loss", "black hole", "duplicates", "port down",
@@ -60,8 +60,7 @@ static void *serve(void *argument)
         int fd = accept(listener, NULL, NULL), page_fd, error;
         if (fd < 0)
             return NULL;
-        if (accepted + 1 == processes) /* each asks once, and many of these tests are killed */
-            unlink(getenv("SYNTONY_AGENT"));
+        unlink(getenv("SYNTONY_AGENT")); /* a process asks once, and many of these tests are killed */
         struct syn_job_page *made = syn_job_page_make(&page_fd, &error);
         char version = SYN_JOB_PAGE_VERSION;
         struct iovec vector = {&version, 1};
@@ -74,10 +73,9 @@ static void *serve(void *argument)
         header->cmsg_len = CMSG_LEN(sizeof(int));
         memcpy(CMSG_DATA(header), &page_fd, sizeof page_fd);
         pthread_mutex_lock(&page_lock);
-        int at = accepted++ % 2;
-        agents[at].page = made;
-        agents[at].fd = fd;
-        agents[at].notices = 0;
+        page = made;
+        agent_fd = fd;
+        notices = 0;
         pthread_mutex_unlock(&page_lock);
         if (sendmsg(fd, &message, 0) != 1)
             abort();
@@ -87,13 +85,7 @@ static void *serve(void *argument)
 
 void faults_start_agent(void)
 {
-    faults_start_agent_of(1);
-}
-
-void faults_start_agent_of(int count)
-{
     static int listener;
-    processes = count;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "/tmp/syntony-test-agent.%d", getpid());
     unlink(address.sun_path);
@@ -109,11 +101,8 @@ void faults_start_agent_of(int count)
 void faults_end_agent(void)
 {
     pthread_mutex_lock(&page_lock);
-    for (int i = 0; i < 2; i++)
-        if (agents[i].page) {
-            close(agents[i].fd);
-            agents[i].page = NULL;
-        }
+    close(agent_fd);
+    page = NULL;
     pthread_mutex_unlock(&page_lock);
 }
 
@@ -170,9 +159,8 @@ void faults_order(int subject, int local, int remote, int64_t for_ns, uint64_t r
     address_of(local, notice.local);
     address_of(remote, notice.remote);
     pthread_mutex_lock(&page_lock);
-    for (int i = 0; i < 2; i++)
-        if (agents[i].page)
-            syn_job_page_notify(agents[i].page, agents[i].notices++, &notice);
+    if (page)
+        syn_job_page_notify(page, notices++, &notice);
     pthread_mutex_unlock(&page_lock);
 }
 
@@ -347,7 +335,7 @@ void faults_event(int port, int event)
 void *faults_page(void)
 {
     pthread_mutex_lock(&page_lock);
-    void *own = agents[(accepted + 1) % 2].page;
+    void *own = page;
     pthread_mutex_unlock(&page_lock);
     return own;
 }

@@ -14,9 +14,8 @@ static const struct fake_limits NO_LIMITS = {-1, -1, -1, -1, {-1, -1, -1, -1}, -
 
 /* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
 void faults_start_agent(void);
-void faults_start_agent_of(int count); /* of so many processes, two at most */
 void faults_end_agent(void); /* it dies */
-/* The newest process's page; NULL until one has it. */
+/* Its page, once a process has it; NULL until then. */
 void *faults_page(void);
 void faults_load(const char *provider); /* the fake provider, by its path */
 /* One fault of this kind (-1: any), from its beginning to its end. */
