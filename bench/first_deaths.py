@@ -18,14 +18,12 @@ real ones (`tests.controller.traced`).
 from __future__ import annotations
 
 import argparse
-import logging
-import os
 import random
 import sys
 from typing import NamedTuple
 
 import numpy as np
-from bench.incidents import outcomes
+from bench.incidents import drawn_options, outcomes
 from tests.controller.judged import Control
 from tests.controller.traced import World
 
@@ -186,11 +184,7 @@ def _limit(fabric: Fabric) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("--cases", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
-    arguments = parser.parse_args()
-    logging.disable()
-    print(f"seed {arguments.seed}, load {os.getloadavg()[0]:.0f}", flush=True)
+    arguments = drawn_options(parser)
     cases: list[Case] = []
     for seed, got in outcomes(case, arguments.kind, arguments):
         cases.append(got)

@@ -192,6 +192,16 @@ def _chosen(kinds: Iterable[str], arguments: argparse.Namespace) -> list[str]:
     return [kind for kind in kinds if arguments.only in kind]
 
 
+def drawn_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line, with options for `outcomes`; only results are printed from here on."""
+    parser.add_argument("--cases", type=int, default=20, help="of each kind")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    arguments = parser.parse_args()
+    logging.disable()
+    print(f"seed {arguments.seed}, load {os.getloadavg()[0]:.0f}", flush=True)
+    return arguments
+
+
 def outcomes(
     run: Callable[[Control, str, int], T], kind: str, arguments: argparse.Namespace
 ) -> Iterator[tuple[int, T]]:
@@ -260,13 +270,9 @@ def tabulate_pairs(arguments: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("what", choices=["returns", "pairs"])
-    parser.add_argument("--cases", type=int, default=20, help="of each kind")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--only", default="", help="part of a kind's name")
-    arguments = parser.parse_args()
-    logging.disable()
+    arguments = drawn_options(parser)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    print(f"seed {arguments.seed}, load {os.getloadavg()[0]:.0f}", flush=True)
     run = tabulate_returns if arguments.what == "returns" else tabulate_pairs
     return 1 if run(arguments) else 0
 

@@ -16,8 +16,6 @@ Its death has its page if one names the spine, or the switch that does not answe
 from __future__ import annotations
 
 import argparse
-import logging
-import os
 import random
 import sys
 from collections import Counter
@@ -25,7 +23,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from bench.fault_pairs import HOSTS, LOSS
-from bench.incidents import outcomes
+from bench.incidents import drawn_options, outcomes
 from tests.controller.judged import Control
 from tests.controller.probed import Probed
 from tests.controller.traced import PORTS, TARGET, World
@@ -197,11 +195,7 @@ def _wrong_pages(silent: Silent[T], leaf: str) -> tuple[str, ...]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("--cases", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
-    arguments = parser.parse_args()
-    logging.disable()
-    print(f"seed {arguments.seed}, load {os.getloadavg()[0]:.0f}", flush=True)
+    arguments = drawn_options(parser)
     cases: list[Case] = []
     for seed, got in outcomes(case, arguments.kind, arguments):
         cases.append(got)

@@ -1,4 +1,4 @@
-"""The fourth family: `tests.workload.schedules` as cases, with ends of ranks as programs end.
+"""Cases made by `tests.workload.schedules`, with ends of ranks as programs end.
 
 A rank is killed, crashes, runs out of memory or raises an error, alone; its host dies; somebody
 ends the job; it ends by itself. What others do then follows from it: their connections close and
@@ -122,8 +122,8 @@ def _ended(job: Schedule, rng: random.Random, links: bool, way: str) -> Case:
     """Of jobs in which nothing is wrong: somebody ends it, or it has done its work, or it runs."""
     end, deaths, at, saves = max(job.free), dict[int, Death](), 0.0, False
     if way == "clean":
-        deaths = {rank: Death(free + rng.uniform(0.05, 3) * S, 0)
-                  for rank, free in enumerate([end] * job.hosts)}  # fmt: skip
+        deaths = {rank: Death(end + rng.uniform(0.05, 3) * S, 0)
+                  for rank in range(job.hosts)}  # fmt: skip
     elif way != "runs":
         at = job.until - rng.uniform(0.02, 0.3) * (job.until - job.begin)
         saves = way == "scheduler" and rng.random() < 0.5

@@ -24,7 +24,6 @@ from syntony.wire.jobs import Jobs, JobsQuery, JobView
 
 if TYPE_CHECKING:
     from syntony.workload.bundle import Bundle
-    from syntony.workload.processes import RankEnd
     from syntony.workload.top import JobLine
 
 ENDED_NS = 10 * S
@@ -98,13 +97,15 @@ def show(
     Example:
       syntony jobs show train-7
     """
+    from syntony.workload.facts import BundleFacts
+
     jobs = {each.job: each for each in _ask(target, window_ns).jobs}
     if job not in jobs:
         hint = did_you_mean(job, jobs)
         raise RemoteError(f"no process of job {job!r} was seen in that time{hint}")
     view = jobs[job]
     bundle = fetch(target, job, window_ns).bundle()
-    comms, gpus, ends = _comms(bundle), _gpus(bundle), _ends(bundle)
+    comms, gpus, ends = _comms(bundle), _gpus(bundle), BundleFacts(bundle).rank_ends()
     counts = {name: table.rows for name, table in bundle.tables.items()}
     steps = bundle.table("steps")
     lengths = steps.ints("end_ns") - steps.ints("begin_ns")
@@ -221,13 +222,6 @@ def _gpus(bundle: Bundle) -> dict[str, list[str]]:
     for gpu, host in GpuTable(bundle.table("hosts")).host.items():
         found[host].add(gpu)
     return {host: sorted(gpus) for host, gpus in sorted(found.items())}
-
-
-def _ends(bundle: Bundle) -> list[RankEnd]:
-    from syntony.workload.facts import BundleFacts
-
-    processes = BundleFacts(bundle).processes
-    return processes.ends() if processes else []
 
 
 def _comms(bundle: Bundle) -> dict[str, list[str]]:

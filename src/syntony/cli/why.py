@@ -50,8 +50,8 @@ def command(
     length_ns = found.manifest["end_ns"] - found.manifest["begin_ns"]
     for sentence in sentences(job, result, length_ns):
         console.print(lazy_rich.escape(clean(sentence)), soft_wrap=True)
-    if not result.verdicts and not result.ended and (processes := BundleFacts(bundle).processes):
-        for end in processes.ends()[:MOST_ENDS]:
+    if not result.verdicts and not result.ended:
+        for end in BundleFacts(bundle).rank_ends()[:MOST_ENDS]:
             console.print(f"Ended: {lazy_rich.escape(clean(end.text))}.", soft_wrap=True)
     if result.verdicts:
         console.print()

@@ -61,7 +61,8 @@ class Answers:
         """A trace.
 
         Args:
-            missed: whether one known hop did not answer, although those beside it did.
+            missed: whether exactly one known hop gave no answer, and the hops before and
+                behind it did.
         """
         for answering in filter(None, hops[1:]):
             self._seen[answering] = span(self._seen.get(answering), at_ns, RECENT_NS)

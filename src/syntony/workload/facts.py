@@ -20,7 +20,7 @@ from syntony.workload.full_links import FullLink, full_links
 from syntony.workload.grid import Episode, Flags, K, N, median
 from syntony.workload.path_queues import beyond_queues
 from syntony.workload.probe_streams import ProbeStreams
-from syntony.workload.processes import Processes
+from syntony.workload.processes import Processes, RankEnd
 from syntony.workload.ranks import Ranks, step_length
 from syntony.workload.schema import NOT_KNOWN
 from syntony.workload.verdict import ECHO
@@ -68,6 +68,10 @@ class BundleFacts:
             self.gaps.append(Gap("collectives", left_out, "stragglers and hangs before them"))
         self._note_missing_paths()
         self._distrust_clocks()
+
+    def rank_ends(self) -> list[RankEnd]:
+        """Of all ranks that are known to have ended, those that ended first first."""
+        return self.processes.ends() if self.processes else []
 
     def _note_missing_paths(self) -> None:
         """Note that probes' paths are not recorded although those of flows are."""

@@ -277,6 +277,11 @@ def _surprise(bad: Flags, valid: Flags, stretch: Episode, chance: float) -> floa
     return size * entropy
 
 
+def median_of(values: Floats) -> float:
+    """The median of all recorded values; NaN if there are none."""
+    return float(median(values))
+
+
 def median(values: Floats, axis: int | None = None) -> Floats:
     """The median of recorded values; NaN if there are none."""
     known = np.isfinite(values)

@@ -184,16 +184,19 @@ class Processes:
     def silent(self) -> dict[int, int]:
         """Ranks whose host does not report any more, and that are not known to have ended → since
         when."""
-        since = {rank: max(int(self._last_ns[rows[-1]]) for rows in processes.values())
-                 for rank, processes in self._rows.items() if rank not in self.ended}  # fmt: skip
-        return {rank: at for rank, at in since.items() if self._end_ns - at > SILENT_NS}
+        return {rank: at_ns for rank, at_ns in self._heard_ns.items()
+                if self._end_ns - at_ns > SILENT_NS}  # fmt: skip
+
+    @cached_property
+    def _heard_ns(self) -> dict[int, int]:
+        """Ranks that are not known to have ended → their newest reading."""
+        return {rank: max(int(self._last_ns[rows[-1]]) for rows in processes.values())
+                for rank, processes in self._rows.items() if rank not in self.ended}  # fmt: skip
 
     def unheard(self, ranks: Collection[int], since_ns: int) -> set[int]:
         """Those of these ranks that have not ended, and of which no later reading is there: their
         host may have failed before."""
-        return {rank for rank in ranks if rank in self._rows and rank not in self.ended
-                and max(int(self._last_ns[rows[-1]]) for rows in self._rows[rank].values())
-                < since_ns}  # fmt: skip
+        return {rank for rank in ranks if self._heard_ns.get(rank, since_ns) < since_ns}
 
     @cached_property
     def held(self) -> dict[int, Held]:
@@ -224,6 +227,10 @@ class Processes:
         read = [states.at(row) for row in np.flatnonzero(inside & (states.codes >= 0))]
         return sum(each == state for each in read) / len(read) if read else None
 
+    @cached_property
+    def _all_gone(self) -> dict[int, Ended]:
+        return self.ended | {rank: Ended(at_ns, at_ns) for rank, at_ns in self.silent.items()}
+
     def gone(self, ranks: Collection[int], progress_ns: int) -> dict[int, Ended]:
         """Those of these ranks that cannot take part any more → since when: their processes have
         ended, or their hosts do not report, and they have done nothing since.
@@ -232,19 +239,15 @@ class Processes:
             ranks: of a communicator.
             progress_ns: when it made progress last.
         """
-        ended = {rank: self.ended[rank] for rank in ranks if rank in self.ended}
-        silent = {rank: Ended(self.silent[rank], self.silent[rank]) for rank in ranks
-                  if rank in self.silent
-                  and progress_ns - self.silent[rank] <= SILENT_NS}  # fmt: skip
-        return ended | silent
+        return {rank: end for rank in ranks if (end := self._all_gone.get(rank))
+                and (rank in self.ended or progress_ns - end.last_ns <= SILENT_NS)}  # fmt: skip
 
     def earliest(self, ranks: Collection[int]) -> set[int]:
         """Of ranks that are `gone`, from whichever communicator, the first. An error may follow
         from a host that fell silent at the same time, as far as is known, but not the other way
         round. All of them if none is."""
-        silent = {rank: Ended(at_ns, at_ns) for rank, at_ns in self.silent.items()}
-        known = {rank: end for rank, end in (self.ended | silent).items() if rank in ranks}
-        found = set(first(known, known)) if known else set(ranks)
+        known = self._all_gone.keys() & ranks
+        found = set(first(self._all_gone, known)) if known else set(ranks)
         if found & self.silent.keys():
             found -= {rank for rank, end in self.ended.items() if manner(end) is Manner.FAILED}
         return found

@@ -181,7 +181,7 @@ def _counters(facts: BundleFacts, chosen: list[int], origin: int) -> Iterator[Ev
 
 
 def _ends(facts: BundleFacts, pids: dict[str, int]) -> Iterator[Event]:
-    for end in facts.processes.ends() if facts.processes else ():
+    for end in facts.rank_ends():
         yield {
             "ph": "i", "s": "p", "cat": "end", "tid": 0, "name": end.text,
             "pid": pids.get(end.host, pids["not recorded"]),

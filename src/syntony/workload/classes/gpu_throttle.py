@@ -8,6 +8,7 @@ from syntony.workload.classes._weigh import weigh
 from syntony.workload.classes.straggler import explained_by_work, lag
 from syntony.workload.device_tables import GpuTable
 from syntony.workload.facts import BundleFacts
+from syntony.workload.grid import median_of
 from syntony.workload.ranks import SlowRank
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
 
@@ -44,7 +45,7 @@ def _reported(gpus: GpuTable, gpu: str, slow: SlowRank) -> list[Evidence]:
     evidence = []
     clock = gpus.column("sm_clock_mhz")
     others = np.delete(clock, row, axis=0)[:, part]
-    own, usual = _median(clock[row, part]), _median(others)
+    own, usual = median_of(clock[row, part]), median_of(others)
     if own < LOWER * usual:
         evidence.append(Evidence("sm_clock_mhz", f"SM clock {own:.0f} MHz, the others' {usual:.0f}",
                                  own, usual))  # fmt: skip
@@ -78,11 +79,6 @@ def _harmful(reasons: str) -> str:
     """Those reasons of a comma-separated list that slow a GPU by themselves."""
     named = (each.strip() for each in reasons.split(","))
     return ", ".join(each for each in named if each.lower() not in BENIGN)
-
-
-def _median(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else float("nan")
 
 
 def _shown(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:

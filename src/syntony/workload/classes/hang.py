@@ -10,6 +10,7 @@ import numpy as np
 
 from syntony.model import S, format_ns
 from syntony.workload.bundle import NULL, Gap
+from syntony.workload.classes._operations import P2P, both_ends, differ, due_kind, kinds_of, name_of
 from syntony.workload.classes._weigh import weigh
 from syntony.workload.exits import Cause, Manner, asked, cause, manner, story, together_words, words
 from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, first
@@ -29,11 +30,6 @@ LONGER = 10.0
 """… and so many times the longest usual time between operations, the 99.9th percentile."""
 MISSED = 2
 """Operations that others ended after a rank's last from which its newest rows are missing."""
-P2P = "send or recv"
-"""Operations between two ranks, which need no others."""
-OFTEN = 10
-"""After this many operations that were each followed by the same kind, the next one can be
-predicted."""
 ACTION = (
     "look at that rank's process and host (py-spy, flight recorder, kernel log); restart the job"
     " from its checkpoint without it if it is dead"
@@ -77,10 +73,10 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
 def _found(facts: BundleFacts, ranks: Ranks) -> list[RuleFinding]:
     stuck, ends, found, waiting = [], list[RuleFinding](), list[RuleFinding](), set[int]()
     for comm in ranks.comms:
-        kind, lost = _kinds(ranks, comm), _lost(ranks, comm)
+        kind, lost = kinds_of(ranks, comm), _lost(ranks, comm)
         seq = _first_open(comm, lost)
         # Ranks that call different operations end by themselves, whichever is the first.
-        gone = None if _differ(kind) else _gone(facts, ranks, comm, kind, seq)
+        gone = None if differ(kind) else _gone(facts, ranks, comm, kind, seq)
         if gone is not None and seq is not None and not _is_left(ranks, comm, seq):
             ends += gone
             waiting |= _waiting(comm, seq)
@@ -160,7 +156,7 @@ def _gone_of(facts: BundleFacts, ranks: Ranks, comm: Comm, seq: int) -> dict[int
     assert processes is not None  # noqa: S101 - of a recording with processes
     begun, open_here = comm.present[:, seq], comm.done[:, seq] == NULL
     row = int(comm.row[begun, seq].max(initial=-1))
-    if row < 0 or _both_ends(str(ranks.table.codes("op").at(row))) == P2P:
+    if row < 0 or both_ends(str(ranks.table.codes("op").at(row))) == P2P:
         return {}  # nobody needs all ranks for a send and its receive
     known = np.concatenate((comm.enqueue[comm.present], comm.done[comm.done != NULL]))
     gone = processes.gone(comm.ranks[open_here].tolist(), int(known.max()))
@@ -320,33 +316,10 @@ def _is_left(ranks: Ranks, comm: Comm, seq: int) -> bool:
     return bool(np.isin(comm.ranks[waits], table.ints("rank")[went_on]).all())
 
 
-def _kinds(ranks: Ranks, comm: Comm) -> Ints:
-    """A number that is equal for the same operation and size, (ranks, operations); -1: none."""
-    ops = ranks.table.codes("op")
-    names = [_both_ends(str(op)) for op in ops.values]
-    sizes = np.nan_to_num(ranks.table.numbers("bytes"), nan=-1)
-    kinds: dict[tuple[str, float], int] = {}
-    rows = np.unique(comm.row[comm.row >= 0])
-    number = np.full(ranks.table.rows, -1, dtype=np.int64)
-    number[rows] = [
-        kinds.setdefault((names[code], size), len(kinds))
-        for code, size in zip(ops.codes[rows].tolist(), sizes[rows].tolist(), strict=True)
-    ]
-    found: Ints = np.where(comm.row >= 0, number[comm.row], -1)
-    return found
-
-
 def _least_silence_ns(kinds: Ints) -> int:
     """Minimum time without progress before a communicator counts as hanging. If its ranks differ,
     it hangs: such jobs often end within a few seconds."""
-    return 0 if _differ(kinds) else MIN_SILENCE_NS
-
-
-def _differ(kinds: Ints) -> bool:
-    """Whether ranks differ in their last operation and never before."""
-    known = kinds >= 0
-    same = (~known | (kinds == kinds.max(axis=0))).all(axis=0)
-    return len(same) > OFTEN and bool(same[:-1].all()) and not same[-1]
+    return 0 if differ(kinds) else MIN_SILENCE_NS
 
 
 def _hangs(comm: Comm, end_ns: int, least_ns: int) -> bool:
@@ -406,14 +379,14 @@ def _desync(
     order = sorted(set(reported), key=reported.count, reverse=True)
     if len(order) < 2:
         return None
-    due = _due(kinds, seq)
+    due = due_kind(kinds, seq)
     if due in order:
         order.insert(0, order.pop(order.index(due)))
     tied = due not in order and reported.count(order[0]) == reported.count(order[1])
     odd = [int(comm.ranks[each]) for each, kind in zip(here, reported, strict=True)
            if tied or kind != order[0]]  # fmt: skip
     other, usual = (
-        _name(ranks, int(comm.row[here[reported.index(kind)], seq]))
+        name_of(ranks, int(comm.row[here[reported.index(kind)], seq]))
         for kind in (order[1], order[0])
     )
     text = f"its operation {comm.seqs[seq]} of {comm.name} is {other}, the others' {usual}"
@@ -423,28 +396,6 @@ def _desync(
         facts, comm, seq, odd, evidence=(Evidence("op", text),), sure=not tied,
         other="all ranks came" if len(here) == len(comm.ranks) else
         "those that came differ")  # fmt: skip
-
-
-def _due(kinds: Ints, seq: int) -> int | None:
-    """The kind that has always followed the previous operation; None: unknown, or several kinds."""
-    before = kinds[:, :seq]
-    whole = (before >= 0).all(axis=0) & (before == before[0]).all(axis=0)
-    if not seq or not whole[-1]:
-        return None
-    pairs = np.flatnonzero(whole[:-1] & whole[1:] & (before[0, :-1] == before[0, -1]))
-    found = before[0, pairs + 1]
-    return int(found[0]) if len(found) >= OFTEN and (found == found[0]).all() else None
-
-
-def _both_ends(op: str) -> str:
-    """A send and its receive count as one operation."""
-    parts = op.lower().replace(":", " ").split()
-    return P2P if {"send", "recv", "isend", "irecv"} & set(parts) else op
-
-
-def _name(ranks: Ranks, row: int) -> str:
-    op, size = str(ranks.table.codes("op").at(row)), float(ranks.table.numbers("bytes")[row])
-    return op if np.isnan(size) else f"{op} of {size:.0f} bytes"
 
 
 def _missing(

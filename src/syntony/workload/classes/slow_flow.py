@@ -31,6 +31,7 @@ from syntony.workload.grid import (
     N,
     episode,
     median,
+    median_of,
     significant_episodes,
 )
 from syntony.workload.verdict import (
@@ -221,7 +222,7 @@ def _lag(flows: Flows, slow: dict[int, Episode]) -> dict[int, float]:
     """Logarithmic lag of flows behind their siblings' rates."""
     lag = {}
     for flow in slow:
-        own, usual = _over(flows.rate[flow]), _over(flows.typical(flows.rate, flow))
+        own, usual = median_of(flows.rate[flow]), median_of(flows.typical(flows.rate, flow))
         lag[flow] = float(np.log(max(usual, 1.0) / max(own, 1.0)))
     return lag
 
@@ -246,8 +247,14 @@ def _judge(
     own = facts.beyond_queues.get(flow)
     stretch = own or (_worst_part(flows, flow) if flow in flows.late else slow[flow])
     part = slice(stretch.first, stretch.last + 1)
-    delay, usual = _over(flows.delay[flow, part]), _over(flows.typical(flows.delay, flow)[part])
-    rate, usual_rate = _over(flows.rate[flow, part]), _over(flows.typical(flows.rate, flow)[part])
+    delay, usual = (
+        median_of(flows.delay[flow, part]),
+        median_of(flows.typical(flows.delay, flow)[part]),
+    )
+    rate, usual_rate = (
+        median_of(flows.rate[flow, part]),
+        median_of(flows.typical(flows.rate, flow)[part]),
+    )
     known = flows.delay[flow, part][np.isfinite(flows.delay[flow, part])]
     # In most of its windows: a queue comes and goes, but a cause that slows one flow alone stays.
     least = float(np.quantile(known, STAYS)) if len(known) else 0.0
@@ -317,7 +324,10 @@ def _losses(flows: Flows, flow: int) -> Alternative:
 
 def _receiver(flows: Flows, flow: int, part: slice) -> Alternative:
     """Whether its receiver may be slow: one flow that waits for the receiver does not prove it."""
-    own, usual = _over(flows.blocked[flow, part]), _over(flows.typical(flows.blocked, flow)[part])
+    own, usual = (
+        median_of(flows.blocked[flow, part]),
+        median_of(flows.typical(flows.blocked, flow)[part]),
+    )
     if not np.isfinite(own):
         return weigh(FaultClass.SLOW_RECEIVER, None, "", "credit_blocked_ns")
     waits = own > max(BLOCKED, TIMES * np.nan_to_num(usual))
@@ -374,11 +384,11 @@ def _became_slow(flows: Flows, flow: int, stretch: Episode) -> bool:
     before = flows.rate[flow, :first]
     known = np.isfinite(before).sum() >= MIN_BEFORE
     if (flows.siblings == flows.siblings[flow]).sum() < MIN_LIKE:
-        return bool(known and _over(flows.rate[flow, after]) < SLOW_RATE * _over(before))
+        return bool(known and median_of(flows.rate[flow, after]) < SLOW_RATE * median_of(before))
     with np.errstate(invalid="ignore", divide="ignore"):
         lag = flows.rate[flow] / flows.typical(flows.rate, flow)
-    fell = _over(lag[first : stretch.last + 1]) * LIKE < _over(lag[:first])
-    return bool(not known or fell or _over(lag) < SLOW_RATE)
+    fell = median_of(lag[first : stretch.last + 1]) * LIKE < median_of(lag[:first])
+    return bool(not known or fell or median_of(lag) < SLOW_RATE)
 
 
 def _has_less_to_send(flows: Flows, flow: int, stretch: Episode) -> bool:
@@ -388,9 +398,9 @@ def _has_less_to_send(flows: Flows, flow: int, stretch: Episode) -> bool:
     share = flows.sending[flow]
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = share / flows.typical(flows.sending, flow)
-    now = _over(ratio[stretch.part])
-    longer = now >= LIKE or now >= LIKE * _over(ratio[: stretch.first])
-    return bool(_over(share[stretch.part]) < ALWAYS_SENDS and np.isfinite(now) and not longer)
+    now = median_of(ratio[stretch.part])
+    longer = now >= LIKE or now >= LIKE * median_of(ratio[: stretch.first])
+    return bool(median_of(share[stretch.part]) < ALWAYS_SENDS and np.isfinite(now) and not longer)
 
 
 def _was_brief(flows: Flows, flow: int, stretch: Episode) -> bool:
@@ -398,11 +408,6 @@ def _was_brief(flows: Flows, flow: int, stretch: Episode) -> bool:
     channels share their NIC by turns."""
     known = np.isfinite(flows.rate[flow])
     return bool(known[stretch.part].sum() < N and known[stretch.last + 1 :].sum() >= N)
-
-
-def _over(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else float("nan")
 
 
 def _peers(flows: Flows, flow: int) -> Flags:
@@ -425,7 +430,7 @@ def _siblings_alike(flows: Flows, flow: int, part: slice, *, rates: bool, apart:
     late = sum(int(row) in flows.late and not excess[row] < little for row in others)
     if late > MOST_LATE * len(others) and not apart:
         return False
-    rate = np.array([_over(flows.rate[row, part]) for row in others])
+    rate = np.array([median_of(flows.rate[row, part]) for row in others])
     rate = rate[np.isfinite(rate)]
     if not rates or not len(rate):
         return True
