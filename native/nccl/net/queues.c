@@ -9,7 +9,7 @@
 
 #include "config.h"
 
-/* Of a work request's number: the slot, the queue, and what it is; which making of them is above. */
+/* Of a work request's number: the slot, the queue, and what it is. */
 enum { QUEUE_SHIFT = 16, RECEIVE_BIT = 1 << 24, WRITE_BIT = 1 << 25 };
 
 /* The number of a queue pair's first packet is drawn anew each time. NICs use numbers of queue pairs
@@ -30,9 +30,9 @@ static unsigned char *receive_memory(const struct queues *queues, const struct q
     return queue->receive_memory + slot * (size_t)receive_slot(queues);
 }
 
-static uint64_t number(const struct queues *queues, int queue, unsigned slot, unsigned bits)
+static uint64_t number(int queue, unsigned slot, unsigned bits)
 {
-    return (uint64_t)queues->made << 32 | (unsigned)queue << QUEUE_SHIFT | slot | bits;
+    return (unsigned)queue << QUEUE_SHIFT | slot | bits;
 }
 
 static void prepare(struct queues *queues, struct queue *queue)
@@ -53,9 +53,7 @@ static const char *make_pairs(struct queues *queues)
     if (getrandom(&psn, sizeof psn, 0) != sizeof psn)
         return "no random numbers";
     queues->local.psn = psn & PSN_MASK;
-    queues->made++;
-    if (queues->cq == NULL)
-        queues->cq = verbs.create_cq(queues->port->context, depth, NULL, NULL, 0);
+    queues->cq = verbs.create_cq(queues->port->context, depth, NULL, NULL, 0);
     if (queues->cq == NULL)
         return "no completion queue";
     for (int i = 0; i < queues->qps; i++) {
@@ -114,9 +112,21 @@ static bool destroy_pairs(struct queues *queues, int first)
     return gone;
 }
 
+bool queues_abandon(struct queues *queues)
+{
+    for (int i = 0; i < queues->qps; i++)
+        queues->queue[i].outstanding = queues->queue[i].receives = 0;
+    queues->bytes_outstanding = 0;
+    if (!destroy_pairs(queues, 0) || (queues->cq && verbs.destroy_cq(queues->cq)))
+        return false;
+    queues->cq = NULL;
+    return true;
+}
+
 const char *queues_remake(struct queues *queues)
 {
-    destroy_pairs(queues, 0);
+    if (!queues_abandon(queues))
+        return "old queue pairs cannot be destroyed";
     const char *problem = make_pairs(queues);
     return problem ? problem : queues->no_address;
 }
@@ -212,17 +222,6 @@ bool queues_drained(const struct queues *queues)
     return true;
 }
 
-bool queues_abandon(struct queues *queues)
-{
-    for (int i = 0; i < queues->qps; i++)
-        queues->queue[i].outstanding = queues->queue[i].receives = 0;
-    queues->bytes_outstanding = 0;
-    if (!destroy_pairs(queues, 0) || verbs.destroy_cq(queues->cq))
-        return false;
-    queues->cq = NULL;
-    return true;
-}
-
 void queues_end(struct queues *queues)
 {
     destroy_pairs(queues, 0);
@@ -242,11 +241,11 @@ int queues_send(struct queues *queues, int i, size_t size, const struct payload 
     unsigned slot = queue->slot;
     queue->record_sge.addr = (uint64_t)(uintptr_t)queues_record(queues, i);
     queue->record_sge.length = (uint32_t)size;
-    queue->record.wr_id = number(queues, i, slot, 0);
+    queue->record.wr_id = number(i, slot, 0);
     if (payload) {
         queue->write_sge = (struct ibv_sge){(uint64_t)(uintptr_t)payload->data, payload->size,
                                             payload->lkey};
-        queue->write.wr_id = number(queues, i, slot, WRITE_BIT);
+        queue->write.wr_id = number(i, slot, WRITE_BIT);
         queue->write.wr.rdma.remote_addr = payload->address;
         queue->write.wr.rdma.rkey = payload->rkey;
         first = &queue->write;
@@ -270,7 +269,7 @@ int queues_receive_again(struct queues *queues, int i, unsigned slot)
     struct queue *queue = &queues->queue[i];
     struct ibv_recv_wr *bad;
     queue->receive_sge.addr = (uint64_t)(uintptr_t)receive_memory(queues, queue, slot);
-    queue->receive.wr_id = number(queues, i, slot, RECEIVE_BIT);
+    queue->receive.wr_id = number(i, slot, RECEIVE_BIT);
     int error = ibv_post_recv(queue->qp, &queue->receive, &bad);
     if (error == 0) {
         queue->receives++;
@@ -285,12 +284,10 @@ int queues_poll(struct queues *queues, struct ibv_wc *wc, int room)
     return queues->cq ? ibv_poll_cq(queues->cq, room, wc) : 0;
 }
 
-bool queues_completed(struct queues *queues, const struct ibv_wc *wc, int64_t about_ns,
+void queues_completed(struct queues *queues, const struct ibv_wc *wc, int64_t about_ns,
                       struct completion *completion)
 {
     int i = (int)(wc->wr_id >> QUEUE_SHIFT & 0xff);
-    if ((uint32_t)(wc->wr_id >> 32) != queues->made)
-        return false;
     struct queue *queue = &queues->queue[i];
     completion->queue = i;
     completion->slot = wc->wr_id & 0xffff;
@@ -307,5 +304,4 @@ bool queues_completed(struct queues *queues, const struct ibv_wc *wc, int64_t ab
         --queue->outstanding;
         queues->bytes_outstanding -= completion->work->bytes;
     }
-    return true;
 }

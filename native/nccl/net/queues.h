@@ -39,13 +39,12 @@ struct queue {
 
 struct queues {
     struct port *port;
-    struct ibv_cq *cq; /* NULL after `queues_abandon` */
+    struct ibv_cq *cq; /* of these queue pairs alone; NULL after `queues_abandon` */
     struct ibv_mr *mr;
     unsigned char *memory;
     size_t memory_size;
     bool is_sender;
     int qps;
-    uint32_t made; /* how many times: queue pairs that have ended may still complete work */
     uint8_t gid_index;
     const char *no_address; /* why the port had none when the queue pairs were made; NULL: it had */
     struct endpoint local, remote;
@@ -65,7 +64,8 @@ struct completion {
 
 /* NULL, or what is wrong. That the port has no address is not: later it may. */
 const char *queues_make(struct queues *queues, struct port *port, int qps, bool is_sender);
-/* New queue pairs instead of the old ones, of whose work nothing is outstanding. Without an address they
+/* New queue pairs instead of the old ones, and a new completion queue: whether completions of queue pairs
+ * that are destroyed stay in theirs, and take its room, differs between providers. Without an address they
  * are of no use. */
 const char *queues_remake(struct queues *queues);
 /* Connect them, ready to send, with receives posted. `seed` spreads them over the fabric's paths. */
@@ -124,8 +124,8 @@ int queues_send(struct queues *queues, int queue, size_t size, const struct payl
                 const struct work *work, int64_t about_ns);
 /* Up to `room` completions. Negative: the completion queue failed. */
 int queues_poll(struct queues *queues, struct ibv_wc *wc, int room);
-/* Decode one of them; false: it is of a queue pair that has ended. */
-bool queues_completed(struct queues *queues, const struct ibv_wc *wc, int64_t about_ns,
+/* Decode one of them. */
+void queues_completed(struct queues *queues, const struct ibv_wc *wc, int64_t about_ns,
                       struct completion *completion);
 int queues_receive_again(struct queues *queues, int queue, unsigned slot);
 /* The one of packets, if a communicator wants this one or (negative) none. */

@@ -68,7 +68,7 @@ struct cqe *fake_complete(struct ibv_cq *base, struct pair *pair, const struct i
     cqe->stamp = fake_stamp(device);
     cqe->wc = *wc;
     cqe->wc.qp_num = pair->base.qp_num;
-    if (++cq->waiting > cq->depth && cq->depth && !vendor.leftovers)
+    if (++cq->waiting > cq->depth && cq->depth)
         fake_misused("a completion queue overruns");
     struct cqe **to = vendor.scrambled_ns ? place_of(cq, pair, cqe) : cq->last;
     cqe->next = *to;

@@ -101,6 +101,32 @@ static void left_while_it_connects(void)
     CHECK_EQUAL(drive_logged("does not end its work"), 0);
 }
 
+/* As above, several times in a row, and what has just been connected fails before NCCL calls: of all that
+ * the receiver never looks at, nothing may take room in the completion queue of those that are made next. */
+static void fails_whenever_it_connects(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "20", 1); /* 2 x 4 s: no rail is left by chance */
+    begin();
+    connect_both();
+    exchange();
+    hold_return(2);
+    for (int i = 0; i < 4; i++) {
+        faults_port(0, 0); /* the sender gives it up, and asks anew */
+        exchange_for(50);
+        faults_port(0, 1);
+        exchange_for(200);
+        CHECK_EQUAL(faults_held_calls(), 1);
+        faults_hold_neighbour(2, 0);
+        usleep(50000);
+        faults_error(2);
+        faults_hold_neighbour(2, 1);
+        while (faults_held_calls() == 0)
+            exchange();
+    }
+    faults_hold_neighbour(2, 0);
+    until_both_up();
+}
+
 static int back_before;
 static atomic_int_least64_t back_ms; /* when it was; 0: it is not */
 
@@ -426,6 +452,7 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"senders_at_return", senders_at_return}, {"receivers_at_return", receivers_at_return},
         {"left_while_it_connects", left_while_it_connects},
+        {"fails_whenever_it_connects", fails_whenever_it_connects},
         {"proved_by_probes", proved_by_probes},
         {"given_up_while_it_connects", given_up_while_it_connects},
         {"closed_while_it_connects", closed_while_it_connects}, {"no_threads", no_threads},
