@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 import numpy as np
@@ -45,16 +45,9 @@ class QueuePairService:
     """Computes one-way delays of jobs' queue pairs from both ends' reports.
 
     One per controller; used on its event loop only.
-
-    Args:
-        fleet_now: fleet time; None while unknown.
-        put_local: queues rows for the store.
     """
 
-    def __init__(
-        self, fleet_now: Callable[[], int | None], put_local: Callable[[BatchPiece], None]
-    ) -> None:
-        self._fleet_now, self._put_local = fleet_now, put_local
+    def __init__(self) -> None:
         self._reports: dict[str, QueuePairsReport] = {}
         self._delays = QueuePairDelays()
         self._stalls = QueuePairStalls()
@@ -77,13 +70,6 @@ class QueuePairService:
     def forget(self, host: str) -> None:
         """Its agent is no longer attached."""
         self._reports.pop(host, None)
-
-    async def pair(self) -> None:
-        """Match received reports, and store the result; once a second."""
-        now_ns = self._fleet_now()
-        rows = None if now_ns is None else self.step(now_ns)
-        if rows is not None:
-            self._put_local(rows)
 
     def step(self, now_ns: int) -> BatchPiece | None:
         """Match received reports, and detect stalls; `now_ns` is fleet time."""
