@@ -120,6 +120,7 @@ def test_any_bytes(tmp_path: Path) -> None:
 def test_rates_of_zero_before_flows_wait() -> None:
     case = queued.make_case("contention", 3)
     flows = case.tables["flows"]
-    flows["rate_bps"] = [0.0 if at_ns < case.truth.onset_ns else rate
-                         for at_ns, rate in zip(flows["at_ns"], flows["rate_bps"], strict=True)]  # fmt: skip
+    before = [at_ns < case.truth.onset_ns for at_ns in flows["at_ns"]]
+    flows["rate_bps"] = [0.0 if early else rate
+                         for early, rate in zip(before, flows["rate_bps"], strict=True)]  # fmt: skip
     judge(bundle_from_tables(arrow_tables(case), case.manifest))
