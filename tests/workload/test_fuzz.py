@@ -121,6 +121,6 @@ def test_rates_of_zero_before_flows_wait() -> None:
     case = queued.make_case("contention", 3)
     flows = case.tables["flows"]
     before = [at_ns < case.truth.onset_ns for at_ns in flows["at_ns"]]
-    flows["rate_bps"] = [0.0 if early else rate
-                         for early, rate in zip(before, flows["rate_bps"], strict=True)]  # fmt: skip
+    rates = zip(before, flows["rate_bps"], strict=True)
+    flows["rate_bps"] = [0.0 if early else rate for early, rate in rates]
     judge(bundle_from_tables(arrow_tables(case), case.manifest))
