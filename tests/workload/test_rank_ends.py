@@ -268,6 +268,12 @@ def over(status: int, oom: int = 0) -> dict[str, Any]:
     return {"ended": 1, "lived_ns": float(S), "exit_status": status, "oom_killed": oom}
 
 
+def test_an_end_that_was_noticed_a_window_later_has_its_own_instant() -> None:
+    late = over(SEGV) | {"lived_ns": -S / 2}
+    end_ns = T0 + 8 * S - S // 2
+    assert of_rank((7, 6, {}), (7, 8, late)) == Ended(end_ns, end_ns, SEGV)
+
+
 def test_a_rank_ended_as_its_own_process_did_and_not_as_those_that_it_started() -> None:
     end = of_rank((8, 2, {}), (7, 2, {}), (9, 4, {}), (7, 6, over(SEGV)), (8, 8, over(0)),
                   (9, 8, over(0)))  # fmt: skip

@@ -264,6 +264,8 @@ class LocateLoop:
         for row in rows:
             with self._learning:
                 way, hops = Way(row.src, row.dst, row.sport, row.dport), row.hops.split()
+                if row.ts_ns <= self._book.traced_ns(way):
+                    continue  # read before: the interval begins with paths that may come late
                 if self._book.learn(way, hops, row.ts_ns):
                     self.changes.take(way, fleet_now_ns, row.ts_ns)
                 else:
