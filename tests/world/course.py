@@ -75,7 +75,7 @@ def heal(world: World) -> None:
     world.server.slow_ns = 0
     world.server.unreachable.clear()
     world.server.deadly.clear()
-    world.store.down = world.pager.down = False
+    world.store.down = world.store.silent = world.pager.down = False
     world.store.unreachable.clear()
     world.store.full = False
     world.store.lacks.clear()
@@ -145,15 +145,17 @@ async def check_page(world: World) -> None:
     name = world.chance.choice(list(world.hosts))
     place = ("host-silent", name)
     pager.paged.clear()
-    leader, meanwhile = world.leader, world.chance.choice(("", "store away", "leader dies"))
-    world.log.say("world", f"{name} dies {meanwhile}")
-    world.store.down = meanwhile == "store away"
+    leader, store = world.leader, world.store
+    with_leader = leader is not None and world.chance.random() < 0.5
+    store.down = world.chance.random() < 0.5
+    store.silent = world.chance.random() < 0.5
+    world.log.say("world", f"{name} dies, {with_leader=} {store.down=} {store.silent=}")
     world.kill(world.agents[name].node)
-    if meanwhile == "leader dies" and leader is not None and leader.node is not None:
+    if with_leader and leader is not None and leader.node is not None:
         world.kill(leader.node)
         await asyncio.sleep(MISSED_S)
     await asyncio.sleep(PAGED_S)
-    world.store.down = False
+    store.down = store.silent = False
     paged = of_others(pager.paged)
     ledger.hold(paged == [place], f"{name} is dead, and these were paged: {paged}")
     world.start_agent(name)

@@ -233,9 +233,10 @@ async def database_slow(world: World) -> None:
 
 
 async def store_away(world: World) -> None:
+    world.store.silent = world.chance.random() < 0.3
     world.store.down = True
     await asyncio.sleep(world.chance.uniform(1, 20))
-    world.store.down = False
+    world.store.down = world.store.silent = False
 
 
 async def store_gone(world: World) -> None:
