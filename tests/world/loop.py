@@ -150,6 +150,11 @@ class Loop(asyncio.BaseEventLoop):
         """The call that runs in a thread takes so much longer."""
         self._spent_ns += ns
 
+    @property
+    def call_ns(self) -> int:
+        """When the call that runs in a thread has got so far."""
+        return self.now_ns + self._spent_ns
+
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> _Call:
@@ -213,9 +218,8 @@ class Loop(asyncio.BaseEventLoop):
         if node is not None:
             if node.threads >= THREADS:
                 context = copy_context()
-                node.queue.append(
-                    partial(self.call_soon, self._execute, node, future, func, args, context=context)
-                )
+                work = partial(self._execute, node, future, func, args)
+                node.queue.append(partial(self.call_soon, work, context=context))
                 return future
             node.threads += 1
         self.call_later(delay_s, self._execute, node, future, func, args)

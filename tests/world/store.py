@@ -12,7 +12,7 @@ from syntony.errors import StoreError
 from syntony.model import MS, S
 from syntony.store import StoredPart
 from syntony.store.schema import partition_ns
-from syntony.wire.tables import PATH_EVENTS, Table
+from syntony.wire.tables import JOB_FLOW, PATH_EVENTS, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +59,8 @@ class WorldStore:
         """(host, stream, number)."""
         self.path_events: list[tuple[int, str, str]] = []
         """(fleet time, what was ordered, evidence), of operators."""
+        self.flows: dict[tuple[int, str, int], tuple[str, int]] = {}
+        """(fleet time, NIC, port) of jobs' flows: the batch that has the row."""
         self.down = False
         self.silent = False
         """It is down, and nobody refuses connections: every request waits until it times out."""
@@ -96,8 +98,20 @@ class WorldStore:
         if table is PATH_EVENTS and kept:
             said = (rows.column(name).to_pylist() for name in ("ts_ns", "action", "evidence"))
             self.path_events += zip(*said, strict=True)
+        if table is JOB_FLOW:
+            self._note_flows(rows, kept)
         if fails:
             raise StoreError("the store does not answer")
+
+    def _note_flows(self, rows: pa.Table, kept: set[int]) -> None:
+        """A second of a flow is one row: all that people see of it are sums."""
+        width = partition_ns(JOB_FLOW)
+        names = ("ts_ns", "src", "sport", "stream", "seq")
+        for ts_ns, src, port, *batch in zip(*(_values(rows, name) for name in names), strict=True):
+            if ts_ns // width in kept:
+                stored = self.flows.setdefault((ts_ns, src, port), tuple(batch))
+                if stored != tuple(batch):
+                    self._doubled(f"flow {src}:{port} has two rows of {ts_ns}: {stored}, {batch}")
 
     def _away(self, table: Table) -> bool:
         return self._unreachable() or table.name in self.lacks
