@@ -140,7 +140,7 @@ async def partition(world: World) -> None:
 async def cut_database(world: World) -> None:
     """The leader cannot reach the database: another one leads, and it ends."""
     process = world.leader
-    if process is None:
+    if process is None or world.server.unreachable:
         return
     node, alone = _node(process), _alone(world, cut_database)
     world.server.unreachable.add(process.name)

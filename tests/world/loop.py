@@ -234,11 +234,13 @@ class Loop(asyncio.BaseEventLoop):
         except DiesNowError:
             dead = NODE.get()
             assert dead is not None
+            self._spent_ns = 0
             self.kill(dead)
             return
         except Exception as raised:  # noqa: BLE001 — handed on to whoever awaits
             result, error = None, raised
-        self.call_later(self._spent_ns / S, _complete, node, future, result, error)
+        spent_ns, self._spent_ns = self._spent_ns, 0
+        self.call_later(spent_ns / S, _complete, node, future, result, error)
 
     def _run_once(self) -> None:
         """All rounds until it is stopped."""

@@ -128,9 +128,11 @@ class Process(Unit):
         store, config = cast("Store", self.world.store), self.world.config(self.address)
         may_take = check_of(config.state)
         while True:
-            if may_take():
+            if await asyncio.to_thread(may_take):
                 with contextlib.suppress(ConfigError, StateError):
-                    return Controller(config, store, make_plan, AnchoredSolver())
+                    return await asyncio.to_thread(
+                        Controller, config, store, make_plan, AnchoredSolver()
+                    )
             await asyncio.sleep(STANDBY_S)
 
     async def _close(self) -> None:

@@ -35,7 +35,7 @@ LOCATED_NS = 3 * S
 """Findings that are older are neither confirmed nor over: normally there are new ones every
 second."""
 WITHOUT_TIME_NS = 60 * S
-STORE_NS = 2 * S
+STORE_NS = 1 * S
 """An evaluation does not wait longer for the store."""
 _log = logging.getLogger(__name__)
 
@@ -211,9 +211,10 @@ class IncidentEvaluation:
         )
 
     async def _ask_store(self, ask: Callable[[int], T | None], fleet_now_ns: int) -> T | None:
-        """The answer; None: there is none yet. A question that waits is not asked again."""
-        name = ask.__name__
+        """The answer; None: there is none yet. Each question is asked, and waited for, once."""
+        name, wait_s = ask.__name__, 0.0
         if name not in self._questions:
             self._questions[name] = asyncio.create_task(asyncio.to_thread(ask, fleet_now_ns))
-        done, _ = await asyncio.wait((self._questions[name],), timeout=STORE_NS / S)
+            wait_s = STORE_NS / S
+        done, _ = await asyncio.wait((self._questions[name],), timeout=wait_s)
         return self._questions.pop(name).result() if done else None
