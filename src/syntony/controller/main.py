@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
 import os
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from syntony.controller.api_hub import OpenApi
@@ -25,6 +27,9 @@ GC_THRESHOLDS = (50_000, 20, 100)
 objects are examined. Messages of agents and plans have no cycles, and with Python's own thresholds
 (700, 10, 10) a tenth of the processor time under 600 agents was spent examining them
 (bench/ingest.py)."""
+THREADS = 32
+"""That wait for the store or for control state: one for each of the controller's loops, so that a
+store that does not answer keeps none from control state. asyncio has six with two cores."""
 MMAP_THRESHOLD, TRIM_THRESHOLD = 64 << 20, 1 << 30
 """Larger allocations are mapped separately, and returned to the kernel when freed; at most this
 many free bytes at the end of the heap are kept."""
@@ -71,5 +76,10 @@ def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     keep_freed()
     leave_out_pandas()
     collect_seldom()
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
+        await serve()
+
     with bugs_logged():
-        uvloop.run(serve())
+        uvloop.run(run())

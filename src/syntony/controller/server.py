@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import time
@@ -80,6 +81,9 @@ LOOK_INTERVAL_NS = 10 * S
 """Interval of evaluating the latency of the past minute."""
 LOOK_REST = 9
 """… with at most a tenth of the time: an evaluation takes seconds for a large fleet."""
+PAST_WAIT_NS, PAST_INTERVAL_NS = 1 * S, 10 * S
+"""A new leader waits so long for the store's newest instant: the lease is not renewed meanwhile.
+After that it asks at this interval until the store answers."""
 KEEP_INTERVAL_NS = 10 * S
 """Interval of storing the fleet timeline; after a crash, its rate bridges the gap to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
@@ -126,6 +130,7 @@ class Controller:
         self._solved: Solved | None = None
         self._time, self._past = FleetTime(), FleetTime()
         """Current fleet time, and that of the newest stored rows, for questions only."""
+        self._past_known = False
         self._timeline = TimelineKeeper(self._state, self._solving)
         self._locating = LocateLoop(store, config.topology, self._state)
         paths = RecordedPaths(self._fleet.probe_ports, self._locating.links)
@@ -265,7 +270,11 @@ class Controller:
         Args:
             name: in this controller's certificate.
         """
-        await self._learn_time()
+        if kept_ns := await self._timeline.load():
+            self._time.remember(kept_ns, time.monotonic_ns())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PAST_WAIT_NS / S):
+                await self._learn_past()
         if (stored := await asyncio.to_thread(self._owners.load)) is not None:
             self._fleet.owners = self._stored_owners = stored.hosts
         self._leadership.name = name
@@ -305,7 +314,7 @@ class Controller:
                 (PLACE_INTERVAL_NS, storing("store_segments", now, self._segments.step, put)),
                 (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._placing.read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
-                (MINUTES_INTERVAL_NS, self._sum_up_minutes),
+                (PAST_INTERVAL_NS, self._learn_past), (MINUTES_INTERVAL_NS, self._sum_up_minutes),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
                 (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
                 (ENFORCE_INTERVAL_NS, self._enforce), (TELL_INTERVAL_NS, self._record_stop),
@@ -321,16 +330,18 @@ class Controller:
             for task in tasks:
                 task.cancel()
 
-    async def _learn_time(self) -> None:
-        """Set fleet time, so that requests about the past work before the first agent is back."""
-        now_ns = time.monotonic_ns()
-        if kept_ns := await self._timeline.load():
-            self._time.remember(kept_ns, now_ns)
+    async def _learn_past(self) -> None:
+        """So that requests about the past work before the first agent is back."""
+        if self._past_known:
+            return
         try:
-            if latest_ns := await asyncio.to_thread(self._store.latest_ns):
-                self._past.remember(latest_ns, now_ns)
+            latest_ns = await asyncio.to_thread(self._store.latest_ns)
         except StoreError as error:
-            _log.error("store does not answer, taking over without it reason=%s", error)
+            _log.error("newest time of the store unknown, asking again reason=%s", error)
+            return
+        self._past_known = True
+        if latest_ns:
+            self._past.remember(latest_ns, time.monotonic_ns())
 
     def _fleet_now(self) -> int | None:
         """Rows belong to the past, those of a backlog to the distant past; solved clocks are
