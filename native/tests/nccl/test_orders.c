@@ -155,6 +155,20 @@ static void avoid(int rail, int64_t for_ns)
     faults_order(SYN_JOB_PATH_AVOID, rail, rail + 2, for_ns, 0, 0);
 }
 
+/* Of InfiniBand, too, paths are between GIDs. */
+static void paths_of_infiniband(void)
+{
+    for (int port = 0; port < 4; port++)
+        faults_machine(port, &(struct fake_machine){.infiniband = 1});
+    begin_with_agent();
+    until_both_up();
+    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
+    until_pairs(4);
+    until_failed(0, 1);
+    faults_order(SYN_JOB_PATH_ALIVE, 0, 2, FOR_EVER_NS, 0, 0);
+    until_both_up();
+}
+
 /* A rail that begins without an address: the agent learns of its path when it has one, and what it said of
  * that before holds. */
 static void address_comes_later(void)
@@ -438,7 +452,7 @@ int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
         {"leave_and_return", leave_and_return}, {"address_comes_later", address_comes_later},
-        {"flows_are_of_paths", flows_are_of_paths},
+        {"flows_are_of_paths", flows_are_of_paths}, {"paths_of_infiniband", paths_of_infiniband},
         {"small_messages_take_turns", small_messages_take_turns},
         {"large_messages", large_messages}, {"orders_end", orders_end},
         {"avoid_and_return", avoid_and_return}, {"avoid_expires", avoid_expires},
