@@ -276,8 +276,11 @@ static void look_around(struct conn *conn, bool calm)
     for (int r = 0; r < conn->rails; r++)
         if (conn->finished[r] && conn->flow[r])
             tell_finished(conn, r, now_ns);
-    for (int r = 0; r < conn->rails; r++)
+    for (int r = 0; r < conn->rails; r++) {
         watch_rail(conn, r, now_ns);
+        if (!calm) /* queue pairs that were taken away may have taken seconds */
+            now_ns = clock_ns();
+    }
     watch_whole(conn, now_ns);
 }
 

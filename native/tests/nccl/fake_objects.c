@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "fake_network.h"
 
@@ -276,6 +277,10 @@ int ibv_destroy_qp(struct ibv_qp *qp)
     struct pair *pair = (struct pair *)qp;
     pthread_mutex_lock(&lock);
     struct device *device = &devices[pair->port];
+    int64_t takes_ns = device->machine.destroying_ns;
+    pthread_mutex_unlock(&lock);
+    nanosleep(&(struct timespec){takes_ns / 1000000000, takes_ns % 1000000000}, NULL);
+    pthread_mutex_lock(&lock);
     if (vendor.leftovers)
         fake_flush(pair, IBV_WC_WR_FLUSH_ERR);
     pair->base.state = IBV_QPS_RESET;

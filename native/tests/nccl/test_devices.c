@@ -95,6 +95,30 @@ static void work_never_ends(void)
     both_rails_carry();
 }
 
+/* And takes seconds to destroy them, in which those of the other rail are made: the peer has as long to
+ * answer as ever. */
+static void work_never_ends_for_long(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1);
+    begin();
+    connect_both();
+    until_both_up();
+    void *request = post_receive(sizeof to);
+    for (int port = 0; port < 2; port++)
+        faults_machine(port, &(struct fake_machine){.destroying_ns = INT64_C(1900000000)});
+    faults_slow_completions(0, INT64_C(1000000000000), 0);
+    faults_port(0, 0);
+    faults_error(1);
+    for (int64_t begun = now_ms(); drive_logged("is back") < 2;) { /* at both ends */
+        CHECK(now_ms() - begun < 30000);
+        pump(request, 100);
+    }
+    for (int port = 0; port < 2; port++)
+        faults_machine(port, &(struct fake_machine){0});
+    close_sender();
+    CHECK_EQUAL(drive_logged("rails left 2 times"), 1);
+}
+
 /* A NIC takes no work requests for a while, at either end: its rail is left, and returns. */
 static void work_is_refused(void)
 {
@@ -310,6 +334,7 @@ int main(int argc, char **argv)
         {"senders_device_vanishes", senders_device_vanishes},
         {"receivers_device_vanishes", receivers_device_vanishes},
         {"idle_device_vanishes", idle_device_vanishes}, {"work_never_ends", work_never_ends},
+        {"work_never_ends_for_long", work_never_ends_for_long},
         {"work_is_refused", work_is_refused}, {"work_is_half_refused", work_is_half_refused},
         {"credits_are_refused", credits_are_refused},
         {"memory_for_some_rails", memory_for_some_rails},
