@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 SYNTONY = (sys.executable, "-m", "syntony")
 _ECHO = (sys.executable, str(Path(__file__).with_name("udp_echo.py")))
-_PATIENCE_S = 60.0
-_COMMAND_TIMEOUT_S = 60.0
+_PATIENCE_S = 240.0
+_COMMAND_TIMEOUT_S = 240.0
+"""Only a hang lasts so long."""
 _LOOK = (
     "ip -br link; ip -br address; ip rule; ip -6 rule; ip route show table all; "
     "ip -6 route show table all | grep -v -e multicast -e fe80; tc qdisc; tc filter; "

@@ -60,7 +60,6 @@ static void *serve(void *argument)
         int fd = accept(listener, NULL, NULL), page_fd, error;
         if (fd < 0)
             return NULL;
-        unlink(getenv("SYNTONY_AGENT")); /* a process asks once, and many of these tests are killed */
         struct syn_job_page *made = syn_job_page_make(&page_fd, &error);
         char version = SYN_JOB_PAGE_VERSION;
         struct iovec vector = {&version, 1};
@@ -72,14 +71,19 @@ static void *serve(void *argument)
         header->cmsg_type = SCM_RIGHTS;
         header->cmsg_len = CMSG_LEN(sizeof(int));
         memcpy(CMSG_DATA(header), &page_fd, sizeof page_fd);
+        int is_sent = sendmsg(fd, &message, MSG_NOSIGNAL) == 1;
+        close(page_fd);
+        if (!is_sent) { /* the process has waited for too long, and asks again */
+            syn_job_page_unmap(made);
+            close(fd);
+            continue;
+        }
+        unlink(getenv("SYNTONY_AGENT")); /* many of these tests are killed */
         pthread_mutex_lock(&page_lock);
         page = made;
         agent_fd = fd;
         notices = 0;
         pthread_mutex_unlock(&page_lock);
-        if (sendmsg(fd, &message, 0) != 1)
-            abort();
-        close(page_fd);
     }
 }
 

@@ -22,7 +22,7 @@ static void none_to_return_with(void)
         exchange();
     faults_limit(&NO_LIMITS);
     int64_t begun = now_ms();
-    while (faults_flow_labels((uint32_t[16]){0}, 16) < 8 && now_ms() - begun < 10000)
+    while (faults_flow_labels((uint32_t[16]){0}, 16) < 8 && now_ms() - begun < HANG_MS)
         exchange();
     CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 8);
 }
@@ -52,9 +52,9 @@ static void receivers_device_vanishes(void)
     exchange();
     void *request = post_receive(sizeof to);
     faults_vanish(2);
-    int64_t begun = now_ms();
+    int64_t begun = ran_ms();
     CHECK_EQUAL(result_of(request, NULL), 6);
-    CHECK(now_ms() - begun < 2000); /* not only when it should have drained */
+    CHECK(ran_ms() - begun < 2000); /* not only when it should have drained */
 }
 
 /* At either end, of a rail that is left already: nothing is lost with it. */
@@ -88,7 +88,7 @@ static void work_never_ends(void)
     faults_slow_completions(0, 0, 0);
     faults_port(0, 1);
     for (int64_t begun = now_ms(); faults_flow_labels((uint32_t[16]){0}, 16) < 8;) {
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
         exchange();
     }
     until_both_up();
@@ -290,7 +290,7 @@ static void numbers_again(void)
         CHECK_EQUAL(results_of(request, sent, next), 0);
         CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
         for (int64_t begun = now_ms(); faults_flow_labels((uint32_t[16]){0}, 16) < 8;) {
-            CHECK(now_ms() - begun < 10000);
+            CHECK(now_ms() - begun < HANG_MS);
             pump(next, 1);
         }
         memset(to, 0xee, sizeof to);

@@ -17,7 +17,7 @@ static void begin_with_agent(void)
     faults_start_agent();
     begin();
     connect_both();
-    for (int64_t begun = now_ms(); faults_page() == NULL && now_ms() - begun < 10000;)
+    for (int64_t begun = now_ms(); faults_page() == NULL && now_ms() - begun < HANG_MS;)
         usleep(1000);
     CHECK(faults_page() != NULL);
     exchange_for(100);
@@ -37,7 +37,7 @@ static int failed(int rail)
 static void until_failed(int rail, int wanted)
 {
     for (int64_t begun = now_ms(); failed(rail) != wanted;) {
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
         exchange();
     }
 }
@@ -147,7 +147,7 @@ static void until_path(uint8_t first, uint8_t other)
             }
         if (firsts && !others)
             return;
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
     }
 }
 
@@ -156,7 +156,7 @@ static void until_carried_by(int rail)
 {
     uint64_t before = done_by(rail);
     for (int64_t begun = now_ms(); done_by(rail) == before;) {
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
         exchange();
     }
     exchange_for(500);
@@ -179,7 +179,7 @@ static void flows_are_of_paths(void)
     faults_lose(0, 0);
     until_both_up();
     for (int64_t begun = now_ms(); flow->errors == 0; exchange()) /* until it is reported */
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
     until_carried_by(0);
     CHECK(flow_of(0) == flow && flow->number == number && flow->bytes_done >= done);
     /* And not what was flushed for that; none if the peer was the first to fail, and said so. */
@@ -203,7 +203,7 @@ static void not_carried_by(int rail)
     uint64_t before, other;
     int64_t begun = now_ms();
     do {
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
         before = done_by(rail);
         other = done_by(1 - rail);
         exchange_for(500);
@@ -335,7 +335,7 @@ static void large_messages(void)
     CHECK_EQUAL(chunks_of_a_large_message(), 2);
     for (int rail = 0; rail < 2; rail++)
         for (int64_t begun = now_ms(); done_by(rail) < before[rail] + (1 << 19); exchange())
-            CHECK(now_ms() - begun < 15000);
+            CHECK(now_ms() - begun < HANG_MS);
     avoid(0, LONG_NS);
     until_carried_by(1);
     CHECK_EQUAL(chunks_of_a_large_message(), 4);
@@ -368,7 +368,7 @@ static void move(void)
         faults_order(SYN_JOB_PATH_MOVE, 0, 2, FOR_EVER_NS, 0, 0);
         for (int64_t begun = now_ms();
              faults_flow_labels(after, LABELS) != 8 || count_new(before, after) == 0;) {
-            CHECK(now_ms() - begun < 15000);
+            CHECK(now_ms() - begun < HANG_MS);
             exchange();
         }
         CHECK_EQUAL(count_new(before, after), 4);
