@@ -107,6 +107,8 @@ class ControllerProcess:
 
     def up(self) -> bool:
         """Whether it answers on its local socket."""
+        if not self.socket.exists():  # to look costs less than to ask
+            return False
         try:
             self.fleet()
         except RemoteError:

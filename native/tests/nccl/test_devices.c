@@ -95,6 +95,25 @@ static void work_never_ends(void)
     both_rails_carry();
 }
 
+/* A pause in which a NIC drains a rail is not its time: what it says is read after it. */
+static void drains_while_nobody_calls(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    exchange();
+    faults_slow_completions(2, INT64_C(4000000000), 0);
+    faults_port(2, 0);
+    while (drive_logged("rail fake2 is left") == 0)
+        exchange();
+    usleep(3000000);
+    exchange_for(100);
+    faults_slow_completions(2, 0, 0);
+    faults_port(2, 1);
+    until_both_up();
+    CHECK_EQUAL(drive_logged("does not end its work"), 0);
+}
+
 /* A NIC takes no work requests for a while, at either end: its rail is left, and returns. */
 static void work_is_refused(void)
 {
@@ -309,7 +328,7 @@ int main(int argc, char **argv)
         {"none_to_return_with", none_to_return_with},
         {"senders_device_vanishes", senders_device_vanishes},
         {"receivers_device_vanishes", receivers_device_vanishes},
-        {"idle_device_vanishes", idle_device_vanishes}, {"work_never_ends", work_never_ends},
+        {"idle_device_vanishes", idle_device_vanishes}, {"work_never_ends", work_never_ends}, {"drains_while_nobody_calls", drains_while_nobody_calls},
         {"work_is_refused", work_is_refused}, {"work_is_half_refused", work_is_half_refused},
         {"credits_are_refused", credits_are_refused},
         {"memory_for_some_rails", memory_for_some_rails},
