@@ -17,6 +17,9 @@ SEED ?= 1
 WORKERS := $(shell expr $(CORES) + 2)
 # Native tests hardly compute: they wait for what a network, an agent or a peer does in real time.
 WAITING := $(shell expr $(CORES) \* 4)
+NATIVE_TESTS = $(BIN)/ctest --test-dir $(SANITIZED) --parallel $(WAITING) --output-on-failure -LE costly
+# Of `make test`: more, for beside other programs each has its share of the cores.
+TESTERS := $(shell expr $(CORES) + 4)
 # A file's tests stay together, for they share costly fixtures; files begin in the order of
 # tests/conftest.py, the longest first.
 PARALLEL ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -57,9 +60,9 @@ demo: setup ## The whole story on one machine (ACT=… for some acts; HOLD=1 kee
 
 # The workers fill the cores: threads of OpenBLAS beside them only wait for each other.
 test test-live test-slow: export OPENBLAS_NUM_THREADS = 1
-test: dev native-test ## Native and unit tests, each of little work; minutes
+test: dev sanitized ## Native and unit tests, each of little work; minutes
 	@sh deploy/system-packages.sh --test || echo "tests of deploy/ will be skipped" >&2
-	$(BIN)/python -m tests.workers $(WORKERS) -m 'not slow and not lab and not costly'
+	$(BIN)/python -m tests.workers $(TESTERS) --beside '$(NATIVE_TESTS)' -m 'not slow and not lab and not costly'
 
 # Labs one at a time, for they share the cores.
 test-live: dev native-threads native-costly ## Costly unit tests (tests/costly.txt), threads' tests, real labs
@@ -72,7 +75,7 @@ test-slow: dev ## The slow tests: other systems, packages, all drawn cases; hour
 	$(BIN)/python -m pytest -m 'slow and lab'
 
 native-test: sanitized ## Native tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(BIN)/ctest --test-dir $(SANITIZED) --parallel $(WAITING) --output-on-failure -LE costly
+	$(NATIVE_TESTS)
 
 native-costly: sanitized ## Those that cost too much for every run
 	$(BIN)/ctest --test-dir $(SANITIZED) --parallel $(WORKERS) --output-on-failure -L costly

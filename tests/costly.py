@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-BUDGET_S = 1.0
+BUDGET_S = 0.5
 LIST = Path(__file__).with_suffix(".txt")
 
 

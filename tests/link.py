@@ -27,7 +27,7 @@ from syntony.wire.tables import PROBE
 
 T0 = 1_700_000_000 * S
 _RUN = "from syntony.cli.controller import command; command()"
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 """Machines that run tests are slow and shared; a wait this long is a failure, not a measurement."""
 
 
@@ -107,6 +107,8 @@ class ControllerProcess:
 
     def up(self) -> bool:
         """Whether it answers on its local socket."""
+        if not self.socket.exists():  # to look costs less than to ask
+            return False
         try:
             self.fleet()
         except RemoteError:

@@ -39,6 +39,16 @@ def test_what_workers_say_is_printed_and_added(
     assert run.counts == {"passed": 6, "skipped": 1, "failed": 1}
 
 
+def test_what_runs_beside_is_printed_and_may_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    beside = [sys.executable, "-c", "import sys; print(sys.argv); sys.exit(8)"]
+    run = Run(1, [sys.executable, "-c", "print('2 passed in 1.00s')"], [beside])
+    run.work_all()
+    assert "['-c']\n" in capsys.readouterr().out, "it has no share"
+    assert (run.counts, run.status) == ({"passed": 2}, 8)
+
+
 @pytest.mark.parametrize(
     ("first", "second", "status"),
     [

@@ -1,6 +1,8 @@
 """Run tests in several processes, each with its own share of the files (`tests/split.py`):
 
-    python -m tests.workers 4 -m 'not slow and not lab and not costly'
+    python -m tests.workers 4 [--beside COMMAND] -m 'not slow and not lab and not costly'
+
+`--beside` runs a command at the same time, as one more worker: native tests hardly compute.
 
 Each process is a pytest of its own. Under pytest-xdist every test costs its worker and a further
 process some messages, which together took a tenth of the time of many short tests.
@@ -11,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -36,25 +39,26 @@ def draws_seed() -> str:
 
 
 class Run:
-    """All workers of one run, each with the command and what says its share."""
+    """All workers of one run, each with the command and what says its share; and others."""
 
-    def __init__(self, workers: int, command: Sequence[str]) -> None:
-        self._workers = workers
-        self._command = command
+    def __init__(
+        self, workers: int, command: Sequence[str], beside: Sequence[Sequence[str]] = ()
+    ) -> None:
+        shares = [[*command, f"--share={number}/{workers}"] for number in range(workers)]
+        self._commands = [*shares, *beside]
         self._printing = threading.Lock()
         self.counts: Counter[str] = Counter()
         self.statuses: list[int] = []
 
     def work_all(self) -> None:
-        with ThreadPoolExecutor(self._workers) as pool:
-            list(pool.map(self._work, range(self._workers)))
+        with ThreadPoolExecutor(len(self._commands)) as pool:
+            list(pool.map(self._work, range(len(self._commands)), self._commands))
 
-    def _work(self, number: int) -> None:
+    def _work(self, number: int, command: Sequence[str]) -> None:
         """Run one worker to its end. Prints its progress at once, and all else at its end."""
         kept = []
         with subprocess.Popen(
-            [*self._command, f"--share={number}/{self._workers}"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             text=True, errors="replace",
         ) as process:  # fmt: skip
             assert process.stdout is not None
@@ -80,9 +84,12 @@ class Run:
 
 def main() -> int:
     workers, *options = sys.argv[1:]
+    beside = []
+    if options[:1] == ["--beside"]:
+        beside, options = [shlex.split(options[1])], options[2:]
     began_s = time.monotonic()
     print(f"SYNTONY_TEST_SEED={draws_seed()}")
-    run = Run(int(workers), [sys.executable, "-m", "pytest", "-q", *options])
+    run = Run(int(workers), [sys.executable, "-m", "pytest", "-q", *options], beside)
     try:
         run.work_all()
     except KeyboardInterrupt:  # the workers got it too, and said what they had

@@ -22,7 +22,7 @@ PATH = os.environ["SYNTONY_AGENT"]
 SEED = int(os.environ.get("PEER_SEED", "1"))
 PAGE_BYTES = 128 + 64 * 64 + 128 * 512
 FLOWS_AT = 128 + 64 * 64
-PATIENCE_S = 60
+PATIENCE_S = 300
 LATER: list[threading.Thread] = []
 
 

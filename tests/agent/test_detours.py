@@ -32,7 +32,7 @@ class Made:
         class Table:
             def __init__(self) -> None:
                 made.by.add(threading.get_ident())
-                assert made.may_open.wait(60)
+                assert made.may_open.wait(600)
                 if missing:
                     raise MissingError(missing)
 

@@ -22,7 +22,7 @@ from syntony.traffic.instructions import Cause, Notice, Reason
 from syntony.wire.failover import ProcessView
 
 PEER = Path(__file__).with_name("job_peer.py")
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 REASON = Reason(Cause.PATH, "test", 1, 0)
 COSTS = 4
 """Descriptors for one peer: its connection, its process, and here our pipes to it."""

@@ -41,7 +41,7 @@ from syntony.workload.nccl_operations import NcclOperation
 HERE = Path(__file__).parent
 AHEAD_NS = 1_000_000 * S
 """Of CLOCK_MONOTONIC, by our fleet time."""
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 def now() -> FleetOffset:

@@ -28,7 +28,7 @@ from syntony.wire.parts import PartState
 from syntony.wire.probes import ProbeFlow
 
 KEYS = {number: PeerKeys((1, b"sixteen byte key")) for number in (1, 2)}
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 
 
 class Host:

@@ -153,5 +153,5 @@ def test_reports_go_while_batches_are_held(tmp_path: Path, monkeypatch: pytest.M
     kinds = [type(message) for _ in range(2) for message in decode_bundle(sent.get(timeout=600))]
     assert kinds == [Edges, Batch], "and nothing wakes the sender but the end of the time"
     uplink.close()
-    sender.join(10)
+    sender.join(300)
     spool.close()

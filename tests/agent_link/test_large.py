@@ -117,12 +117,12 @@ class Server:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(60)
+        assert self._ready.wait(300)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        self._thread.join(60)
+        self._thread.join(300)
 
     async def _serve(self) -> None:
         # As `listen.open_server`: no message may be larger than the protocol says.

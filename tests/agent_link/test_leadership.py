@@ -145,7 +145,7 @@ class Impostor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.stop(0).wait(10)
+        self._server.stop(0).wait(300)
 
     def _attach(self, requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
         self.attached += 1

@@ -166,7 +166,7 @@ def test_what_is_handed_in_together_leaves_as_one_message(tmp_path: Path) -> Non
     assert isinstance(last, Batch)
     assert last.seq == 4
     uplink.close()
-    sender.join(10)
+    sender.join(300)
     spool.close()
 
 
@@ -390,7 +390,7 @@ def _forwarded(address: str, port: int) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         for thread in threads:
-            thread.join(10)
+            thread.join(300)
         for end in ends:
             end.close()
 
@@ -422,7 +422,7 @@ def _raw_told(
 
     def said() -> Iterator[bytes]:
         yield from messages
-        over.wait(30)
+        over.wait(300)
 
     paths = controller.issue("r1", place="raw")
     if tls:

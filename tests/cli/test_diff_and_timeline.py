@@ -165,7 +165,7 @@ def test_a_trace_goes_into_a_pipe_as_well(tmp_path: Path, runs: tuple[str, str])
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
     reader.start()
     assert run(["timeline", runs[0], "--out", str(pipe)]) == 0
-    reader.join(60)
+    reader.join(300)
     assert json.loads(read[0])["traceEvents"]
     assert pipe.is_fifo()
 

@@ -45,7 +45,7 @@ class StuckStore:
 
     def matrix(self, *_: int) -> tuple[()]:
         self.begun += 1
-        self.free.wait(60)
+        self.free.wait(300)
         return ()
 
 

@@ -345,7 +345,7 @@ def test_the_event_loop_goes_on_while_the_disk_is_waited_for(tmp_path: Path) -> 
     free, write = threading.Event(), keys._write
 
     def slow(ring: KeyRing, log: Callable[[DatabaseConnection], None]) -> None:
-        assert free.wait(60)
+        assert free.wait(300)
         write(ring, log)
 
     async def rotate() -> None:

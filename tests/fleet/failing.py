@@ -27,7 +27,7 @@ from syntony.wire.failover import (
     PathEventRow,
 )
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 DEAD = {"local-carrier", "local-nic", "remote-nic", "path", "peer", "fabric"}
 """Causes of leaving a path that failed: which of them is told first depends on who looks first."""
 PAIR = Path(__file__).with_name("pair.py")

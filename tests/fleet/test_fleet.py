@@ -29,7 +29,7 @@ from syntony.wire.probes import (
 pytestmark = pytest.mark.lab
 
 HOSTS = ("h0", "h1", "h2", "h3")
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 NAME = "t-fleet"
 
 

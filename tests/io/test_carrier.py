@@ -16,7 +16,6 @@ import pytest
 from tests.io.namespace import ip, run_alone
 
 from syntony.io.carrier import CarrierWatch
-from syntony.model import MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.lab
 TUN_DEVICE = "/dev/net/tun"
 TUNSETIFF, TUNSETCARRIER = 0x400454CA, 0x400454E2
 IFF_TAP, IFF_NO_PI = 0x2, 0x1000
-PATIENCE_S = 20.0
+PATIENCE_S = 300.0  # only a hang lasts so long
 
 
 class Tap:
@@ -51,6 +50,8 @@ class Follower:
         self.watch = watch
         self.last: dict[str, LinkEvent] = {}
         self.seen: list[LinkEvent] = []
+        self.by_event = False
+        """Whether the kernel had reported anything when something was last noticed."""
 
     def until(self, true: Callable[[], bool], what: str) -> None:
         end = time.monotonic() + PATIENCE_S
@@ -58,8 +59,9 @@ class Follower:
             assert time.monotonic() < end, f"never: {what}"
             deadline = self.watch.deadline_ns
             left = PATIENCE_S if deadline is None else (deadline - time.monotonic_ns()) / 1e9
-            select.select([self.watch], [], [], max(0.0, min(left, 0.5)))
+            ready, _, _ = select.select([self.watch], [], [], max(0.0, min(left, 0.5)))
             events = self.watch.poll(time.monotonic_ns())
+            self.by_event = bool(ready) if events else self.by_event
             self.last.update((event.nic, event) for event in events)
             self.seen += events
 
@@ -180,19 +182,20 @@ def tap_flaps_are_counted_exactly() -> None:
 
 
 def tap_state_is_noticed_by_the_counter() -> None:
-    """Not by events, which come up to a second late: the median of the delays tells."""
+    """Before the event, which comes up to a second late; unless the test itself was late."""
     tap = Tap("tap0")
     ip("link set tap0 up")
     follower = Follower(CarrierWatch())
     follower.until(lambda: up(follower, "tap0"), "tap up")
-    took: list[float] = []
-    for n in range(20):
+    before_event = 0
+    for n in range(60):
         on = bool(n % 2)
-        began = time.monotonic_ns()
         tap.carrier(on)
         follower.until(lambda on=on: follower.last["tap0"].carrier == on, "noticed")  # type: ignore[misc]
-        took.append((time.monotonic_ns() - began) / MS)
-    assert sorted(took)[10] < 200, took
+        before_event += not follower.by_event
+        if before_event == 10:
+            break
+    assert before_event == 10
     tap.close()
 
 

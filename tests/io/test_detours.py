@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.io.namespace import ip, run_alone
+from tests.io.namespace import PATIENCE_S, ip, run_alone
 from tests.live import eventually
 
 from syntony.errors import WireError
@@ -93,7 +93,7 @@ def far(*words: str) -> Iterator[tuple[Far, socket.socket]]:
         with socket.socket() as sock:
             sock.bind(OWN[:2])
             sock.connect(OWN[2:])
-            sock.settimeout(20)
+            sock.settimeout(PATIENCE_S)
             yield end, sock
         assert process.stdin is not None
         process.stdin.close()
@@ -106,7 +106,7 @@ def echoed(sock: socket.socket, size: int = 300_000) -> None:
     sock.setblocking(True)
     left = memoryview(data)
     while len(got) < len(data):
-        readable, writable, _ = select.select([sock], [sock] if left else [], [], 20)
+        readable, writable, _ = select.select([sock], [sock] if left else [], [], PATIENCE_S)
         assert readable or writable, "nothing moves"
         if writable:
             left = left[sock.send(left[: 1 << 14]) :]
@@ -165,10 +165,10 @@ def a_dead_man_puts_everything_back() -> None:
     detours.DEAD_MAN_S = 2
     table = DetourTable()
     with far() as (_, sock):
+        began_s = time.monotonic()
         table.change(expected=[(OWN, (OTHER,))], sent=[(OWN, OTHER)])
         table.beat()
         sock.sendall(b"x")
-        began_s = time.monotonic()
         assert sock.recv(1) == b"x", "the kernel put it back by itself"
         assert time.monotonic() - began_s > 0.3, "but not before"
 
@@ -182,10 +182,13 @@ def a_hung_maker_loses_its_rule_until_it_lives_again() -> None:
         done = subprocess.run(["ip", "rule"], capture_output=True, text=True, check=True)
         return f"{PREFERENCE}:" in done.stdout
 
-    assert there()
+    def there_when_it_beats() -> bool:
+        routes.beat()
+        return there()
+
+    eventually(there_when_it_beats, "the rule")
     eventually(lambda: not there(), "the rule gone")
-    routes.beat()
-    eventually(there, "the rule back")
+    eventually(there_when_it_beats, "the rule back")
     routes.close()
     assert not there()
 

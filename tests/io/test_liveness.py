@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from syntony.model.paths import LivenessEvent
 
-PATIENCE_S = 20.0
+PATIENCE_S = 300.0
 PORT = 8620
 
 

@@ -19,7 +19,7 @@ from syntony.wire.probes import ProbeFlow
 KEY = (7, b"sixteen byte key")
 NIC_ID, PEER_ID = 1, 9
 IPV6_FLOWINFO = 11  # linux/in6.h
-PATIENCE_S = 20.0
+PATIENCE_S = 300.0
 Seen = tuple[wire.Packet, int, int, int]
 """Packet, DSCP, flow label, sender's port."""
 

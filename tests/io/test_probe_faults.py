@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 STOP_S = 0.6
 RUN_S = 1.0
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 TIMEOUT_MS = 250
 TRIES = 4
 

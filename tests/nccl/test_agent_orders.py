@@ -21,7 +21,7 @@ from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.process_rates import PacedPath
 from syntony.wire.traffic import Pace, Paces
 
-PATIENCE_S = 90
+PATIENCE_S = 300
 SLOW_BPS = 16_000_000
 """Of frames, for each path: a hundredth of what the machine does."""
 

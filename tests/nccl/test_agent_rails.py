@@ -22,7 +22,7 @@ from syntony.traffic.policy import FailoverMode, Policy
 from syntony.traffic.rail_moves import NOT_LEFT, RailOrder
 from syntony.wire.traffic import FlowView, Move
 
-PATIENCE_S = 90
+PATIENCE_S = 300
 RAILS = ("10.0.0.1", "10.0.0.2")
 
 

@@ -44,7 +44,7 @@ def test_every_operation_of_a_job_is_reported_once(driver: Path, tmp_path: Path)
     with subprocess.Popen(
         words, env=os.environ | environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 300
         while len(rows) < 1000 and time.monotonic() < end:
             for found in agent.read():
                 assert (found.process.job, found.process.pid) == ("night", process.pid)
@@ -73,7 +73,7 @@ def test_an_agent_goes_on_where_the_one_before_it_ended(
     def read(agent: NcclSocket, last: int) -> list[list[int]]:
         """Call by call, until that operation is there."""
         found: list[list[int]] = []
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while max((max(some) for some in found if some), default=0) < last:
             assert time.monotonic() < end
             found.append([row.seq for each in agent.read() for row in each.operations])
@@ -123,7 +123,7 @@ def test_what_a_process_did_last_is_read_after_its_end(
         words, env=os.environ | environment, input=b"\n", capture_output=True, timeout=600,
         check=True,
     )  # fmt: skip
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while agent.processes and time.monotonic() < end:
         time.sleep(0.01)
     [found] = agent.read()
@@ -154,7 +154,7 @@ def test_operations_of_ended_processes_are_kept_up_to_a_bound(
         ]  # fmt: skip
         for process in processes:
             process.communicate(b"\n", timeout=600)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 300
     while agent.processes and time.monotonic() < end:
         time.sleep(0.01)
     assert sorted(len(each.operations) for each in agent.read()) == [500, 1000]

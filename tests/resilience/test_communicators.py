@@ -111,7 +111,7 @@ def test_an_abort_ends_one_that_never_would() -> None:
     thread = threading.Thread(target=run)
     thread.start()
     communicators.abort([one])
-    thread.join(60)
+    thread.join(300)
     assert ended == ["aborted"]
 
 

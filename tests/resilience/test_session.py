@@ -95,7 +95,7 @@ def outcome(action: Callable[[], Any]) -> Any:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(30.0)
+    thread.join(300.0)
     return found[0] if found else "still waiting"
 
 

@@ -147,7 +147,7 @@ def waits() -> bool:
     thread.join(0.3)
     waited = thread.is_alive() and bool((parameter == 1).all())
     shadows.copy(Pool())
-    thread.join(30)
+    thread.join(300)
     return waited and bool((parameter != 1).all())
 
 
@@ -210,7 +210,7 @@ def stops() -> tuple[list[int], list[dict[int, list[int]]], int]:
         for each in threads:
             each.start()
         for each in threads:
-            each.join(30)
+            each.join(300)
         for log, pool in zip(logs, pools, strict=True):
             for old in log[:-1]:
                 old.drop(pool)

@@ -62,7 +62,7 @@ def test_ranks_of_a_launcher_that_is_killed_end(tmp_path: Path) -> None:
 def test_a_command_without_ranks_says_so_at_its_end(words: list[str], code: int, said: str) -> None:
     done = subprocess.run(
         [*SYNTONY, "run", "--spares", "1", "--", *words], capture_output=True, text=True,
-        timeout=90, check=False, stdin=subprocess.DEVNULL,
+        timeout=300, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == code
     (line,) = done.stderr.splitlines()

@@ -22,7 +22,7 @@ from syntony.lab.world import unshare_argv
 
 SOURCES = Path(__file__).parents[2] / "native" / "tests"
 PYTHON = sys.executable
-_PATIENCE_S = 60
+_PATIENCE_S = 300
 
 
 class Done(NamedTuple):

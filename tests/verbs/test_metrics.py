@@ -52,7 +52,7 @@ def peer(path: Path, connections: int, job: str) -> subprocess.Popen[str]:
 
 
 def wait_for(socket: QueuePairSocket, name: str, value: float) -> None:
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 300
     while scraped(socket)[name] != value:
         assert time.monotonic() < end_s, scraped(socket)
         time.sleep(0.02)

@@ -20,6 +20,8 @@ _Static_assert(sizeof(struct handle) <= 128, "NCCL's handle");
 enum stage { CONNECTING, WAIT_HELLO, BUILDING, WAIT_READY };
 enum { BACKLOG = 256 }; /* in the kernel: a port scan between two calls does not fill it */
 static const int64_t HELLO_NS = INT64_C(10000000000);
+/* Between two calls of `accept`: what is longer was a pause, in which nothing that came could be read. */
+static const int64_t LOOK_NS = INT64_C(1000000000);
 
 struct setup {
     enum stage stage;
@@ -401,7 +403,11 @@ static bool go_on(struct listener *listener, int i, struct conn **conn, const ch
 const char *setup_accept(struct listener *listener, struct conn **conn)
 {
     const char *problem = NULL;
+    int64_t now_ns = clock_ns(), pause_ns = now_ns - listener->looked_ns - LOOK_NS;
     *conn = NULL;
+    for (int i = 0; i < listener->count && pause_ns > 0; i++)
+        listener->pending[i]->begun_ns += pause_ns;
+    listener->looked_ns = now_ns;
     for (int i = 0; i < listener->count && problem == NULL && *conn == NULL;)
         i += go_on(listener, i, conn, &problem);
     if (problem == NULL && *conn == NULL && take_waiting(listener, &problem))

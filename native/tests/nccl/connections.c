@@ -10,7 +10,7 @@
 
 #include "faults.h"
 
-enum { AT_ONCE = 6, RECEIVES = 32, SENDS = RECEIVES * GROUP, KEPT = 24, HANG_MS = 25000,
+enum { AT_ONCE = 6, RECEIVES = 32, SENDS = RECEIVES * GROUP, KEPT = 24, HANG_MS = 240000,
        WAIT_MS = 300 };
 enum { SENDER, RECEIVER };
 enum { ARGUMENT = 4, USAGE = 5, REMOTE = 6 }; /* ncclResult_t */

@@ -13,7 +13,12 @@ extern char handle[128], from[4096], to[4096];
 
 struct edge_case { const char *name; void (*run)(void); };
 
+enum { HANG_MS = 240000 }; /* nothing takes so long, however busy or stopped the machine is */
+
 int64_t now_ms(void);
+enum { LONGEST_MS = 50 };
+int64_t ran_ms(void); /* the time that naps have seen go by: a pause of this process counts as LONGEST_MS */
+void nap_for(unsigned us);
 void nap(void);          /* between two looks: NCCL's thread takes none, but tests share few cores */
 void begin(void);        /* init and listen */
 void connect_both(void); /* and register `from` and `to` */
@@ -26,9 +31,9 @@ void close_both(void);
 void *post_receive(size_t size);
 /* Until there is a request, or an error in `result`. `other` is asked after meanwhile. */
 void *post_send(size_t size, void *other, int *result);
-/* Both ends go on until one request ends: its result; -1: not within 20 s. */
+/* Both ends go on until one request ends: its result; -1: not within HANG_MS. */
 int result_of(void *request, void *other);
-/* Until both end: 0, or the first error; -1: not within 20 s. `other` (or NULL) is asked after, too. */
+/* Until both end: 0, or the first error; -1: not within HANG_MS. `other` (or NULL) is asked after, too. */
 int results_of(void *request, void *sent, void *other);
 /* Both ends go on for so long; `request` is a receive that does not end meanwhile. */
 void pump(void *request, int64_t for_ms);

@@ -59,8 +59,6 @@ static void *serve(void *unused)
         int fd = accept(listener, NULL, NULL), page_fd, error;
         if (fd < 0)
             return NULL;
-        if (asked_count + 1 == processes) /* each asks once, and many of these tests are killed */
-            unlink(getenv("SYNTONY_AGENT"));
         struct syn_job_page *made = syn_job_page_make(&page_fd, &error);
         char version = SYN_JOB_PAGE_VERSION;
         struct iovec vector = {&version, 1};
@@ -72,13 +70,19 @@ static void *serve(void *unused)
         header->cmsg_type = SCM_RIGHTS;
         header->cmsg_len = CMSG_LEN(sizeof(int));
         memcpy(CMSG_DATA(header), &page_fd, sizeof page_fd);
+        int is_sent = sendmsg(fd, &message, MSG_NOSIGNAL) == 1;
+        close(page_fd);
+        if (!is_sent) { /* the process has waited for too long, and asks again */
+            syn_job_page_unmap(made);
+            close(fd);
+            continue;
+        }
+        if (asked_count + 1 == processes) /* many of these tests are killed */
+            unlink(getenv("SYNTONY_AGENT"));
         pthread_mutex_lock(&page_lock);
         asked[asked_count].page = made;
         asked[asked_count++].fd = fd;
         pthread_mutex_unlock(&page_lock);
-        if (sendmsg(fd, &message, 0) != 1)
-            abort();
-        close(page_fd);
     }
     return NULL;
 }

@@ -65,7 +65,7 @@ static void dark_for_a_while(void)
     void *request = post_receive(sizeof to);
     for (int port = 0; port < 4; port++)
         faults_port(port, 0);
-    for (int64_t begun = now_ms(); now_ms() - begun < 200; nap()) {
+    for (int64_t begun = ran_ms(); ran_ms() - begun < 200; nap()) {
         int done = 0, sizes[8];
         CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
         CHECK(!done);
@@ -122,7 +122,8 @@ static void dark_while_called_rarely(void)
  * return. Nothing says that the network is down meanwhile. It is not the first time that they do. */
 static void dark_while_the_peer_does_not_call(bool senders)
 {
-    setenv("SYNTONY_NCCL_SURVIVE_MS", "1500", 1);
+    setenv("SYNTONY_NCCL_SURVIVE_MS", "2500", 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     begin();
     connect_both();
     void *request = post_receive(sizeof to), *sent = NULL;
@@ -135,13 +136,13 @@ static void dark_while_the_peer_does_not_call(bool senders)
     for (int port = 0; port < 2; port++)
         faults_port(port + 2 * !senders, 0);
     usleep(20000);
-    for (int64_t begun = now_ms(); now_ms() - begun < 3500; nap()) {
+    for (int64_t begun = ran_ms(); ran_ms() - begun < 3500; nap()) {
         int done = 0, sizes[8];
         if (senders)
             CHECK_EQUAL(drive_send(&net, sender, from, 8, 12345, send_memory, &sent), 0);
         else
             CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
-        if (now_ms() - begun > 50)
+        if (ran_ms() - begun > 50)
             for (int port = 0; port < 4; port++)
                 faults_port(port, 1);
     }
@@ -167,7 +168,7 @@ static void dark_before_the_sender_asks(void)
     for (int port = 0; port < 2; port++)
         faults_port(port, 0);
     pump(request, 100);
-    for (int64_t begun = now_ms(); now_ms() - begun < 2500; nap())
+    for (int64_t begun = ran_ms(); ran_ms() - begun < 2500; nap())
         CHECK_EQUAL(drive_test(&net, request, &done, sizes), 0);
     for (int port = 0; port < 2; port++)
         faults_port(port, 1);

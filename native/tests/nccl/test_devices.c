@@ -22,7 +22,7 @@ static void none_to_return_with(void)
         exchange();
     faults_limit(&NO_LIMITS);
     int64_t begun = now_ms();
-    while (faults_flow_labels((uint32_t[16]){0}, 16) < 8 && now_ms() - begun < 10000)
+    while (faults_flow_labels((uint32_t[16]){0}, 16) < 8 && now_ms() - begun < HANG_MS)
         exchange();
     CHECK_EQUAL(faults_flow_labels((uint32_t[16]){0}, 16), 8);
 }
@@ -52,9 +52,9 @@ static void receivers_device_vanishes(void)
     exchange();
     void *request = post_receive(sizeof to);
     faults_vanish(2);
-    int64_t begun = now_ms();
+    int64_t begun = ran_ms();
     CHECK_EQUAL(result_of(request, NULL), 6);
-    CHECK(now_ms() - begun < 2000); /* not only when it should have drained */
+    CHECK(ran_ms() - begun < 2000); /* not only when it should have drained */
 }
 
 /* At either end, of a rail that is left already: nothing is lost with it. */
@@ -88,7 +88,7 @@ static void work_never_ends(void)
     faults_slow_completions(0, 0, 0);
     faults_port(0, 1);
     for (int64_t begun = now_ms(); faults_flow_labels((uint32_t[16]){0}, 16) < 8;) {
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
         exchange();
     }
     until_both_up();
@@ -110,13 +110,32 @@ static void work_never_ends_for_long(void)
     faults_port(0, 0);
     faults_error(1);
     for (int64_t begun = now_ms(); drive_logged("is back") < 2;) { /* at both ends */
-        CHECK(now_ms() - begun < 30000);
+        CHECK(now_ms() - begun < HANG_MS);
         pump(request, 100);
     }
     for (int port = 0; port < 2; port++)
         faults_machine(port, &(struct fake_machine){0});
     close_sender();
     CHECK_EQUAL(drive_logged("rails left 2 times"), 1);
+}
+
+/* A pause in which a NIC drains a rail is not its time: what it says is read after it. */
+static void drains_while_nobody_calls(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    exchange();
+    faults_slow_completions(2, INT64_C(4000000000), 0);
+    faults_port(2, 0);
+    while (drive_logged("rail fake2 is left") == 0)
+        exchange();
+    usleep(3000000);
+    exchange_for(100);
+    faults_slow_completions(2, 0, 0);
+    faults_port(2, 1);
+    until_both_up();
+    CHECK_EQUAL(drive_logged("does not end its work"), 0);
 }
 
 /* A NIC takes no work requests for a while, at either end: its rail is left, and returns. */
@@ -314,7 +333,7 @@ static void numbers_again(void)
         CHECK_EQUAL(results_of(request, sent, next), 0);
         CHECK_EQUAL(memcmp(from, to, sizeof to), 0);
         for (int64_t begun = now_ms(); faults_flow_labels((uint32_t[16]){0}, 16) < 8;) {
-            CHECK(now_ms() - begun < 10000);
+            CHECK(now_ms() - begun < HANG_MS);
             pump(next, 1);
         }
         memset(to, 0xee, sizeof to);
@@ -335,6 +354,7 @@ int main(int argc, char **argv)
         {"receivers_device_vanishes", receivers_device_vanishes},
         {"idle_device_vanishes", idle_device_vanishes}, {"work_never_ends", work_never_ends},
         {"work_never_ends_for_long", work_never_ends_for_long},
+        {"drains_while_nobody_calls", drains_while_nobody_calls},
         {"work_is_refused", work_is_refused}, {"work_is_half_refused", work_is_half_refused},
         {"credits_are_refused", credits_are_refused},
         {"memory_for_some_rails", memory_for_some_rails},

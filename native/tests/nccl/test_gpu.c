@@ -225,6 +225,7 @@ static void port_down(void)
 static void no_reader(void)
 {
     setenv("SYNTONY_NCCL_SURVIVE_MS", "1000", 1);
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
     machines(0, 1);
     void *memory = open_memory(true);
     receive_and_flush(memory, 1);
@@ -236,7 +237,7 @@ static void no_reader(void)
     faults_port(3, 0);
     void *request = NULL, *none;
     int done = 1, sizes[8], left = 0;
-    for (int64_t begun = now_ms(); left == 0 || now_ms() - begun < 1500; nap()) {
+    for (int64_t begun = ran_ms(); left == 0 || ran_ms() - begun < 1500; nap()) {
         bool is_last = drive_logged("rail fake3 is left: its port is down");
         left = is_last && left == 0 ? drive_logged("rail fake2 is left") : left;
         if (done)

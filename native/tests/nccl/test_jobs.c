@@ -90,7 +90,7 @@ static void notify_while_it_goes_on(int job, int messages, int64_t for_ms)
     int before = atomic_load(&shared->messages[job]);
     for (int rail = 0; now_ms() - begun < for_ms ||
                        atomic_load(&shared->messages[job]) - before < messages; rail = !rail) {
-        CHECK(now_ms() - begun < 20000);
+        CHECK(now_ms() - begun < HANG_MS);
         CHECK(!is_over(processes[job]));
         faults_notify(1, rail, rail + 2, 30000000);
         usleep(50000);

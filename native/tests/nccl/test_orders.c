@@ -24,7 +24,7 @@ static int failed(int rail)
 static void until_failed(int rail, int wanted)
 {
     for (int64_t begun = now_ms(); failed(rail) != wanted;) {
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
         exchange();
     }
 }
@@ -87,7 +87,7 @@ static void until_path(uint8_t first, uint8_t other)
             }
         if (firsts && !others)
             return;
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
     }
 }
 
@@ -96,7 +96,7 @@ static void until_carried_by(int rail)
 {
     uint64_t before = done_by(rail);
     for (int64_t begun = now_ms(); done_by(rail) == before;) {
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
         exchange();
     }
     exchange_for(500);
@@ -119,7 +119,7 @@ static void flows_are_of_paths(void)
     faults_lose(0, 0);
     until_both_up();
     for (int64_t begun = now_ms(); flow->errors == 0; exchange()) /* until it is reported */
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
     until_carried_by(0);
     CHECK(flow_of(0) == flow && flow->number == number && flow->bytes_done >= done);
     /* And not what was flushed for that; none if the peer was the first to fail, and said so. */
@@ -143,7 +143,7 @@ static void not_carried_by(int rail)
     uint64_t before, other;
     int64_t begun = now_ms();
     do {
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
         before = done_by(rail);
         other = done_by(1 - rail);
         exchange_for(500);
@@ -298,7 +298,7 @@ static void large_messages(void)
     CHECK_EQUAL(chunks_of_a_large_message(), 2);
     for (int rail = 0; rail < 2; rail++)
         for (int64_t begun = now_ms(); done_by(rail) < before[rail] + (1 << 19); exchange())
-            CHECK(now_ms() - begun < 15000);
+            CHECK(now_ms() - begun < HANG_MS);
     avoid(0, LONG_NS);
     until_carried_by(1);
     CHECK_EQUAL(chunks_of_a_large_message(), 4);
@@ -310,7 +310,7 @@ static void large_messages(void)
 static void until_chunks(uint64_t wanted)
 {
     for (int64_t begun = now_ms(); chunks_of_one_more() != wanted;)
-        CHECK(now_ms() - begun < 15000);
+        CHECK(now_ms() - begun < HANG_MS);
 }
 
 /* An order that has ended is none, also if it expired: chunks are large again. */
@@ -324,7 +324,7 @@ static void orders_end(void)
         order_both(SYN_JOB_PATH_PACE, 0, 0, FOR_EVER_NS);
         until_chunks(2);
         for (int64_t begun = now_ms(); chunks_of_one_more() != 4;) { /* the order may come late */
-            CHECK(now_ms() - begun < 15000);
+            CHECK(now_ms() - begun < HANG_MS);
             order_both(i ? SYN_JOB_PATH_PACE : SYN_JOB_PATH_AVOID, UINT64_C(1000000000), 0, 1000000000);
         }
         until_chunks(2);
@@ -355,7 +355,7 @@ static void move(void)
         faults_order(SYN_JOB_PATH_MOVE, 0, 2, FOR_EVER_NS, 0, 0);
         for (int64_t begun = now_ms();
              faults_flow_labels(after, LABELS) != 8 || count_new(before, after) == 0;) {
-            CHECK(now_ms() - begun < 15000);
+            CHECK(now_ms() - begun < HANG_MS);
             exchange();
         }
         CHECK_EQUAL(count_new(before, after), 4);

@@ -142,7 +142,7 @@ static void a_peer_repeats_itself(void)
     faults_hold_neighbour(0, 0);
     message.length = SLOTS * sizeof(struct receipt) + 1;
     say(fd, &message, sizeof message);
-    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 10000;)
+    for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < HANG_MS;)
         result = drive_send(&net, sender, from, 8, 0, send_memory, &request);
     CHECK_EQUAL(result, 6);
     CHECK_EQUAL(drive_logged("connection ended: the peer sent what is no message"), 1);
@@ -205,7 +205,7 @@ static void a_peer_says_what_is_none(void)
         if (receiver)
             request = post_receive(sizeof to);
         say(fd, &message, sizeof message.control + message.control.length);
-        for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < 10000;)
+        for (int64_t begun = now_ms(); result == 0 && now_ms() - begun < HANG_MS;)
             result = receiver ? drive_test(&net, request, &done, sizes)
                               : drive_send(&net, sender, from, 8, 0, receive_memory, &request);
         CHECK_EQUAL(result, 6);
@@ -282,7 +282,7 @@ static void a_peer_reads_late(void)
         usleep(1000); /* what can go goes */
         CHECK(ioctl(other, SIOCOUTQ, &out) == 0 && ioctl(fd, FIONREAD, &in) == 0);
     }
-    for (int64_t begun = now_ms(); heard < said && now_ms() - begun < 10000;) {
+    for (int64_t begun = now_ms(); heard < said && now_ms() - begun < HANG_MS;) {
         char some[4096];
         ssize_t got = recv(fd, some, sizeof some, 0);
         heard += got > 0 ? (size_t)got : 0;

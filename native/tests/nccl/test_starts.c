@@ -31,7 +31,7 @@ static void device_stays_closed(void)
 /* Until one end says no; the other one waits. */
 static int connecting_fails(void)
 {
-    for (int64_t begun = now_ms(); now_ms() - begun < 20000;) {
+    for (int64_t begun = now_ms(); now_ms() - begun < HANG_MS;) {
         int result = drive_connect(&net, 0, handle, &sender);
         if (result == 0)
             result = drive_accept(&net, listener, &receiver);
@@ -87,7 +87,7 @@ static void peers_gid_is_old(void)
         faults_machine(port, &(struct fake_machine){.old_gid = 1});
     begin();
     int results[2] = {0};
-    for (int64_t begun = now_ms(); (!results[0] || !results[1]) && now_ms() - begun < 20000;) {
+    for (int64_t begun = now_ms(); (!results[0] || !results[1]) && now_ms() - begun < HANG_MS;) {
         if (results[0] == 0)
             results[0] = drive_connect(&net, 0, handle, &sender);
         if (results[1] == 0)
@@ -254,7 +254,7 @@ static void without_an_address(void)
     until_both_up();
     have_old_gid(0, 1);
     faults_error(0);
-    for (int64_t begun = now_ms(); now_ms() - begun < 5000;) { /* attempts have become rare */
+    for (int64_t begun = now_ms(); now_ms() - begun < HANG_MS;) { /* attempts have become rare */
         exchange();
         if (drive_logged("rail fake0 does not return: no usable GID") == before + 2)
             break;

@@ -127,7 +127,7 @@ static void falls_back(int at, const char *word)
     for (int each = 0; each < ENDS; each++) /* with other queue pairs than before */
         meet(each);
     for (size_t answered = 0, tries = 0; answered < 50; tries++) {
-        CHECK(tries < 200);
+        CHECK(tries < HANG_S * 10);
         rest(100 * MS);
         size_t count = drain_records(at);
         for (size_t i = 0; i < count; i++) {
@@ -160,15 +160,18 @@ static void jump(void)
         printf("%s\n", reading.fault);
         CHECK(reading.epoch_ns == 0 && reading.device_ns == 0);
         CHECK(strstr(reading.fault, way > 0 ? "jumped by +" : "jumped by -") != NULL);
-        rest(250 * MS); /* what was under way is reported */
-        drain_records(0);
-        rest(250 * MS);
-        size_t count = drain_records(0), answered = 0;
-        for (size_t i = 0; i < count; i++) {
-            CHECK(records[i].t1_ns == 0 && records[i].t4_ns == 0);
-            answered += records[i].t2_ns != 0;
+        int64_t jumped_ns = real_ns();
+        for (size_t answered = 0, tries = 0; answered == 0; tries++) { /* it is missing stamps, not probes */
+            CHECK(tries < HANG_S * 4);
+            rest(250 * MS);
+            size_t count = drain_records(0);
+            for (size_t i = 0; i < count; i++) {
+                if (records[i].sent_ns < jumped_ns)
+                    continue;
+                CHECK(records[i].t1_ns == 0 && records[i].t4_ns == 0);
+                answered += records[i].t2_ns != 0;
+            }
         }
-        CHECK(answered > 0); /* it is missing stamps, not probes */
         falls_back(0, "jumped");
         close_both();
     }
@@ -195,7 +198,7 @@ static void recovery(void)
     for (int is_whole = 1; is_whole; rest(50 * MS)) {
         CHECK(read_clock(0).fault[0] != '\0'); /* what was wrong with it, until it is used */
         is_whole = syn_probe_check(ends[0].verbs, 0, message);
-        CHECK(real_ns() - jumped_ns < INT64_C(30000) * MS);
+        CHECK(real_ns() - jumped_ns < INT64_C(1000) * HANG_S * MS);
     }
     CHECK(real_ns() - jumped_ns >= 1900 * MS);
     CHECK(strstr(message, "whole again") != NULL);

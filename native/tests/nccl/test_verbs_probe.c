@@ -1,6 +1,7 @@
 /* Probes over verbs, on the fake provider. test_verbs_probe PROVIDER CASE SEED */
 #include <inttypes.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -11,15 +12,23 @@
 #include "verbs.h"
 #include "verbs_ends.h"
 
+static bool all_is_well(const struct sum *sum)
+{
+    return sum->forward + sum->reverse <= sum->answered / 20 && sum->stamped > sum->answered * 9 / 10 &&
+           sum->seen == (1u << FLOWS) - 1 && sum->least_rtt_ns > 0 && sum->least_rtt_ns < 50 * MS;
+}
+
 static void pairs(void)
 {
     open_both();
     struct sum sum = until(0, 0, 300);
-    /* What the provider's own thread delivers too late counts as lost. */
-    CHECK(sum.forward + sum.reverse <= sum.answered / 20);
-    CHECK(sum.stamped > sum.answered * 9 / 10);
-    CHECK_EQUAL(sum.seen, (1u << FLOWS) - 1);
-    CHECK(sum.least_rtt_ns > 0 && sum.least_rtt_ns < 50 * MS);
+    /* What the provider's own thread delivers too late on a busy machine counts as lost: not again and again. */
+    for (int i = 0; !all_is_well(&sum); i++) {
+        printf("%zu answered, %zu with all stamps, %zu and %zu lost\n", sum.answered, sum.stamped, sum.forward,
+               sum.reverse);
+        CHECK(i < TRIES);
+        sum = until(0, 0, 300);
+    }
     struct syn_probe_counters counters;
     syn_probe_read_counters(ends[1].verbs, &counters);
     CHECK(counters.replies >= 200);
@@ -46,7 +55,7 @@ static void classes(void)
             do { /* others may be on their way */
                 rest(50 * MS);
                 fake.datagrams(at, &seen);
-            } while ((seen.traffic_class != dscp << 2 || seen.label != flow.flow_label) && ++waits < 100);
+            } while ((seen.traffic_class != dscp << 2 || seen.label != flow.flow_label) && ++waits < HANG_S * 20);
             CHECK_EQUAL(seen.traffic_class, dscp << 2);
             CHECK_EQUAL(seen.sl, dscp ? 3 : 0);
             CHECK_EQUAL(seen.label, flow.flow_label);
@@ -67,15 +76,22 @@ static void losses(uint64_t seed)
         fake.set_fault(side, &(struct fake_fault){.lost_permille = permille});
         counted_since_ns = real_ns();
         until(0, 6000, 0); /* what is lost is reported later than what is answered */
-        struct sum sum = until(0, 6000, 0);
+        struct sum sum;
+        double share;
+        bool is_plain;
+        int tries = 0;
+        do { /* the network's thread may be late: that counts as lost, but not again and again */
+            sum = until(0, 6000, 0);
+            size_t lost = side == 0 ? sum.forward : sum.reverse;
+            size_t wrong = side == 0 ? sum.reverse : sum.forward;
+            share = (double)lost / (double)sum.count;
+            printf("side %d, %d permille: %zu of %zu, %zu unknown, %zu wrong, %zu while stalled\n",
+                   side, permille, lost, sum.count, sum.unknown, wrong, sum.stalled);
+            is_plain = share < permille * 1.4e-3 && wrong <= sum.count / 50;
+        } while (!is_plain && ++tries < TRIES);
+        CHECK(is_plain);
         fake.set_fault(side, &(struct fake_fault){0});
         rest(250 * MS);
-        size_t lost = side == 0 ? sum.forward : sum.reverse;
-        size_t wrong = side == 0 ? sum.reverse : sum.forward;
-        double share = (double)lost / (double)sum.count;
-        printf("side %d, %d permille: %zu of %zu, %zu unknown, %zu wrong, %zu while stalled\n",
-               side, permille, lost, sum.count, sum.unknown, wrong, sum.stalled);
-        CHECK(share < permille * 1.4e-3 && wrong <= sum.count / 50);
         /* This machine has pauses of its own: they excuse, and the direction may stay unknown. */
         CHECK(share > permille * 0.6e-3 || sum.stalled + sum.unknown > 0);
     }
@@ -116,6 +132,10 @@ static void stamps(void)
         printf("%zu records, %zu answered, %zu with all stamps\n", sum.count, sum.answered,
                sum.stamped);
         CHECK(sum.stamped > 0);
+        for (int i = 0; by_nic && sum.least_rtt_ns >= 1 * MS; i++) { /* the network's thread was late */
+            CHECK(i < TRIES);
+            sum = until(0, 0, 101);
+        }
         rtt_ns[by_nic] = sum.least_rtt_ns;
         struct syn_probe_nic_status status;
         CHECK_EQUAL(syn_probe_read_nic_status(ends[0].verbs, &status, 1), 1);
@@ -230,7 +250,7 @@ static void ways(void)
     CHECK_EQUAL(syn_probe_set_routes(ends[0].verbs, routes, ALL, message), 0);
     CHECK(strstr(message, "no way to a peer (Connection timed out)") != NULL);
     size_t made = 0;
-    for (int i = 0; i < 4 && made == 0; i++) /* once, unless this machine is busy */
+    for (int i = 0; i < TRIES && made == 0; i++) /* once, unless this machine is busy */
         made = syn_probe_set_routes(ends[0].verbs, routes, ALL, message);
     CHECK_EQUAL(made, ALL - GONE);
     int objects = fake.objects();
@@ -260,6 +280,7 @@ static void gone(void)
     offer(0);
     struct syn_verbs_endpoint remote = ask(1);
     CHECK(remote.known && remote.qpn == 0);
+    counted_since_ns = real_ns(); /* what was answered before may be reported late */
     rest(200 * MS);
     CHECK_EQUAL(run(0, 100 * MS).answered, 0);
     CHECK_EQUAL(attach(0, message), SYN_OK);
@@ -268,9 +289,8 @@ static void gone(void)
     rest(200 * MS);
     until(0, 0, 50);
     fake.set_machine(0, &(struct fake_machine){.refusing = 1});
-    rest(250 * MS);
-    struct sum refused = run(0, 200 * MS); /* not sent, which is not lost */
-    CHECK(refused.count > 50);
+    counted_since_ns = real_ns();
+    struct sum refused = until(0, 51, 0); /* not sent, which is not lost */
     CHECK_EQUAL(refused.answered + refused.forward + refused.reverse + refused.unknown, 0);
     fake.set_machine(0, &(struct fake_machine){0});
     close_both();
@@ -314,12 +334,15 @@ static void strangers(uint64_t seed)
         struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
                                  .wr.ud = {ah, remote.qpn, 0x53594e50}}, *bad;
         CHECK(ibv_post_send(qp, &wr, &bad) == 0);
-        for (int waits = 0; i % 100 == 99 && waits < 40; waits++) { /* else receives run out */
+        uint64_t counted = 0, lost = 0;
+        for (int waits = 0; i % 100 == 99 && 10 * (counted + lost) <= 9 * (uint64_t)i; waits++) { /* else receives run out */
+            CHECK(waits < HANG_S * 200);
             rest(5 * MS);
+            struct fake_datagrams seen;
+            fake.datagrams(2, &seen);
             syn_probe_read_counters(ends[1].verbs, &after);
-            uint64_t counted = after.malformed + after.foreign - before.malformed - before.foreign;
-            if (10 * counted > 9 * (uint64_t)i)
-                break;
+            counted = after.malformed + after.foreign - before.malformed - before.foreign;
+            lost = seen.no_room;
         }
     }
     CHECK(after.malformed + after.foreign - before.malformed - before.foreign > 2000);

@@ -7,7 +7,9 @@
 #include "fake_verbs.h"
 #include "syn_probe.h"
 
-enum { ENDS = 2, FLOWS = 12, MS = 1000000, RECORDS = 4096 };
+enum { ENDS = 2, FLOWS = 12, MS = 1000000, RECORDS = 4096,
+       TRIES = 50, /* what a busy machine may spoil is tried so often */
+       HANG_S = 240 /* nothing takes so long, however busy or stopped the machine is */ };
 
 /* One host: its NIC's number is its place plus 1, its RDMA device the fake's of that place. */
 struct end {

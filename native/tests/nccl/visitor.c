@@ -2,7 +2,6 @@
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "visitor.h"
 
@@ -31,19 +30,10 @@ void say(int fd, const void *what, size_t size)
     CHECK_EQUAL(send(fd, what, size, MSG_NOSIGNAL), (ssize_t)size);
 }
 
-static int64_t cpu_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 void peer_connects(void)
 {
-    int64_t begun = now_ms(), begun_cpu = cpu_ms();
+    int64_t begun = ran_ms();
     connect_both();
-    int64_t took = now_ms() - begun, took_cpu = cpu_ms() - begun_cpu;
-    fprintf(stderr, "connected within %" PRId64 " ms, %" PRId64 " of processor time\n", took, took_cpu);
-    CHECK(took_cpu < 500);
+    CHECK(ran_ms() - begun < 9000);
     exchange();
 }

@@ -12,8 +12,7 @@ struct greeting { struct control control; struct hello hello; };
 int reach(void); /* a connection to the listener, perhaps not yet accepted */
 struct greeting greeting_of(uint32_t version, uint32_t rails, bool has_cookie);
 void say(int fd, const void *what, size_t size);
-/* A true peer connects, and sends. Both ends poll meanwhile, so that waiting is processor time, of which
- * other programs take none. */
+/* A true peer connects, and sends, and does not wait until strangers are refused after 10 s. */
 void peer_connects(void);
 
 #endif

@@ -58,5 +58,5 @@ def _numbers(piece: str, part: str) -> list[str]:
         )
     low, high = int(first), int(last)
     if high < low or high - low >= MAX_HOSTS:
-        raise UsageError(f"{part[:60]!r}: {piece!r} is empty or too long a range")
+        raise UsageError(f"{part[:60]!r}: the range {piece!r} is empty or too long")
     return [f"{number:0{len(first)}d}" for number in range(low, high + 1)]

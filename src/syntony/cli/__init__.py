@@ -10,6 +10,7 @@ import contextlib
 import errno
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ GROUPS = {
     "sim": "The fabric simulator.",
     "audit": "Check hosts, networks and NCCL before a job starts.",
     "jobs": "Running and recent jobs.",
-    "job": "One job: its flows, in band and out of band.",
+    "job": "One job: its flows.",
     "why": "Diagnose a running job: three sentences, then the evidence.",
     "record": "Write the recording of a job to a directory, for `syntony diagnose`.",
     "replay": "Replay recorded rows: what would be found and paged.",
@@ -105,7 +106,7 @@ def _missing(command: str, module: str) -> str:
 @click.option(
     "--controller",
     metavar="URL",
-    help="Fleet to use; may also stand after the command.",
+    help="The controller of the fleet to use; can also be given after the command.",
 )
 def root(debug: bool, controller: str | None) -> None:  # noqa: ARG001 - `syntony.cli.fleet` reads it
     """Make a GPU fleet's communication visible and resilient, in software."""
@@ -178,7 +179,8 @@ def _wrong_command(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return 2
-    return _print_error(f"error: {error.format_message()} {_help_hint(error)}", 2)
+    message = re.sub(r"^Invalid value for '{.*?}': ", "", error.format_message())  # of a choice
+    return _print_error(f"error: {message} {_help_hint(error)}", 2)
 
 
 def _help_hint(error: click.ClickException) -> str:

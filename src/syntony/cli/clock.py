@@ -101,7 +101,7 @@ def status(
 
     Exit status: 0 all synchronized; 1 some in holdover, bounded above --warn, or on several
     islands; 2 some disrupted or above --critical; 3 some unknown or none. With --check also 3 if no
-    controller answers or is named.
+    controller is named, or none answers.
 
     \b
     Example:

@@ -23,7 +23,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
     "role",
     type=click.Choice(["lab", "agent", "controller"]),
     default="lab",
-    help="Role that this machine shall have.",
+    help="What this machine is to be used as.",
 )
 @click.option(
     "--config",

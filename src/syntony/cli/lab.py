@@ -113,7 +113,7 @@ def command() -> None:
 @click.option(
     "--store",
     metavar="URL",
-    help="ClickHouse for telemetry, at an address of the lab's node ctl. [default: embedded]",
+    help="ClickHouse for telemetry, as the lab's node ctl reaches it. [default: embedded]",
 )
 @click.option(
     "--controllers",

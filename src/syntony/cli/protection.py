@@ -50,8 +50,10 @@ class Protection(NamedTuple):
                 raise UsageError(f"--replace-{option} needs --spares")
         if self.events is not None and (not self.enabled or self.join):
             raise UsageError("--events needs --spares, --listen, --checkpoint or --resume")
-        if bool(self.listen or self.join) != (self.secret is not None):
-            raise UsageError("--secret needs --listen or --join, and they need --secret")
+        if self.secret is None and (self.listen or self.join):
+            raise UsageError(f"--{'listen' if self.listen else 'join'} needs --secret FILE")
+        if self.secret is not None and not (self.listen or self.join):
+            raise UsageError("--secret needs --listen or --join")
         others = self.listen, self.checkpoint, self.resume, self.replace_hung, self.replace_slow
         if self.join and any(others):
             raise UsageError("--join uses the options given with --listen; leave them out")

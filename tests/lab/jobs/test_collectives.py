@@ -19,7 +19,7 @@ from syntony.lab.jobs.mesh import RankMesh
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 300.0
 
 
 def meshes(ranks: int) -> list[RankMesh]:

@@ -89,7 +89,7 @@ def read_run(path: Path) -> tuple[Head, Iterator[HostReport]]:
         with path.open("rb") as file:
             head = parse_head(file.readline(MAX_LINE_BYTES), str(path))
     except OSError as error:
-        raise InputError("no-such-run", f"{path}: {error.strerror}") from error
+        raise InputError("no-such-run", f"{path} cannot be read: {error.strerror}") from error
     return head, _reports(path)
 
 
