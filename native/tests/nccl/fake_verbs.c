@@ -182,11 +182,30 @@ static int post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_
     return result;
 }
 
+static atomic_bool pauses; /* a machine has `pausing_ns` */
+
+static void pause_once(struct ibv_cq *cq)
+{
+    bool waits = false;
+    pthread_mutex_lock(&lock);
+    struct fake_machine *machine = &fake_device_of(cq->context)->machine;
+    for (uint32_t i = 1; machine->pausing_ns && i < pair_count; i++)
+        waits |= pairs[i] && !pairs[i]->gone && pairs[i]->base.send_cq == cq &&
+                 pairs[i]->base.state == IBV_QPS_ERR;
+    int64_t for_ns = waits ? machine->pausing_ns : 0;
+    if (waits)
+        machine->pausing_ns = 0;
+    pthread_mutex_unlock(&lock);
+    nanosleep(&(struct timespec){for_ns / 1000000000, for_ns % 1000000000}, NULL);
+}
+
 static int poll_cq(struct ibv_cq *cq, int room, struct ibv_wc *wc)
 {
     int64_t begun_ns = fake_now();
     int got = do_poll_cq(cq, room, wc);
     account(begun_ns, &cost.polling_ns, &cost.polls);
+    if (got == 0 && atomic_load_explicit(&pauses, memory_order_relaxed))
+        pause_once(cq);
     return got;
 }
 
@@ -400,6 +419,7 @@ void fake_set_machine(int port, const struct fake_machine *machine)
 {
     pthread_mutex_lock(&lock);
     devices[port].machine = *machine;
+    atomic_store(&pauses, atomic_load(&pauses) || machine->pausing_ns);
     pthread_mutex_unlock(&lock);
 }
 
