@@ -148,6 +148,7 @@ class LocateLoop:
             unexplained_late=max(late, self._watch.unexplained_queued),
         )
         _log_changes(before, self.answer.findings)
+        self.changes.take_findings(findings, at_ns)
         nics = self._watch.answering()
         if nics != self._answering_nics:
             self._answering_nics = nics
