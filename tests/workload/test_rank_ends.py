@@ -149,6 +149,20 @@ def test_a_rank_that_ran_out_of_memory_while_others_waited_long_for_it_is_named(
     assert (verdict.subjects, verdict.evidence[0].signal) == (("rank 3",), "exit_status")
 
 
+@pytest.mark.parametrize("status", [1, ABRT, KILL])
+def test_a_rank_that_fails_after_others_waited_long_for_it_stopped_the_job(status: int) -> None:
+    """It took seconds to end, or a timeout ended it. What hangs may also be killed."""
+    result = ended(of_all(status, TERM), (9.9, 9.8, 10.0, 9.0), begun=(0, 1, 2))
+    (verdict,) = result.verdicts
+    assert verdict.subjects == ("rank 3",)
+    signals = [each.signal for each in verdict.evidence]
+    assert signals == (["seq", "enqueue_ns"] if status == KILL else
+                       ["exit_status", "seq", "enqueue_ns"])  # fmt: skip
+    if status != KILL:
+        assert sentences("night", result, 60 * S)[0].startswith("night stopped because rank 3 on ")
+        assert verdict.evidence[2].text.startswith("it was waited for since 9")
+
+
 @pytest.mark.parametrize(("first", "named"), [(OOM, True), (SEGV, True), (KILL, True), (1, False)])
 def test_without_an_open_operation_only_what_others_cannot_cause_has_a_name(
     first: int | None, named: bool

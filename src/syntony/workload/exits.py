@@ -107,10 +107,10 @@ def cause(ended: Mapping[int, Ended], names: Collection[int], absent: Collection
     # Who kills all, or kills late what was asked to end before, kills more than the first.
     if first == {Manner.KILLED} and others and Manner.KILLED not in after:
         return Cause.RANK
-    # In the operation itself it may have been the first to notice a lost connection.
+    # In the operation itself it may have been the first to notice a lost connection. Errors of the
+    # others follow from its end, also where no launcher ends them.
     own = first == {Manner.FAILED} and set(names) <= set(absent)
-    launcher = bool(others) and after <= {Manner.ASKED, Manner.KILLED}
-    return Cause.RANK if own and launcher else Cause.OPEN
+    return Cause.RANK if own and others else Cause.OPEN
 
 
 def asked(first: Collection[Manner], after: Collection[Manner]) -> bool:
