@@ -6,13 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import unquote
 
 from syntony.controller.access import Caller
 from syntony.controller.clock_evidence import check_edges
 from syntony.controller.dispatch import Dispatcher
 from syntony.controller.duplicate_agents import DuplicateAgents
-from syntony.controller.in_band import nic_of
 from syntony.controller.ingest import Ingest
 from syntony.controller.job_flows import JobFlowRecorder
 from syntony.controller.last_reports import LastReports
@@ -193,3 +194,22 @@ class AgentHub:
     async def answer(self, query: Query[Any], who: Caller) -> list[bytes]:
         """The pages of the answer. Raises `SyntonyError`."""
         return await self._carry_out(query, who)
+
+
+def nic_of(hello: Hello, peer: str) -> str:
+    """The NIC (``host/nic``) whose address a connection came from; empty: none of the fabric's.
+
+    Args:
+        hello: the agent's, checked: addresses are spelt as the standard library does.
+        peer: address in gRPC's notation (``ipv4:10.0.0.1:5000``, ``ipv6:%5Bfd00::1%5D:5000``), also
+            with the gateway that relays the connection behind it.
+    """
+    _, _, address = unquote(peer.partition(" ")[0]).partition(":")
+    try:
+        source = str(ip_address(address.rpartition(":")[0].strip("[]")))
+    except ValueError:
+        return ""
+    for nic in hello.nics:
+        if source in nic.addresses:
+            return f"{hello.host}/{nic.name}"
+    return ""
