@@ -14,8 +14,8 @@ from tests.workload.stored_rows import SEED, T0, bundle, process, record
 from syntony.model import MS, S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
 from syntony.workload import Diagnosis, FaultClass, diagnose
-from syntony.workload.exits import story, words
-from syntony.workload.processes import Ended, Processes
+from syntony.workload.exits import Ended, story, words
+from syntony.workload.processes import Processes
 from syntony.workload.sentences import sentences
 
 TERM, KILL, SEGV, ABRT, INT = -15, -9, -11, -6, -2

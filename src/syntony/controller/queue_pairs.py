@@ -107,7 +107,9 @@ class QueuePairService:
             trips = summary(times["value"].tolist(), int(times["at_ns"].max()), figures.completed)
         return QueuePairView(
             host=host,
-            figures=_without_stamps(figures),
+            figures=msgspec.structs.replace(
+                figures, sent_stamps=b"", received_stamps=b"", round_trips=b""
+            ),
             peer_host=peer,
             delay=delay if isinstance(delay, OneWay) else None,
             why=delay if isinstance(delay, str) else "",
@@ -162,7 +164,3 @@ def check(report: QueuePairsReport, now_ns: int) -> None:
 def _check_instants(instants: Iterable[int], at_ns: int) -> None:
     if any(not -60 * S < each - at_ns <= S for each in instants):
         raise WireError("stamps that are not of the last minute")
-
-
-def _without_stamps(figures: QueuePairFigures) -> QueuePairFigures:
-    return msgspec.structs.replace(figures, sent_stamps=b"", received_stamps=b"", round_trips=b"")

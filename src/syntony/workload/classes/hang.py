@@ -3,26 +3,29 @@ called another one, is stopped, or is gone."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import numpy as np
 
 from syntony.model import S, format_ns
-from syntony.workload.bundle import NULL, Gap
+from syntony.workload.bundle import NULL, Gap, Ints
 from syntony.workload.classes._operations import P2P, both_ends, differ, due_kind, kinds_of, name_of
 from syntony.workload.classes._weigh import weigh
-from syntony.workload.exits import Cause, Manner, asked, cause, manner, story, together_words, words
+from syntony.workload.exits import (
+    Cause,
+    Ended,
+    Manner,
+    asked,
+    cause,
+    manner,
+    story,
+    together_words,
+    words,
+)
+from syntony.workload.facts import BundleFacts
+from syntony.workload.grid import Flags
 from syntony.workload.processes import GRACE_NS, SILENT_NS, STATES, first
-from syntony.workload.ranks import SYMMETRIC
+from syntony.workload.ranks import SYMMETRIC, Comm, Ranks
 from syntony.workload.verdict import Evidence, FaultClass, RuleFinding, confidence
-
-if TYPE_CHECKING:
-    from syntony.workload.bundle import Ints
-    from syntony.workload.facts import BundleFacts
-    from syntony.workload.grid import Flags
-    from syntony.workload.processes import Ended
-    from syntony.workload.ranks import Comm, Ranks
 
 MIN_SILENCE_NS = 5 * S
 """Minimum time without progress (taxonomy)."""
