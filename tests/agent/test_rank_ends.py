@@ -23,6 +23,7 @@ from syntony.agent import operations as agent_operations
 from syntony.agent.operations import JobTelemetry
 from syntony.agent.queue_pairs import FleetOffset
 from syntony.errors import MissingError
+from syntony.io import process_exits
 from syntony.io.process_exits import ExitEvents, ExitFiles, ExitSource, ProcessExit, exit_source
 from syntony.model import S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
@@ -101,6 +102,13 @@ def test_a_signal_ends_a_process_whose_first_thread_has_ended(together: bool) ->
         process.kill()
         process.wait()
         assert exits.read()[process.pid].status == -9
+
+
+def test_only_a_first_thread_that_ended_without_an_error_ended_alone() -> None:
+    found: dict[int, ProcessExit] = {}
+    for thread, pid, status in ((7, 7, 3), (8, 7, -9), (9, 9, 0), (10, 9, -9), (11, 9, -15)):
+        process_exits._add(found, thread, pid, ProcessExit(status))
+    assert found == {7: ProcessExit(3), 9: ProcessExit(-9)}
 
 
 def test_without_permission_another_source_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

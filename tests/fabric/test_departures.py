@@ -45,8 +45,8 @@ def test_of_three_cables_any_may_be_the_one_that_is_lost() -> None:
 def test_a_departure_that_is_told_late_makes_none_old() -> None:
     departures = left([("a", "b")], 1, T0 + S)
     way = Way("h-a/rail0", "h-b/rail0", 62_000, 8620)
-    hops = [(way.src, "a", spine, "b") for spine in ("spine0", "spine1")]
-    departures.turned(way, *hops, T0 + S // 2)
+    before, now = ((way.src, "a", spine, "b") for spine in ("spine0", "spine1"))
+    departures.turned(way, before, now, T0 + S // 2)
     departures.down((), T0 + LEFT_NS + S - 1)
     assert "spine0" in departures
     departures.down((), T0 + LEFT_NS + S)
