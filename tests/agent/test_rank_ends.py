@@ -73,11 +73,18 @@ def test_the_kernel_says_how_processes_ended(source: type[ExitSource]) -> None:
 
 
 def test_a_thread_that_ends_is_no_process_that_ends() -> None:
-    code = "import threading; t = threading.Thread(target=int); t.start(); t.join(); input()"
+    code = (
+        "import threading; t = threading.Thread(target=int); t.start(); t.join()\n"
+        "print(flush=True); input()"
+    )
     with opened(ExitEvents) as exits, subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:  # fmt: skip
-        time.sleep(0.2)
+        assert process.stdout is not None
+        process.stdout.readline()
+        tasks = Path(f"/proc/{process.pid}/task")
+        while len(list(tasks.iterdir())) > 1:  # it is joined a little before it has ended
+            time.sleep(0.01)
         assert process.pid not in exits.read()
         process.communicate(b"\n")
         assert exits.read()[process.pid].status == 0
