@@ -23,6 +23,7 @@ from syntony.agent import operations as agent_operations
 from syntony.agent.operations import JobTelemetry
 from syntony.agent.queue_pairs import FleetOffset
 from syntony.errors import MissingError
+from syntony.io import process_exits
 from syntony.io.process_exits import ExitEvents, ExitFiles, ExitSource, ProcessExit, exit_source
 from syntony.model import S
 from syntony.wire.tables import COLLECTIVE, JOB_PROCESS
@@ -74,11 +75,18 @@ def test_the_kernel_says_how_processes_ended(source: type[ExitSource]) -> None:
 
 
 def test_a_thread_that_ends_is_no_process_that_ends() -> None:
-    code = "import threading; t = threading.Thread(target=int); t.start(); t.join(); input()"
+    code = (
+        "import threading; t = threading.Thread(target=int); t.start(); t.join()\n"
+        "print(flush=True); input()"
+    )
     with opened(ExitEvents) as exits, subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:  # fmt: skip
-        time.sleep(0.2)
+        assert process.stdout is not None
+        process.stdout.readline()
+        tasks = Path(f"/proc/{process.pid}/task")
+        while len(list(tasks.iterdir())) > 1:  # it is joined a little before it has ended
+            time.sleep(0.01)
         assert process.pid not in exits.read()
         process.communicate(b"\n")
         assert exits.read()[process.pid].status == 0
@@ -123,6 +131,13 @@ def test_a_thread_that_ends_alone_with_a_number_does_not_say_how_its_process_end
         process = subprocess.Popen([sys.executable, "-c", code])
         process.wait()
         assert exits.read()[process.pid].status == 0
+
+
+def test_only_a_first_thread_that_ended_without_an_error_ended_alone() -> None:
+    found: dict[int, ProcessExit] = {}
+    for thread, pid, status in ((7, 7, 3), (8, 7, -9), (9, 9, 0), (10, 9, -9), (11, 9, -15)):
+        process_exits._add(found, thread, pid, ProcessExit(status))
+    assert found == {7: ProcessExit(3), 9: ProcessExit(-9)}
 
 
 def test_without_permission_another_source_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

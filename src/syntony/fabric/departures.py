@@ -201,7 +201,7 @@ class Departures:
                     continue
                 unsure = [c for c, n in beside.items() if improbability(n, others) < BESIDE_NATS]
                 own = cables[device] | by_cable.keys()
-                if not unsure or (len(own) == 2 and own == {*unsure}):
+                if not unsure or len(own) == 2:
                     found[device] = tuple(sorted(unsure))
             elif ways >= ENOUGH:
                 found[device] = tuple(sorted(c for c, rest in beside.items() if rest < FEW))
