@@ -249,7 +249,7 @@ class Agent:
     def _report_flows(self, second: int) -> None:
         """Of a job, on the few hosts that have one."""
         name, at_ns = self.host.name, self._fleet_ns
-        if at_ns is None or name not in JOB_HOSTS:
+        if at_ns is None or name not in JOB_HOSTS or self._world.loop.time() > self._world.job_s:
             return
         other = JOB_HOSTS[(JOB_HOSTS.index(name) + 1) % len(JOB_HOSTS)]
         if other not in self._world.hosts:

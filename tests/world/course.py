@@ -26,7 +26,8 @@ MISSED_S = 30
 LOST_S = 4
 """Reports of losses count for two seconds, and come once a second here."""
 BELIEVED_S = 10
-FLOWS_S, FLOWS_LATE_S = 20, 8
+FLOWS_S, FLOWS_LATE_S, JOB_S = 20, 8, 32
+"""Seconds of a job's flows that are checked, how long before, and how long the job runs."""
 PAGED_S, CLEARED_S = 20, 30
 """A silence is an incident after 10 s, and over after another 10 s with reports, by rules that are
 evaluated every two seconds."""
@@ -60,7 +61,9 @@ async def suffer(world: World) -> None:
     await asyncio.sleep(25)
     await asyncio.gather(*under_way, return_exceptions=True)
     heal(world)
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(SETTLE_S - JOB_S)
+    world.job_s = world.loop.time() + JOB_S
+    await asyncio.sleep(JOB_S)
     await check_well(world)
     await check_losses(world)
     await check_page(world)

@@ -165,6 +165,11 @@ async def lose_probes(world: World) -> None:
     world.lossy.pop(host, None)
 
 
+async def run_job(world: World) -> None:
+    """No fault: its flows are reported."""
+    world.job_s = world.loop.time() + world.chance.uniform(5, 40)
+
+
 async def cut_host(world: World) -> None:
     """A host's network for management fails: it reaches no controller or gateway for a while, and
     other hosts all the time."""
@@ -363,7 +368,7 @@ Fault = Callable[["World"], Awaitable[None]]
 FAULTS: dict[Fault, float] = {
     kill_controller: 2.0, die_within_a_transaction: 1.5, unsure_commit: 1.0, stop_controller: 1.0,
     pause_controller: 2.0, pause_agent: 1.0, kill_agent: 1.5, lose_power: 1.5, flip_a_bit: 1.0,
-    partition: 1.5, cut_host: 0.7, cut_database: 0.5, lose_probes: 0.7,
+    partition: 1.5, cut_host: 0.7, cut_database: 0.5, lose_probes: 0.7, run_job: 1.5,
     database_away: 1.0, database_full: 0.7, database_slow: 0.7,
     store_away: 1.0, store_fails: 1.0, store_slow: 0.7, store_full: 0.5, store_half_migrated: 0.5,
     split_streams: 1.0, network_slow: 0.7, pager_away: 1.0, disk_full: 0.7,

@@ -28,7 +28,7 @@ from syntony.alerts.incidents import BookState, ChangeKind
 from syntony.clock import gauge
 from syntony.clock.gauge import kept_time
 from syntony.clock.network import NetworkSolver
-from syntony.controller import agent_hub, dispatch, ingest, notify, server, silent_agents
+from syntony.controller import agent_hub, dispatch, ingest, notify, silent_agents, stored_past
 from syntony.controller.fresh_losses import FreshLosses
 from syntony.controller.ingest import RowStream
 from syntony.controller.job_flows import JobFlowRecorder
@@ -238,7 +238,7 @@ PLANTED: dict[str, Plant] = {
     ),
     "silent-hosts-not-noticed": _patch(silent_agents, "of_hosts", lambda *_, **__: []),
     "hosts-of-before-not-missed": _patch(ProbeKeyDistribution, "known_hosts", ()),
-    "takeover-waits-for-the-store": _patch(server, "PAST_WAIT_NS", 60 * S),
+    "takeover-waits-for-the-store": _patch(stored_past, "WAIT_NS", 60 * S),
     "few-threads": _patch(loop, "THREADS", 6),
     "losses-of-others-believed": _patch(FreshLosses, "take", _believes),
     "flows-not-taken": _patch(JobFlowRecorder, "take", lambda *_: None),

@@ -193,6 +193,8 @@ class World:
         ]
         self.full: set[str] = set()
         """Hosts whose disk is full."""
+        self.job_s = 0.0
+        """Until when a job runs."""
         self.lossy: dict[str, float] = {}
         """Hosts whose probes are lost, with when that was last so."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import time
@@ -50,6 +49,7 @@ from syntony.controller.services import Services
 from syntony.controller.sessions import AgentSession
 from syntony.controller.sla import SlaService
 from syntony.controller.solve import Solved, SolveLoop, Solver
+from syntony.controller.stored_past import AGAIN_NS, StoredPast
 from syntony.controller.stored_rows import StoredRows
 from syntony.controller.timeline import TimelineKeeper
 from syntony.controller.traffic import TrafficService
@@ -81,9 +81,6 @@ LOOK_INTERVAL_NS = 10 * S
 """Interval of evaluating the latency of the past minute."""
 LOOK_REST = 9
 """… with at most a tenth of the time: an evaluation takes seconds for a large fleet."""
-PAST_WAIT_NS, PAST_INTERVAL_NS = 1 * S, 10 * S
-"""A new leader waits so long for the store's newest instant: the lease is not renewed meanwhile.
-After that it asks at this interval until the store answers."""
 KEEP_INTERVAL_NS = 10 * S
 """Interval of storing the fleet timeline; after a crash, its rate bridges the gap to a few ns."""
 EXPIRE_INTERVAL_NS = 600 * S
@@ -128,9 +125,7 @@ class Controller:
             [SyntheticClock(host, spec) for host, spec in config.true_clocks.items()],
         )
         self._solved: Solved | None = None
-        self._time, self._past = FleetTime(), FleetTime()
-        """Current fleet time, and that of the newest stored rows, for questions only."""
-        self._past_known = False
+        self._time, self._past = FleetTime(), StoredPast(store)
         self._timeline = TimelineKeeper(self._state, self._solving)
         self._locating = LocateLoop(store, config.topology, self._state)
         paths = RecordedPaths(self._fleet.probe_ports, self._locating.links)
@@ -272,9 +267,7 @@ class Controller:
         """
         if kept_ns := await self._timeline.load():
             self._time.remember(kept_ns, time.monotonic_ns())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PAST_WAIT_NS / S):
-                await self._learn_past()
+        await self._past.begin()
         if (stored := await asyncio.to_thread(self._owners.load)) is not None:
             self._fleet.owners = self._stored_owners = stored.hosts
         self._leadership.name = name
@@ -314,7 +307,7 @@ class Controller:
                 (PLACE_INTERVAL_NS, storing("store_segments", now, self._segments.step, put)),
                 (SECOND_CHECK_NS, self._jobs.judge_jobs), (READ_PATHS_NS, self._placing.read_paths),
                 (KEEP_INTERVAL_NS, self._keep), (EXPIRE_INTERVAL_NS, self._expire),
-                (PAST_INTERVAL_NS, self._learn_past), (MINUTES_INTERVAL_NS, self._sum_up_minutes),
+                (AGAIN_NS, self._past.learn_past), (MINUTES_INTERVAL_NS, self._sum_up_minutes),
                 (TICK_NS, self._evaluation.listen), (JUDGE_INTERVAL_NS, self._evaluation.judge),
                 (TELL_INTERVAL_NS, self._tell), (TELL_INTERVAL_NS, self._tell_gateways),
                 (ENFORCE_INTERVAL_NS, self._enforce), (TELL_INTERVAL_NS, self._record_stop),
@@ -329,19 +322,6 @@ class Controller:
             await self._stop.wait()
             for task in tasks:
                 task.cancel()
-
-    async def _learn_past(self) -> None:
-        """So that requests about the past work before the first agent is back."""
-        if self._past_known:
-            return
-        try:
-            latest_ns = await asyncio.to_thread(self._store.latest_ns)
-        except StoreError as error:
-            _log.error("newest time of the store unknown, asking again reason=%s", error)
-            return
-        self._past_known = True
-        if latest_ns:
-            self._past.remember(latest_ns, time.monotonic_ns())
 
     def _fleet_now(self) -> int | None:
         """Rows belong to the past, those of a backlog to the distant past; solved clocks are
