@@ -165,6 +165,8 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
                                  .recv_cq = attr->recv_cq, .qp_num = number, .qp_type = attr->qp_type,
                                  .state = IBV_QPS_RESET};
     pair->port = (int)(device - devices);
+    pair->send_room = attr->cap.max_send_wr;
+    pair->receive_room = attr->cap.max_recv_wr;
     pair->last_send = &pair->sends;
     pair->last_receive = &pair->receives;
     pair->last_out = &pair->out;
@@ -241,7 +243,7 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
     if (mask & IBV_QP_RQ_PSN)
         pair->expected_psn = attr->rq_psn;
     if (mask & IBV_QP_SQ_PSN)
-        pair->next_psn = attr->sq_psn;
+        pair->next_psn = pair->freed_psn = attr->sq_psn;
     if (mask & IBV_QP_TIMEOUT) {
         pair->timeout = attr->timeout;
         pair->retry_count = attr->retry_cnt;
