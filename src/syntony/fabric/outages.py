@@ -41,17 +41,16 @@ class Outages:
         """One of these loses packets.
 
         Args:
-            suspects: names of components.
+            suspects: names of components; those that are no switches do no harm.
             since_ns: the first instant at which it may have lost any, fleet time.
             until_ns: the last.
         """
         for switch in suspects:
-            if link_ends(switch) is None:
-                outage = self._outages.setdefault(switch, _Outage(since_ns))
-                outage.until_ns = until_ns
-                outage.cables = tuple(
-                    sorted(name for name in suspects if switch in (link_ends(name) or ()))
-                )
+            outage = self._outages.setdefault(switch, _Outage(since_ns))
+            outage.until_ns = until_ns
+            outage.cables = tuple(
+                sorted(name for name in suspects if switch in (link_ends(name) or ()))
+            )
 
     def traced(
         self, way: Way, known: Sequence[str | None], now: Sequence[str | None], at_ns: int
