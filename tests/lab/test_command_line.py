@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import click
 import pytest
 
 from syntony import __version__, cli
+from syntony.cli import lab
 from syntony.errors import ConfigError, RemoteError
 from syntony.lab.doctor import (
     LabRequirement,
@@ -18,6 +20,7 @@ from syntony.lab.doctor import (
     examine,
     exit_code,
 )
+from syntony.lab.faults import KINDS
 
 
 def test_help_imports_no_group() -> None:
@@ -34,6 +37,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["version", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["syntony"] == __version__
     assert cli.run(["--version"]) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_fault_can_be_given_with_its_options(kind: str) -> None:
+    assert re.search(rf"[ :]{kind}[,.]", lab.fault.help or "")
+    options = {option for each in lab.fault.params for option in each.opts}
+    assert {f"--{option}" for option in KINDS[kind].options} <= options
 
 
 @pytest.mark.parametrize("words", [["nonsense"], ["lab", "nonsense"], ["lab", "up", "--nonsense"]])

@@ -259,6 +259,7 @@ def exec_(name: str | None, node: str, argv: tuple[str, ...]) -> None:
 @click.option("--procs", metavar="N", help="cpu-hog: number of busy loops [1].")
 @click.option("--bytes", metavar="N", help="mtu: MTU of the NIC [1400].")
 @click.option("--by", metavar="T", help="clock-step: 10ms forwards, -300us backwards.")
+@click.option("--ppm", metavar="N", help="clock-drift: 100 runs faster, -50 slower.")
 @json_option
 def fault(name: str | None, as_json: bool, **given: Any) -> None:
     """Inject a fault: KIND TARGET, for a time or until cleared.
@@ -268,7 +269,7 @@ def fault(name: str | None, as_json: bool, **given: Any) -> None:
     NIC (h3/rail0): mtu, flow-rate.
     Switch (leaf0-1, spine0): switch-down.
     Host (h3): agent-kill, agent-stop, reactor-kill, reactor-stop, telemetry-kill, telemetry-stop,
-    cpu-hog, clock-step, rail-swap, cert-revoke, cert-rotate.
+    cpu-hog, clock-step, clock-drift, rail-swap, cert-revoke, cert-rotate.
     Gateway (gateway1): gateway-kill, gateway-pause.
     No target: controller-kill, controller-pause, key-rotate.
 
