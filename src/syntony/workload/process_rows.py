@@ -67,8 +67,10 @@ class Replaced:
                 continue
             last = max(times, key=lambda process: times[process])
             over_ns = ended_ns.get(last)
-            later = [each["began_ns"] for each in processes
-                     if each["rank"] == rank and over_ns and each["began_ns"] > over_ns]  # fmt: skip
+            later = [
+                each["began_ns"] for each in processes
+                if each["rank"] == rank and over_ns and each["began_ns"] > over_ns
+            ]  # fmt: skip
             self._current |= set() if later else {last}
             self._since_ns[rank] = max(later, default=times[last])
 
