@@ -86,7 +86,7 @@ def test_a_rank_that_failed_by_itself_is_named_though_all_ended_soon(
     assert ("memory.peak" in verdict.action) is (first is OOM)
 
 
-@pytest.mark.parametrize("others", [TERM, KILL])
+@pytest.mark.parametrize("others", [TERM, KILL, 1, ABRT])
 def test_an_error_outside_of_operations_is_the_ranks_own(others: int) -> None:
     """Within one it may be the first to notice that a connection failed."""
     (verdict,) = ended(of_all(1, others), begun=(0, 1, 2)).verdicts
@@ -160,7 +160,7 @@ def test_a_rank_that_fails_after_others_waited_long_for_it_stopped_the_job(statu
                        ["exit_status", "seq", "enqueue_ns"])  # fmt: skip
     if status != KILL:
         assert sentences("night", result, 60 * S)[0].startswith("night stopped because rank 3 on ")
-        assert verdict.evidence[2].text.startswith("it was waited for since 9")
+        assert verdict.evidence[2].text.startswith("the others had waited 9")
 
 
 @pytest.mark.parametrize(("first", "named"), [(OOM, True), (SEGV, True), (KILL, True), (1, False)])

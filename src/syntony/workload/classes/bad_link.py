@@ -77,9 +77,7 @@ def find(facts: BundleFacts) -> list[RuleFinding]:
     return found if len(uncounted) <= MOST_ALONE else [each for each in found if _counts(each)]
 
 
-def _without_flaps(
-    facts: BundleFacts, flows: Flows, found: list[RuleFinding]
-) -> list[RuleFinding]:
+def _without_flaps(facts: BundleFacts, flows: Flows, found: list[RuleFinding]) -> list[RuleFinding]:
     """Without links to and from one NIC that lose in the same few windows, if carriers are not
     recorded: it may have lost its carrier, for example for a planned change."""
     if facts.links is not None and "downs" in facts.links.table:

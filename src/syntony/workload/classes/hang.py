@@ -207,7 +207,7 @@ def _failed(
         evidence.append(_progress(comm, seq))
         waited_ns = one.last_ns - int(np.median(comm.enqueue[comm.present[:, seq], seq]))
         if waited_ns >= MIN_SILENCE_NS:
-            text = f"it was waited for since {format_ns(waited_ns)} before it ended"
+            text = f"the others had waited {format_ns(waited_ns)} for it when it ended"
             evidence.append(Evidence("enqueue_ns", text))
     return RuleFinding(
         fault=FaultClass.HANG, subjects=tuple(f"rank {rank}" for rank in names),

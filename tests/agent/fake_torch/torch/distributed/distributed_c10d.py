@@ -63,7 +63,11 @@ def all_gather_into_tensor(
 
 
 def reduce_scatter_tensor(
-    output: Any, input: Any, op: Any = None, group: Any = None, async_op: bool = False
+    output: Any,
+    input: Any,  # noqa: A002 - as torch has it
+    op: Any = None,
+    group: Any = None,
+    async_op: bool = False,
 ) -> Work | None:
     """As before torch 2.13, which has another name for it."""
     return Work(time.monotonic()) if async_op else None
