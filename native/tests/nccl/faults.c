@@ -74,6 +74,7 @@ static void *serve(void *unused)
         memcpy(CMSG_DATA(header), &page_fd, sizeof page_fd);
         pthread_mutex_lock(&page_lock);
         asked[asked_count].page = made;
+        asked[asked_count].notices = 0;
         asked[asked_count++].fd = fd;
         pthread_mutex_unlock(&page_lock);
         if (sendmsg(fd, &message, 0) != 1)
@@ -86,6 +87,7 @@ static void *serve(void *unused)
 void faults_name_agent(int count)
 {
     processes = count;
+    asked_count = 0;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "/tmp/syntony-test-agent.%d", getpid());
     unlink(address.sun_path);
