@@ -55,6 +55,8 @@ class Machine(ctypes.Structure):
         ("unready", ctypes.c_int),
         ("speed", ctypes.c_int),
         ("width", ctypes.c_int),
+        ("destroying_ns", ctypes.c_int64),
+        ("pausing_ns", ctypes.c_int64),
         ("unanswered_ns", ctypes.c_int64),
     )
 

@@ -356,9 +356,13 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
 {
     const struct fake_machine *machine = &fake_device_of(context)->machine;
     (void)flags, (void)size;
-    if (room < 3)
+    if (room < 4)
         return -EINVAL;
     pthread_mutex_lock(&lock);
+    bool has_link_local = !machine->old_gid && limits.gid_type < 0 && machine->gid_kind != 2;
+    if (has_link_local)
+        *entries++ = (struct ibv_gid_entry){.port_num = 1, .gid_index = 6, .gid.raw = {0xfe, 0x80, [15] = 9},
+                                            .gid_type = IBV_GID_TYPE_ROCE_V2};
     entries[0] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2};
     if (machine->old_gid)
         entries[0].gid_type = IBV_GID_TYPE_ROCE_V1;
@@ -370,7 +374,7 @@ ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *
     entries[2] = (struct ibv_gid_entry){.port_num = 1, .gid_type = IBV_GID_TYPE_ROCE_V2,
                                         .gid_index = (uint32_t)machine->new_gid,
                                         .gid = entries[0].gid};
-    int count = machine->new_gid ? 3 : 2;
+    int count = (machine->new_gid ? 3 : 2) + has_link_local;
     pthread_mutex_unlock(&lock);
     return count;
 }

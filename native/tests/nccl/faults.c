@@ -81,6 +81,7 @@ static void *serve(void *unused)
             unlink(getenv("SYNTONY_AGENT"));
         pthread_mutex_lock(&page_lock);
         asked[asked_count].page = made;
+        asked[asked_count].notices = 0;
         asked[asked_count++].fd = fd;
         pthread_mutex_unlock(&page_lock);
     }
@@ -90,6 +91,7 @@ static void *serve(void *unused)
 void faults_name_agent(int count)
 {
     processes = count;
+    asked_count = 0;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "/tmp/syntony-test-agent.%d", getpid());
     unlink(address.sun_path);

@@ -12,7 +12,7 @@ enum fault { FAULT_LATE, FAULT_LOSS, FAULT_HOLE, FAULT_DUPLICATES, FAULT_PORT, F
 
 static const struct fake_limits NO_LIMITS = {-1, -1, -1, -1, {-1, -1, -1, -1}, -1};
 
-/* The agent that SYNTONY_AGENT will name; before the plug-in's init. */
+/* The agent that SYNTONY_AGENT will name; before the plug-in's init. Or another one, after its end. */
 void faults_start_agent(void);
 /* The same in two steps, of up to two processes: the second makes a thread, before which they are to be
  * forked: a child has the locks that threads of its parent held. */

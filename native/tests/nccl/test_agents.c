@@ -79,6 +79,25 @@ static void agent_dies(void)
     until_pairs(8);
 }
 
+/* The next one learns of all flows, and is obeyed. */
+static void agent_begins_again(void)
+{
+    begin_with_agent();
+    faults_end_agent();
+    faults_start_agent();
+    for (int64_t begun = now_ms(); faults_page() == NULL; exchange()) /* it is tried every 5 s */
+        CHECK(now_ms() - begun < 20000);
+    const struct syn_job_page *page = faults_page();
+    for (int flows = 0; flows < 4; exchange()) {
+        flows = 0;
+        for (int i = 0; i < SYN_JOB_FLOWS; i++)
+            flows += page->flows[i].state == SYN_JOB_OPEN;
+    }
+    until_both_up();
+    faults_order(SYN_JOB_PATH_DEAD, 0, 2, LONG_NS, 0, 0);
+    until_pairs(4);
+}
+
 static void observe_only(void)
 {
     setenv("SYNTONY_NCCL_OBSERVE", "1", 1);
@@ -95,6 +114,7 @@ int main(int argc, char **argv)
         {"receivers_agent_says_so", receivers_agent_says_so},
         {"receivers_agent_said_so", receivers_agent_said_so}, {"ends_disagree", ends_disagree},
         {"both_agents_count", both_agents_count}, {"agent_dies", agent_dies},
+        {"agent_begins_again", agent_begins_again},
         {"observe_only", observe_only}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

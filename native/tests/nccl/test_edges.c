@@ -329,6 +329,16 @@ static void fewer_rails(void)
     }
 }
 
+static void merged_beyond_four(void)
+{
+    setenv("SYNTONY_NCCL_RAILS", "fake0+fake1+fake2,fake3+fake0+fake1", 1);
+    CHECK_EQUAL(drive_init(&net), 0);
+    int device = drive_merge(&net, 0, 1);
+    struct drive_properties properties;
+    CHECK_EQUAL(drive_properties(&net, device, &properties), 0);
+    CHECK_EQUAL(properties.speed, 400000);
+}
+
 static void merged(void)
 {
     begin();
@@ -370,6 +380,7 @@ int main(int argc, char **argv)
         {"carries_at_return", carries_at_return}, {"asked_no_more", asked_no_more},
         {"slow_receiver", slow_receiver}, {"sender_reads_late", sender_reads_late},
         {"called_rarely", called_rarely}, {"fewer_rails", fewer_rails}, {"merged", merged},
+        {"merged_beyond_four", merged_beyond_four},
         {"not_usable", not_usable}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }

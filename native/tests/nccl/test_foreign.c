@@ -242,6 +242,7 @@ static void speeds(void)
             for (int port = 0, i = first; port < FAKE_PORTS; port++, i++) {
                 struct drive_properties properties;
                 CHECK_EQUAL(drive_properties(&net, port, &properties), 0);
+                CHECK_EQUAL(properties.guid >> 56, (uint64_t)port + 1); /* the last byte of its GID */
                 CHECK_EQUAL(properties.speed, SPEED[i % SPEEDS].means * WIDTH[i / SPEEDS % WIDTHS].means);
             }
             _exit(0);

@@ -270,6 +270,11 @@ static void reads_fail(void)
     CHECK_EQUAL(drive_logged("rail fake2 is left: transport retry counter exceeded"), 1);
     faults_lose(2, 0);
     flush_until_pairs(memory, 2 * 2 * 2 + 2);
+    void *request = flush(memory, SIZE);
+    faults_machine(2, &(struct fake_machine){.takes_dmabuf = 1, .failing_polls = 1});
+    CHECK_EQUAL(result_of(request, NULL), 0);
+    CHECK_EQUAL(drive_logged("rail fake2 is left: its completion queue failed"), 1);
+    flush_until_pairs(memory, 2 * 2 * 2 + 2);
     receive_and_flush(memory, 99);
     CHECK(sees(99));
 }

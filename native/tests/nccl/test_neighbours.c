@@ -101,6 +101,25 @@ static void left_while_it_connects(void)
     CHECK_EQUAL(drive_logged("does not end its work"), 0);
 }
 
+/* The peer asks anew meanwhile: what is connected to its queue pairs of before is of no use, and not offered. */
+static void asked_anew_while_it_connects(void)
+{
+    setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
+    begin();
+    connect_both();
+    until_both_up();
+    hold_return(2);
+    faults_port(0, 0);
+    exchange_often(50);
+    faults_port(0, 1);
+    exchange_for(1200);
+    faults_hold_neighbour(2, 0);
+    while (drive_logged("is back") < 2) /* at both ends */
+        exchange();
+    close_sender();
+    CHECK_EQUAL(drive_logged("rails left 3"), 0);
+}
+
 /* As above, several times in a row, and what has just been connected fails before NCCL calls: of all that
  * the receiver never looks at, nothing may take room in the completion queue of those that are made next. */
 static void fails_whenever_it_connects(void)
@@ -192,12 +211,14 @@ static void given_up_while_it_connects(void)
         faults_machine(port, &(struct fake_machine){.no_memory = 1});
         CHECK_EQUAL(port ? drive_reg(&net, receiver, to, sizeof to, &receive_memory)
                          : drive_reg(&net, sender, from, sizeof from, &send_memory), 0);
-        faults_machine(port, &(struct fake_machine){0});
+        faults_machine(port, &(struct fake_machine){.few_queues = 1});
         snprintf(line, sizeof line, "rail fake%d is back", port);
         int before = drive_logged(line);
         faults_hold_neighbour(port, 0);
         exchange_for(500);
         CHECK_EQUAL(drive_logged(line), before);
+        CHECK_EQUAL(drive_logged("does not return"), 0); /* nor are queue pairs made for it */
+        faults_machine(port, &(struct fake_machine){0});
         CHECK(faults_provider_is_clean());
         close_both();
         until_gone();
@@ -252,8 +273,9 @@ static void no_threads(void)
         until_pairs(4);
         atomic_store(&threads_left, steps);
         faults_port(0, 1);
-        exchange_for(200);
-        CHECK(atomic_load(&threads_left) < 0); /* one was asked for in vain, and not with each call */
+        for (int64_t begun = now_ms(); atomic_load(&threads_left) >= 0; exchange())
+            CHECK(now_ms() - begun < 15000);
+        exchange_for(200); /* one was asked for in vain, and not with each call */
         CHECK(atomic_load(&threads_left) > -20);
         atomic_store(&threads_left, 1000);
         until_both_up();
@@ -272,10 +294,10 @@ static void no_threads(void)
     CHECK_EQUAL(pthread_join(thread, NULL), 0);
 }
 
-/* Both ends go on for a while, and are not connected. */
-static void connect_in_vain(void)
+/* Both ends go on for so long, and are not connected. */
+static void connect_in_vain(int64_t for_ms)
 {
-    while (faults_held_calls() == 0 || now_ms() % 100) {
+    for (int64_t begun = now_ms(); faults_held_calls() == 0 || now_ms() - begun < for_ms;) {
         CHECK_EQUAL(drive_connect(&net, 0, handle, &sender), 0);
         CHECK_EQUAL(drive_accept(&net, listener, &receiver), 0);
         CHECK(sender == NULL || receiver == NULL);
@@ -283,11 +305,11 @@ static void connect_in_vain(void)
     }
 }
 
-static void away_at_connecting(int port)
+static void away_at_connecting(int port, int64_t for_ms)
 {
     begin();
     faults_hold_neighbour(port, 1);
-    connect_in_vain();
+    connect_in_vain(for_ms);
     faults_hold_neighbour(port, 0);
     connect_both();
     until_pairs(PAIRS);
@@ -296,12 +318,12 @@ static void away_at_connecting(int port)
 
 static void senders_at_connecting(void)
 {
-    away_at_connecting(0);
+    away_at_connecting(0, 100);
 }
 
 static void receivers_at_connecting(void)
 {
-    away_at_connecting(3);
+    away_at_connecting(3, 10500); /* for longer than its peer may take when that is done */
 }
 
 /* The receiver gives up: its peer learns of it, and nothing stays. */
@@ -310,7 +332,7 @@ static void not_accepted(void)
     int result = 0;
     begin();
     faults_hold_neighbour(2, 1);
-    connect_in_vain();
+    connect_in_vain(100);
     CHECK_EQUAL(drive_close(&net, SLOT_CLOSE_LISTEN, listener), 0);
     CHECK_EQUAL(faults_held_calls(), 1);
     for (; result == 0; nap())
@@ -331,12 +353,12 @@ static void set_loopback(bool up)
     close(fd);
 }
 
-static void begin_alone(void)
+static void begin_alone(const char *survive_ms)
 {
     if (unshare(CLONE_NEWNET))
         _exit(SKIPPED);
     set_loopback(true);
-    setenv("SYNTONY_NCCL_SURVIVE_MS", "2000", 1);
+    setenv("SYNTONY_NCCL_SURVIVE_MS", survive_ms, 1);
     begin();
 }
 
@@ -353,7 +375,7 @@ static int connect_for(int64_t for_ms)
 /* The peer's host dies without a word, after it took the connection. */
 static void host_dies_at_connecting(void)
 {
-    begin_alone();
+    begin_alone("0");
     CHECK_EQUAL(connect_for(200), 0);
     CHECK(faults_queue_pairs() > 0);
     set_loopback(false);
@@ -364,7 +386,7 @@ static void host_dies_at_connecting(void)
 /* A peer that is late, on a host that lives, is waited for. */
 static void peer_is_late_at_connecting(void)
 {
-    begin_alone();
+    begin_alone("2000");
     CHECK_EQUAL(connect_for(8000), 0);
     connect_both();
     exchange_often(50);
@@ -374,7 +396,7 @@ static void peer_is_late_at_connecting(void)
 static void network_breaks_after_connecting(void)
 {
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
-    begin_alone();
+    begin_alone("2000");
     connect_both();
     exchange();
     set_loopback(false);
@@ -385,7 +407,7 @@ static void network_breaks_after_connecting(void)
 static void leave_both(void)
 {
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
-    begin_alone();
+    begin_alone("2000");
     connect_both();
     exchange();
     for (int up = 0; up < 2; up++) {
@@ -434,7 +456,7 @@ static void rail_fails_while_network_is_away(void)
 {
     pthread_t thread;
     setenv("SYNTONY_NCCL_TIMEOUT", "22", 1); /* 2 x 17 s: no rail is left by chance */
-    begin_alone();
+    begin_alone("2000");
     connect_both();
     exchange_often(20);
     set_loopback(false);
@@ -452,6 +474,7 @@ int main(int argc, char **argv)
     static const struct edge_case CASES[] = {
         {"senders_at_return", senders_at_return}, {"receivers_at_return", receivers_at_return},
         {"left_while_it_connects", left_while_it_connects},
+        {"asked_anew_while_it_connects", asked_anew_while_it_connects},
         {"fails_whenever_it_connects", fails_whenever_it_connects},
         {"proved_by_probes", proved_by_probes},
         {"given_up_while_it_connects", given_up_while_it_connects},

@@ -13,7 +13,7 @@
 #include "visitor.h"
 
 /* A peer at the other end of a control connection, as whichever end; it has no queue pairs. */
-static int pretend(bool as_sender)
+static int pretend_with(bool as_sender, uint32_t qps)
 {
     int server = -1, fd = -1;
     char forged[sizeof handle];
@@ -21,7 +21,7 @@ static int pretend(bool as_sender)
     for (int r = 0; r < 2; r++)
         greeting.hello.rail[r] = (struct endpoint){
             .gid = {[10] = 0xff, [11] = 0xff, [12] = 10, [15] = (uint8_t)(r + (as_sender ? 1 : 3))},
-            .mtu = 5, .link_layer = 2 /* Ethernet */, .qps = 2};
+            .mtu = 5, .link_layer = 2 /* Ethernet */, .qps = qps};
     struct control ready = {.kind = CONTROL_READY, .bits = 3};
     sender = receiver = NULL;
     if (as_sender) {
@@ -45,6 +45,24 @@ static int pretend(bool as_sender)
         CHECK_EQUAL(as_sender ? drive_accept(&net, listener, &receiver)
                               : drive_connect(&net, 0, forged, &sender), 0);
     return fd;
+}
+
+static int pretend(bool as_sender)
+{
+    return pretend_with(as_sender, 2);
+}
+
+/* Of two on each of two rails here. */
+static void a_peer_has_fewer_queue_pairs(void)
+{
+    begin();
+    for (int i = 0; i < 6; i++) {
+        uint32_t qps = 1 + (uint32_t)i / 2;
+        int fd = pretend_with(i % 2, qps);
+        CHECK_EQUAL(faults_queue_pairs(), qps > 2 ? 4 : 2 * (int)qps);
+        (receiver ? close_receiver : close_sender)();
+        close(fd);
+    }
 }
 
 /* An end closes before it has read all that its peer said: the peer gets its last word, and no reset. */
@@ -304,7 +322,7 @@ static void a_peer_raves_over_queue_pairs(void)
         {TO_SENDER, {.cts = {.kind = RECORD_CTS, .count = 1, .sequence = 40}}, "invalid clear-to-send"},
         {TO_RECEIVER, {.cts = {.kind = RECORD_CTS, .count = 1, .sequence = 40}}, "invalid clear-to-send"},
         {TO_SENDER, {.credit = {.kind = RECORD_CREDIT, .count = 0}}, NULL},
-        {TO_SENDER, {.credit = {.kind = RECORD_CREDIT, .count = 200}}, "invalid credit"},
+        {TO_SENDER, {.credit = {.kind = RECORD_CREDIT, .count = 1}}, "invalid credit"}, /* more than there are */
         {TO_RECEIVER, {.credit = {.kind = RECORD_CREDIT, .count = 0}}, "invalid credit"},
         {TO_SENDER, {.header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 40}}, "invalid chunk"},
         {TO_RECEIVER, {.header = {.kind = RECORD_HEADER, .chunks = 1, .sequence = 40}}, "invalid chunk"},
@@ -338,6 +356,7 @@ int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
         {"last_word", last_word}, {"a_peer_raves", a_peer_raves},
+        {"a_peer_has_fewer_queue_pairs", a_peer_has_fewer_queue_pairs},
         {"a_peer_repeats_itself", a_peer_repeats_itself},
         {"a_peer_reads_nothing", a_peer_reads_nothing}, {"a_peer_reads_late", a_peer_reads_late},
         {"a_peer_says_what_is_none", a_peer_says_what_is_none},

@@ -1,14 +1,21 @@
 /* Connections that cannot begin as they should: what the host or the peer lacks. test_starts LIBRARY PROVIDER
  * CASE */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "edge.h"
 
 /* Numbers of enum ibv_gid_type (the oldest RoCE) and enum ibv_mtu. */
-enum { ROCE_V1 = 1, MTU_1024 = 3, MTU_2048 = 4 };
+enum { ROCE_V1 = 1, MTU_1024 = 3, MTU_2048 = 4, SKIPPED = 77 };
 
 static void no_device(void)
 {
@@ -280,6 +287,55 @@ static void other_version(void)
     CHECK(sender == NULL);
 }
 
+static void make_up(const char *name)
+{
+    struct ifreq request = {.ifr_flags = IFF_UP};
+    int fd = socket(AF_INET, SOCK_DGRAM, 0);
+    strcpy(request.ifr_name, name);
+    CHECK_EQUAL(ioctl(fd, SIOCSIFFLAGS, &request), 0);
+    close(fd);
+}
+
+/* Stays as long as this process. */
+static void make_interface(const char *name, const char *address)
+{
+    struct ifreq request = {.ifr_flags = IFF_TUN};
+    struct sockaddr_in own = {.sin_family = AF_INET};
+    int tun = open("/dev/net/tun", O_RDWR), fd = socket(AF_INET, SOCK_DGRAM, 0);
+    strcpy(request.ifr_name, name);
+    if (tun < 0 || ioctl(tun, TUNSETIFF, &request))
+        _exit(SKIPPED);
+    CHECK_EQUAL(inet_pton(AF_INET, address, &own.sin_addr), 1);
+    memcpy(&request.ifr_addr, &own, sizeof own);
+    CHECK_EQUAL(ioctl(fd, SIOCSIFADDR, &request), 0);
+    close(fd);
+    make_up(name);
+}
+
+static void check_listens_at(const char *address)
+{
+    struct sockaddr_in own;
+    char text[INET_ADDRSTRLEN];
+    CHECK_EQUAL(drive_listen(&net, 1, handle, &listener), 0);
+    memcpy(&own, handle + 16, sizeof own);
+    CHECK(own.sin_family == AF_INET);
+    CHECK(strcmp(inet_ntop(AF_INET, &own.sin_addr, text, sizeof text), address) == 0);
+}
+
+/* For control connections: loopback only if there is no other, and no bridge of containers. */
+static void own_addresses(void)
+{
+    if (unshare(CLONE_NEWNET))
+        _exit(SKIPPED);
+    unsetenv("SYNTONY_NCCL_SOCKET_IFNAME");
+    make_interface("docker0", "172.17.0.1");
+    make_up("lo");
+    begin();
+    check_listens_at("127.0.0.1");
+    make_interface("nic0", "10.9.0.1");
+    check_listens_at("10.9.0.1");
+}
+
 int main(int argc, char **argv)
 {
     static const struct edge_case CASES[] = {
@@ -290,6 +346,7 @@ int main(int argc, char **argv)
         {"no_locked_memory_to_connect", no_locked_memory_to_connect},
         {"no_locked_memory", no_locked_memory}, {"without_a_device", without_a_device},
         {"without_an_address", without_an_address}, {"without_a_neighbour", without_a_neighbour},
-        {"other_version", other_version}};
+        {"own_addresses", own_addresses},
+        {"own_addresses", own_addresses}, {"other_version", other_version}};
     return run_case(argc, argv, CASES, sizeof CASES / sizeof *CASES);
 }
