@@ -33,7 +33,7 @@ from syntony.workload.sentences import sentences
 PROGRAM = Path(__file__).with_name("star_rank.py")
 AHEAD_NS = 1_000_000 * S
 """Of CLOCK_MONOTONIC, by our fleet time."""
-RANKS, PATIENCE_S = 3, 300.0
+RANKS, PATIENCE_S = 3, 100.0
 SOURCES: list[type[ExitSource]] = [ExitEvents, ExitFiles]
 MEMORY = Path("/sys/fs/cgroup/memory")
 ENDS = {
